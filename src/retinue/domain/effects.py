@@ -1,0 +1,36 @@
+"""What a tool may do, and what it really did. Policy works on these, never on tool names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+EffectKind = Literal["read", "write", "execute", "network", "spawn", "ask"]
+"""read: files of the workspace. write: changes files. execute: runs programs (may do anything
+the sandbox lets it). network: talks to other hosts. spawn: starts runs. ask: needs a person."""
+
+READ_ONLY: frozenset[EffectKind] = frozenset({"read", "network", "ask"})
+
+EffectStatus = Literal["started", "finished", "failed", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class TouchedPath:
+    """`before` and `after` are content hashes (sha256, hex); None where there was no file."""
+
+    path: str
+    before: str | None = None
+    after: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolEffect:
+    """`unknown` is what recovery records for a call that started and never reported back."""
+
+    status: EffectStatus = "finished"
+    reads: tuple[str, ...] = ()
+    writes: tuple[TouchedPath, ...] = ()
+    command: str | None = None
+    exit_code: int | None = None
+    hosts: tuple[str, ...] = ()
+    type: Literal["effect"] = field(default="effect", init=False)

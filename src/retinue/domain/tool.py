@@ -1,0 +1,82 @@
+"""The shape of a tool. The loop knows tools only through this file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from retinue.domain.effects import EffectKind, ToolEffect
+from retinue.domain.messages import Image, Text
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """What the model sees, plus the effects the tool may have.
+
+    `exclusive` tools of one turn run one after another, in call order; the others overlap.
+    `ends_run` marks a tool whose successful call is the run's answer (structured output).
+    """
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    effects: frozenset[EffectKind] = frozenset()
+    exclusive: bool = False
+    ends_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutput:
+    """What one call gave back. A failing tool returns `is_error` with a text that tells the
+    model how to go on; exceptions are defects and are turned into the same shape."""
+
+    content: tuple[Text | Image, ...]
+    is_error: bool = False
+    effect: ToolEffect = field(default_factory=ToolEffect)
+    value: Any = None
+
+    @property
+    def text(self) -> str:
+        return "\n".join(part.text for part in self.content if isinstance(part, Text))
+
+
+def ok(text: str, effect: ToolEffect | None = None) -> ToolOutput:
+    return ToolOutput((Text(text),), False, effect or ToolEffect())
+
+
+def failed(text: str, effect: ToolEffect | None = None) -> ToolOutput:
+    return ToolOutput((Text(text),), True, effect or ToolEffect(status="failed"))
+
+
+@dataclass(slots=True)
+class ToolContext:
+    """What a call may use. One per run, shared by its calls.
+
+    `roots` are the resolved folders that paths are confined to; `root` (the first) is the
+    working directory. `outputs` is where whole outputs go when the model gets a part.
+    `seen` maps a resolved path to the content hash the run last read or wrote, which is how
+    stale writes are noticed. `progress` feeds the idle clock and live displays.
+    """
+
+    run_id: str
+    roots: tuple[Path, ...]
+    outputs: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+    seen: dict[str, str] = field(default_factory=dict)
+    progress: Callable[[str, str], None] = lambda call_id, text: None
+    tool_timeout: float | None = None
+
+    @property
+    def root(self) -> Path:
+        return self.roots[0]
+
+
+class Tool(Protocol):
+    @property
+    def spec(self) -> ToolSpec: ...
+
+    async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
+        """Guaranteed safe to cancel: no process, lock or half-written file stays behind."""
+        ...

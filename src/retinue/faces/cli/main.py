@@ -1,0 +1,77 @@
+"""The `retinue` program: finds the command, runs it, and turns errors into exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from retinue.errors import RetinueError
+from retinue.faces.cli.command import EXIT_CODES, Command, Group, dispatch, listing
+
+_AGENTS = "retinue.faces.cli.agents"
+
+COMMANDS: dict[str, Command | Group] = {
+    "agents": Group(
+        "see, check, convert and manage agent files",
+        {
+            "list": Command("every agent visible from here, and which file won", f"{_AGENTS}.list"),
+            "show": Command("one agent: its spec, the fate of every field, what it shadows", f"{_AGENTS}.show"),
+            "lint": Command("problems with file, line, reason and remedy; --fix repairs", f"{_AGENTS}.lint"),
+            "convert": Command("write an agent in another dialect", f"{_AGENTS}.convert"),
+            "parse": Command("files to JSON lines, without discovery (for editors)", f"{_AGENTS}.parse"),
+            "new": Command("create an agent file", f"{_AGENTS}.new"),
+            "eject": Command("copy a built-in agent into a file you can edit", f"{_AGENTS}.eject"),
+            "enable": Command("switch an agent on again", f"{_AGENTS}.enable"),
+            "disable": Command("switch an agent off without deleting it", f"{_AGENTS}.disable"),
+        },
+    ),
+}
+
+HELP = f"""usage: retinue COMMAND ...
+
+Sub-agents for Python, on any model: Markdown files become isolated, limited, watchable runs.
+
+commands:
+{listing(COMMANDS)}
+
+options:
+  -h, --help     this text; `retinue COMMAND --help` has the details
+  --version      the installed version
+
+{EXIT_CODES}
+"""
+
+
+def run(argv: Sequence[str]) -> int:
+    """The whole program. Never raises: every error becomes a sentence and an exit code."""
+    try:
+        return _run(argv)
+    except RetinueError as error:
+        print(f"retinue: {error.message}", file=sys.stderr)
+        if error.remedy:
+            print(f"  {error.remedy}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("retinue: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader went away (`retinue … | head`): nothing is wrong, and nothing more can be said.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _run(argv: Sequence[str]) -> int:
+    word = argv[0] if argv else "--help"
+    if word in COMMANDS:
+        return dispatch(f"retinue {word}", COMMANDS[word], argv[1:])
+    if word in ("-h", "--help", "help"):
+        print(HELP, end="")
+        return 0
+    if word == "--version":
+        from retinue import __version__
+
+        print(f"retinue {__version__}")
+        return 0
+    print(f"retinue: there is no command '{word}'\nTry: retinue --help", file=sys.stderr)
+    return 2

@@ -1,0 +1,1 @@
+"""Where Retinue keeps things, and what the user has set."""

@@ -1,0 +1,56 @@
+"""The folders and files of the contract, computed from the environment and nothing else.
+
+Reading never creates a folder; `private_folder` is the one place that makes one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def home(environment: Mapping[str, str] | None = None) -> Path:
+    """The user's home, overridable through HOME as everywhere."""
+    env = os.environ if environment is None else environment
+    return Path(env["HOME"]) if env.get("HOME") else Path.home()
+
+
+def retinue_home(environment: Mapping[str, str] | None = None) -> Path:
+    env = os.environ if environment is None else environment
+    chosen = env.get("RETINUE_HOME")
+    return Path(chosen).expanduser() if chosen else home(env) / ".retinue"
+
+
+def pi_home(environment: Mapping[str, str] | None = None) -> Path:
+    env = os.environ if environment is None else environment
+    chosen = env.get("PI_CODING_AGENT_DIR")
+    return Path(chosen).expanduser() if chosen else home(env) / ".pi" / "agent"
+
+
+def repository_root(start: Path) -> Path | None:
+    """The nearest folder upward that holds `.git` (a folder, or a file in a worktree)."""
+    for folder in (start, *start.parents):
+        if (folder / ".git").exists():
+            return folder
+    return None
+
+
+def encode_folder(path: str) -> str:
+    """A path as one file name: `/home/u/p` becomes `home-u-p`, as pi writes it."""
+    text = path.replace("\\", "/")
+    if len(text) > 1 and text[1] == ":" and text[0].isalpha():
+        text = text[2:]
+    return text.replace("/", "-").lstrip("-")
+
+
+def state_folder(cwd: Path, environment: Mapping[str, str] | None = None) -> Path:
+    """State of the project that `cwd` belongs to. Not created here."""
+    root = repository_root(cwd) or cwd
+    return retinue_home(environment) / "projects" / (encode_folder(str(root)) or "root")
+
+
+def private_folder(path: Path) -> Path:
+    """Makes `path` (and what is missing above it) readable by its owner only."""
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return path
