@@ -1,0 +1,1 @@
+"""Agents and prompts that come with Retinue, as plain Markdown files."""

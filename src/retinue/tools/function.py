@@ -1,0 +1,134 @@
+"""A Python function as a tool: `@tool` reads its name, docstring and annotations.
+
+    @tool
+    async def weather(city: str, days: int = 1) -> str:
+        "The forecast for a city."
+
+Types that become JSON Schema: str, int, float, bool, list[...], dict, Literal, Optional, and
+dataclass-free unions of those. Anything else is refused when the tool is made, not when it runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, overload
+
+import orjson
+
+from retinue.domain.effects import EffectKind
+from retinue.domain.tool import ToolContext, ToolOutput, ToolSpec, failed, ok
+from retinue.errors import UsageError
+
+_PLAIN: dict[Any, str] = {
+    str: "string",
+    int: "integer",
+    float: "number",
+    bool: "boolean",
+    dict: "object",
+    list: "array",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionTool:
+    """A tool around a function. Plain functions run in a thread, so they never block the loop."""
+
+    function: Callable[..., Any]
+    spec: ToolSpec
+    wants_context: bool = False
+
+    async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
+        given = {**arguments, "context": context} if self.wants_context else dict(arguments)
+        try:
+            if inspect.iscoroutinefunction(self.function):
+                value = await self.function(**given)
+            else:
+                value = await asyncio.to_thread(self.function, **given)
+        except Exception as error:  # noqa: BLE001 - whatever a user's function raises is its result
+            return failed(f"{self.spec.name} failed: {type(error).__name__}: {error}")
+        return value if isinstance(value, ToolOutput) else ok(_text(value))
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> FunctionTool: ...
+@overload
+def tool(
+    *, name: str | None = None, description: str | None = None, effects: Iterable[EffectKind] = ...
+) -> Callable[[Callable[..., Any]], FunctionTool]: ...
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    effects: Iterable[EffectKind] = ("execute",),
+) -> FunctionTool | Callable[[Callable[..., Any]], FunctionTool]:
+    """Makes a tool of `function`. `effects` says what it may do; without a word it counts as
+    able to do anything, so a read-only agent does not get it."""
+
+    def make(target: Callable[..., Any]) -> FunctionTool:
+        said = description or inspect.getdoc(target) or ""
+        if not said:
+            raise UsageError(f"{target.__name__} has no docstring.", remedy="A model needs to know what the tool does.")
+        parameters, wants_context = _parameters(target)
+        return FunctionTool(
+            target, ToolSpec(name or target.__name__, said, parameters, frozenset(effects)), wants_context
+        )
+
+    return make(function) if function is not None else make
+
+
+def _parameters(function: Callable[..., Any]) -> tuple[dict[str, Any], bool]:
+    hints = typing.get_type_hints(function, include_extras=True)
+    properties: dict[str, Any] = {}
+    required: list[str] = []
+    wants_context = False
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            raise UsageError(f"{function.__name__}: parameter {name} cannot be given by name.")
+        if hints.get(name) is ToolContext and name == "context":
+            wants_context = True
+            continue
+        properties[name] = _schema(hints.get(name, str), f"{function.__name__}({name})")
+        if parameter.default is parameter.empty:
+            required.append(name)
+    schema: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
+    if required:
+        schema["required"] = required
+    return schema, wants_context
+
+
+def _schema(hint: Any, place: str) -> dict[str, Any]:
+    if typing.get_origin(hint) is typing.Annotated:
+        base, *notes = typing.get_args(hint)
+        said = next((note for note in notes if isinstance(note, str)), None)
+        return {**_schema(base, place), **({"description": said} if said else {})}
+    if hint is Any:
+        return {}
+    if hint in _PLAIN:
+        return {"type": _PLAIN[hint]}
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is list:
+        return {"type": "array", "items": _schema(args[0], place)}
+    if origin is dict:
+        return {"type": "object", "additionalProperties": _schema(args[1], place)}
+    if origin is Literal:
+        return {"enum": list(args)}
+    if origin in (typing.Union, types.UnionType):
+        options = [_schema(arg, place) for arg in args if arg is not type(None)]
+        return options[0] if len(options) == 1 else {"anyOf": options}
+    raise UsageError(f"{place}: {hint!r} has no JSON form.", remedy="Use str, int, float, bool, list, dict or Literal.")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    try:
+        return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+    except TypeError:
+        return str(value)
