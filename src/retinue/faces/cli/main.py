@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
 
 from retinue.errors import RetinueError
 from retinue.faces.cli.command import EXIT_CODES, Command, Group, dispatch, listing
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _AGENTS = "retinue.faces.cli.agents"
 
