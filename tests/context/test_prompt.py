@@ -1,0 +1,68 @@
+"""What the model is told before its first message: cases H02, H03, H06 of the seed systems."""
+
+import subprocess
+
+from retinue.context.environment import Environment, detect
+from retinue.context.prompt import system_prompt
+from retinue.domain.spec import AgentSpec
+
+HERE = Environment("/project", True, "main", "linux")
+
+
+def test_H02_append_keeps_the_parents_prompt_as_an_exact_prefix():
+    parent = "PARENT PROMPT\n  with   odd spacing \n"
+    spec = AgentSpec(name="twin", prompt="Do it well.", prompt_mode="append")
+    text = system_prompt(spec, HERE, parent=parent, depth=1)
+    assert text.startswith(parent)
+    order = [
+        text.index(mark) for mark in ("<sub_agent_context>", "<active_agent", "# Environment", "<agent_instructions>")
+    ]
+    assert order == sorted(order)
+    assert "<agent_instructions>\nDo it well.\n</agent_instructions>" in text
+
+
+def test_H02_append_without_a_body_has_no_instruction_section_and_without_a_parent_a_generic_base():
+    text = system_prompt(AgentSpec(name="twin", prompt_mode="append"), HERE, depth=1)
+    assert "<agent_instructions>" not in text
+    assert text.startswith("You are a sub-agent")
+    assert "<sub_agent_context>" in text
+
+
+def test_H03_replace_begins_with_the_agent_tag_before_the_environment():
+    text = system_prompt(AgentSpec(name='we"ird <x>', prompt="Body."), HERE, depth=1)
+    assert text.startswith('<active_agent name="we&quot;ird &lt;x&gt;"/>')
+    assert text.index("<active_agent") < text.index("# Environment") < text.index("Body.")
+
+
+def test_a_main_agent_is_not_told_that_it_is_a_sub_agent():
+    text = system_prompt(AgentSpec(name="main", prompt="Body."), HERE)
+    assert "sub-agent" not in text
+    assert text.endswith("Body.")
+
+
+def test_an_empty_body_falls_back_to_the_description_and_then_to_the_name():
+    assert "Your role: Finds bugs" in system_prompt(AgentSpec(name="x", description="Finds bugs"), HERE, depth=1)
+    assert "You are the x agent." in system_prompt(AgentSpec(name="x", description="x"), HERE, depth=1)
+
+
+def test_H06_environment_knows_git_repositories_branches_and_worktrees(tmp_path):
+    assert not detect(tmp_path).repository
+    repository = tmp_path / "r"
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(repository)]
+    subprocess.run(["git", "init", "-q", "-b", "trunk", str(repository)], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "x"], check=True)
+    assert detect(repository).branch == "trunk"
+    inner = repository / "a" / "b"
+    inner.mkdir(parents=True)
+    assert detect(inner).branch == "trunk"
+    subprocess.run([*git, "worktree", "add", "-q", "-b", "side/x", str(tmp_path / "w")], check=True)
+    assert detect(tmp_path / "w").branch == "side/x"
+    subprocess.run([*git, "checkout", "-q", "--detach"], check=True)
+    detached = detect(repository)
+    assert detached.repository
+    assert "Branch:" not in detached.block()
+
+
+def test_H06_a_broken_repository_is_no_repository(tmp_path):
+    (tmp_path / ".git").write_bytes(b"\xff\xfe nonsense")
+    assert "Not a git repository" in detect(tmp_path).block()
