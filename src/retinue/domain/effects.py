@@ -25,7 +25,8 @@ class TouchedPath:
 
 @dataclass(frozen=True, slots=True)
 class ToolEffect:
-    """`unknown` is what recovery records for a call that started and never reported back."""
+    """`unknown` is what recovery records for a call that started and never reported back.
+    `denied` says why a guard refused the call; then nothing of it ran."""
 
     status: EffectStatus = "finished"
     reads: tuple[str, ...] = ()
@@ -33,4 +34,5 @@ class ToolEffect:
     command: str | None = None
     exit_code: int | None = None
     hosts: tuple[str, ...] = ()
+    denied: str | None = None
     type: Literal["effect"] = field(default="effect", init=False)
