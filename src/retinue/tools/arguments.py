@@ -1,0 +1,117 @@
+"""The border where a model's arguments come in: liberal in what it takes, exact in what it says.
+
+Models mix up the spellings of the tools they were trained on and send numbers as strings. A
+reader here takes the canonical name and its known other spellings; whatever cannot be
+understood raises a `ToolError` that says what to send.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from retinue.tools.errors import ToolError
+
+PATH_NAMES = ("file_path", "filePath", "filepath", "file", "filename", "absolute_path", "target_file", "notebook_path")
+FOLDER_NAMES = ("directory", "dir", "dir_path", "folder", "cwd", "root", *PATH_NAMES)
+
+_TRUE = frozenset({"true", "yes", "1", "on"})
+_FALSE = frozenset({"false", "no", "0", "off", ""})
+
+
+class Arguments:
+    """The arguments of one call of `tool`. None and absent are the same everywhere."""
+
+    def __init__(self, tool: str, values: Mapping[str, Any]) -> None:
+        self._tool = tool
+        self._values = values
+
+    def find(self, name: str, *others: str) -> Any:
+        """The value under the canonical name or, failing that, under another spelling."""
+        for key in (name, *others):
+            if self._values.get(key) is not None:
+                return self._values[key]
+        return None
+
+    def text(self, name: str, *others: str) -> str:
+        """A required string that is not empty."""
+        value = self.optional_text(name, *others)
+        if value is None:
+            raise ToolError(f'{self._tool} needs "{name}": {self._hint()}')
+        return value
+
+    def optional_text(self, name: str, *others: str) -> str | None:
+        """A string, or None when absent or empty."""
+        value = self.find(name, *others)
+        if isinstance(value, str):
+            return value or None
+        if value is None:
+            return None
+        raise self.wrong(name, "a string", value)
+
+    def whole(self, name: str, *others: str, least: int = 0) -> int | None:
+        """A whole number that is at least `least`; strings and 3.0 count."""
+        value = self.number(name, *others)
+        if value is None:
+            return None
+        if value != int(value) or value < least:
+            raise self.wrong(name, f"a whole number of at least {least}", value)
+        return int(value)
+
+    def number(self, name: str, *others: str) -> float | None:
+        value = self.find(name, *others)
+        if value is None or value == "":
+            return None
+        if isinstance(value, bool):
+            raise self.wrong(name, "a number", value)
+        try:
+            number = float(value)
+        except (TypeError, ValueError, OverflowError):
+            raise self.wrong(name, "a number", value) from None
+        if number != number or number in (float("inf"), float("-inf")):
+            raise self.wrong(name, "a number", value)
+        return number
+
+    def flag(self, name: str, *others: str) -> bool:
+        value = self.find(name, *others)
+        if value is None or isinstance(value, bool):
+            return bool(value)
+        word = str(value).strip().lower()
+        if word in _TRUE or word in _FALSE:
+            return word in _TRUE
+        raise self.wrong(name, "true or false", value)
+
+    def choice(self, name: str, allowed: Mapping[str, str], default: str) -> str:
+        """One of the words in `allowed`, which maps every accepted spelling to its meaning."""
+        value = self.find(name)
+        if value is None or value == "":
+            return default
+        word = str(value).strip().lower()
+        if word not in allowed:
+            raise self.wrong(name, "one of " + ", ".join(dict.fromkeys(allowed.values())), value)
+        return allowed[word]
+
+    def items(self, name: str) -> list[Any] | None:
+        """A list; a JSON string of one counts, and a lone object is a list of one."""
+        value = self.find(name)
+        if isinstance(value, str) and value.strip():
+            try:
+                value = json.loads(value)
+            except ValueError:
+                raise self.wrong(name, "a list", value) from None
+        if value is None or isinstance(value, list):
+            return value
+        if isinstance(value, Mapping):
+            return [value]
+        raise self.wrong(name, "a list", value)
+
+    def wrong(self, name: str, wanted: str, value: Any) -> ToolError:
+        shown = json.dumps(value, default=str, ensure_ascii=False)
+        if len(shown) > 80:
+            shown = shown[:77] + "..."
+        return ToolError(f'{self._tool}: "{name}" must be {wanted}, but it was {shown}.')
+
+    def _hint(self) -> str:
+        sent = ", ".join(f'"{key}"' for key in list(self._values)[:12])
+        return f"a string that is not empty. The call had {sent or 'no arguments'}."

@@ -1,0 +1,150 @@
+"""bash: one command in a shell of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+
+from retinue.domain.effects import ToolEffect
+from retinue.domain.messages import Text
+from retinue.domain.tool import ToolContext, ToolOutput
+from retinue.tools.arguments import Arguments
+from retinue.tools.base import BuiltinTool, Properties
+from retinue.tools.capture import Capture
+from retinue.tools.errors import ToolError
+from retinue.tools.processes import Ended, run_program
+
+DEFAULT_SECONDS = 120.0
+_PROGRESS_SECONDS = 0.1
+
+_QUIET = {
+    "TERM": "dumb",
+    "NO_COLOR": "1",
+    "PAGER": "cat",
+    "GIT_PAGER": "cat",
+    "MANPAGER": "cat",
+    "GIT_EDITOR": "true",
+    "GIT_TERMINAL_PROMPT": "0",
+    "PIP_NO_INPUT": "1",
+    "DEBIAN_FRONTEND": "noninteractive",
+}
+"""So that nothing waits for a person or draws on a terminal that is not there."""
+
+
+class BashTool(BuiltinTool):
+    name = "bash"
+    exclusive = True
+    required = ("command",)
+    properties: ClassVar[Properties] = {
+        "command": {"type": "string", "description": "Command for bash -c"},
+        "timeout": {"type": "number", "description": "Seconds until it is stopped (default 120)"},
+        "description": {"type": "string", "description": "What it does, in a few words"},
+    }
+
+    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
+        command = given.text("command", "cmd", "script")
+        if "\0" in command:
+            raise ToolError("The command holds a NUL character, which no shell accepts. Leave it out.")
+        if given.flag("run_in_background", "background"):
+            raise ToolError("Commands cannot stay in the background here. Run it in the foreground, with a timeout.")
+        seconds = _seconds(given, context)
+        if not context.root.is_dir():
+            raise ToolError(
+                f"The working directory {context.root} no longer exists, so no command can run. Report this."
+            )
+        capture = Capture(context.outputs, "bash")
+        try:
+            ended = await run_program(
+                [_shell(context.environment), "-c", command],
+                cwd=context.root,
+                environment=environment(context),
+                receive=_receiver(capture, call_id, context.progress),
+                seconds=seconds,
+                owner=context.run_id,
+            )
+        except (OSError, ValueError) as error:
+            raise ToolError(f"The shell could not be started: {error}") from None
+        finally:
+            capture.close()
+        return _output(command, capture, ended, seconds)
+
+
+def environment(context: ToolContext) -> dict[str, str]:
+    """The run's own environment, made quiet. Only PATH and HOME are filled in from outside: the
+    runner decides what else a command may know."""
+    base = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    return {**base, **context.environment, **_QUIET, "PWD": str(context.root)}
+
+
+def _shell(env: Mapping[str, str]) -> str:
+    path = env.get("PATH")
+    return shutil.which("bash", path=path) or shutil.which("sh", path=path) or "/bin/sh"
+
+
+def _seconds(given: Arguments, context: ToolContext) -> float:
+    """A little less than the loop allows the call, so that the partial output still comes back."""
+    wanted = given.number("timeout", "timeout_seconds") or DEFAULT_SECONDS
+    if wanted < 0:
+        raise given.wrong("timeout", "a number of seconds above 0", wanted)
+    if context.tool_timeout is None:
+        return wanted
+    return min(wanted, max(context.tool_timeout * 0.9, context.tool_timeout - 5))
+
+
+def _receiver(capture: Capture, call_id: str, progress: Callable[[str, str], None]) -> Callable[[int, bytes], None]:
+    """Feeds the capture, and the display at most ten times a second. A line that is still being
+    written counts as a sign of life too."""
+    waiting: list[str] = []
+    last = 0.0
+
+    def receive(stream: int, data: bytes) -> None:
+        nonlocal last
+        text = capture.feed(data)
+        if text:
+            waiting.append(text[-4000:])
+        now = time.monotonic()
+        if now - last >= _PROGRESS_SECONDS:
+            last = now
+            progress(call_id, "".join(waiting)[-4000:] or capture.pending)
+            waiting.clear()
+
+    return receive
+
+
+def _output(command: str, capture: Capture, ended: Ended, seconds: float) -> ToolOutput:
+    notes: list[str] = []
+    code = ended.code
+    if ended.timed_out:
+        notes.append(
+            f"[stopped after {seconds:g} s, with everything it had started. Set a longer timeout, or do less at once]"
+        )
+        code = 124
+    elif code is None:
+        notes.append("[the command ended but its exit code is not known]")
+    elif code < 0:
+        notes.append(f"[killed by {_signal(-code)}]")
+        code = 128 - code
+    elif code > 0:
+        notes.append(f"[exit code {code}{_shell_signal(code)}]")
+    if ended.stopped:
+        notes.append(f"[still running in the background, and stopped: {'; '.join(ended.stopped[:5])}]")
+    body = capture.text().rstrip()
+    text = "\n".join([*([body] if body else []), *notes]) or "(no output)"
+    effect = ToolEffect("failed" if ended.timed_out else "finished", command=command, exit_code=code)
+    return ToolOutput((Text(text),), code != 0, effect)
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _shell_signal(code: int) -> str:
+    """Shells report a child's death by signal N as 128 + N."""
+    return f", {_signal(code - 128)}" if 128 < code < 160 else ""

@@ -1,0 +1,119 @@
+"""What bytes are: an image, something binary, or text in some form. And their hash.
+
+The form of a text (encoding, byte order mark, line endings) is kept apart from the text, so
+that an edit changes what it names and nothing else.
+"""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+from dataclasses import dataclass
+
+SNIFFED = 8192
+"""How many leading bytes decide what a file is."""
+
+_IMAGES = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF8", "image/gif"))
+
+_BINARIES = (
+    (b"\x7fELF", "an ELF program or library"),
+    (b"%PDF-", "a PDF document"),
+    (b"PK\x03\x04", "a ZIP archive (or a document that is one)"),
+    (b"\x1f\x8b", "gzip data"),
+    (b"BZh", "bzip2 data"),
+    (b"\xfd7zXZ\x00", "xz data"),
+    (b"\x28\xb5\x2f\xfd", "zstd data"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
+    (b"SQLite format 3\x00", "an SQLite database"),
+    (b"\xca\xfe\xba\xbe", "a Java class or Mach-O program"),
+    (b"\xcf\xfa\xed\xfe", "a Mach-O program"),
+    (b"MZ", "a Windows program"),
+    (b"\x00asm", "a WebAssembly module"),
+    (b"\x00\x00\x01\x00", "an icon"),
+    (b"BM", "a bitmap image"),
+    (b"OggS", "Ogg media"),
+    (b"ID3", "MP3 audio"),
+)
+
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, whose mark is a prefix of this one
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+
+
+def content_hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def image_type(head: bytes) -> str | None:
+    for magic, media_type in _IMAGES:
+        if head.startswith(magic):
+            return media_type
+    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+        return "image/webp"
+    return None
+
+
+def binary_kind(head: bytes) -> str | None:
+    """What kind of binary data this is, None for text. A NUL byte decides, except after the
+    mark of an encoding that uses them."""
+    if wide_encoding(head) is not None:
+        return None
+    if b"\0" not in head and not head.startswith(b"%PDF-"):
+        return None
+    return next((label for magic, label in _BINARIES if head.startswith(magic)), "binary data")
+
+
+def wide_encoding(head: bytes) -> str | None:
+    """UTF-16 or UTF-32 by its mark; in these a newline is not one byte."""
+    for mark, codec in _MARKS:
+        if codec != "utf-8" and head.startswith(mark):
+            return codec
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class TextForm:
+    """How a text is written down as bytes."""
+
+    codec: str = "utf-8"
+    errors: str = "strict"
+    mark: bytes = b""
+    crlf: bool = False
+
+    def encode(self, text: str) -> bytes:
+        """Undoes `decode`. Raises UnicodeEncodeError for characters the encoding lacks."""
+        if self.crlf:
+            text = text.replace("\n", "\r\n")
+        return self.mark + text.encode(self.codec, self.errors)
+
+    def decode(self, data: bytes) -> str:
+        """The text with plain newlines if all of its line ends are CRLF."""
+        text = data[len(self.mark) :].decode(self.codec, self.errors)
+        return text.replace("\r\n", "\n") if self.crlf else text
+
+
+def forms_of(data: bytes) -> tuple[TextForm, ...]:
+    """The ways to read `data` as text, best first; all of them write back the same bytes.
+
+    Bytes that are not valid UTF-8 have two readings: UTF-8 with the stray bytes kept aside, and
+    Latin-1, in which every byte is a character.
+    """
+    mark, codec = next(((m, c) for m, c in _MARKS if data.startswith(m)), (b"", "utf-8"))
+    candidates = [TextForm(codec, "strict", mark)]
+    if codec == "utf-8":
+        candidates += [TextForm("utf-8", "surrogateescape", mark), TextForm("latin-1")]
+    forms: list[TextForm] = []
+    for form in candidates:
+        try:
+            text = form.decode(data)
+        except UnicodeDecodeError:
+            continue
+        ends = text.count("\r\n")
+        forms.append(TextForm(form.codec, form.errors, form.mark, crlf=0 < ends == text.count("\n")))
+        if form.errors == "strict" and codec != "latin-1":
+            break
+    return tuple(forms)

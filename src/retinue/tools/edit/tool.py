@@ -1,0 +1,125 @@
+"""edit: exact replacements in one file, all or none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from retinue.domain.effects import ToolEffect
+from retinue.domain.tool import ToolContext, ToolOutput, ok
+from retinue.tools.arguments import PATH_NAMES, Arguments
+from retinue.tools.base import BuiltinTool, Properties
+from retinue.tools.content import SNIFFED, TextForm, binary_kind, forms_of
+from retinue.tools.edit.diff import short_diff
+from retinue.tools.edit.replace import Edit, apply
+from retinue.tools.errors import ToolError
+from retinue.tools.paths import Confined, confine
+from retinue.tools.threads import in_thread
+from retinue.tools.writing import check_fresh, rewrite
+
+_OLD = ("old_string", "oldString", "old_str", "oldText", "old_text", "search")
+_NEW = ("new_string", "newString", "new_str", "newText", "new_text", "replace", "replacement")
+_ALL = ("replace_all", "replaceAll", "every")
+
+
+class EditTool(BuiltinTool):
+    name = "edit"
+    exclusive = True
+    required = ("path", "edits")
+    properties: ClassVar[Properties] = {
+        "path": {"type": "string", "description": "File, relative to the working directory or absolute"},
+        "edits": {
+            "type": "array",
+            "description": "Replacements, in order",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "old": {"type": "string", "description": "Exact text to replace"},
+                    "new": {"type": "string", "description": "Text to put there"},
+                    "all": {"type": "boolean", "description": "Replace every occurrence"},
+                },
+                "required": ["old", "new"],
+                "additionalProperties": False,
+            },
+        },
+    }
+
+    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
+        place = confine(given.text("path", *PATH_NAMES), context, writing=True)
+        edits = _edits(given)
+        diff, effect = await in_thread(lambda: _edit_file(place, context, edits))
+        count = f"{len(edits)} edits" if len(edits) > 1 else "the edit"
+        return ok(f"Made {count} in {place.shown}:\n{diff}", effect)
+
+
+def _edit_file(place: Confined, context: ToolContext, edits: list[Edit]) -> tuple[str, ToolEffect]:
+    texts = ("", "")
+
+    def change(data: bytes | None) -> bytes:
+        nonlocal texts
+        new, texts = _changed(place, context, edits, data)
+        return new
+
+    effect = rewrite(place, context, change).effect
+    return short_diff(*texts), effect
+
+
+def _edits(given: Arguments) -> list[Edit]:
+    items = given.items("edits")
+    if items is None:
+        return [_edit(given)]
+    if not items:
+        raise ToolError('edit: "edits" is empty. Send [{"old": "...", "new": "..."}].')
+    for item in items:
+        if not isinstance(item, Mapping):
+            raise given.wrong("edits", 'a list of {"old": ..., "new": ...}', item)
+    return [_edit(Arguments("edit", item)) for item in items]
+
+
+def _edit(given: Arguments) -> Edit:
+    old, new = _string(given, "old", _OLD), _string(given, "new", _NEW)
+    if not old:
+        raise ToolError('edit: "old" must not be empty. Use write to create a file; to insert, replace a line near it.')
+    if old == new:
+        raise ToolError('edit: "old" and "new" are the same, so nothing would change.')
+    return Edit(old, new, given.flag("all", *_ALL))
+
+
+def _string(given: Arguments, name: str, others: tuple[str, ...]) -> str:
+    value: Any = given.find(name, *others)
+    if value is None:
+        raise ToolError(f'edit needs "{name}" in each edit: {{"path": ..., "edits": [{{"old": ..., "new": ...}}]}}.')
+    if not isinstance(value, str):
+        raise given.wrong(name, "a string", value)
+    return value
+
+
+def _changed(
+    place: Confined, context: ToolContext, edits: list[Edit], data: bytes | None
+) -> tuple[bytes, tuple[str, str]]:
+    """The new bytes and both texts. Of the ways to read the bytes the first in which every
+    edit matches is taken, so a file with stray bytes can still be edited as it was shown."""
+    if data is None:
+        raise ToolError(f"{place.shown} does not exist. Use write to create it.")
+    kind = binary_kind(data[:SNIFFED])
+    if kind is not None:
+        raise ToolError(f"{place.shown} is {kind}; edit works on text.")
+    check_fresh(place, context, data)
+    reason: ToolError | None = None
+    for form in forms_of(data):
+        text = form.decode(data)
+        try:
+            new = apply(text, edits, place.shown)
+        except ToolError as error:
+            reason = reason or error
+            continue
+        return _encoded(form, new), (text, new)
+    raise reason or ToolError(f"{place.shown} is not valid text in the encoding its first bytes announce.")
+
+
+def _encoded(form: TextForm, text: str) -> bytes:
+    try:
+        return form.encode(text)
+    except UnicodeEncodeError as error:
+        bad = text[error.start : error.start + 1]
+        raise ToolError(f"The file is {form.codec} text, which cannot hold {bad!r}. Use other characters.") from None

@@ -1,0 +1,218 @@
+"""Which tools a run gets: what its file allows, less what it denies, less what its run may not.
+
+Names are resolved here (aliases of every dialect, patterns of MCP servers); rights are decided
+by the effects a tool declares, never by its name. The result says what became of every name
+the file wrote, and refuses a list in which nothing is left, because an agent without the tools
+its author counted on only invents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from retinue.domain.effects import READ_ONLY
+from retinue.domain.spec import ToolPolicy
+from retinue.domain.tool import Tool, ToolSpec
+from retinue.domain.toolnames import base_name, canonical
+
+_EVERY = frozenset({"*", "all"})
+_NOT_FOR_SUBAGENTS = frozenset(
+    {
+        "askuserquestion",
+        "endconversation",
+        "enterplanmode",
+        "exitplanmode",
+        "schedulewakeup",
+        "taskoutput",
+        "waitformcpservers",
+        "workflow",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """`refusal`, if set, completes "Agent 'x' …"; the run must not start then.
+
+    `unrecognised` names are known to nobody, `unavailable` ones are not for this run, and
+    `unmatched` ones are known but no such tool is in this session. `allowed_patterns` and
+    `denied_patterns` hold what stood in parentheses (`Bash(git *)`), by tool, for the guard.
+    """
+
+    tools: Mapping[str, Tool]
+    unrecognised: tuple[str, ...] = ()
+    unavailable: tuple[str, ...] = ()
+    unmatched: tuple[str, ...] = ()
+    allowed_patterns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    denied_patterns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    refusal: str | None = None
+
+
+def select_tools(
+    policy: ToolPolicy,
+    available: Mapping[str, Tool],
+    *,
+    readonly: bool = False,
+    parent: frozenset[str] | None = None,
+    shell_sandbox: bool = False,
+    allow_spawn: bool = True,
+    agent: str = "",
+) -> Selection:
+    """`parent` holds the names of the parent's tools: a child has no others. `shell_sandbox`
+    says that this host can keep a shell from writing; without it a read-only run has none.
+    `allow_spawn` is False at the depth limit or where the file does not let the agent delegate."""
+    asked = _Asked(policy.allow, available)
+    rights = _Rights(readonly, parent, shell_sandbox, allow_spawn)
+    denied, denied_patterns = _denied(policy.deny, available)
+    permitted: dict[str, Tool] = {}
+    notes: list[str] = []
+    withheld: list[str] = []
+    for name in asked.names:
+        reason = rights.why_not(available[name].spec)
+        if reason is None:
+            permitted[name] = available[name]
+        elif name not in denied and (asked.listed or reason == _NO_SANDBOX):
+            withheld.append(name)
+            notes.append(f"{name} is withheld: {reason}")
+    missing = asked.notes(agent) + [f"{each} matched no extension in this session" for each in policy.selectors]
+    refused = asked.listed and not permitted and not policy.selectors
+    return Selection(
+        tools={} if refused else {name: tool for name, tool in permitted.items() if name not in denied},
+        unrecognised=tuple(asked.unrecognised),
+        unavailable=tuple(asked.unavailable + withheld),
+        unmatched=tuple(asked.unmatched),
+        allowed_patterns=asked.patterns,
+        denied_patterns=denied_patterns,
+        notes=tuple(missing + notes),
+        refusal=_refusal(asked, notes) if refused else None,
+    )
+
+
+def memory_tools(present: Collection[str], *, readonly: bool) -> tuple[str, ...]:
+    """What an agent with a memory folder still needs: to read it, and to write it if it may."""
+    wanted = ("read",) if readonly else ("read", "write", "edit")
+    return tuple(name for name in wanted if name not in present)
+
+
+def split_entry(entry: str) -> tuple[str, str | None]:
+    """`Bash(git *)` as `Bash` and `git *`; None when there are no parentheses."""
+    name, bracket, rest = entry.strip().partition("(")
+    return name.strip(), rest.rstrip().removesuffix(")").strip() if bracket else None
+
+
+class _Asked:
+    """What an allow list asks for, sorted into tools and the reasons why there is none.
+    `listed` is True for a list that names tools one by one."""
+
+    def __init__(self, allow: Sequence[str] | None, available: Mapping[str, Tool]) -> None:
+        self.names: list[str] = []
+        self.unrecognised: list[str] = []
+        self.unavailable: list[str] = []
+        self.unmatched: list[str] = []
+        self.patterns: dict[str, tuple[str, ...]] = {}
+        entries = None if allow is None else [entry for entry in map(str.strip, allow) if entry]
+        everything = entries is None or any(entry.lower() in _EVERY for entry in entries)
+        nothing = entries is not None and all(entry.lower() == "none" for entry in entries)
+        self.listed = not everything and not nothing
+        if everything:
+            self.names = list(available)
+        for entry in dict.fromkeys(entries or ()):
+            if entry.lower() not in _EVERY and not nothing:
+                self._add(entry, available)
+
+    def _add(self, entry: str, available: Mapping[str, Tool]) -> None:
+        name, pattern = split_entry(entry)
+        found = () if name.startswith("mcp__*") else resolve(name, available)
+        for tool in found:
+            if tool not in self.names:
+                self.names.append(tool)
+            if pattern is not None:
+                self.patterns[tool] = (*self.patterns.get(tool, ()), pattern)
+        if found:
+            return
+        if base_name(name).lower() in _NOT_FOR_SUBAGENTS:
+            self.unavailable.append(name)
+        elif canonical(name) or (name.startswith("mcp__") and not name.startswith("mcp__*")):
+            self.unmatched.append(name)
+        else:
+            self.unrecognised.append(name)
+
+    def notes(self, agent: str) -> list[str]:
+        by = f' requested by agent "{agent}"' if agent else ""
+        return [
+            *(f'tools-error:tool "{name}"{by} is not a known built-in' for name in self.unrecognised),
+            *(f"{name} is not available to subagents" for name in self.unavailable),
+            *(f"{name} matched no tools in this session" for name in self.unmatched),
+        ]
+
+
+_NO_SANDBOX = "the agent is read-only, and no sandbox here can keep a shell from writing"
+
+
+@dataclass(frozen=True, slots=True)
+class _Rights:
+    readonly: bool
+    parent: frozenset[str] | None
+    shell_sandbox: bool
+    allow_spawn: bool
+
+    def why_not(self, spec: ToolSpec) -> str | None:
+        """Why the run may not have a tool; None if it may."""
+        if self.parent is not None and spec.name not in self.parent:
+            return "the parent run does not have it"
+        if "spawn" in spec.effects and not self.allow_spawn:
+            return "this run may not start agents"
+        if not self.readonly or spec.effects <= READ_ONLY:
+            return None
+        if "execute" not in spec.effects:
+            return "the agent is read-only"
+        return None if self.shell_sandbox and "spawn" not in spec.effects else _NO_SANDBOX
+
+
+def resolve(name: str, available: Mapping[str, Tool]) -> tuple[str, ...]:
+    """The available tools that `name` stands for: itself, an alias, or a pattern."""
+    if name in available:
+        return (name,)
+    if name.startswith("mcp__"):
+        pattern = name if "*" in name or name.count("__") > 1 else f"{name}__*"
+        return tuple(each for each in available if fnmatchcase(each, pattern))
+    known = tuple(each for each in canonical(name) if each in available)
+    if known:
+        return known
+    plain = base_name(name).lower()
+    return tuple(each for each in available if each.lower() == plain)
+
+
+def _denied(deny: Sequence[str], available: Mapping[str, Tool]) -> tuple[frozenset[str], dict[str, tuple[str, ...]]]:
+    """Tools that are out altogether, and patterns of calls that are. Globs may deny any tool."""
+    names: set[str] = set()
+    patterns: dict[str, tuple[str, ...]] = {}
+    for entry in deny:
+        name, pattern = split_entry(entry)
+        if name.lower() in _EVERY:
+            found: tuple[str, ...] = tuple(available)
+        elif "*" in name and not name.startswith("mcp__"):
+            found = tuple(each for each in available if fnmatchcase(each.lower(), name.lower()))
+        else:
+            found = resolve(name, available)
+        if pattern is None:
+            names.update(found)
+            continue
+        for tool in found:
+            patterns[tool] = (*patterns.get(tool, ()), pattern)
+    return frozenset(names), patterns
+
+
+def _refusal(asked: _Asked, withheld: Sequence[str]) -> str:
+    groups = {
+        "unrecognized": asked.unrecognised,
+        "not available to subagents": asked.unavailable,
+        "matched no tools in this session": asked.unmatched,
+    }
+    reasons = [f"{label} [{', '.join(names)}]" for label, names in groups.items() if names]
+    return "would be spawned with zero tools — refusing. Its tools list resolved to nothing: " + "; ".join(
+        [*reasons, *withheld]
+    )

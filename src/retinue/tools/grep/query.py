@@ -1,0 +1,135 @@
+"""A grep as two runs of ripgrep: count everywhere in parallel, then show the first files.
+
+The count gives exact totals and the order (by path) whatever order rg's threads work in, at
+the cost of a few bytes per file; only the files that will be shown are searched again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from retinue.domain.tool import ToolContext
+from retinue.tools.errors import ToolError
+from retinue.tools.globs import Glob
+from retinue.tools.ripgrep import ripgrep
+from retinue.tools.search import Start, relative
+
+COLUMNS = 500
+_ARGUMENT_BYTES = 100_000
+_PLAIN_NAME = re.compile(r"[\w.*?+ -]+")
+_LINE = re.compile(rb"(\d+)([:-])(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    pattern: str
+    literal: bool = False
+    ignore_case: bool = False
+    hidden: bool = False
+    context: int = 0
+    glob: Glob | None = None
+
+    def flags(self) -> list[str]:
+        multiline = "\n" in self.pattern or (not self.literal and r"\n" in self.pattern)
+        chosen = {
+            "--fixed-strings": self.literal,
+            "--ignore-case": self.ignore_case,
+            "--multiline": multiline,
+        }
+        return [flag for flag, wanted in chosen.items() if wanted] + [f"--regexp={self.pattern}"]
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Matching lines of each file, by path from the start of the search."""
+
+    files: Mapping[str, int]
+
+    @property
+    def total(self) -> int:
+        return sum(self.files.values())
+
+
+async def count_matches(query: Query, start: Start, context: ToolContext) -> Counts:
+    if "\0" in query.pattern:
+        raise ToolError("The pattern holds a NUL character; text files have none.")
+    printed = bytearray()
+    flags = [*hidden_flags(query.hidden), *_type_flags(query.glob), *query.flags()]
+    await ripgrep(
+        ["--count", "--null", "--with-filename", *flags, "--", start.target], start.folder, context, printed.extend
+    )
+    files: dict[str, int] = {}
+    path, *rest = bytes(printed).split(b"\0")
+    for piece in rest:
+        count, _, following = piece.partition(b"\n")
+        name = relative(path)
+        if query.glob is None or start.accepts(name, query.glob):
+            files[name] = int(count)
+        path = following
+    return Counts(files)
+
+
+async def matching_lines(
+    query: Query, start: Start, context: ToolContext, found: Counts, limit: int
+) -> tuple[list[str], int]:
+    """Lines to show for the first `limit` matches in path order, and how many matches they are."""
+    chosen: list[str] = []
+    expected = size = 0
+    for path in sorted(found.files):
+        size += len(os.fsencode(path)) + 3
+        if expected >= limit or (chosen and size > _ARGUMENT_BYTES):
+            break
+        chosen.append(path)
+        expected += found.files[path]
+    printed = bytearray()
+    shape = ["--line-number", "--no-heading", "--null", "--with-filename", "--threads=1"]
+    bounds = [f"--max-columns={COLUMNS}", "--max-columns-preview", f"--max-count={limit}", f"--context={query.context}"]
+    targets = [f"./{path}" for path in chosen]
+    await ripgrep([*shape, *bounds, *query.flags(), "--", *targets], start.folder, context, printed.extend)
+    return _parse(bytes(printed), start, limit)
+
+
+def _parse(printed: bytes, start: Start, limit: int) -> tuple[list[str], int]:
+    lines: list[str] = []
+    matches = 0
+    for raw in printed.split(b"\n"):
+        path, zero, rest = raw.partition(b"\0")
+        parsed = _LINE.fullmatch(rest) if zero else None
+        if parsed is None:
+            if raw == b"--":
+                lines.append("--")
+            elif b"binary file matches" in raw:
+                lines.append(f"{start.show(relative(raw.partition(b': ')[0]))}: binary file matches")
+            continue
+        number, mark, text = parsed.groups()
+        if mark == b":":
+            if matches == limit:
+                break
+            matches += 1
+        separator = mark.decode()
+        shown = text.decode("utf-8", "replace").rstrip("\r").replace("\0", "\ufffd")
+        lines.append(f"{start.show(relative(path))}{separator}{int(number)}{separator}{shown}")
+    while lines and lines[-1] == "--":
+        lines.pop()
+    return lines, matches
+
+
+def hidden_flags(hidden: bool) -> list[str]:
+    """Version control folders stay out even when hidden files are asked for."""
+    return ["--hidden", "--glob=!.git", "--glob=!.hg", "--glob=!.svn"] if hidden else []
+
+
+def _type_flags(glob: Glob | None) -> list[str]:
+    """Lets rg skip files by name. Its own --glob would search ignored files too; a file type
+    made up for the occasion does not. The exact check is done on the paths it prints."""
+    if glob is None or not glob.names or not all(_PLAIN_NAME.fullmatch(name) for name in glob.names):
+        return []
+    definitions = [f"--type-add=wanted:{_any_case(name)}" for name in glob.names]
+    return [*definitions, "--type=wanted"]
+
+
+def _any_case(name: str) -> str:
+    return "".join(f"[{c.lower()}{c.upper()}]" if c.isascii() and c.isalpha() else c for c in name)

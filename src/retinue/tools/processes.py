@@ -1,0 +1,140 @@
+"""Running one program: own session, bounded time, streamed output, nothing left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from retinue.tools.proctree import MARK, ProcessTree, describe
+from retinue.tools.threads import settled
+
+DRAIN_SECONDS = 0.2
+"""How long output may still come after the program itself has ended."""
+GRACE_SECONDS = 2.0
+_REAP_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a program ended. `code` is negative for a signal, as everywhere in Python, and None
+    if it could not even be reaped. `stopped` names processes it left running."""
+
+    code: int | None
+    timed_out: bool = False
+    stopped: tuple[str, ...] = ()
+
+
+Receive = Callable[[int, bytes], None]
+"""Gets the number of the stream (1 or 2) and a piece of its output."""
+
+
+async def run_program(
+    argv: Sequence[str],
+    *,
+    cwd: Path,
+    environment: Mapping[str, str],
+    receive: Receive,
+    seconds: float | None,
+    merge: bool = True,
+    owner: str = "",
+) -> Ended:
+    """Runs `argv` to its end. When the time is up, or the caller is cancelled, the whole tree
+    is ended first. Output of the program is passed on as it comes; processes it leaves behind
+    neither hold the call nor survive it. `owner` (a run id) goes into the marker by which a
+    later process can find what a crash left. Raises OSError when it cannot be started."""
+    cancelled = asyncio.get_running_loop().create_future()
+    mark = f"{owner}.{secrets.token_hex(8)}"
+    inherited = environment.get(MARK)
+    marked = {**environment, MARK: f"{inherited},{mark}" if inherited else mark}
+    # The work is a task of its own that nobody cancels: whatever happens to the caller, the
+    # steps from starting the program to having ended its tree run in order.
+    run = asyncio.ensure_future(_run(argv, cwd, marked, _Watcher(receive), merge, mark, seconds, cancelled))
+    try:
+        return await asyncio.shield(run)
+    except asyncio.CancelledError:
+        if not cancelled.done():
+            cancelled.set_result(None)
+        await settled(run)
+        raise
+
+
+async def _run(
+    argv: Sequence[str],
+    cwd: Path,
+    environment: Mapping[str, str],
+    watcher: _Watcher,
+    merge: bool,
+    mark: str,
+    seconds: float | None,
+    cancelled: asyncio.Future[None],
+) -> Ended:
+    transport, _ = await asyncio.get_running_loop().subprocess_exec(
+        lambda: watcher,
+        *argv,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT if merge else asyncio.subprocess.PIPE,
+        cwd=cwd,
+        env=environment,
+        start_new_session=True,
+    )
+    tree = ProcessTree(transport.get_pid(), mark)
+    try:
+        await asyncio.wait({watcher.exited, cancelled}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if watcher.exited.done():
+            stopped = await _clear(tree, watcher)
+            return Ended(transport.get_returncode(), stopped=stopped)
+        await tree.end(GRACE_SECONDS)
+        await asyncio.wait({watcher.exited}, timeout=_REAP_SECONDS)
+        await asyncio.wait({watcher.drained}, timeout=DRAIN_SECONDS)
+        return Ended(transport.get_returncode(), timed_out=not cancelled.done())
+    finally:
+        tree.kill()  # finds nothing, unless this task itself was cancelled at interpreter exit
+        transport.close()
+
+
+async def _clear(tree: ProcessTree, watcher: _Watcher) -> tuple[str, ...]:
+    """After the program ended: lets late output come, then ends what it left behind."""
+    left = tree.members()
+    if not left and watcher.drained.done():
+        return ()
+    if left:
+        await asyncio.sleep(DRAIN_SECONDS)
+    else:
+        await asyncio.wait({watcher.drained}, timeout=DRAIN_SECONDS)
+    left = tree.members()
+    names = tuple(dict.fromkeys(describe(pid) for pid in left))
+    if left:
+        await tree.end(GRACE_SECONDS)
+    return names
+
+
+class _Watcher(asyncio.SubprocessProtocol):
+    """`exited` is set by the program's own end, whoever still holds its pipes; `drained` when
+    all pipes are closed. (A stream reader would wait for the pipes, that is, for daemons.)"""
+
+    def __init__(self, receive: Receive) -> None:
+        loop = asyncio.get_running_loop()
+        self.exited: asyncio.Future[None] = loop.create_future()
+        self.drained: asyncio.Future[None] = loop.create_future()
+        self._receive = receive
+        self._open = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.SubprocessTransport)
+        self._open = sum(transport.get_pipe_transport(number) is not None for number in (1, 2))
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        self._receive(fd, data)
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        self._open -= 1
+        if self._open <= 0 and not self.drained.done():
+            self.drained.set_result(None)
+
+    def process_exited(self) -> None:
+        if not self.exited.done():
+            self.exited.set_result(None)

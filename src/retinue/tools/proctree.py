@@ -1,0 +1,177 @@
+"""Every process that one command started, found and ended without trusting any of them.
+
+A command leads its own session. Its members are found by session and process group, by a
+marker in their environment (which a daemon that made a session of its own still carries), and
+as children of a member. What hides from all three (an emptied environment in a new session
+whose parent is gone) is only held by the sandbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+MARK = "RETINUE_RUN_CALL"
+
+_PROC = Path("/proc")
+_POLL = 0.02
+_NEAR = 64
+_LONG = 30.0
+"""Seconds after which process numbers may have come round, so that all processes are looked at."""
+_PASSES = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    pid: int
+    parent: int
+    group: int
+    session: int
+
+
+class ProcessTree:
+    """The processes of the command that `pid` leads and `mark` names."""
+
+    def __init__(self, pid: int, mark: str) -> None:
+        self.pid = pid
+        self.mark = mark.encode()
+        self._since = time.monotonic()
+
+    def members(self) -> tuple[int, ...]:
+        """Live processes of the tree, the leader included while it lives."""
+        if sys.platform == "linux":
+            return self._from_proc()
+        return self._from_ps() if hasattr(os, "killpg") else ()
+
+    async def end(self, grace: float) -> None:
+        """Asks all members to stop, gives them `grace` seconds, then kills what is left.
+        Kills at once when cancelled."""
+        try:
+            self._send(self.members(), signal.SIGTERM)
+            for _ in range(round(grace / _POLL)):
+                if not self.members():
+                    break
+                await asyncio.sleep(_POLL)
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        """Kills until nothing is found: a member may fork while it is being killed."""
+        for _ in range(_PASSES):
+            alive = self.members()
+            if not alive:
+                return
+            self._send(alive, getattr(signal, "SIGKILL", signal.SIGTERM))
+            time.sleep(0.001)
+
+    @staticmethod
+    def _send(pids: tuple[int, ...], number: int) -> None:
+        for pid in pids:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+                if number == signal.SIGTERM and hasattr(signal, "SIGCONT"):
+                    os.kill(pid, signal.SIGCONT)  # a stopped process cannot act on the first
+
+    def _from_proc(self) -> tuple[int, ...]:
+        processes = [found for found in map(_stat, self._candidates()) if found is not None]
+        ours = {p.pid for p in processes if self.pid in (p.pid, p.group, p.session) or self.mark in _environment(p.pid)}
+        grown = True
+        while grown:
+            children = {p.pid for p in processes if p.parent in ours} - ours
+            ours |= children
+            grown = bool(children)
+        return tuple(sorted(ours))
+
+    def _candidates(self) -> list[int]:
+        """Numbers are given in rising order, so members of a young tree lie between the leader
+        and the newest process. Looking only there keeps the check at microseconds."""
+        newest = _newest_pid()
+        young = time.monotonic() - self._since < _LONG
+        if young and self.pid <= newest <= self.pid + _NEAR:
+            return list(range(self.pid, newest + 1))
+        everyone = _all_pids()
+        if young and newest >= self.pid:
+            return [pid for pid in everyone if pid >= self.pid]
+        return everyone
+
+    def _from_ps(self) -> tuple[int, ...]:
+        try:
+            os.killpg(self.pid, 0)
+        except ProcessLookupError:
+            return ()
+        except PermissionError:
+            pass
+        rows = _ps()
+        ours = {pid for pid, parent, group, state in rows if self.pid in (pid, group) and not state.startswith("Z")}
+        grown = True
+        while grown:
+            children = {pid for pid, parent, _, state in rows if parent in ours and not state.startswith("Z")} - ours
+            ours |= children
+            grown = bool(children)
+        return tuple(sorted(ours))
+
+
+def _all_pids() -> list[int]:
+    return [int(path.name) for path in _PROC.iterdir() if path.name.isdigit()]
+
+
+def _newest_pid() -> int:
+    """The last number given, or 0 where the system does not say."""
+    try:
+        return int((_PROC / "loadavg").read_text().rsplit(None, 1)[-1])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def describe(pid: int) -> str:
+    """The command line of a process, short, for telling which one was stopped."""
+    try:
+        line = (_PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
+    except OSError:
+        line = ""
+    return line[:60] or f"process {pid}"
+
+
+def marked_processes(text: str) -> tuple[int, ...]:
+    """Processes whose marker names `text` (a run id): what a crashed Retinue left behind."""
+    if sys.platform != "linux":
+        return ()
+    wanted = text.encode()
+    return tuple(pid for pid in _all_pids() if any(wanted in mark for mark in _marks(pid)))
+
+
+def _marks(pid: int) -> list[bytes]:
+    return [entry for entry in _environment(pid).split(b"\0") if entry.startswith(MARK.encode() + b"=")]
+
+
+def _stat(pid: int) -> Process | None:
+    """None for what is gone or only waits to be reaped."""
+    try:
+        fields = (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    if len(fields) < 4 or fields[0] in (b"Z", b"X"):
+        return None
+    return Process(pid, int(fields[1]), int(fields[2]), int(fields[3]))
+
+
+def _environment(pid: int) -> bytes:
+    try:
+        return (_PROC / str(pid) / "environ").read_bytes()
+    except OSError:
+        return b""
+
+
+def _ps() -> list[tuple[int, int, int, str]]:
+    listing = subprocess.run(
+        ["/bin/ps", "-A", "-o", "pid=,ppid=,pgid=,stat="], capture_output=True, text=True, timeout=5, check=False
+    ).stdout
+    rows = [line.split() for line in listing.splitlines()]
+    return [(int(row[0]), int(row[1]), int(row[2]), row[3]) for row in rows if len(row) >= 4]

@@ -1,0 +1,67 @@
+"""write: a whole file, created or replaced."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from retinue.domain.tool import ToolContext, ToolOutput, ok
+from retinue.tools.arguments import PATH_NAMES, Arguments
+from retinue.tools.base import BuiltinTool, Properties
+from retinue.tools.content import TextForm, binary_kind, forms_of
+from retinue.tools.errors import ToolError
+from retinue.tools.paths import Confined, confine
+from retinue.tools.threads import in_thread
+from retinue.tools.truncate import line_count, size_text
+from retinue.tools.writing import Change, check_fresh, rewrite
+
+
+class WriteTool(BuiltinTool):
+    name = "write"
+    exclusive = True
+    required = ("path", "content")
+    properties: ClassVar[Properties] = {
+        "path": {"type": "string", "description": "File, relative to the working directory or absolute"},
+        "content": {"type": "string", "description": "The whole new content"},
+    }
+
+    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
+        place = confine(given.text("path", *PATH_NAMES), context, writing=True)
+        content = given.find("content", "contents", "text", "file_text", "data")
+        if content is None:
+            raise ToolError('write needs "content": the whole new content of the file, as a string (may be empty).')
+        if not isinstance(content, str):
+            raise given.wrong("content", "a string", content)
+        change = await in_thread(lambda: rewrite(place, context, lambda old: _new(place, context, content, old)))
+        return ok(_report(place, content, change), change.effect)
+
+
+def _new(place: Confined, context: ToolContext, content: str, old: bytes | None) -> bytes:
+    if old is not None:
+        if str(place.path) not in context.seen:
+            raise ToolError(
+                f"{place.shown} exists and was not read here. Read it first, so that nothing is lost unseen."
+            )
+        check_fresh(place, context, old)
+    form = _form(old)
+    if form.crlf:
+        content = content.replace("\r\n", "\n")
+    try:
+        return form.encode(content)
+    except UnicodeEncodeError:
+        pass
+    try:
+        return TextForm(crlf=form.crlf).encode(content)
+    except UnicodeEncodeError as error:
+        raise ToolError(f"content has an unpaired surrogate at character {error.start}; send valid Unicode.") from None
+
+
+def _form(old: bytes | None) -> TextForm:
+    """A replaced file keeps its encoding, mark and line ends: the model was shown none of them."""
+    forms = forms_of(old) if old is not None and binary_kind(old) is None else ()
+    return forms[-1] if forms else TextForm()
+
+
+def _report(place: Confined, content: str, change: Change) -> str:
+    did = "Created" if change.old is None else "Unchanged:" if change.old == change.new else "Replaced"
+    kept = "; kept its CRLF line ends" if _form(change.old).crlf else ""
+    return f"{did} {place.shown} ({line_count(content)} lines, {size_text(len(change.new))}{kept})"

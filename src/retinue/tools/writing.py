@@ -1,0 +1,152 @@
+"""Changing a file: check, lock, write beside, rename. All or nothing, and never over news.
+
+Between reading what is there and renaming the new content over it, the folder is locked
+against other Retinue runs (threads by a lock, processes by flock), so of two runs that read
+the same version only one can write; the other is told that its version is stale.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from retinue.domain.effects import ToolEffect, TouchedPath
+from retinue.domain.tool import ToolContext
+from retinue.tools.content import content_hash
+from retinue.tools.errors import ToolError
+from retinue.tools.files import Spot, open_regular, refuse_irregular, spot
+from retinue.tools.paths import Confined
+
+LARGEST = 64 * 1024 * 1024
+"""Files beyond this size are neither hashed nor rewritten by tools."""
+
+_LOCKS = tuple(threading.Lock() for _ in range(64))
+_FLOCK_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a rewrite did. `old` is None when there was no file."""
+
+    old: bytes | None
+    new: bytes
+    effect: ToolEffect
+
+
+def rewrite(place: Confined, context: ToolContext, change: Callable[[bytes | None], bytes]) -> Change:
+    """Replaces the content of `place` by what `change` makes of it. `change` gets None for a
+    file that does not exist, and raises ToolError to leave everything as it is."""
+    fresh = _existing(place) is None
+    new = change(None) if fresh else b""  # before any folder is made: a refusal leaves no trace
+    with spot(place, create=fresh) as where, _locked(where, place):
+        found = where.stat()
+        old = None if found is None else read_whole(where, place)
+        if old is not None or not fresh:
+            new = change(old)
+        if found is not None and not found.st_mode & 0o222:
+            raise ToolError(f"{place.shown} is marked read-only. Change its mode first if it must be changed.")
+        if new != old:
+            _replace(where, new, found)
+    after = content_hash(new)
+    context.seen[str(place.path)] = after
+    touched = TouchedPath(str(place.path), None if old is None else content_hash(old), after)
+    return Change(old, new, ToolEffect(writes=(touched,)))
+
+
+def check_fresh(place: Confined, context: ToolContext, current: bytes) -> None:
+    """Refuses when this run's knowledge of the file is older than the file."""
+    known = context.seen.get(str(place.path))
+    if known is not None and known != content_hash(current):
+        raise ToolError(f"{place.shown} changed since it was last read here. Read it again, then redo the change.")
+
+
+def read_whole(where: Spot, place: Confined) -> bytes:
+    descriptor = open_regular(where, place)
+    with os.fdopen(descriptor, "rb") as file:
+        data = file.read(LARGEST + 1)
+    if len(data) > LARGEST:
+        raise ToolError(f"{place.shown} is larger than {LARGEST // 2**20} MB: too large to rewrite. Use bash instead.")
+    return data
+
+
+def _existing(place: Confined) -> os.stat_result | None:
+    try:
+        with spot(place) as where:
+            found = where.stat()
+    except FileNotFoundError:
+        return None
+    if found is not None:
+        refuse_irregular(found, place)
+    return found
+
+
+def _replace(where: Spot, data: bytes, old: os.stat_result | None) -> None:
+    """A file of the same folder is filled and renamed: readers see the old or the new content."""
+    beside = Spot(where.folder, _beside(where))
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(beside.name, flags, 0o666, dir_fd=beside.folder)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            if old is not None and hasattr(os, "fchmod"):
+                _keep_owner_and_mode(descriptor, old)
+        os.replace(beside.name, where.name, src_dir_fd=beside.folder, dst_dir_fd=where.folder)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(beside.name, dir_fd=beside.folder)
+        raise
+
+
+def _beside(where: Spot) -> str:
+    name = f".retinue-{secrets.token_hex(8)}.tmp"
+    return name if where.folder is not None else os.path.join(os.path.dirname(where.name), name)  # noqa: PTH118, PTH120
+
+
+def _keep_owner_and_mode(descriptor: int, old: os.stat_result) -> None:
+    made = os.fstat(descriptor)
+    if (made.st_uid, made.st_gid) != (old.st_uid, old.st_gid):
+        with suppress(OSError):
+            os.fchown(descriptor, old.st_uid, old.st_gid)
+    os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
+
+
+@contextmanager
+def _locked(where: Spot, place: Confined) -> Iterator[None]:
+    with _LOCKS[hash(str(place.path)) % len(_LOCKS)], _flocked(where):
+        yield
+
+
+@contextmanager
+def _flocked(where: Spot) -> Iterator[None]:
+    """Best effort: a file system without locks, or a lock held for seconds, does not stop the
+    write; the hash check still catches what changed before it."""
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    descriptor = None
+    with suppress(OSError):
+        descriptor = os.open(".", os.O_RDONLY | os.O_CLOEXEC, dir_fd=where.folder)
+    try:
+        give_up = time.monotonic() + _FLOCK_SECONDS
+        while descriptor is not None:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > give_up:
+                    break
+                time.sleep(0.005)
+            except OSError:
+                break
+        yield
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
