@@ -1,0 +1,43 @@
+"""Claude Code: `.claude/agents`, recursive; `name` and `description` are required."""
+
+from __future__ import annotations
+
+from retinue.definitions.dialects.shared_rows import DESCRIPTION, LIMITING, NAME, TOOL_LIST
+from retinue.definitions.dialects.structures import HOOKS, MODEL, SERVERS
+from retinue.definitions.dialects.table import Dialect, Field
+from retinue.definitions.dialects.tools import DENY
+from retinue.definitions.dialects.values import ISOLATION, MEMORY, MODE, NAMES, STEPS, SWITCH, TEXT, THINKING
+
+CLAUDE = Dialect(
+    name="claude",
+    title="Claude Code",
+    folders=(".claude/agents/**/*.md in every folder up to the repository root", "~/.claude/agents/**/*.md"),
+    description_required=True,
+    frontmatter_required=True,
+    forbidden_in_name=":",
+    foreign=LIMITING,
+    fields=(
+        NAME,
+        DESCRIPTION,
+        TOOL_LIST,
+        Field("disallowedTools", DENY, "tools.deny"),
+        Field("model", MODEL, "model.name", note="only the lower-case word inherit means the parent's model"),
+        Field("effort", THINKING, "model.thinking"),
+        Field("maxTurns", STEPS, "max_turns"),
+        Field("permissionMode", MODE, "permission_mode"),
+        Field("background", SWITCH, "background"),
+        Field("initialPrompt", TEXT, "initial_prompt"),
+        Field("isolation", ISOLATION, "isolation"),
+        Field("memory", MEMORY, "memory"),
+        Field("skills", NAMES, "skills", note="preloads these; other skills stay available"),
+        Field("mcpServers", SERVERS, "servers"),
+        Field("requiredMcpServers", NAMES, "required_servers"),
+        Field("hooks", HOOKS, "hooks"),
+        Field("color", TEXT, "color"),
+    ),
+    notes=(
+        "A file without frontmatter is documentation, not an agent.",
+        "A name with ':' or a leading '-' is refused.",
+        "In a plugin, hooks, mcpServers and permissionMode are ignored, and a missing name is the file's name.",
+    ),
+)

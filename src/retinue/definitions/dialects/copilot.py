@@ -1,0 +1,27 @@
+"""GitHub Copilot: `.github/agents/*.agent.md`; `.agent.md` is not part of the name."""
+
+from __future__ import annotations
+
+from retinue.definitions.dialects.shared_rows import DESCRIPTION, LIMITING, NAME, TOOL_LIST, unused
+from retinue.definitions.dialects.structures import MODEL, SERVERS
+from retinue.definitions.dialects.table import Dialect, Field
+from retinue.definitions.dialects.values import SUBAGENTS
+
+COPILOT = Dialect(
+    name="copilot",
+    title="GitHub Copilot",
+    folders=(".github/agents/**/*.agent.md",),
+    name_rule="file",
+    suffixes=(".agent.md", ".md"),
+    foreign=LIMITING,
+    fields=(
+        NAME,
+        DESCRIPTION,
+        Field("tools", TOOL_LIST.kind, "tools.allow", note="set names (search), set/tool and server/* are kept"),
+        Field("model", MODEL, "model.name", note="a list is tried in order"),
+        Field("mcp-servers", SERVERS, "servers"),
+        Field("agents", SUBAGENTS, "subagents"),
+        *unused("argument-hint", "disable-model-invocation", "user-invocable", "handoffs", "handoff"),
+        *unused("target", "infer", "mode", "hidden", "metadata"),
+    ),
+)

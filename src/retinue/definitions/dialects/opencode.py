@@ -1,0 +1,36 @@
+"""opencode: `.opencode/agent` or `agents`, recursive; the name is the path below that folder."""
+
+from __future__ import annotations
+
+from retinue.definitions.dialects.shared_rows import DESCRIPTION, LIMITING, NAME, TOOL_LIST, unused
+from retinue.definitions.dialects.structures import MODEL
+from retinue.definitions.dialects.table import Dialect, Field
+from retinue.definitions.dialects.tools import RULES
+from retinue.definitions.dialects.values import DISABLED, STEPS, TEMPERATURE, TEXT, THINKING
+
+OPENCODE = Dialect(
+    name="opencode",
+    title="opencode",
+    folders=(".opencode/agent/**/*.md", ".opencode/agents/**/*.md", "~/.config/opencode/agent/**/*.md"),
+    name_rule="path",
+    foreign=LIMITING,
+    fields=(
+        NAME,
+        DESCRIPTION,
+        Field(
+            "tools",
+            TOOL_LIST.kind,
+            "tools.allow",
+            note="a map with any true allows only those; one with only false denies those",
+        ),
+        Field("permission", RULES, "tools.rules", ("permissions",), "deny removes a tool; ask and allow keep it"),
+        Field("model", MODEL, "model.name"),
+        Field("reasoningEffort", THINKING, "model.thinking"),
+        Field("temperature", TEMPERATURE, "model.temperature"),
+        Field("steps", STEPS, "max_turns", ("maxSteps",)),
+        Field("prompt", TEXT, "prompt", note="used when there is no text below the frontmatter"),
+        Field("disable", DISABLED, "enabled"),
+        Field("color", TEXT, "color"),
+        *unused("mode", "hidden", "top_p", "options", "variant"),
+    ),
+)

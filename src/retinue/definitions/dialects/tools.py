@@ -1,0 +1,189 @@
+"""What a file says about tools, in every form seen: text, lists, maps, `*`, `none`, permissions.
+
+One rule holds throughout: what cannot be read never widens. A bad allow list allows nothing,
+a bad deny list denies everything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from retinue.definitions.dialects.names import describe, read_names
+from retinue.definitions.dialects.table import UNSET, BadValueError, Kind
+from retinue.domain.toolnames import canonical
+
+EVERY = frozenset({"*", "all"})
+DENY_ALL = ("*",)
+
+_NOTHING_RULE = "no tools at all, and reported as an error"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolChoice:
+    """`names` as written (None: no restriction said), `refused` those a map switches off,
+    `only` whether names that are not mentioned are out."""
+
+    names: tuple[str, ...]
+    refused: tuple[str, ...] = ()
+    only: bool = True
+
+    @property
+    def allow(self) -> tuple[str, ...] | None:
+        """None for every tool; `*` and `all` say so wherever they stand."""
+        plain = tuple(dict.fromkeys(name for name in self.names if not name.startswith("ext:")))
+        if not self.only or any(name.lower() in EVERY for name in plain):
+            return None
+        return () if [name.lower() for name in plain] == ["none"] else plain
+
+    @property
+    def selectors(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for name in self.names if name.startswith("ext:")))
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRules:
+    """opencode's `permission` map: tools that are out, and the only ones that are in."""
+
+    deny: tuple[str, ...] = ()
+    only: tuple[str, ...] | None = None
+
+
+def _choice(value: Any, *, spaces: bool = False) -> Any:
+    if value is None:
+        return UNSET
+    if value is False:
+        return ToolChoice(())
+    if isinstance(value, dict):
+        return _from_map(value)
+    try:
+        return ToolChoice(read_names(value, spaces=spaces))
+    except BadValueError as error:
+        instead = ToolChoice(error.instead if isinstance(error.instead, tuple) else ())
+        raise BadValueError(
+            f"{error.why}; what could not be read is not allowed", error.remedy, instead=instead
+        ) from None
+
+
+def _spaced_choice(value: Any) -> Any:
+    return _choice(value, spaces=True)
+
+
+def _from_map(value: dict[str, Any]) -> ToolChoice:
+    """`{read: true, bash: false}`. Only refusals leave the other tools as they are; as soon as
+    one tool is switched on, those that are not named are out."""
+    on = tuple(name for name, state in value.items() if state is True or state == "allow")
+    off = tuple(name for name, state in value.items() if not (state is True or state == "allow"))
+    choice = ToolChoice(on, off, only=bool(on) or "*" in off)
+    strange = [name for name in off if value[name] is not False and value[name] != "deny"]
+    if strange:
+        why = f"'{strange[0]}' is neither true nor false; read as false"
+        raise BadValueError(why, "Write true or false for each tool.", instead=choice)
+    return choice
+
+
+def _deny(value: Any) -> Any:
+    if value is None:
+        return UNSET
+    try:
+        names = read_names(value)
+    except BadValueError as error:
+        why = f"{error.why}; a deny list that cannot be read denies every tool"
+        raise BadValueError(why, error.remedy, instead=DENY_ALL) from None
+    return UNSET if [name.lower() for name in names] == ["none"] else names
+
+
+def _both(left: ToolChoice, right: ToolChoice) -> ToolChoice:
+    """Said twice: what both allow."""
+    refused = (*left.refused, *right.refused)
+    if left.allow is None or right.allow is None:
+        chosen = right if left.allow is None else left
+        return ToolChoice(chosen.names, refused, chosen.only)
+    other = {key for name in right.allow for key in (name, *canonical(name))}
+    kept = (name for name in left.names if name in other or not other.isdisjoint(canonical(name)))
+    return ToolChoice(tuple(kept), refused)
+
+
+def _rules(value: Any) -> Any:
+    """`permission: {edit: deny, bash: {"*": ask, "rm *": deny}}`, or one word for everything."""
+    if value is None:
+        return UNSET
+    if isinstance(value, str):
+        value = {"*": value}
+    if not isinstance(value, dict):
+        why = f"a mapping of tools to allow, ask or deny is wanted, not {describe(value)}"
+        raise BadValueError(why, instead=ToolRules(DENY_ALL, ()))
+    deny: list[str] = []
+    only: list[str] = []
+    strange = ""
+    for tool, state in value.items():
+        found = _one_rule(tool, state)
+        if found is None:
+            strange = strange or tool
+            deny.append(tool)
+        elif tool != "*":
+            deny += found[0]
+            only += found[1]
+    rules = ToolRules(_spread(deny), _spread(only) if _denies_rest(value.get("*")) else None)
+    if strange:
+        raise BadValueError(f"'{strange}' is neither allow, ask nor deny; read as deny", instead=rules)
+    return rules
+
+
+def _one_rule(tool: str, state: Any) -> tuple[list[str], list[str]] | None:
+    """The names `tool` adds to the denied and to the possible ones; None if it is unclear."""
+    if state in ("allow", "ask", True):
+        return [], [tool]
+    if state in ("deny", False):
+        return [tool], []
+    if not isinstance(state, dict) or not all(each in ("allow", "ask", "deny") for each in state.values()):
+        return None
+    if not _denies_rest(state.get("*")):
+        return [f"{tool}({pattern})" for pattern, each in state.items() if each == "deny"], [tool]
+    kept = [f"{tool}({pattern})" for pattern, each in state.items() if each != "deny"]
+    return ([], kept) if kept else ([tool], [])
+
+
+def _denies_rest(state: Any) -> bool:
+    return state in ("deny", False)
+
+
+def _spread(names: list[str]) -> tuple[str, ...]:
+    """opencode's `edit` permission covers every tool that changes files."""
+    spread: list[str] = []
+    for name in names:
+        spread += ("edit", "write", "patch") if name == "edit" else (name,)
+    return tuple(dict.fromkeys(spread))
+
+
+def _only(value: Any) -> Any:
+    if value is None:
+        return UNSET
+    try:
+        return ToolRules(only=_choice(value).allow)
+    except BadValueError as error:
+        raise BadValueError(error.why, error.remedy, instead=ToolRules(only=error.instead.allow)) from None
+
+
+def _joined_rules(left: ToolRules, right: ToolRules) -> ToolRules:
+    only = left.only if right.only is None else right.only
+    if left.only is not None and right.only is not None:
+        only = tuple(name for name in left.only if name in right.only)
+    return ToolRules((*left.deny, *right.deny), only)
+
+
+TOOLS = Kind(
+    "tool names: comma text, list, map of true/false, *, none", _NOTHING_RULE, _choice, "limits", combine=_both
+)
+SPACED_TOOLS = Kind(
+    "tool names: comma or space text, list, *, none", _NOTHING_RULE, _spaced_choice, "limits", combine=_both
+)
+DENY = Kind(
+    "tool names: comma text or list",
+    "every tool is denied, and reported as an error",
+    _deny,
+    "limits",
+    combine=lambda left, right: (*left, *right),
+)
+RULES = Kind("map of tools to allow, ask or deny", _NOTHING_RULE, _rules, "limits", combine=_joined_rules)
+ONLY = Kind("list of tool names", _NOTHING_RULE, _only, "limits", combine=_joined_rules)

@@ -1,0 +1,308 @@
+"""The kinds of plain values that fields take: text, numbers, switches, choices.
+
+Each reader returns a value, returns UNSET for a key that says nothing, or raises BadValueError.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from retinue.definitions.dialects.names import describe, read_names
+from retinue.definitions.dialects.table import UNSET, BadValueError, Kind
+
+_YES = frozenset({"true", "yes", "on", "1"})
+_NO = frozenset({"false", "no", "off", "0"})
+
+
+def _text(value: Any) -> Any:
+    if value is None:
+        return UNSET
+    if not isinstance(value, str):
+        raise BadValueError(f"text is wanted, not {describe(value)}", "Write it as one value, in quotes if need be.")
+    return value.strip() or UNSET
+
+
+def _label(value: Any) -> Any:
+    """Text that may be blank: a name or description that was written, if only as `""`."""
+    found = _text(value)
+    return "" if found is UNSET and value is not None else found
+
+
+def _names(value: Any) -> Any:
+    return UNSET if value is None else read_names(value)
+
+
+def _names_or_unset(value: Any) -> Any:
+    """Like names, where `none` and an empty list are the same as not saying anything."""
+    names = _names(value)
+    if names is UNSET or not names or [name.lower() for name in names] == ["none"]:
+        return UNSET
+    return names
+
+
+def _whole_number(least: int) -> Callable[[Any], Any]:
+    def read(value: Any) -> Any:
+        if value is None:
+            return UNSET
+        number = int(value) if isinstance(value, str) and value.strip().isdecimal() else value
+        if isinstance(number, float) and number.is_integer():
+            number = int(number)
+        if isinstance(number, bool) or not isinstance(number, int) or number < least:
+            raise BadValueError(f"a whole number from {least} on is wanted, not {describe(value)}")
+        return number
+
+    return read
+
+
+def _seconds(factor: float) -> Callable[[Any], Any]:
+    def read(value: Any) -> Any:
+        if value is None:
+            return UNSET
+        number = _decimal(value)
+        if number is None or not 0 < number <= 10**9:
+            raise BadValueError(f"a positive number is wanted, not {describe(value)}")
+        return number * factor
+
+    return read
+
+
+def _temperature(value: Any) -> Any:
+    if value is None:
+        return UNSET
+    number = _decimal(value)
+    if number is None or not 0 <= number <= 2:
+        raise BadValueError(f"a number from 0 to 2 is wanted, not {describe(value)}")
+    return number
+
+
+def _decimal(value: Any) -> float | None:
+    if isinstance(value, bool):
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _switch(value: Any) -> Any:
+    if value is None:
+        return UNSET
+    word = str(value).strip().lower()
+    if word in _YES:
+        return True
+    if word in _NO:
+        return False
+    raise BadValueError(f"true or false is wanted, not {describe(value)}")
+
+
+def _exact_true(value: Any) -> Any:
+    """pi's rule: present means said, and only an unquoted `true` says yes."""
+    if isinstance(value, bool):
+        return value
+    raise BadValueError(f"only an unquoted true counts as yes; {describe(value)} was read as false", instead=False)
+
+
+def _readonly(value: Any) -> Any:
+    if value is None:
+        return UNSET
+    word = str(value).strip().lower()
+    if word in _YES or word in _NO:
+        return word in _YES
+    raise BadValueError(f"true or false is wanted, not {describe(value)}; read as true", instead=True)
+
+
+def _devkit_readonly(value: Any) -> Any:
+    if value is None:
+        return UNSET
+    word = value if isinstance(value, str) else ("true" if value is True else str(value))
+    word = word.split(" #")[0].strip()
+    if word in ("true", "1"):
+        return True
+    if word.lower() in _NO:
+        return False
+    raise BadValueError(
+        f"devkit-pi takes only true or 1 for read-only, so {describe(value)} leaves it writable",
+        "Write 'readonly: true'.",
+        instead=False,
+    )
+
+
+def _enabled(value: Any) -> Any:
+    if value is None:
+        return UNSET
+    if isinstance(value, bool):
+        return value
+    raise BadValueError(
+        f"only an unquoted false switches an agent off, not {describe(value)}", "Write 'enabled: false'."
+    )
+
+
+def _disabled(value: Any) -> Any:
+    if value is None:
+        return UNSET
+    word = str(value).strip().lower()
+    if word in _YES or word in _NO:
+        return word in _NO
+    raise BadValueError(f"true or false is wanted, not {describe(value)}; read as true", instead=False)
+
+
+def _choice(words: Mapping[str, str]) -> Callable[[Any], Any]:
+    def read(value: Any) -> Any:
+        if value is None:
+            return UNSET
+        word = str(value).strip()
+        if word in words:
+            return words[word]
+        wanted = ", ".join(dict.fromkeys(words.values()))
+        raise BadValueError(f"one of {wanted} is wanted, not {describe(value)}")
+
+    return read
+
+
+def _prompt_mode(value: Any) -> Any:
+    if value == "append" or value == "replace" or value is None:
+        return UNSET if value is None else value
+    raise BadValueError(f"append or replace is wanted, not {describe(value)}; read as replace", instead="replace")
+
+
+def _isolation(value: Any) -> Any:
+    if value is None:
+        return UNSET
+    word = "false" if value is False else str(value).strip().lower()
+    if word == "worktree":
+        return "worktree"
+    if word in ("off", "none", "no", "false"):
+        return "off"
+    raise BadValueError(f"only worktree and off are supported, not {describe(value)}", code="unsupported-value")
+
+
+def _all_or_names(value: Any) -> Any:
+    """`extensions`, `skills`, `allowed_subagents`: everything, nothing, or these names."""
+    if value is None:
+        return UNSET
+    if isinstance(value, bool):
+        return value
+    try:
+        names = read_names(value)
+    except BadValueError as error:
+        raise BadValueError(f"{error.why}; read as none", error.remedy, instead=False) from None
+    words = {name.lower() for name in names}
+    if words <= {"none", "false"}:
+        return False
+    if len(words) == 1 and words <= {"all", "*", "true"}:
+        return True
+    return names
+
+
+def _subagents(value: Any) -> Any:
+    found = _all_or_names(value)
+    if found is UNSET:
+        return False
+    if isinstance(found, tuple) and any(name.lower() in ("all", "*") for name in found):
+        return True
+    return found
+
+
+def _thinking(value: Any) -> Any:
+    if value is None:
+        return UNSET
+    if not isinstance(value, str):
+        raise BadValueError(f"a level such as low or high is wanted, not {describe(value)}")
+    if value in ("true", "True", "TRUE"):
+        raise BadValueError("true is not a level", "Write one of off, minimal, low, medium, high, xhigh, max.")
+    return "off" if value in ("false", "False", "FALSE") else value.strip() or UNSET
+
+
+def _mapping(value: Any) -> Any:
+    if value is None:
+        return UNSET
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            raise BadValueError("the text is not valid JSON") from None
+    if not isinstance(value, dict):
+        raise BadValueError(f"a mapping is wanted, not {describe(value)}")
+    return value
+
+
+def _role(value: Any) -> Any:
+    if value is None:
+        return UNSET
+    if not isinstance(value, dict):
+        raise BadValueError(f"a mapping is wanted, not {describe(value)}")
+    return _text(value.get("ROLE_ADDITIONAL", value.get("roleAdditional")))
+
+
+def _safer(left: bool, right: bool) -> bool:
+    return left and right
+
+
+def _either(left: bool, right: bool) -> bool:
+    return left or right
+
+
+def _fewer(left: Any, right: Any) -> Any:
+    """Of two `all, none or names`, what both allow."""
+    if isinstance(left, bool):
+        return right if left else False
+    if isinstance(right, bool):
+        return left if right else False
+    return tuple(name for name in left if name in right)
+
+
+def _anything(value: Any) -> Any:
+    return value
+
+
+_MODES = {
+    "default": "default",
+    "manual": "default",
+    "acceptEdits": "acceptEdits",
+    "plan": "plan",
+    "dontAsk": "dontAsk",
+    "auto": "auto",
+    "bypassPermissions": "bypassPermissions",
+    "bypass": "bypassPermissions",
+}
+
+UNSET_RULE = "dropped and reported; as if the key were absent"
+
+TEXT = Kind("text", UNSET_RULE, _text, textual=True)
+LABEL = Kind("text", UNSET_RULE, _label, textual=True)
+NAMES = Kind("names: comma text or list", UNSET_RULE, _names)
+SOME_NAMES = Kind("names: comma text or list", UNSET_RULE, _names_or_unset)
+TURNS = Kind("whole number, 0 = unlimited", UNSET_RULE, _whole_number(0), combine=min)
+STEPS = Kind("whole number from 1", UNSET_RULE, _whole_number(1), combine=min)
+SECONDS = Kind("number of seconds", UNSET_RULE, _seconds(1), combine=min)
+MINUTES = Kind("number of minutes", UNSET_RULE, _seconds(60), combine=min)
+TEMPERATURE = Kind("number from 0 to 2", UNSET_RULE, _temperature)
+SWITCH = Kind("true or false (also yes, no, on, off, 1, 0)", UNSET_RULE, _switch)
+EXACT_TRUE = Kind("true or false", "anything but an unquoted true is false, and reported", _exact_true)
+READONLY = Kind(
+    "true or false (also yes, no, on, off, 1, 0)", "true, and reported", _readonly, "limits", combine=_either
+)
+DEVKIT_READONLY = Kind(
+    "true or 1", "anything else is false, and reported unless it says no", _devkit_readonly, "limits", combine=_either
+)
+ENABLED = Kind("true or false", "stays enabled, and reported", _enabled, "limits", combine=_safer)
+DISABLED = Kind("true or false", "disabled, and reported", _disabled, "limits", combine=_safer)
+MODE = Kind(
+    "one of default, acceptEdits, plan, dontAsk, auto, bypassPermissions", UNSET_RULE, _choice(_MODES), "grants"
+)
+MEMORY = Kind(
+    "one of user, project, local",
+    UNSET_RULE,
+    _choice({"user": "user", "project": "project", "local": "local"}),
+    "grants",
+)
+PROMPT_MODE = Kind("append or replace", "replace, and reported", _prompt_mode)
+ISOLATION = Kind("worktree, or off to refuse it", "dropped and reported as unsupported", _isolation, "limits")
+ALL_OR_NAMES = Kind("true, false or names", "false, and reported", _all_or_names, combine=_fewer)
+SUBAGENTS = Kind("all, none or names of agents", "none, and reported", _subagents, "limits", combine=_fewer)
+THINKING = Kind("level: off, minimal, low, medium, high, xhigh, max", UNSET_RULE, _thinking, textual=True)
+SCHEMA = Kind("JSON Schema, as a mapping or JSON text", UNSET_RULE, _mapping)
+ROLE = Kind("mapping with ROLE_ADDITIONAL", UNSET_RULE, _role)
+ANYTHING = Kind("anything", "kept as it is", _anything)

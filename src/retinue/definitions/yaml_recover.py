@@ -1,0 +1,136 @@
+"""Reading frontmatter that is not YAML, in the order the field agreed on.
+
+First every one-line value that does not parse alone is put in quotes and the block is tried
+again (this is what Claude Code, opencode and the Agent Skills guide do). What even that does
+not repair is read line by line: a known key at the margin begins a value, and a description
+runs on to the next known key. devkit-pi's own reading is the third function here.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Callable
+from typing import Any
+
+from retinue.definitions.yaml_values import Document, Item, YamlError, load_mapping, load_value
+
+FREE_TEXT = frozenset({"description", "when_to_use", "whenToUse", "prompt", "systemPrompt"})
+"""Keys whose unindented continuation lines belong to them."""
+
+_ONE_LINE = re.compile(r"([A-Za-z_][\w.-]*)[ \t]*:[ \t]+(\S.*?)[ \t]*")
+_ANY_KEY = re.compile(r"([A-Za-z_][\w.-]*)[ \t]*:(.*)")
+_BLOCK_SCALAR = re.compile(r"[|>][-+0-9]*(\s+#.*)?")
+_SIMPLE_LINE = re.compile(r"([\w-]+):(.*)")
+_ESCAPES = {"\\n": "\n", "\\t": "\t", '\\"': '"', "\\\\": "\\"}
+_ESCAPED = re.compile(r'\\[nt"\\]')
+
+
+def load_quoted(block: str) -> Document:
+    """`block` after quoting the one-line values that do not parse alone. Raises YamlError."""
+    lines = block.split("\n")
+    changed = False
+    for number, line in enumerate(lines):
+        quoted = _quoted(line, _next_written(lines, number))
+        if quoted is not None:
+            lines[number] = quoted
+            changed = True
+    if not changed:
+        raise YamlError("no single line is at fault")
+    return load_mapping("\n".join(lines))
+
+
+def load_lines(block: str, known: Callable[[str], bool]) -> Document:
+    """Whatever keys can be found. Never raises; the document may be empty."""
+    indent = len(block) - len(block.lstrip(" \t"))
+    text = textwrap.dedent(block) if indent and not block.startswith("\n") else block
+    document = Document()
+    for key, first, lines in _segments(text.split("\n"), known):
+        value = _segment_value(key, lines)
+        document.items.append(Item(key, value, first, 0, first + len(lines) - 1))
+    return document
+
+
+def load_simple(block: str) -> Document | None:
+    """devkit-pi's reading: `key: value` per line, all text, a pair of quotes removed.
+    None when a line is anything else, so that lists and nested values are read as YAML."""
+    document = Document()
+    for number, line in enumerate(block.split("\n")):
+        if not line.strip() or line.startswith("#"):
+            continue
+        match = _SIMPLE_LINE.fullmatch(line)
+        if match is None:
+            return None
+        text = match[2].strip()
+        if text in ("|", ">", "|-", ">-") or text.startswith(("&", "!")):
+            return None
+        document.items.append(Item(match[1], unquoted(text) or None, number, 0, number))
+    return document
+
+
+def unquoted(text: str) -> str:
+    if len(text) >= 2 and text[0] == text[-1] and text[0] in "'\"":
+        return text[1:-1]
+    return text
+
+
+def _quoted(line: str, following: str) -> str | None:
+    """`line` with its value in double quotes, or None where it has to stay as it is."""
+    match = _ONE_LINE.fullmatch(line)
+    if match is None or following[:1] in (" ", "\t"):
+        return None
+    key, value = match[1], match[2]
+    if value[0] in "'\"" or _BLOCK_SCALAR.fullmatch(value) or _opens(value):
+        return None
+    try:
+        load_value(line)
+    except YamlError:
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return f'{key}: "{escaped}"'
+    return None
+
+
+def _opens(value: str) -> bool:
+    """A flow list or map that goes on beyond this line."""
+    if value[0] not in "[{":
+        return False
+    return value.count("[") > value.count("]") or value.count("{") > value.count("}")
+
+
+def _next_written(lines: list[str], number: int) -> str:
+    for line in lines[number + 1 :]:
+        if line.strip():
+            return line
+    return ""
+
+
+def _segments(lines: list[str], known: Callable[[str], bool]) -> list[tuple[str, int, list[str]]]:
+    found: list[tuple[str, int, list[str]]] = []
+    for number, line in enumerate(lines):
+        match = _ANY_KEY.fullmatch(line)
+        if match is not None and _begins(match[1], match[2], found[-1][0] if found else "", known):
+            found.append((match[1], number, [line]))
+        elif found:
+            found[-1][2].append(line)
+    return found
+
+
+def _begins(key: str, rest: str, current: str, known: Callable[[str], bool]) -> bool:
+    if known(key):
+        return True
+    return current not in FREE_TEXT and (not rest or rest[0] in " \t")
+
+
+def _segment_value(key: str, lines: list[str]) -> Any:
+    while lines and not lines[-1].strip():
+        lines.pop()
+    for candidate in ("\n".join(lines), lines[0]) if key not in FREE_TEXT else ("\n".join(lines),):
+        try:
+            return load_value(candidate)
+        except YamlError:
+            continue
+    text = "\n".join(lines) if key in FREE_TEXT else lines[0]
+    text = text.partition(":")[2].strip()
+    if len(text) >= 2 and text[0] == text[-1] == '"':
+        return _ESCAPED.sub(lambda match: _ESCAPES[match[0]], text[1:-1])
+    return unquoted(text)
