@@ -18,12 +18,14 @@ from retinue.domain.tool import ToolSpec
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """US dollars per million tokens."""
+    """US dollars per million tokens. `above` holds the prices of a whole request whose input,
+    cached or not, exceeds that many tokens. `retinue.models.prices.cost` applies them."""
 
     input: float
     output: float
     cache_read: float | None = None
     cache_write: float | None = None
+    above: tuple[int, Prices] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,5 +52,7 @@ def state_folder(cwd: Path, environment: Mapping[str, str] | None = None) -> Pat
 
 def private_folder(path: Path) -> Path:
     """Makes `path` (and what is missing above it) readable by its owner only."""
-    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not path.is_dir():
+        private_folder(path.parent)
+        path.mkdir(exist_ok=True, mode=0o700)
     return path

@@ -1,0 +1,155 @@
+"""How one setting is declared, and the class that holds their values.
+
+`Settings` (table.py) is the table and the typed result at once: every attribute is declared with
+`setting(...)`, which registers its name, kind and documentation. A hand-made class instead of a
+dataclass, because a dataclass of this many fields costs 3 ms at every start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple, NoReturn, Self, TypeVar, cast
+
+from retinue.settings.kinds import Kind
+
+T = TypeVar("T")
+Layer = Literal["default", "user", "project", "local", "environment", "flag"]
+Applies = Literal["live", "next run", "next session"]
+Convert = Callable[[Any], Any]
+
+
+class Origin(NamedTuple):
+    """Where a value came from; `where` is a file, a variable or a flag."""
+
+    layer: Layer
+    where: str = ""
+
+    def __str__(self) -> str:
+        return "default" if self.layer == "default" else f"{self.layer}: {self.where}"
+
+    @property
+    def personal(self) -> bool:
+        """True when only the user can have put it there, and not a repository they cloned."""
+        return self.layer not in ("project", "local")
+
+
+DEFAULT = Origin("default")
+
+
+class Alias(NamedTuple):
+    """Another name for a setting. `convert` turns its raw value into the setting's raw value;
+    `kind` checks it first when the alias has a range of its own."""
+
+    name: str
+    convert: Convert | None = None
+    kind: Kind | None = None
+
+
+class Field:
+    """One row of the table. As a class attribute it yields the default until a value is set."""
+
+    __slots__ = ("aliases", "applies", "attribute", "default", "doc", "kind", "merges", "name", "section", "variables")
+
+    def __init__(
+        self,
+        default: Any,
+        kind: Kind,
+        doc: str,
+        *,
+        section: str,
+        name: str,
+        aliases: tuple[Alias, ...],
+        variables: tuple[str, ...],
+        applies: Applies,
+        merges: bool,
+    ) -> None:
+        self.default, self.kind, self.doc, self.section = default, kind, doc, section
+        self.name, self.aliases, self.variables = name, aliases, variables
+        self.applies: Applies = applies
+        self.merges = merges
+        self.attribute = ""
+
+    def __set_name__(self, owner: type, attribute: str) -> None:
+        self.attribute = attribute
+        self.name = self.name or camel(attribute)
+        self.variables = (f"RETINUE_{attribute.upper()}", *self.variables)
+
+    def __get__(self, instance: object | None, owner: type | None = None) -> Any:
+        return self if instance is None else self.default
+
+
+def setting(
+    default: T,
+    kind: Kind,
+    doc: str,
+    *,
+    section: str,
+    name: str = "",
+    aliases: tuple[Alias | str, ...] = (),
+    variables: tuple[str, ...] = (),
+    applies: Applies = "live",
+    merges: bool = False,
+) -> T:
+    """Declares a setting. `merges`: an object whose keys are merged over the layers, not
+    replaced as a whole. The type says what an instance gives; the class attribute is a Field."""
+    named = tuple(Alias(alias) if isinstance(alias, str) else alias for alias in aliases)
+    field = Field(
+        default,
+        kind,
+        doc,
+        section=section,
+        name=name,
+        aliases=named,
+        variables=variables,
+        applies=applies,
+        merges=merges,
+    )
+    return cast(T, field)
+
+
+def camel(attribute: str) -> str:
+    first, *rest = attribute.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+class Values:
+    """Base of `Settings`: values that cannot be changed, and where each came from."""
+
+    def __init__(self, values: Mapping[str, Any] | None = None, origins: Mapping[str, Origin] | None = None) -> None:
+        """`values` by attribute name, already read by their kinds. `origins` by the same names;
+        for a merged object also by `attribute.key`."""
+        known = {field.attribute for field in self.table()}
+        unknown = sorted(set(values or ()) - known)
+        if unknown:
+            raise TypeError(f"no such setting: {', '.join(unknown)}")
+        self.__dict__.update(values or {})
+        self.__dict__["_origins"] = dict(origins or {})
+
+    @classmethod
+    def table(cls) -> Iterator[Field]:
+        """Every declared setting, in the order of the table."""
+        return (field for field in vars(cls).values() if isinstance(field, Field))
+
+    def origin(self, attribute: str) -> Origin:
+        found: Origin = self.__dict__["_origins"].get(attribute, DEFAULT)
+        return found
+
+    def replace(self, **values: Any) -> Self:
+        """A copy with some values changed, as flags do."""
+        own = {key: value for key, value in self.__dict__.items() if key != "_origins"}
+        flags = {key: Origin("flag", key) for key in values}
+        return type(self)({**own, **values}, {**self.__dict__["_origins"], **flags})
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise AttributeError(f"settings cannot be changed in place; use replace({name}=…)")
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(getattr(self, f.attribute) == getattr(other, f.attribute) for f in self.table())
+
+    __hash__ = None  # type: ignore[assignment]  # values may hold mappings
+
+    def __repr__(self) -> str:
+        # Values of `providers` can hold a key someone wrote into a file: names only.
+        return f"{type(self).__name__}({', '.join(sorted(k for k in self.__dict__ if k != '_origins'))})"

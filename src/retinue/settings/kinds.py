@@ -1,0 +1,200 @@
+"""The kinds of value a setting can have. Each reads a raw JSON value or drops it with a reason.
+
+A kind never raises and never guesses: `1` is not `true`, `"4"` is not `4`. A structured value
+loses only its bad parts, each named by its path (`providers.ollama.baseUrl`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+
+class _Dropped:
+    """The one value that no JSON document can hold."""
+
+    def __repr__(self) -> str:
+        return "DROPPED"
+
+
+DROPPED: Final = _Dropped()
+
+Complain = Callable[[str, str], None]
+"""Takes the path of a bad value and what would have been accepted there."""
+
+
+class Kind(Protocol):
+    accepts: str
+    """What is accepted, to stand after "it must be"."""
+
+    def read(self, value: Any, at: str, complain: Complain) -> Any:
+        """The value as the program uses it, or DROPPED after a complaint."""
+        ...
+
+
+class Flag:
+    accepts = "true or false"
+
+    def read(self, value: Any, at: str, complain: Complain) -> Any:
+        return value if isinstance(value, bool) else _drop(at, self.accepts, complain)
+
+
+class Whole:
+    """An integer in a range. With `zero_is_none`, 0 reads as None: no limit."""
+
+    def __init__(self, low: int, high: int, *, zero_is_none: bool = False) -> None:
+        self.low, self.high, self.zero_is_none = low, high, zero_is_none
+        self.accepts = f"a whole number from {low} to {high}" + (" (0: no limit)" if zero_is_none else "")
+
+    def read(self, value: Any, at: str, complain: Complain) -> Any:
+        if type(value) is not int or not self.low <= value <= self.high:
+            return _drop(at, self.accepts, complain)
+        return None if self.zero_is_none and value == 0 else value
+
+
+class Number:
+    """A finite number in a range, as a float."""
+
+    def __init__(self, low: float, high: float, *, unit: str = "", zero_is_none: bool = False) -> None:
+        self.low, self.high, self.zero_is_none = low, high, zero_is_none
+        self.accepts = f"a number{unit and ' of ' + unit} from {low:g} to {high:g}"
+        self.accepts += " (0: no limit)" if zero_is_none else ""
+
+    def read(self, value: Any, at: str, complain: Complain) -> Any:
+        if type(value) not in (int, float) or not math.isfinite(value) or not self.low <= value <= self.high:
+            return _drop(at, self.accepts, complain)
+        return None if self.zero_is_none and value == 0 else float(value)
+
+
+class Choice:
+    """One of a few words. `also` maps further spellings to one of them."""
+
+    def __init__(self, *words: str, also: Mapping[Any, str] | None = None) -> None:
+        self.words, self.also = words, also or {}
+        self.accepts = "one of " + ", ".join(words)
+
+    def read(self, value: Any, at: str, complain: Complain) -> Any:
+        if isinstance(value, str) and value in self.words:
+            return value
+        if isinstance(value, (str, bool)) and value in self.also:
+            return self.also[value]
+        return _drop(at, self.accepts, complain)
+
+
+class Text:
+    """A text with something in it, trimmed. `false_words` lets false (or such a word) stand."""
+
+    def __init__(self, accepts: str = "a text that is not empty", *, false_words: tuple[str, ...] = ()) -> None:
+        self.accepts, self.false_words = accepts, false_words
+
+    def read(self, value: Any, at: str, complain: Complain) -> Any:
+        if self.false_words and (value is False or (isinstance(value, str) and value.strip() in self.false_words)):
+            return False
+        if isinstance(value, str) and value.strip() and value.isprintable():
+            return value.strip()
+        return _drop(at, self.accepts, complain)
+
+
+class Texts:
+    """A list of texts: blanks are skipped, doubles merged, bad entries dropped one by one.
+    With `allowed`, others are dropped; the list may become empty."""
+
+    def __init__(self, allowed: tuple[str, ...] = ()) -> None:
+        self.allowed = allowed
+        self.accepts = f"a list out of {', '.join(allowed)}" if allowed else "a list of texts"
+
+    def read(self, value: Any, at: str, complain: Complain) -> Any:
+        if not isinstance(value, list):
+            return _drop(at, self.accepts, complain)
+        kept: dict[str, None] = {}
+        for index, entry in enumerate(value):
+            text = entry.strip() if isinstance(entry, str) else None
+            if text is None or (text and not text.isprintable()) or (self.allowed and text not in self.allowed):
+                complain(f"{at}[{index}]", self.accepts)
+            elif text:
+                kept[text] = None
+        return tuple(kept)
+
+
+class Record:
+    """An object with known keys. Bad values go one by one; unknown keys are named and dropped."""
+
+    def __init__(self, **fields: Kind) -> None:
+        self.fields = fields
+        self.accepts = "an object with " + ", ".join(fields)
+
+    def read(self, value: Any, at: str, complain: Complain) -> Any:
+        if not isinstance(value, dict):
+            return _drop(at, self.accepts, complain)
+        kept = {}
+        for key, raw in value.items():
+            kind = self.fields.get(key)
+            if kind is None:
+                complain(f"{at}.{key}", f"one of {', '.join(self.fields)}")
+                continue
+            read = kind.read(raw, f"{at}.{key}", complain)
+            if read is not DROPPED:
+                kept[key] = read
+        return kept
+
+
+class Table:
+    """An object whose keys are names the user chose and whose values are all of one kind."""
+
+    def __init__(self, kind: Kind, names: str = "names") -> None:
+        self.kind = kind
+        self.accepts = f"an object from {names} to values, each {kind.accepts}"
+
+    def read(self, value: Any, at: str, complain: Complain) -> Any:
+        if not isinstance(value, dict):
+            return _drop(at, self.accepts, complain)
+        kept = {}
+        for key, raw in value.items():
+            if not (key.strip() and key.isprintable()):
+                complain(f"{at}.{key!a}", "a name that can be printed")
+                continue
+            read = self.kind.read(raw, f"{at}.{key}", complain)
+            if read is not DROPPED:
+                kept[key] = read
+        return kept
+
+
+class Items:
+    """A list whose entries are read one by one; the bad ones are left out."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
+        self.accepts = f"a list, each entry {kind.accepts}"
+
+    def read(self, value: Any, at: str, complain: Complain) -> Any:
+        if not isinstance(value, list):
+            return _drop(at, self.accepts, complain)
+        read = [self.kind.read(entry, f"{at}[{index}]", complain) for index, entry in enumerate(value)]
+        return tuple(item for item in read if item is not DROPPED)
+
+
+class Either:
+    """Whichever kind fits the JSON type of the value: a text by `text`, anything else by `other`."""
+
+    def __init__(self, text: Kind, other: Kind) -> None:
+        self.text, self.other = text, other
+        self.accepts = f"{text.accepts}, or {other.accepts}"
+
+    def read(self, value: Any, at: str, complain: Complain) -> Any:
+        kind = self.text if isinstance(value, str) else self.other
+        return kind.read(value, at, complain)
+
+
+class Anything:
+    """Any JSON value, taken as it is: what it means is for whoever it is passed on to."""
+
+    accepts = "any JSON value"
+
+    def read(self, value: Any, at: str, complain: Complain) -> Any:
+        return value
+
+
+def _drop(at: str, accepts: str, complain: Complain) -> _Dropped:
+    complain(at, accepts)
+    return DROPPED

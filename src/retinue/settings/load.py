@@ -1,0 +1,260 @@
+"""Settings from their layers: defaults < user file < project file < local file < environment < flags.
+
+Every layer is read on its own and merged setting by setting: a bad value falls alone, with a
+problem that names the file, the setting and what would be accepted. Nothing is created.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from retinue.settings.field import Field, Layer, Origin
+from retinue.settings.jsonfile import JsonObject, read_object
+from retinue.settings.kinds import DROPPED
+from retinue.settings.places import repository_root, retinue_home
+from retinue.settings.table import Settings, fields, find, spellings
+from retinue.settings.variables import raw_value, variable_of
+
+FILE = "settings.json"
+LOCAL_FILE = "settings.local.json"
+
+
+class SettingsProblem(NamedTuple):
+    """Something that was not taken. `where` is the file or variable, `field` the path in it."""
+
+    where: str
+    field: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.field + ' ' if self.field else ''}{self.message}"
+
+
+class Read(NamedTuple):
+    """One layer: values by attribute, already checked."""
+
+    origin: Origin
+    values: Mapping[str, Any]
+    names: Mapping[str, str]
+    """The name each value was written under, by attribute: its own or an alias."""
+
+
+class Explanation(NamedTuple):
+    """Everything about one setting. `layers` are all that say something, the winner last."""
+
+    field: Field
+    value: Any
+    origin: Origin
+    layers: tuple[tuple[Origin, str, Any], ...]
+
+
+class Loaded:
+    """The settings of one moment, and how they came about."""
+
+    def __init__(
+        self, layers: tuple[Read, ...], problems: tuple[SettingsProblem, ...], unknown: tuple[str, ...]
+    ) -> None:
+        self.layers, self.problems, self.unknown = layers, problems, unknown
+
+    @cached_property
+    def settings(self) -> Settings:
+        values: dict[str, Any] = {}
+        origins: dict[str, Origin] = {}
+        merging = {field.attribute for field in fields().values() if field.merges}
+        for layer in self.layers:
+            for attribute, value in layer.values.items():
+                origins[attribute] = layer.origin
+                if attribute in merging:
+                    origins.update({f"{attribute}.{key}": layer.origin for key in value})
+                    value = {**values.get(attribute, {}), **value}
+                values[attribute] = value
+        return Settings(values, origins)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return tuple(str(problem) for problem in self.problems)
+
+    def get(self, name: str) -> Any:
+        """The value of a setting by its name, an alias or its attribute. KeyError if there is none."""
+        return getattr(self.settings, _field(name).attribute)
+
+    def explain(self, name: str) -> Explanation:
+        field = _field(name)
+        said = tuple(
+            (layer.origin, layer.names[field.attribute], layer.values[field.attribute])
+            for layer in self.layers
+            if field.attribute in layer.values
+        )
+        return Explanation(field, self.get(name), self.settings.origin(field.attribute), said)
+
+
+def load_settings(
+    cwd: Path | str, *, environment: Mapping[str, str] | None = None, flags: Mapping[str, Any] | None = None
+) -> Loaded:
+    """The settings as seen from `cwd`. `flags` are values of the command line by setting name."""
+    env = os.environ if environment is None else environment
+    problems: list[SettingsProblem] = []
+    unknown: dict[str, None] = {}
+    layers = []
+    for layer, path in settings_files(Path(cwd), env):
+        file = read_object(path)
+        if file.problem is not None:
+            problems.append(SettingsProblem(str(path), "", f"{file.problem}; it is ignored"))
+        elif file.data:
+            layers.append(_read_file(Origin(layer, str(path)), file, problems, unknown))
+    layers += _read_environment(env, problems)
+    layers += _read_flags(flags or {}, problems)
+    return Loaded(tuple(layers), tuple(problems), tuple(unknown))
+
+
+def settings_files(cwd: Path, environment: Mapping[str, str]) -> tuple[tuple[Layer, Path], ...]:
+    """The files that count from `cwd`, weakest first, whether they exist or not."""
+    user = _absolute(retinue_home(environment)) / FILE
+    folder = project_folder(cwd, environment)
+    if folder == user.parent:
+        return (("user", user),)
+    return (("user", user), ("project", folder / FILE), ("local", folder / LOCAL_FILE))
+
+
+def project_folder(cwd: Path, environment: Mapping[str, str]) -> Path:
+    """The `.retinue` folder of the project: the nearest upward with a settings file, not above
+    the repository's root and never the user's own; `cwd`'s when there is none."""
+    cwd, own = _absolute(cwd), _absolute(retinue_home(environment))
+    root = repository_root(cwd) or cwd
+    for folder in (cwd, *cwd.parents):
+        place = folder / ".retinue"
+        if place != own and any((place / name).exists() for name in (FILE, LOCAL_FILE)):
+            return place
+        if folder == root:
+            break
+    return root / ".retinue" if root / ".retinue" != own else cwd / ".retinue"
+
+
+def _read_file(origin: Origin, file: JsonObject, problems: list[SettingsProblem], unknown: dict[str, None]) -> Read:
+    values: dict[str, Any] = {}
+    names: dict[str, str] = {}
+    for name, raw in _flat(file.data):
+        field, alias = spellings().get(name, (None, None))
+        if raw is None:
+            continue  # null says nothing, as if the name were not there
+        if field is None:
+            unknown[name] = None
+            _suggest(name, origin, problems)
+        elif alias is None or field.attribute not in values:
+            _take(field, name, raw, origin, problems, values, names)
+    return Read(origin, values, names)
+
+
+def _take(
+    field: Field,
+    name: str,
+    raw: Any,
+    origin: Origin,
+    problems: list[SettingsProblem],
+    values: dict[str, Any],
+    names: dict[str, str],
+) -> None:
+    def complain(at: str, accepts: str) -> None:
+        problems.append(SettingsProblem(origin.where, at, f"is ignored; it must be {accepts}"))
+
+    alias = spellings()[name][1] if name in spellings() else None
+    if alias is not None and alias.kind is not None:
+        raw = alias.kind.read(raw, name, complain)
+    if alias is not None and alias.convert is not None and raw is not DROPPED:
+        raw = alias.convert(raw)
+    value = raw if raw is DROPPED else field.kind.read(raw, name, complain)
+    if value is not DROPPED:
+        values[field.attribute] = value
+        names[field.attribute] = name
+
+
+def _flat(data: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Names and values with the groups opened: {"retry": {"enabled": …}} as `retry.enabled`.
+    Own names come last, so that they win over aliases in the same file."""
+    groups = {name.rpartition(".")[0] for name in spellings() if "." in name}
+    groups |= {name.partition(".")[0] for name in groups}
+    found: list[tuple[str, Any]] = []
+
+    def walk(prefix: str, level: Mapping[str, Any]) -> None:
+        for key, value in level.items():
+            name = f"{prefix}{key}"
+            if name in groups and isinstance(value, dict):
+                walk(f"{name}.", value)
+            else:
+                found.append((name, value))
+
+    walk("", data)
+    return sorted(found, key=lambda item: item[0] in fields())
+
+
+def _read_environment(environment: Mapping[str, str], problems: list[SettingsProblem]) -> list[Read]:
+    if not any(name.startswith(("RETINUE_", "PI_")) for name in environment):
+        return []
+    layers = []
+    for field in fields().values():
+        variable = variable_of(field, environment)
+        if variable is None:
+            continue
+        values: dict[str, Any] = {}
+        names: dict[str, str] = {}
+        origin = Origin("environment", variable)
+        _take(field, field.name, raw_value(field, environment[variable]), origin, problems, values, names)
+        layers.append(Read(origin, values, names))
+    return layers
+
+
+def _read_flags(flags: Mapping[str, Any], problems: list[SettingsProblem]) -> list[Read]:
+    layers = []
+    for name, raw in flags.items():
+        field = _field(name)
+        values: dict[str, Any] = {}
+        names: dict[str, str] = {}
+        origin = Origin("flag", name)
+        _take(field, field.name, raw, origin, problems, values, names)
+        layers.append(Read(origin, values, names))
+    return layers
+
+
+def _field(name: str) -> Field:
+    field = find(name)
+    if field is None:
+        raise KeyError(name)
+    return field
+
+
+def _suggest(name: str, origin: Origin, problems: list[SettingsProblem]) -> None:
+    """A name nobody knows is left alone, unless it looks like a slip."""
+    folded = _fold(name)
+    meant = next((known for known in spellings() if _slip(folded, _fold(known))), None)
+    if meant is not None:
+        problems.append(SettingsProblem(origin.where, name, f"is not a setting; did you mean {meant}?"))
+
+
+def _fold(name: str) -> str:
+    return name.replace("_", "").replace("-", "").lower()
+
+
+def _slip(one: str, other: str) -> bool:
+    """Equal, or apart by one letter that is wrong, missing, too many or swapped."""
+    if abs(len(one) - len(other)) > 1 or len(other) < 5:
+        return one == other
+    start = _shared(one, other)
+    one, other = one[start:], other[start:]
+    end = _shared(one[::-1], other[::-1])
+    one, other = one[: len(one) - end], other[: len(other) - end]
+    return max(len(one), len(other)) <= 1 or (len(one) == 2 and one == other[::-1])
+
+
+def _shared(one: str, other: str) -> int:
+    """How many letters both begin with."""
+    pairs = zip(one, other, strict=False)
+    return next((index for index, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+
+
+def _absolute(path: Path) -> Path:
+    """Absolute without following links: folders stay as the user knows them."""
+    return Path(os.path.abspath(path))  # noqa: PTH100

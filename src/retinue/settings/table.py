@@ -1,0 +1,281 @@
+"""Every setting, once: its type, range, default and meaning.
+
+The reference page, validation, `retinue settings` and the typed values all come from here.
+Ranges and names are those of pi-subagents where it has the setting; devkit-pi's names are aliases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Literal
+
+from retinue.settings.field import Alias, Field, Values, setting
+from retinue.settings.kinds import (
+    Anything,
+    Choice,
+    Either,
+    Flag,
+    Items,
+    Number,
+    Record,
+    Table,
+    Text,
+    Texts,
+    Whole,
+)
+
+LSP_ACTIONS = (
+    "definition",
+    "references",
+    "hover",
+    "signature",
+    "symbols",
+    "diagnostics",
+    "workspace-diagnostics",
+    "servers",
+)
+APIS = ("openai", "openai-responses", "anthropic", "gemini")
+
+_FLAG = Flag()
+_YEAR = 366 * 86_400
+_TOKENS = Whole(1, 1_000_000_000)
+_PRICE = Number(0, 1_000_000)
+_PRICES = Record(input=_PRICE, output=_PRICE, cacheRead=_PRICE, cacheWrite=_PRICE)
+_MODEL = Record(name=Text(), window=_TOKENS, maxOutput=_TOKENS, thinking=_FLAG, images=_FLAG, prices=_PRICES)
+_LISTED = Record(id=Text("a model id"), **_MODEL.fields)
+_PROVIDER = Record(
+    baseUrl=Text("a URL"),
+    api=Choice(*APIS),
+    apiKey=Text("$VARIABLE, or the key itself"),
+    apiKeyEnv=Text("the name of an environment variable"),
+    apiVersion=Text(),
+    headers=Table(Text(), "header names"),
+    query=Table(Text(), "parameter names"),
+    quirks=Table(Anything(), "quirk names"),
+    models=Items(Either(Text("a model id"), _LISTED)),
+)
+
+
+def _seconds(milliseconds: Any) -> Any:
+    return milliseconds / 1000
+
+
+_MS = Whole(1, _YEAR * 1000)
+
+
+# fmt: off
+class Settings(Values):
+    """All settings, typed. Read them as attributes; `origin(attribute)` says where one is from."""
+
+    model: str | None = setting(
+        None, Text("a model name"), section="models", applies="next run",
+        doc="The model of runs for which neither the agent's file, the call nor RETINUE_MODEL names one.",
+    )
+    providers: Mapping[str, Mapping[str, Any]] = setting(
+        {}, Table(_PROVIDER, "provider ids"), section="models", applies="next run", merges=True,
+        doc="Further model servers by id; {} is enough for the well-known ones, such as ollama.",
+    )
+    models: Mapping[str, Mapping[str, Any]] = setting(
+        {}, Table(_MODEL, "model names"), section="models", applies="next run", merges=True,
+        doc="What is true of a model, over the built-in table: window, output limit, prices in USD per million tokens.",
+    )
+    enabled_models: tuple[str, ...] | None = setting(
+        None, Texts(), section="models",
+        doc="The models that may be used when scopeModels is on, each exactly as provider/id.",
+    )
+    scope_models: bool = setting(
+        False, _FLAG, section="models",
+        doc="Refuse a model that a caller asks for outside enabledModels; warn where a file or a parent uses one.",
+    )
+    local_model: str | None = setting(
+        None, Text("the path of a GGUF file"), section="models", applies="next run",
+        doc="A GGUF file to run on this machine when no provider is available (extra `local`).",
+    )
+
+    max_concurrent: int = setting(
+        4, Whole(1, 1024), section="runs",
+        doc="How many background runs work at the same time; the others wait in a queue.",
+    )
+    default_max_turns: int | None = setting(
+        None, Whole(0, 10_000, zero_is_none=True), section="runs", applies="next run",
+        doc="Turns after which a run is asked to wrap up, unless its file or the call says otherwise.",
+    )
+    grace_turns: int = setting(
+        5, Whole(1, 1_000), section="runs", applies="next run",
+        doc="Turns a run may still use after it was asked to wrap up, before it is aborted.",
+    )
+    timeout_seconds: float | None = setting(
+        None, Number(0, _YEAR, unit="seconds", zero_is_none=True), section="runs", applies="next run",
+        aliases=(Alias("timeoutMs", _seconds, _MS), Alias("subagents.timeoutMs", _seconds, _MS)),
+        doc="How long a run may take in all.",
+    )
+    idle_timeout_seconds: float | None = setting(
+        180.0, Number(0, _YEAR, unit="seconds", zero_is_none=True), section="runs", applies="next run",
+        aliases=(Alias("idleTimeoutMs", _seconds, _MS), Alias("subagents.idleTimeoutMs", _seconds, _MS)),
+        doc="How long a run may go without a sign of life from its model or a tool.",
+    )
+    tool_timeout_seconds: float | None = setting(
+        600.0, Number(0, _YEAR, unit="seconds", zero_is_none=True), section="runs", applies="next run",
+        doc="How long one tool call may take.",
+    )
+    max_tool_calls: int | None = setting(
+        None, Whole(0, 1_000_000, zero_is_none=True), section="runs", applies="next run",
+        doc="Tool calls after which a run ends.",
+    )
+    repeated_calls: int | None = setting(
+        5, Whole(0, 1_000, zero_is_none=True), section="runs", applies="next run",
+        doc="The same failing tool call this many times in a row ends a run.",
+    )
+    retry_enabled: bool = setting(
+        True, _FLAG, name="retry.enabled", section="runs", applies="next run", aliases=("subagents.retry.enabled",),
+        doc="Repeat model requests that failed for a passing reason.",
+    )
+    retry_max_attempts: int = setting(
+        6, Whole(1, 20), name="retry.maxAttempts", section="runs", applies="next run",
+        aliases=("subagents.retry.maxAttempts",),
+        doc="How often one model request is sent at most, the first time included.",
+    )
+    compaction_at: float | None = setting(
+        0.85, Number(0, 0.98, zero_is_none=True), name="compaction.at", section="runs", applies="next run",
+        doc="The share of the model's window that may be full before the conversation is shortened.",
+    )
+    compaction_keep_turns: int = setting(
+        3, Whole(1, 100), name="compaction.keepTurns", section="runs", applies="next run",
+        doc="The newest turns that shortening leaves as they are.",
+    )
+
+    subagents_enabled: bool = setting(
+        True, _FLAG, name="subagents.enabled", section="sub-agents", applies="next session",
+        doc="Offer the tools that start other agents.",
+    )
+    max_subagent_depth: int = setting(
+        3, Whole(0, 16), section="sub-agents", aliases=("subagents.maxDepth", "maxDepth"),
+        variables=("PI_SUBAGENT_MAX_DEPTH",),
+        doc="How deep agents may start agents; 1 allows the first level, 0 none.",
+    )
+    background_by_default: bool = setting(
+        True, _FLAG, section="sub-agents",
+        doc="Agents started by the Agent tool work in the background unless the call or the file says otherwise.",
+    )
+    default_join_mode: Literal["async", "group", "smart"] = setting(
+        "async", Choice("async", "group", "smart"), section="sub-agents",
+        doc="How completions of background agents are announced: each at once, or together.",
+    )
+    fallback_subagent: str | Literal[False] | None = setting(
+        None, Text("the name of an agent, none or false", false_words=("none",)), section="sub-agents",
+        doc="The agent to use for an unknown type: a name; false refuses; unset means general-purpose.",
+    )
+    wait_timeout_seconds: int = setting(
+        270, Whole(30, 3_600), section="sub-agents",
+        doc="How long waiting for a background result lasts before it returns without one.",
+    )
+    worktree_isolation: bool = setting(
+        True, _FLAG, section="sub-agents", applies="next session",
+        doc="Let agents and callers ask for a git worktree of their own.",
+    )
+    scheduling_enabled: bool = setting(
+        True, _FLAG, section="sub-agents", applies="next session",
+        doc="Let agents be started on a schedule; switching it off stops all timers at once.",
+    )
+    remember_agents: bool = setting(
+        True, _FLAG, section="sub-agents",
+        doc="Keep the names of finished agents, so that they can be addressed again.",
+    )
+    tool_description_mode: Literal["full", "compact", "custom"] = setting(
+        "full", Choice("full", "compact", "custom"), section="sub-agents", applies="next session",
+        doc="Which description of the Agent tool the model sees.",
+    )
+    inject_delegation_policy: bool = setting(
+        True, _FLAG, section="sub-agents", applies="next session", aliases=("subagents.injectDelegationPolicy",),
+        doc="Tell the main agent when to delegate and to whom.",
+    )
+
+    disable_default_agents: bool = setting(
+        False, _FLAG, section="agents", applies="next session",
+        doc="Leave out the built-in agents; agents of your own are not affected.",
+    )
+    strict_agent_files: bool = setting(
+        False, _FLAG, section="agents", applies="next session",
+        doc="Refuse to start while an agent file cannot be loaded, instead of skipping it with a warning.",
+    )
+    extra_roots: tuple[str, ...] = setting(
+        (), Texts(), section="tools", applies="next run",
+        doc="Folders besides the working directory that tools may touch.",
+    )
+    allow_write: bool = setting(
+        False, _FLAG, section="tools", applies="next run", aliases=("subagents.allowWrite",),
+        doc="Let agents written for devkit-pi that are not read-only have tools that write.",
+    )
+    allow_lsp_tools: bool = setting(
+        True, _FLAG, section="tools", applies="next run", aliases=("subagents.allowLspTools",),
+        doc="Let agents ask language servers.",
+    )
+    allowed_lsp_actions: tuple[str, ...] = setting(
+        LSP_ACTIONS, Texts(LSP_ACTIONS), section="tools", applies="next run", aliases=("subagents.allowedLspActions",),
+        doc="What agents may ask language servers; an empty list takes the tool away.",
+    )
+
+    output_transcript: bool = setting(
+        True, _FLAG, section="output", applies="next run",
+        doc="Write the transcript of every run to a file of JSON lines.",
+    )
+    report_usage: bool = setting(
+        False, _FLAG, section="output",
+        doc="Tell the calling agent how many tokens its agents used.",
+    )
+    show_cost: bool = setting(
+        False, _FLAG, section="output",
+        doc="Show what each agent cost, where the price is known.",
+    )
+    rollup_child_usage: bool = setting(
+        False, _FLAG, section="output",
+        doc="Show the tokens of an agent's own agents in its line, too.",
+    )
+    fleet_view: bool = setting(
+        True, _FLAG, section="terminal app",
+        doc="Show the list of agents below the prompt.",
+    )
+    widget_mode: Literal["all", "background", "off"] = setting(
+        "background", Choice("all", "background", "off"), section="terminal app",
+        doc="Which agents the live widget shows.",
+    )
+    widget_display_mode: Literal["auto", "rich", "compact"] = setting(
+        "auto", Choice("auto", "rich", "compact"), section="terminal app",
+        doc="How much room the live widget takes.",
+    )
+    agent_mentions: Literal["model", "direct", "off"] = setting(
+        "model", Choice("model", "direct", "off", also={True: "model", False: "off"}), section="terminal app",
+        doc="What @name at the start of a message does: tells the model, goes to the agent, or nothing.",
+    )
+    abort_resend_key: str = setting(
+        "f9", Text("the name of a key"), section="terminal app", variables=("PI_ABORT_RESEND_KEY",),
+        doc="The key that stops the current turn and sends the waiting messages.",
+    )
+    herdr_report_working: bool = setting(
+        True, _FLAG, section="terminal app",
+        doc="Accepted for files written for pi; Retinue has no herdr to report to.",
+    )
+# fmt: on
+
+
+@cache
+def fields() -> Mapping[str, Field]:
+    """Every setting by its name in files, in the order of the table."""
+    return {field.name: field for field in Settings.table()}
+
+
+@cache
+def spellings() -> Mapping[str, tuple[Field, Alias | None]]:
+    """Every accepted name in files: the settings' own, and their aliases."""
+    found: dict[str, tuple[Field, Alias | None]] = {name: (field, None) for name, field in fields().items()}
+    for field in fields().values():
+        found.update({alias.name: (field, alias) for alias in field.aliases})
+    return found
+
+
+def find(name: str) -> Field | None:
+    """The setting of that name, alias or attribute."""
+    if name in spellings():
+        return spellings()[name][0]
+    return next((field for field in fields().values() if field.attribute == name), None)

@@ -1,0 +1,165 @@
+"""Changing a settings file without losing anything in it.
+
+The file is read again under a lock, only the named settings change, and the new text replaces
+the old one in a single step: a reader or a crash sees one of the two, never a mixture. What this
+version does not know stays, in its place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from retinue.errors import UsageError
+from retinue.settings.field import Field
+from retinue.settings.jsonfile import EMPTY, read_object
+from retinue.settings.load import FILE, LOCAL_FILE, project_folder
+from retinue.settings.places import private_folder, retinue_home
+from retinue.settings.table import find
+
+Target = Literal["project", "local", "user"]
+
+
+class Saved(NamedTuple):
+    """`persisted` is False when the file could not be written; `problem` then says why, and the
+    values hold for this session only."""
+
+    path: Path
+    persisted: bool
+    problem: str | None = None
+
+
+def save_settings(
+    changes: Mapping[str, Any],
+    *,
+    cwd: Path | str,
+    target: Target = "project",
+    environment: Mapping[str, str] | None = None,
+) -> Saved:
+    """Writes `changes` (raw values by setting name; None removes the setting) to one file.
+    UsageError when a name or value is not acceptable: then nothing is written."""
+    wanted = {name: _checked(name, raw) for name, raw in changes.items()}
+    env = os.environ if environment is None else environment
+    path = target_file(Path(cwd), target, env)
+    try:
+        if target == "user":
+            private_folder(path.parent)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        real = path.resolve()  # a link stays a link; what it points to is replaced
+        with _locked(real.parent):
+            file = read_object(real, exact=True)
+            if file.problem not in (None, EMPTY):
+                return Saved(path, False, f"{path} {file.problem}; repair it first, so that nothing in it is lost")
+            data = file.data
+            for name, field in wanted.items():
+                _change(data, field, changes[name])
+            replace_file(real, _text(data), new_mode=0o600 if target == "user" else 0o666)
+    except (OSError, RuntimeError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        return Saved(path, False, f"{path} cannot be written: {reason}")
+    return Saved(path, True)
+
+
+def target_file(cwd: Path, target: Target, environment: Mapping[str, str]) -> Path:
+    if target == "user":
+        return retinue_home(environment) / FILE
+    return project_folder(cwd, environment) / (FILE if target == "project" else LOCAL_FILE)
+
+
+def replace_file(path: Path, text: bytes, *, new_mode: int = 0o666) -> None:
+    """Atomic: written beside the target, forced to disk, renamed over it. The mode is kept;
+    `new_mode`, less the umask, is that of a file which was not there."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}")
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), new_mode)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        with contextlib.suppress(FileNotFoundError):
+            temporary.chmod(path.stat().st_mode & 0o7777)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    with contextlib.suppress(OSError):  # some file systems cannot sync a folder
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def _checked(name: str, raw: Any) -> Field:
+    field = find(name)
+    if field is None:
+        raise UsageError(f"There is no setting '{name}'.", remedy="See all of them with: retinue settings list")
+    complaints: list[str] = []
+    if raw is not None:
+        field.kind.read(raw, field.name, lambda at, accepts: complaints.append(f"{at} must be {accepts}."))
+    if complaints:
+        raise UsageError(complaints[0], remedy=f"{field.name}: {field.doc}")
+    return field
+
+
+def _change(data: dict[str, Any], field: Field, raw: Any) -> None:
+    """Sets or removes one setting. Its aliases go: they would come to light again otherwise."""
+    for alias in field.aliases:
+        _remove(data, alias.name.split("."))
+    path = field.name.split(".")
+    if raw is None:
+        _remove(data, path)
+        data.pop(field.name, None)
+        return
+    if field.name in data:
+        data[field.name] = raw
+        return
+    *groups, last = path
+    level = data
+    for group in groups:
+        inner = level.get(group)
+        if not isinstance(inner, dict):
+            inner = level[group] = {}
+        level = inner
+    level[last] = raw
+
+
+def _remove(data: dict[str, Any], path: list[str]) -> None:
+    first, *rest = path
+    if not rest:
+        data.pop(first, None)
+        return
+    inner = data.get(first)
+    if isinstance(inner, dict):
+        _remove(inner, rest)
+        if not inner:
+            del data[first]
+
+
+def _text(data: Mapping[str, Any]) -> bytes:
+    import json
+
+    # Not orjson: numbers and texts that it refuses may stand in the file, and must survive.
+    try:
+        return (json.dumps(data, ensure_ascii=False, indent=2) + "\n").encode("utf-8")
+    except UnicodeEncodeError:
+        return (json.dumps(data, indent=2) + "\n").encode("ascii")
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One writer per folder at a time. The folder itself is the lock: nothing is left behind."""
+    try:
+        import fcntl
+    except ImportError:  # Windows: the rename is still atomic, the last writer wins
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
