@@ -5,7 +5,7 @@
     .codingcode/agents codingcode     *.agent.md, .github  copilot
     .cursor/agents     cursor         *.yaml, *.yml        kimi
     .pi/agents, .agents/agents, ~/.pi/agent/agents         pi, or devkit by its keys
-    .agents                                                devkit
+    .agents, *.markdown                                    devkit
 
 The last such folder in the path counts. Anywhere else the keys decide, and without any sign a
 file is taken for Claude Code's, by far the most common.
@@ -65,12 +65,15 @@ _DEVKIT = frozenset({"name", "description", "readonly", "tools", "model"})
 
 def guess_dialect(path: str, keys: Collection[str] | None = None) -> DialectName:
     """`keys` are those of the frontmatter, where it has been read."""
-    home = by_place(path)
-    if home == "pi" and keys is not None and _devkit_shaped(keys):
-        return "devkit"
-    if home is not None:
-        return home
-    return _by_keys(keys or ())
+    return refine(by_place(path), keys or ())
+
+
+def refine(home: DialectName | None, keys: Collection[str]) -> DialectName:
+    """The dialect of a file with these keys in a place that belongs to `home`, or to nobody.
+    pi and devkit-pi share their folders; in every other place the place alone decides."""
+    if home is None:
+        return _by_keys(keys)
+    return "devkit" if home == "pi" and _devkit_shaped(keys) else home
 
 
 def by_place(path: str) -> DialectName | None:
@@ -81,13 +84,13 @@ def by_place(path: str) -> DialectName | None:
         return "kimi"
     if name.endswith(".agent.md"):
         return "copilot"
+    if name.endswith(".markdown"):
+        return "devkit"
     for index in range(len(parts) - 2, 0, -1):
         home = _HOMES.get((parts[index - 1], parts[index]))
         if home is not None:
             return home
-    if name.endswith(".markdown") or parts[-2:-1] == [".agents"]:
-        return "devkit"
-    return None
+    return "devkit" if parts[-2:-1] == [".agents"] else None
 
 
 def _by_keys(keys: Collection[str]) -> DialectName:

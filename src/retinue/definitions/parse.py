@@ -15,7 +15,7 @@ from retinue.definitions.dialects.table import Dialect
 from retinue.definitions.dialects.translate import Draft, build, translate
 from retinue.definitions.digest import spec_hash
 from retinue.definitions.frontmatter import BLOCK_LINE, NO_PLACES, Frontmatter, Split, read, split
-from retinue.definitions.guess import by_place, guess_dialect
+from retinue.definitions.guess import by_place, guess_dialect, refine
 from retinue.definitions.parsed import Parsed
 from retinue.definitions.yaml_values import Item
 from retinue.domain.spec import AgentSpec, DialectName, Problem, Source
@@ -29,18 +29,16 @@ _NO_FRONTMATTER = Frontmatter()
 def parse(data: bytes, *, path: str, dialect: DialectName | None = None, source: Source = "project") -> Parsed:
     """What `data`, the content of the file at `path`, means. The dialect is guessed from the
     path, and from the keys where the path leaves it open, unless it is given."""
-    if len(data) > MAX_FILE:
-        return unusable(path, too_large(len(data)), dialect)
-    table = DIALECTS[dialect or guess_dialect(path)]
-    if table.nested_under is not None:
-        return _parse_whole(data, path, table, source)
-    parts = split(data)
-    matter = _NO_FRONTMATTER
-    if parts.block is not None:
-        matter = read(parts.block, table.knows, simple=table.simple)
-        if dialect is None and by_place(path) in (None, "pi"):
-            table, matter = _settled(path, parts.block, table, matter)
-    return finish(table, parts, matter, path, source)
+    if dialect is not None:
+        return _parse(data, path, DIALECTS[dialect], source, None)
+    home = by_place(path)
+    return parse_at_home(data, path, home, source)
+
+
+def parse_at_home(data: bytes, path: str, home: DialectName | None, source: Source) -> Parsed:
+    """Like `parse`, for a file in a folder that belongs to `home` whatever its path looks like."""
+    shared = home is None or home == "pi"
+    return _parse(data, path, DIALECTS[refine(home, ())], source, home if shared else None, shared)
 
 
 def parse_file(path: Path, *, dialect: DialectName | None = None, source: Source = "project") -> Parsed:
@@ -92,6 +90,25 @@ def unusable(path: str, error: Problem, dialect: DialectName | None = None) -> P
     )
 
 
+def _parse(
+    data: bytes, path: str, table: Dialect, source: Source, home: DialectName | None, shared: bool = False
+) -> Parsed:
+    """`shared` places settle the dialect by the keys, once these are known."""
+    if len(data) > MAX_FILE:
+        return unusable(path, too_large(len(data)), table.name)
+    if table.nested_under is not None:
+        return _parse_whole(data, path, table, source)
+    parts = split(data)
+    if parts.block is None:
+        return finish(table, parts, _NO_FRONTMATTER, path, source)
+    matter = read(parts.block, table.knows, simple=table.simple)
+    if shared:
+        chosen = DIALECTS[refine(home, {item.key for item in matter.items})]
+        if chosen is not table:
+            table, matter = chosen, read(parts.block, chosen.knows, simple=chosen.simple)
+    return finish(table, parts, matter, path, source)
+
+
 def finish(table: Dialect, parts: Split, matter: Frontmatter, path: str, source: Source) -> Parsed:
     """The last step of every reading: translate, check, build."""
     first_line = BLOCK_LINE if table.nested_under is None else 1
@@ -127,15 +144,6 @@ def finish(table: Dialect, parts: Split, matter: Frontmatter, path: str, source:
         problems=problems if error is None else (*problems, error),
         error=error,
     )
-
-
-def _settled(path: str, block: str, table: Dialect, matter: Frontmatter) -> tuple[Dialect, Frontmatter]:
-    """The dialect once the keys are known, and the frontmatter as that dialect reads it."""
-    name = guess_dialect(path, {item.key for item in matter.items})
-    if name == table.name:
-        return table, matter
-    found = DIALECTS[name]
-    return found, read(block, found.knows, simple=found.simple)
 
 
 def _parse_whole(data: bytes, path: str, table: Dialect, source: Source) -> Parsed:

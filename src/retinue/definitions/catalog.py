@@ -1,0 +1,147 @@
+"""All agents visible from a folder, by precedence. Loading again is cheap and sees every change."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from retinue.definitions.builtins import BUILTIN_FOLDER, FALLBACK, builtins_disabled
+from retinue.definitions.cache import FileCache, Reading
+from retinue.definitions.discover import Folder, find_folders, levels
+from retinue.definitions.flags import read_flag
+from retinue.definitions.precedence import Entry, Failed, resolve
+from retinue.domain.spec import AgentSpec, Problem
+from retinue.errors import DefinitionError, UnknownAgentError
+
+_FILES = FileCache()
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A problem and the file it is in."""
+
+    path: str
+    problem: Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """`entries` hold everything that loaded, replaced and disabled agents included; `failed`
+    everything that did not."""
+
+    entries: tuple[Entry, ...]
+    failed: tuple[Failed, ...]
+
+    @classmethod
+    def load(
+        cls,
+        cwd: Path,
+        *,
+        agents_json: str | None = None,
+        plugin_folders: Iterable[Path | str] = (),
+        policy_folders: Iterable[Path | str] = (),
+        environment: Mapping[str, str] | None = None,
+        builtins: bool = True,
+        cache: FileCache | None = None,
+    ) -> Catalog:
+        """Raises UsageError for an `agents_json` that is no object; a bad file never raises."""
+        files = _FILES if cache is None else cache
+        folders = find_folders(
+            cwd, environment=environment, policy_folders=policy_folders, plugin_folders=plugin_folders
+        )
+        if builtins and not builtins_disabled(levels(cwd), environment):
+            folders.append(BUILTIN_FOLDER)
+        readings = [files.read(folder) for folder in folders]
+        if agents_json is not None:
+            strongest = sum(folder.source == "policy" for folder in folders)
+            readings.insert(strongest, read_flag(agents_json))
+        return cls.of(readings)
+
+    @classmethod
+    def of(cls, readings: Iterable[Reading]) -> Catalog:
+        return _resolved(tuple(readings))
+
+    @property
+    def winners(self) -> tuple[Entry, ...]:
+        """One entry per name: the one that counts, enabled or not."""
+        return tuple(entry for entry in self.entries if entry.shadowed_by is None)
+
+    @property
+    def agents(self) -> tuple[Entry, ...]:
+        """What can be started: the winners that are enabled. Only these may be advertised."""
+        return tuple(entry for entry in self.entries if entry.shadowed_by is None and entry.enabled)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(entry.name for entry in self.agents)
+
+    @property
+    def problems(self) -> tuple[Finding, ...]:
+        """Every problem of every file, failed ones included."""
+        found = [Finding(entry.path, problem) for entry in self.entries for problem in entry.problems]
+        found += [Finding(each.path, problem) for each in self.failed for problem in each.parsed.problems]
+        return tuple(found)
+
+    def find(self, name: str) -> Entry:
+        """By exact name, then by `plugin:name`, then by the only name that differs in case.
+        A disabled agent is found: check `enabled` before starting it."""
+        winners = self.winners
+        for entry in winners:
+            if entry.name == name:
+                return entry
+        for entry in self.entries:
+            if entry.plugin is not None and entry.qualified_name == name:
+                return entry
+        folded = name.casefold()
+        alike = [entry for entry in winners if entry.name.casefold() == folded]
+        if len(alike) == 1:
+            return alike[0]
+        if alike:
+            names = ", ".join(sorted(entry.name for entry in alike))
+            raise UnknownAgentError(
+                f"'{name}' could be any of {names}.", remedy="Write the name with its capital letters."
+            )
+        listed = ", ".join(sorted(self.names)) or "none"
+        raise UnknownAgentError(f"There is no agent '{name}'.", remedy=f"Available agents: {listed}.")
+
+    def general_purpose(self) -> AgentSpec:
+        """The agent to fall back to. There is one even where all built-in agents are off."""
+        for entry in self.agents:
+            if entry.name == FALLBACK.name:
+                return entry.spec
+        return FALLBACK
+
+    def newly_failed(self, before: Catalog | None) -> tuple[Failed, ...]:
+        """What to warn about: failures that `before`, the previous load, did not have."""
+        known = {(each.path, each.reason) for each in before.failed} if before is not None else set()
+        return tuple(
+            each for each in self.failed if each.problem.severity == "error" and (each.path, each.reason) not in known
+        )
+
+    def require_readable(self) -> None:
+        """For those who want a broken file to stop the start. Raises DefinitionError."""
+        for each in self.newly_failed(None):
+            where = f"{each.path}:{each.line}" if each.line else each.path
+            raise DefinitionError(f"{where}: {each.reason}", remedy=each.problem.remedy)
+
+
+_LAST: dict[str, tuple[tuple[Reading, ...], Catalog]] = {}
+_MAX_LAST = 64
+
+
+def _resolved(readings: tuple[Reading, ...]) -> Catalog:
+    """The catalog of `readings`; the one made before, when they are the very same objects."""
+    key = os.pathsep.join([reading.folder.path for reading in readings])
+    last = _LAST.get(key)
+    if last is not None and [id(each) for each in last[0]] == [id(each) for each in readings]:
+        return last[1]
+    catalog = Catalog(*resolve(readings))
+    if len(_LAST) >= _MAX_LAST:
+        _LAST.clear()
+    _LAST[key] = (readings, catalog)
+    return catalog
+
+
+__all__ = ["Catalog", "Entry", "Failed", "FileCache", "Finding", "Folder"]

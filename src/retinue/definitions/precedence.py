@@ -1,0 +1,118 @@
+"""Which of several agents with one name counts: the one in the strongest place.
+
+Within one folder, or one tree that is read as one, the file that comes last by path wins, as
+the dialects have it. Whatever loses stays visible with the path of what won.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from retinue.definitions.cache import Reading
+from retinue.definitions.parse import file_name
+from retinue.definitions.parsed import Parsed
+from retinue.domain.spec import AgentSpec, Problem, Source
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One agent that loaded. `shadowed_by` is the path of the file that replaced it;
+    `duplicate_of` the same, where both lie in one folder and neither place is stronger."""
+
+    name: str
+    parsed: Parsed
+    spec: AgentSpec
+    source: Source
+    shadowed_by: str | None = None
+    duplicate_of: str | None = None
+    plugin: str | None = None
+
+    @property
+    def path(self) -> str:
+        return self.parsed.file
+
+    @property
+    def enabled(self) -> bool:
+        return self.spec.enabled
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        if self.duplicate_of is None:
+            return self.parsed.problems
+        text = f"Another file of this folder is also called '{self.name}': {self.duplicate_of}. That one counts."
+        problem = Problem("duplicate-name", "warning", text, "Rename or remove one of them.", "name")
+        return (*self.parsed.problems, problem)
+
+    @property
+    def qualified_name(self) -> str:
+        return f"{self.plugin}:{self.name}" if self.plugin else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A file that is no agent, and why. An `info` problem is documentation, not a mistake."""
+
+    path: str
+    problem: Problem
+    parsed: Parsed
+    instead: str | None = None
+    """The path from which its name now loads, if the broken file would have replaced it."""
+
+    @property
+    def reason(self) -> str:
+        if self.instead is None:
+            return self.problem.message
+        return f"{self.problem.message} '{claimed_name(self.parsed)}' is loaded from {self.instead} instead."
+
+    @property
+    def line(self) -> int | None:
+        return self.problem.line
+
+
+def resolve(readings: Iterable[Reading]) -> tuple[tuple[Entry, ...], tuple[Failed, ...]]:
+    """`readings` come strongest first. Entries keep that order, winners and losers mixed."""
+    winners: dict[str, Entry] = {}
+    owners: dict[str, Reading] = {}
+    entries: list[Entry] = []
+    broken: list[tuple[int, Parsed]] = []
+    for reading in readings:
+        for parsed in reversed(reading.files):
+            spec = parsed.spec
+            if spec is None:
+                broken.append((len(entries), parsed))
+                continue
+            winner = winners.get(spec.name)
+            source, plugin = reading.folder.source, reading.folder.plugin
+            if winner is None:
+                entry = Entry(spec.name, parsed, spec, source, plugin=plugin)
+                winners[spec.name] = entry
+                owners[spec.name] = reading
+            else:
+                duplicate = winner.path if owners[spec.name] is reading else None
+                entry = Entry(spec.name, parsed, spec, source, winner.path, duplicate, plugin)
+            entries.append(entry)
+    order = {entry.path: index for index, entry in enumerate(entries)}
+    return tuple(entries), tuple(_failed(parsed, index, winners, order) for index, parsed in broken)
+
+
+def _failed(parsed: Parsed, index: int, winners: dict[str, Entry], order: dict[str, int]) -> Failed:
+    problem = parsed.error or Problem("unreadable", "error", "The file could not be read.")
+    name = claimed_name(parsed)
+    winner = winners.get(name) if name and problem.severity == "error" else None
+    weaker = winner is not None and order[winner.path] >= index
+    return Failed(parsed.file, problem, parsed, winner.path if winner is not None and weaker else None)
+
+
+def claimed_name(parsed: Parsed) -> str | None:
+    """The name a broken file would have had, if that much is certain."""
+    if parsed.name is not None:
+        return parsed.name
+    if parsed.reading == "none" and parsed.dialect in ("pi", "retinue", "gemini", "cursor", "copilot"):
+        return file_name(parsed.file, (".agent.md", ".md"))
+    return None
+
+
+def shadows(entries: Sequence[Entry], winner: Entry) -> tuple[Entry, ...]:
+    """What `winner` replaced, strongest first."""
+    return tuple(entry for entry in entries if entry.shadowed_by == winner.path and entry.name == winner.name)
