@@ -19,7 +19,7 @@ from retinue.domain.tool import ToolSpec
 @dataclass(frozen=True, slots=True)
 class Prices:
     """US dollars per million tokens. `above` holds the prices of a whole request whose input,
-    cached or not, exceeds that many tokens. `retinue.models.prices.cost` applies them."""
+    cached or not, exceeds that many tokens."""
 
     input: float
     output: float
