@@ -1,0 +1,162 @@
+"""Compaction: making room in the window of the agent's own model.
+
+Cheap first: old tool outputs become one line each, if that frees enough. Otherwise the same
+model writes a summary of everything but the task, people's words and the newest turns. If even
+that fails, the old turns are dropped with a list of the calls they made. The system prompt and
+the task always stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import aclosing
+from typing import Literal
+
+from retinue.domain.events import Compacted
+from retinue.domain.messages import Message, UserMessage, user
+from retinue.domain.usage import Usage
+from retinue.loop import shrink
+from retinue.loop.ask import Ask
+from retinue.loop.interrupt import Interrupt
+from retinue.loop.job import Job
+from retinue.loop.prompts import prompt
+from retinue.loop.tokens import Conversation, estimate
+from retinue.loop.watch import Countdown
+from retinue.models.protocol import Model, ModelRequest
+
+Reason = Literal["threshold", "overflow", "manual"]
+
+MOST_OVERFLOWS = 3
+_ROOM_AFTER = 0.5
+_OVERFLOW_ROOM = (0.5, 0.3, 0.15)
+_PEOPLES_SHARE = 0.1
+_TAIL_SHARE = 0.6
+_OUTPUT_CUTS = (8_000, 2_000, 500, 200)
+_SUMMARY_HEADING = "[The earlier part of this conversation was replaced by this summary of it.]"
+
+
+class Compactor:
+    """Decides when, and does it."""
+
+    def __init__(self, job: Job, model: Model, interrupt: Interrupt, idle: Countdown) -> None:
+        self._job = job
+        self._model = model
+        self._interrupt = interrupt
+        self._idle = idle
+        self._not_before = 0.0
+        self.overflows = 0
+        self._usage = Usage()
+
+    def is_due(self, conversation: Conversation) -> bool:
+        share = self._job.compaction.at
+        if share is None:
+            return False
+        return conversation.tokens >= max(share * self._model.info.window, self._not_before)
+
+    def take_usage(self) -> Usage:
+        """What its own requests have cost since the last time it was asked."""
+        usage, self._usage = self._usage, Usage()
+        return usage
+
+    async def compact(self, conversation: Conversation, reason: Reason) -> Compacted | None:
+        """Shortens the conversation in place. None if there was nothing to gain, or the run was
+        interrupted meanwhile."""
+        before = conversation.tokens
+        made = await self._shorter(conversation, reason)
+        if made is None or self._interrupt.ending is not None:
+            self._not_before = before * 1.1
+            return None
+        method, messages = made
+        saved = estimate(conversation.messages) - estimate(messages)
+        after = max(round(before - saved * conversation.scale), 1)
+        self._not_before = after * 1.25
+        conversation.replace(messages, after)
+        return Compacted(reason, method, before, after, tuple(messages))
+
+    async def _shorter(
+        self, conversation: Conversation, reason: Reason
+    ) -> tuple[Literal["pruned", "summarised"], list[Message]] | None:
+        messages, scale = conversation.messages, conversation.scale
+        target = self._target(conversation.tokens, reason) / scale
+        fixed = conversation.tokens / scale - estimate(messages)
+        if reason != "manual":
+            pruned = shrink.prune(messages, shrink.tail_start(messages, self._job.compaction.keep_turns))
+            if fixed + estimate(pruned) <= target and pruned != messages:
+                return "pruned", pruned
+        kept, gone, tail = self._parts(messages, target)
+        kept, gone = self._bounded(kept, gone, target)
+        if not gone:
+            shorter = [*kept, *tail]
+            return ("pruned", shorter) if estimate(shorter) < estimate(messages) else None
+        summary = await self._summary(gone)
+        note = summary or prompt("dropped", count=_turns(gone), calls=shrink.calls_made(gone, max(int(target), 400)))
+        shorter = [*kept, user("\n\n".join(filter(None, (note, self._job.remind()))), "summary"), *tail]
+        if estimate(shorter) >= estimate(messages):
+            return None
+        return ("summarised" if summary else "pruned"), shorter
+
+    def _target(self, tokens: int, reason: Reason) -> float:
+        window = self._model.info.window
+        match reason:
+            case "threshold":
+                return _ROOM_AFTER * window
+            case "manual":
+                return _ROOM_AFTER * min(window, tokens)
+            case "overflow":
+                return _OVERFLOW_ROOM[min(self.overflows, MOST_OVERFLOWS) - 1] * min(window, tokens)
+
+    def _parts(self, messages: Sequence[Message], target: float) -> tuple[list[Message], list[Message], list[Message]]:
+        """As many of the newest turns as fit; one at least, if need be with its outputs cut."""
+        start = 0
+        for turns in range(max(self._job.compaction.keep_turns, 1), 0, -1):
+            start = shrink.tail_start(messages, turns)
+            if estimate(messages[start:]) <= _TAIL_SHARE * target:
+                return shrink.split(messages, start)
+        tail = list(messages[start:])
+        for characters in _OUTPUT_CUTS:
+            tail = shrink.cut_outputs(tail, characters)
+            if estimate(tail) <= _TAIL_SHARE * target:
+                break
+        kept, gone, _ = shrink.split(messages, start)
+        return kept, gone, tail
+
+    def _bounded(self, kept: list[Message], gone: list[Message], target: float) -> tuple[list[Message], list[Message]]:
+        """The task stays whatever its size; of later words only as many as leave room."""
+        room = _PEOPLES_SHARE * target
+        words: list[Message] = []
+        for message in reversed(kept[1:]):
+            room -= estimate((message,))
+            if room < 0:
+                break
+            words.insert(0, message)
+        folded = kept[1 : len(kept) - len(words)]
+        return [*kept[:1], *words], [*folded, *gone]
+
+    async def _summary(self, gone: Sequence[Message]) -> str:
+        """What the model makes of `gone`; empty if it could not."""
+        info = self._model.info
+        words = min(max(info.window // 40, 150), 1_500)
+        text = shrink.transcript(gone, info.window * 2).replace("</conversation", "< /conversation")
+        request = ModelRequest(
+            system=prompt("summary", words=words),
+            messages=(_data(f"<conversation>\n{text}\n</conversation>"),),
+            max_output=min(words * 3, info.max_output),
+            temperature=self._job.temperature,
+        )
+        ask = Ask(self._model, request, self._interrupt, self._idle, self._job.clock)
+        async with aclosing(ask.bodies()) as bodies:
+            async for _ in bodies:
+                pass
+        self._usage += ask.message.usage
+        said = ask.message.text.strip()
+        if not said or ask.message.stop in ("error", "refusal", "aborted"):
+            return ""
+        return f"{_SUMMARY_HEADING}\n\n{said}"
+
+
+def _data(text: str) -> UserMessage:
+    return user(text, "context")
+
+
+def _turns(messages: Sequence[Message]) -> int:
+    return sum(message.type == "assistant" for message in messages)

@@ -1,0 +1,160 @@
+"""The mailbox of a run: what others may do to it while it goes on.
+
+Everything here is called from other tasks of the same event loop, returns at once, and says by
+its return value whether the run can still take it. Steering is delivered in order and exactly
+once; a run that has ended accepts nothing, so nobody is told "delivered" when it was not.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from retinue.domain.messages import Origin, UserMessage, user
+
+
+class Listener(Protocol):
+    """The running loop, as its mailbox sees it."""
+
+    def mail(self) -> None: ...
+
+    def stop(self, reason: str) -> None: ...
+
+    def waiting(self, call_id: str | None, begins: bool) -> None: ...
+
+
+class Controls:
+    """Made before the run starts: what arrives early waits for it."""
+
+    def __init__(self) -> None:
+        self._steers: deque[UserMessage] = deque()
+        self._follow_ups: deque[UserMessage] = deque()
+        self._compact = False
+        self._stop: str | None = None
+        self._waits: list[str | None] = []
+        self._held = 0
+        self._listener: Listener | None = None
+        self._ended = False
+
+    # What others do
+
+    def steer(self, text: str, origin: Origin = "steer") -> bool:
+        """Says `text` to the agent after its current tool calls, before the next request."""
+        return self._put(self._steers, user(text, origin))
+
+    def follow_up(self, text: str, origin: Origin = "follow-up") -> bool:
+        """Says `text` when the agent would otherwise be done."""
+        return self._put(self._follow_ups, user(text, origin))
+
+    def stop(self, reason: str = "Stopped by the user.") -> bool:
+        """Ends the run as `stopped`, keeping what it has said so far."""
+        if self._ended:
+            return False
+        if self._stop is None:
+            self._stop = reason
+            if self._listener is not None:
+                self._listener.stop(reason)
+        return True
+
+    def compact(self) -> bool:
+        """Shortens the conversation before the next request."""
+        if self._ended:
+            return False
+        self._compact = True
+        return True
+
+    @contextmanager
+    def waiting(self, call_id: str | None = None) -> Iterator[None]:
+        """While a person or another run is waited for. Stops the idle clock, and the clock of
+        the tool call `call_id` if the wait happens inside one."""
+        self._wait(call_id, begins=True)
+        try:
+            yield
+        finally:
+            self._wait(call_id, begins=False)
+
+    @contextmanager
+    def keep_open(self) -> Iterator[None]:
+        """The run does not end in here: instead it waits for steering or follow-ups. For
+        children in the background whose results are still to come."""
+        self._held += 1
+        try:
+            yield
+        finally:
+            self._held -= 1
+            if self._listener is not None:
+                self._listener.mail()
+
+    # What others may ask
+
+    @property
+    def pending_steer(self) -> bool:
+        return bool(self._steers)
+
+    @property
+    def pending(self) -> tuple[UserMessage, ...]:
+        """What has not been delivered, in the order it would be."""
+        return (*self._steers, *self._follow_ups)
+
+    @property
+    def is_waiting(self) -> bool:
+        return bool(self._waits)
+
+    @property
+    def ended(self) -> bool:
+        return self._ended
+
+    # What the loop does
+
+    def attach(self, listener: Listener) -> None:
+        """The loop begins to listen; what came before is told now."""
+        if self._listener is not None or self._ended:
+            raise RuntimeError("Controls belong to one run: make new ones for the next.")
+        self._listener = listener
+        for call_id in self._waits:
+            listener.waiting(call_id, True)
+        if self._stop is not None:
+            listener.stop(self._stop)
+
+    def close(self) -> None:
+        """From here on nothing is accepted."""
+        self._ended = True
+        self._listener = None
+
+    @property
+    def held(self) -> bool:
+        return self._held > 0
+
+    def take_steers(self) -> list[UserMessage]:
+        return _drain(self._steers)
+
+    def take_follow_ups(self) -> list[UserMessage]:
+        return _drain(self._follow_ups)
+
+    def take_compact(self) -> bool:
+        wanted, self._compact = self._compact, False
+        return wanted
+
+    def _put(self, box: deque[UserMessage], message: UserMessage) -> bool:
+        if self._ended or self._stop is not None:
+            return False
+        box.append(message)
+        if self._listener is not None:
+            self._listener.mail()
+        return True
+
+    def _wait(self, call_id: str | None, *, begins: bool) -> None:
+        if begins:
+            self._waits.append(call_id)
+        else:
+            self._waits.remove(call_id)
+        if self._listener is not None:
+            self._listener.waiting(call_id, begins)
+
+
+def _drain(box: deque[UserMessage]) -> list[UserMessage]:
+    taken = list(box)
+    box.clear()
+    return taken

@@ -1,0 +1,227 @@
+"""The tool calls of one turn: side by side where they may, results always in call order.
+
+Calls start in call order. One that is `exclusive` starts when all before it are done, and
+nothing starts beside it; so consecutive calls that are not exclusive overlap. ToolStarted is
+yielded, and thus logged, before the tool is touched. However the turn ends, every call gets
+exactly one result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
+
+from retinue.domain.effects import ToolEffect
+from retinue.domain.events import Body, ToolEnded, ToolProgress, ToolStarted, Warned
+from retinue.domain.messages import StopReason, ToolCall, ToolMessage, ToolResult
+from retinue.domain.tool import Tool, ToolContext, ToolOutput, failed
+from retinue.loop import refusals
+from retinue.loop.interrupt import Interrupt
+from retinue.loop.job import Job
+from retinue.loop.watch import Countdown, Watch
+
+_PROGRESS_KEPT = 64_000
+
+
+@dataclass(slots=True)
+class _Running:
+    """A call at work. `cut` says why it was cancelled, once it was."""
+
+    call: ToolCall
+    task: asyncio.Task[ToolOutput]
+    countdown: Countdown
+    since: float
+    cut: str = ""
+
+
+class Dispatch:
+    """Runs the calls of one assistant message. After `bodies` is exhausted, `message` holds the
+    results, `answer` the output that ends the run if one does, and `warnings` what to report."""
+
+    def __init__(
+        self,
+        job: Job,
+        tools: Mapping[str, Tool],
+        interrupt: Interrupt,
+        watch: Watch,
+        context: ToolContext,
+        *,
+        calls: tuple[ToolCall, ...],
+        stop: StopReason,
+        allowed: int | None,
+    ) -> None:
+        self._job = job
+        self._tools = tools
+        self._interrupt = interrupt
+        self._watch = watch
+        self._calls = calls
+        self._stop = stop
+        self._allowed = allowed
+        self._queue = deque(calls)
+        self._running: dict[str, _Running] = {}
+        self._outbox: deque[Body] = deque()
+        self._results: dict[str, ToolResult] = {}
+        self.effects: list[tuple[ToolCall, ToolEffect]] = []
+        self.answer: ToolOutput | None = None
+        self.warnings: list[Warned] = []
+        self.counted = 0
+        self.refused = 0
+        self._context = context
+
+    @property
+    def message(self) -> ToolMessage:
+        return ToolMessage(tuple(self._results[call.id] for call in self._calls))
+
+    async def bodies(self) -> AsyncGenerator[Body, None]:
+        try:
+            while self._queue or self._running or self._outbox:
+                while self._outbox:
+                    yield self._outbox.popleft()
+                if self._interrupt.ending is not None or self.answer is not None:
+                    self._give_up()
+                elif self._may_start():
+                    call = self._queue.popleft()
+                    if self._is_over_the_limit(call):
+                        continue
+                    yield ToolStarted(call)
+                    self._start(call)
+                    continue
+                if self._running and not self._outbox:
+                    await self._interrupt.woken()
+        finally:
+            await self._reap()
+
+    def waiting(self, call_id: str, begins: bool) -> None:
+        """The call waits for a person or another run: its clock stands still meanwhile."""
+        running = self._running.get(call_id)
+        if running is not None and not running.cut:
+            running.countdown.pause() if begins else running.countdown.resume()
+
+    def _may_start(self) -> bool:
+        if not self._queue:
+            return False
+        if not self._running:
+            return True
+        if len(self._running) >= self._job.parallel_calls:
+            return False
+        return not self._is_exclusive(self._queue[0]) and not any(
+            self._is_exclusive(running.call) for running in self._running.values()
+        )
+
+    def _is_exclusive(self, call: ToolCall) -> bool:
+        tool = self._tools.get(call.name)
+        return tool is not None and tool.spec.exclusive
+
+    def _is_over_the_limit(self, call: ToolCall) -> bool:
+        """Refuses a call that the run may no longer make. Handing in the result always may."""
+        tool = self._tools.get(call.name)
+        if tool is not None and tool.spec.ends_run:
+            return False
+        if self._allowed is not None and self.counted >= self._allowed:
+            self.refused += 1
+            self._results[call.id] = _result(call, failed(refusals.LIMIT))
+            return True
+        self.counted += 1
+        return False
+
+    def _start(self, call: ToolCall) -> None:
+        tool = self._tools.get(call.name)
+        refusal = refusals.reason(call, tool, self._stop, self._tools)
+        if tool is None or refusal is not None:
+            self._finish(call, failed(refusal or ""), 0.0)
+        elif self._interrupt.ending is not None:
+            self._finish(call, failed(refusals.NOT_RUN), 0.0)
+        else:
+            task = asyncio.create_task(_run(tool, call, self._context))
+            countdown = self._watch.start(self._job.limits.tool_seconds, lambda: self._timed_out(call.id))
+            self._running[call.id] = _Running(call, task, countdown, self._job.clock.monotonic())
+            task.add_done_callback(lambda done: self._done(call.id, done))
+
+    def _done(self, call_id: str, task: asyncio.Task[ToolOutput]) -> None:
+        running = self._running.pop(call_id, None)
+        if running is None:  # left behind earlier
+            if not task.cancelled():
+                task.exception()
+            return
+        running.countdown.stop()
+        self._finish(running.call, self._output(running, task), self._job.clock.monotonic() - running.since)
+
+    def _output(self, running: _Running, task: asyncio.Task[ToolOutput]) -> ToolOutput:
+        if task.cancelled():
+            return failed(running.cut or refusals.CANCELLED, ToolEffect("unknown"))
+        error = task.exception()
+        output = None if error is not None else task.result()
+        if isinstance(output, ToolOutput):
+            return output
+        reason = f"{type(error).__name__}: {error}" if error is not None else f"it returned {type(output).__name__}"
+        self.warnings.append(Warned("internal", f"The tool {running.call.name} is defective: {reason}"))
+        return failed(refusals.defect(running.call.name, reason), ToolEffect("unknown"))
+
+    def _finish(self, call: ToolCall, output: ToolOutput, seconds: float) -> None:
+        result = _result(call, output)
+        self._results[call.id] = result
+        self.effects.append((call, output.effect))
+        self._outbox.append(ToolEnded(call.id, call.name, result, output.effect, round(seconds * 1000)))
+        tool = self._tools.get(call.name)
+        if tool is not None and tool.spec.ends_run and not output.is_error and self.answer is None:
+            self.answer = output
+        self._interrupt.wake()
+
+    def _timed_out(self, call_id: str) -> None:
+        running = self._running[call_id]
+        seconds = self._job.limits.tool_seconds or 0.0
+        self.warnings.append(Warned("tool_time", f"{running.call.name} was stopped after {seconds:g} s."))
+        self._cancel(running, refusals.timed_out(seconds))
+
+    def _give_up(self) -> None:
+        """Starts nothing more; what runs is cancelled, unless it may finish beside the answer."""
+        for call in self._queue:
+            text = refusals.NOT_RUN if self.answer is None else refusals.AFTER_ANSWER
+            self._results[call.id] = _result(call, failed(text))
+        self._queue.clear()
+        if self._interrupt.ending is not None:
+            for running in list(self._running.values()):
+                if not running.cut:
+                    self._cancel(running, refusals.STOPPED)
+
+    def _cancel(self, running: _Running, why: str) -> None:
+        running.cut = why
+        running.countdown.stop()
+        running.countdown = self._watch.start(self._job.cancel_seconds, lambda: self._leave(running))
+        running.task.cancel()
+
+    def _leave(self, running: _Running) -> None:
+        """A tool that ignores its cancellation does not hold up the run."""
+        del self._running[running.call.id]
+        self.warnings.append(Warned("tool_stuck", f"{running.call.name} did not stop when it was cancelled."))
+        seconds = self._job.clock.monotonic() - running.since
+        self._finish(running.call, failed(running.cut, ToolEffect("unknown")), seconds)
+
+    def progress(self, call_id: str, text: str) -> None:
+        if call_id not in self._running:
+            return
+        last = self._outbox[-1] if self._outbox else None
+        if isinstance(last, ToolProgress) and last.call_id == call_id:
+            self._outbox[-1] = ToolProgress(call_id, (last.text + text)[-_PROGRESS_KEPT:])
+        else:
+            self._outbox.append(ToolProgress(call_id, text))
+        self._interrupt.wake()
+
+    async def _reap(self) -> None:
+        """The generator was closed or cancelled in the middle: nothing it started goes on."""
+        if self._running:
+            tasks = [running.task for running in self._running.values()]
+            self._running.clear()
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks, timeout=self._job.cancel_seconds)
+
+
+async def _run(tool: Tool, call: ToolCall, context: ToolContext) -> ToolOutput:
+    return await tool.run(call.id, call.arguments, context)
+
+
+def _result(call: ToolCall, output: ToolOutput) -> ToolResult:
+    return ToolResult(call.id, call.name, output.content, output.is_error)

@@ -1,0 +1,76 @@
+"""Everything one run needs, frozen before it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from retinue.domain.clock import SYSTEM_CLOCK, Clock
+from retinue.domain.limits import Limits
+from retinue.domain.messages import Message, UserMessage
+from retinue.domain.tool import Tool, ToolContext
+from retinue.domain.usage import Usage
+from retinue.errors import LaunchError
+from retinue.loop.finish import SUBMIT
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """What the run had used before it was resumed. Money and tokens count on against the
+    budget; turns, tool calls and time are granted anew."""
+
+    usage: Usage = field(default_factory=Usage)
+    turns: int = 0
+    tool_uses: int = 0
+    compactions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """When and how the conversation is shortened. `at` is the share of the model's window that
+    may be full before a request; None leaves it to overflow errors and people. The newest
+    `keep_turns` turns stay as they are."""
+
+    at: float | None = 0.85
+    keep_turns: int = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """`history` is what the log already has; `messages` is new (the task, or the prompt of a
+    resume) and is announced first. `system` and `tools` never change during the run.
+
+    Permission checks, hooks and audits are wrappers around the tools: the loop knows no flags
+    for them. `remind` gives text that must survive a compaction, such as the live children.
+    """
+
+    system: str
+    messages: tuple[UserMessage, ...]
+    context: ToolContext
+    history: tuple[Message, ...] = ()
+    tools: tuple[Tool, ...] = ()
+    limits: Limits = field(default_factory=Limits)
+    thinking: str | None = None
+    temperature: float | None = None
+    max_output: int | None = None
+    schema: Mapping[str, Any] | bool | None = None
+    first_turn: int = 1
+    prior: Prior = field(default_factory=Prior)
+    compaction: Compaction = field(default_factory=Compaction)
+    parallel_calls: int = 16
+    cancel_seconds: float = 5.0
+    """How long a cancelled tool may take to clean up before it is left behind."""
+    remind: Callable[[], str] = str
+    clock: Clock = SYSTEM_CLOCK
+
+    def __post_init__(self) -> None:
+        names = [tool.spec.name for tool in self.tools] + ([SUBMIT] if self.schema is not None else [])
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise LaunchError(
+                f"Two tools share the name {', '.join(twice)}.",
+                remedy="A model calls tools by name: rename or drop one of them.",
+            )
+        if not self.messages and not self.history:
+            raise LaunchError("There is nothing to do.", remedy="Give the run a task.")

@@ -1,0 +1,131 @@
+"""The limits that are checked between turns: turns, tool calls, repeated failures, budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import orjson
+
+from retinue.domain.failure import Failure
+from retinue.domain.limits import LimitName, Limits
+from retinue.domain.messages import Text, ToolCall, ToolMessage, ToolResult, UserMessage, user
+from retinue.domain.usage import Usage
+from retinue.loop.ending import Ending
+from retinue.loop.finish import SUBMIT
+from retinue.loop.prompts import prompt
+
+
+class WrapUp(NamedTuple):
+    """The one message that asks a run to come to its end."""
+
+    limit: LimitName
+    message: UserMessage
+    detail: str
+
+
+class Turns:
+    """Counts the turns of this leg of a run, and the grace after the wrap-up.
+
+    The wrap-up is asked for only when there would be another turn, so a run that is done on
+    its last turn is simply completed. Whichever limit asks first, it is asked once.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._grace = max(limits.grace_turns, 1)
+        self._taken = 0
+        self._last: int | None = None
+        self.wrapped: LimitName | None = None
+
+    def took_one(self) -> None:
+        self._taken += 1
+
+    def before_next(self, calls_refused: bool) -> WrapUp | Ending | None:
+        """What the limits say to another turn."""
+        most = self._limits.max_turns
+        if self._last is not None and self._taken >= self._last:
+            return self._abort()
+        if most and self._taken >= most:
+            end = max(most, 1) + self._grace
+            self._last = end if self._last is None else min(self._last, end)
+            if self.wrapped is None:
+                self.wrapped = "turns"
+                text = prompt("wrap-up-turns", limit=most, grace=self._grace)
+                return WrapUp("turns", user(text, "wrap-up"), f"The turn limit of {most} is reached.")
+        if calls_refused and self.wrapped is None:
+            self.wrapped = "tool_calls"
+            self._last = self._taken + self._grace
+            most = self._limits.max_tool_calls
+            text = prompt("wrap-up-tool-calls", limit=most)
+            return WrapUp("tool_calls", user(text, "wrap-up"), f"The limit of {most} tool calls is reached.")
+        return None
+
+    def _abort(self) -> Ending:
+        limit = self.wrapped or "turns"
+        what = "turn limit" if limit == "turns" else "tool-call limit"
+        message = f"The run hit its {what} and did not come to an end within {self._grace} more turns."
+        return Ending("aborted", Failure("limit", message, "Raise the limit, or give it a smaller task."), limit)
+
+
+def over_budget(limits: Limits, usage: Usage) -> Ending | None:
+    """Whether another request may be paid for. A budget that is spent exactly is spent."""
+    if limits.max_tokens is not None and usage.total_tokens >= limits.max_tokens:
+        message = f"The token budget is spent: {usage.total_tokens} of {limits.max_tokens}."
+        return Ending("over-budget", Failure("budget", message, "Raise the token budget and resume."), "tokens")
+    cost = usage.cost_usd
+    if limits.max_cost_usd is not None and cost is not None and cost >= limits.max_cost_usd:
+        message = f"The cost budget is spent: ${cost:.4f} of ${limits.max_cost_usd:.4f}."
+        return Ending("over-budget", Failure("budget", message, "Raise the cost budget and resume."), "cost")
+    return None
+
+
+class Repeats:
+    """Notices a model that makes the same failing call again and again.
+
+    Equal calls of one turn count once: the model had not seen the first one fail. The refused
+    submissions of a structured result have their own, smaller count.
+    """
+
+    def __init__(self, most: int | None) -> None:
+        self._most = most
+        self._key: str | None = None
+        self._times = 0
+
+    def judge(self, calls: Sequence[ToolCall], message: ToolMessage) -> tuple[ToolMessage, Ending | None]:
+        """The results, with a warning where one more failure would be the last."""
+        if self._most is None:
+            return message, None
+        results = list(message.results)
+        this_turn: set[str] = set()
+        for index, (call, result) in enumerate(zip(calls, message.results, strict=True)):
+            if call.name == SUBMIT:
+                continue
+            if not result.is_error:
+                self._key, self._times = None, 0
+            elif (key := _key(call)) not in this_turn:
+                self._times = self._times + 1 if key == self._key else 1
+                self._key = key
+                this_turn.add(key)
+                if self._times >= self._most:
+                    return ToolMessage(tuple(results)), self._ending(call)
+                if self._times == self._most - 1:
+                    results[index] = _warned(result, self._times)
+        return ToolMessage(tuple(results)), None
+
+    def _ending(self, call: ToolCall) -> Ending:
+        message = f"The agent made the same failing call of {call.name} {self._times} times in a row."
+        return Ending("error", Failure("limit", message), "repeated_calls")
+
+
+def _warned(result: ToolResult, times: int) -> ToolResult:
+    often = "once" if times == 1 else f"{times} times in a row"
+    text = f"[This exact call has now failed {often}. Do something else: one more failure ends the run.]"
+    return replace(result, content=(*result.content, Text(text)))
+
+
+def _key(call: ToolCall) -> str:
+    if call.broken is not None:
+        return f"{call.name} {call.broken}"
+    return f"{call.name} {orjson.dumps(call.arguments, default=dict, option=orjson.OPT_SORT_KEYS).decode()}"

@@ -1,0 +1,52 @@
+"""What a model is told about a call that was not run, or not to its end. Each says how to go on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from retinue.domain.messages import StopReason, ToolCall
+from retinue.domain.tool import Tool
+from retinue.loop.arguments import problem
+
+LIMIT = "Not run: this run has used all its tool calls. Give your final answer from what you know."
+AFTER_ANSWER = "Not run: the result had already been handed in."
+NOT_RUN = "Not run: the run was stopped before this call started."
+STOPPED = "Stopped while running: whether it took effect is not known. Check before you repeat it."
+CANCELLED = "The tool cancelled itself; whether it took effect is not known. Check before you repeat it."
+
+_SHOWN = 200
+
+
+def reason(call: ToolCall, tool: Tool | None, stop: StopReason, tools: Mapping[str, Tool]) -> str | None:
+    """Why `call` cannot be run, or None."""
+    if tool is None:
+        offered = ", ".join(tools) or "none"
+        return f"There is no tool named {call.name[:_SHOWN]!r}. The tools you have: {offered}."
+    if call.broken is not None:
+        return _broken(call, stop)
+    wrong = problem(call.arguments, tool.spec.parameters)
+    if wrong is not None:
+        return f"Not run: the arguments do not fit {call.name}: {wrong}. Correct them and call it again."
+    return None
+
+
+def timed_out(seconds: float) -> str:
+    return (
+        f"Stopped after {seconds:g} seconds, the longest one call may take; whether it took effect is not known. "
+        "Try a smaller step, or one that does not wait."
+    )
+
+
+def defect(name: str, why: str) -> str:
+    return f"The tool {name} failed inside, through no fault of yours ({why}). Try another way."
+
+
+def _broken(call: ToolCall, stop: StopReason) -> str:
+    if stop == "length":
+        return (
+            "Not run: your answer was cut off at the output limit in the middle of this call. "
+            "Do it again in smaller pieces, with less text per call."
+        )
+    said = call.broken or ""
+    shown = said if len(said) <= _SHOWN else said[:_SHOWN] + "…"
+    return f"Not run: the arguments are not a JSON object: {shown!r}. Call {call.name} again with valid JSON."

@@ -1,0 +1,152 @@
+"""Ways to make a conversation smaller, as pure functions. None splits a call from its result,
+and none loses the task or what people said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import orjson
+
+from retinue.domain.messages import (
+    AssistantMessage,
+    Image,
+    Message,
+    Text,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+)
+
+_WORTH_PRUNING = 400
+_ARGUMENT_KEPT = 2_000
+_PEOPLE: frozenset[str] = frozenset({"task", "steer", "follow-up"})
+
+
+def tail_start(messages: Sequence[Message], turns: int) -> int:
+    """Where the newest `turns` turns begin: always at a message of the model."""
+    starts = [index for index, message in enumerate(messages) if isinstance(message, AssistantMessage)]
+    return starts[-turns] if 0 < turns <= len(starts) else (starts[0] if starts and turns else len(messages))
+
+
+def prune(messages: Sequence[Message], end: int) -> list[Message]:
+    """Old tool outputs before `end` become one line each; so do very long arguments."""
+    return [_pruned(message, _WORTH_PRUNING) if index < end else message for index, message in enumerate(messages)]
+
+
+def cut_outputs(messages: Sequence[Message], characters: int) -> list[Message]:
+    """Every tool output keeps only its beginning and end. The last resort before dropping."""
+    return [_cut_message(message, characters) for message in messages]
+
+
+def split(messages: Sequence[Message], tail: int) -> tuple[list[Message], list[Message], list[Message]]:
+    """The conversation as (kept words of people, what may go, newest turns).
+
+    The first message of the kept is the task; later instructions follow in order.
+    """
+    middle = messages[:tail]
+    people = [message for message in middle if isinstance(message, UserMessage)]
+    task = next((message for message in people if message.origin == "task"), people[0] if people else None)
+    kept: list[Message] = [] if task is None else [task]
+    gone: list[Message] = []
+    for message in middle:
+        if message is not task:
+            by_people = isinstance(message, UserMessage) and message.origin in _PEOPLE
+            (kept if by_people else gone).append(message)
+    return kept, gone, list(messages[tail:])
+
+
+def transcript(messages: Sequence[Message], characters: int) -> str:
+    """The conversation as plain text of at most about `characters`, for a summary."""
+    for each in (4_000, 1_000, 300, 80):
+        text = "\n\n".join(line for message in messages for line in _lines(message, each))
+        if len(text) <= characters:
+            return text
+    return cut(text, characters)
+
+
+def calls_made(messages: Sequence[Message], characters: int) -> str:
+    """One line per tool call, newest last; what a run knows when no summary can be made."""
+    calls = [call for m in messages if isinstance(m, AssistantMessage) for call in m.tool_calls]
+    return cut("\n".join(f"- {describe(call)}" for call in calls), characters) or "- none"
+
+
+def describe(call: ToolCall, characters: int = 160) -> str:
+    """A call on one line, for people and for models."""
+    arguments = call.broken if call.broken is not None else _json(call.arguments)
+    return cut(f"{call.name} {arguments}", characters)
+
+
+def cut(text: str, characters: int) -> str:
+    """`text`, or its beginning and end with the number of characters left out between."""
+    if len(text) <= characters:
+        return text
+    head = characters * 2 // 3
+    foot = characters - head
+    return f"{text[:head]}\n[… {len(text) - characters} characters left out …]\n{text[len(text) - foot :]}"
+
+
+def _pruned(message: Message, worth: int) -> Message:
+    match message:
+        case ToolMessage():
+            return ToolMessage(tuple(_stub(result, worth) for result in message.results))
+        case AssistantMessage():
+            if any(len(_json(call.arguments)) > _ARGUMENT_KEPT for call in message.tool_calls):
+                content = tuple(_shorter(part) if isinstance(part, ToolCall) else part for part in message.content)
+                return replace(message, content=content)
+            return message
+        case UserMessage():
+            return message
+
+
+def _stub(result: ToolResult, worth: int) -> ToolResult:
+    images = sum(isinstance(part, Image) for part in result.content)
+    length = len(result.text)
+    if length <= worth and not images:
+        return result
+    what = f"{length} characters" + (f" and {images} image(s)" if images else "")
+    stub = Text(f"[Output removed to save space: {what}. Call the tool again if you need it.]")
+    return replace(result, content=(stub,))
+
+
+def _shorter(call: ToolCall) -> ToolCall:
+    return replace(call, arguments={key: _short_value(value) for key, value in call.arguments.items()})
+
+
+def _short_value(value: Any) -> Any:
+    if isinstance(value, str):
+        return cut(value, _WORTH_PRUNING)
+    if len(_json({"value": value})) > _ARGUMENT_KEPT:
+        return f"[{type(value).__name__} removed to save space]"
+    return value
+
+
+def _cut_message(message: Message, characters: int) -> Message:
+    if not isinstance(message, ToolMessage):
+        return message
+    results = []
+    for result in message.results:
+        if len(result.text) > characters or any(isinstance(part, Image) for part in result.content):
+            result = replace(result, content=(Text(cut(result.text, characters)),))
+        results.append(result)
+    return ToolMessage(tuple(results))
+
+
+def _lines(message: Message, characters: int) -> list[str]:
+    match message:
+        case UserMessage():
+            return [f"[{message.origin}] {cut(message.text, max(characters, 1_000))}"]
+        case AssistantMessage():
+            said = [f"[agent] {cut(message.text, max(characters, 300))}"] if message.text.strip() else []
+            return said + [f"[call] {describe(call, max(characters // 4, 160))}" for call in message.tool_calls]
+        case ToolMessage():
+            return [
+                f"[{'error' if result.is_error else 'output'} of {result.name}] {cut(result.text, characters)}"
+                for result in message.results
+            ]
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    return orjson.dumps(value, default=dict).decode()

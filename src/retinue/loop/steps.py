@@ -1,0 +1,295 @@
+"""The steps of the loop, each a function that the generator in `run.py` puts in order.
+
+All decisions are here: whether there is another turn, what is said before it, how it ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from retinue.domain.events import Body, LimitReached, MessageAdded, TurnEnded, Warned
+from retinue.domain.failure import Failure
+from retinue.domain.messages import AssistantMessage, ToolMessage, UserMessage
+from retinue.domain.outcome import Ended, Outcome
+from retinue.domain.tool import Tool, ToolOutput
+from retinue.loop.ask import Ask
+from retinue.loop.compact import MOST_OVERFLOWS, Compactor, Reason
+from retinue.loop.controls import Controls
+from retinue.loop.dispatch import Dispatch
+from retinue.loop.ending import Ending, gone_quiet, out_of_time, stopped
+from retinue.loop.finish import Submission, as_text, error_in_disguise
+from retinue.loop.history import mend, settled, used_ids
+from retinue.loop.interrupt import Interrupt
+from retinue.loop.job import Job
+from retinue.loop.limits import Repeats, Turns, over_budget
+from retinue.loop.shrink import cut, describe
+from retinue.loop.tally import Tally, failure_of
+from retinue.loop.tokens import Conversation, overhead
+from retinue.loop.watch import Watch
+from retinue.models.protocol import Model, ModelRequest
+
+
+class Steps:
+    """The state of one run between its steps. `ending` is set once it is decided."""
+
+    def __init__(self, job: Job, model: Model, controls: Controls) -> None:
+        limits = job.limits
+        self._job = job
+        self._model = model
+        self._controls = controls
+        self._submission = Submission(job.schema) if job.schema is not None else None
+        tools: tuple[Tool, ...] = (*job.tools, *([self._submission] if self._submission else []))
+        self._tools = {tool.spec.name: tool for tool in tools}
+        self._specs = tuple(tool.spec for tool in tools)
+        history = mend(job.history)
+        self._used = used_ids(history)
+        self._conversation = Conversation(overhead(job.system, self._specs), history)
+        self._tally = Tally(job, model.info.full_name)
+        self._turns = Turns(limits)
+        self._repeats = Repeats(limits.repeated_calls)
+        self._interrupt = Interrupt()
+        self._watch = Watch(job.clock)
+        self._idle = self._watch.start(limits.idle_seconds, self._quiet)
+        self._watch.start(limits.seconds, self._late)
+        self._compactor = Compactor(job, model, self._interrupt, self._idle)
+        self._context = replace(
+            job.context,
+            progress=self._progress,
+            tool_timeout=job.context.tool_timeout or limits.tool_seconds,
+        )
+        self._dispatch: Dispatch | None = None
+        self._failure: Failure | None = None
+        self._calls = 0
+        self._refused = False
+        self._cost_warned = False
+        self.number = job.first_turn
+        self.ending: Ending | None = None
+        self.is_final = False
+        controls.attach(self)
+
+    # Heard from outside, at any time
+
+    def mail(self) -> None:
+        self._interrupt.wake()
+
+    def stop(self, reason: str) -> None:
+        self._interrupt.fire(stopped(reason))
+
+    def waiting(self, call_id: str | None, begins: bool) -> None:
+        if begins:
+            self._idle.pause()
+        else:
+            self._idle.resume()
+        if call_id is not None and self._dispatch is not None:
+            self._dispatch.waiting(call_id, begins)
+
+    def _progress(self, call_id: str, text: str) -> None:
+        self._job.context.progress(call_id, text)
+        if self._dispatch is not None:
+            self._dispatch.progress(call_id, text)
+
+    def _late(self) -> None:
+        self._interrupt.fire(out_of_time(self._job.limits.seconds or 0.0))
+
+    def _quiet(self) -> None:
+        if self._interrupt.is_waiting:
+            self._interrupt.fire(gone_quiet(self._job.limits.idle_seconds or 0.0))
+        else:  # a tool or the consumer is at work, not the model
+            self._idle.again()
+
+    # Before a turn
+
+    def say(self, message: UserMessage) -> MessageAdded:
+        self._conversation.add(message)
+        return MessageAdded(message)
+
+    def before_turn(self) -> Iterator[Body]:
+        """Whether there may be another turn, and what is said to the model before it."""
+        if self._cannot_go_on():
+            return
+        due = self._turns.before_next(self._refused)
+        if isinstance(due, Ending):
+            self.ending = due
+            return
+        for message in self._controls.take_steers():
+            yield self.say(message)
+        if due is not None:
+            yield LimitReached(due.limit, "wrap-up", due.detail)
+            yield self.say(due.message)
+
+    async def make_room(self) -> list[Body]:
+        """Compacts the conversation if it has to be, or if someone asked for it."""
+        reason = self._reason_to_compact()
+        if self.ending is not None or reason is None:
+            return []
+        compacted = await self._compactor.compact(self._conversation, reason)
+        self._tally.usage += self._compactor.take_usage()
+        if self._cannot_go_on():
+            return [compacted] if compacted else []
+        if compacted is not None:
+            self._tally.compactions += 1
+            return [compacted]
+        if reason == "overflow":
+            self.ending = Ending("error", self._failure)
+        elif reason == "manual":
+            return [Warned("nothing_to_compact", "There is nothing in the conversation that could be shortened.")]
+        return []
+
+    def _reason_to_compact(self) -> Reason | None:
+        if self._compactor.overflows:
+            return "overflow"
+        if self._controls.take_compact():
+            return "manual"
+        return "threshold" if self._compactor.is_due(self._conversation) else None
+
+    def _cannot_go_on(self) -> bool:
+        self.ending = self.ending or self._interrupt.ending or over_budget(self._job.limits, self._tally.usage)
+        return self.ending is not None
+
+    # The turn
+
+    def ask(self) -> Ask:
+        job = self._job
+        request = ModelRequest(
+            system=job.system,
+            messages=tuple(self._conversation.messages),
+            tools=self._specs,
+            max_output=job.max_output,
+            thinking=job.thinking,
+            temperature=job.temperature,
+        )
+        return Ask(self._model, request, self._interrupt, self._idle, job.clock)
+
+    def answered(self, ask: Ask) -> AssistantMessage:
+        """The model's message as it enters the conversation."""
+        message = settled(ask.message, self._used)
+        self._failure = failure_of(message)
+        if self._failure is None and not message.tool_calls:
+            self._failure = error_in_disguise(message)
+            if self._failure is not None:
+                message = replace(message, content=(), stop="error", failure=self._failure)
+        self._conversation.answered(message)
+        self._tally.answered(message, ask.shown)
+        return message
+
+    def dispatch(self, message: AssistantMessage) -> Dispatch:
+        most = self._job.limits.max_tool_calls
+        self._dispatch = Dispatch(
+            self._job,
+            self._tools,
+            self._interrupt,
+            self._watch,
+            self._context,
+            calls=message.tool_calls,
+            stop=message.stop,
+            allowed=None if most is None else max(most - self._calls, 0),
+        )
+        return self._dispatch
+
+    def dispatched(self, dispatch: Dispatch, message: AssistantMessage) -> ToolMessage:
+        """The results as they enter the conversation, and what they decide."""
+        self._calls += dispatch.counted
+        self._tally.tool_uses += dispatch.counted
+        self._refused = self._refused or dispatch.refused > 0
+        for call, effect in dispatch.effects:
+            self._tally.evidence.add(describe(call), effect)
+        results, interrupted = dispatch.message, self._interrupt.ending
+        if dispatch.answer is not None and (interrupted is None or interrupted.limit is not None):
+            self.ending = self._done(dispatch.answer)
+        elif interrupted is None:
+            results, self.ending = self._repeats.judge(message.tool_calls, results)
+            if self._submission is not None and self.ending is None:
+                self.ending = self._submission.judge(message.tool_calls, results.results)
+        self._conversation.add(results)
+        return results
+
+    def turn_ended(self, message: AssistantMessage) -> TurnEnded:
+        ended = TurnEnded(self.number, message.usage, self._tally.usage, self._conversation.tokens)
+        self.number += 1
+        return ended
+
+    # After a turn
+
+    def after_turn(self, message: AssistantMessage) -> Iterator[Body]:
+        """Whether the run is done; what happened meanwhile that people should know."""
+        if self._dispatch is not None:
+            yield from self._dispatch.warnings
+            self._dispatch = None
+        if self._job.limits.max_cost_usd is not None and self._tally.usage.cost_usd is None and not self._cost_warned:
+            self._cost_warned = True
+            yield Warned("cost_unknown", "The model has no known price: the cost budget cannot be kept.")
+        if self.ending is not None:
+            return
+        if self._failure is not None:
+            self._failed(self._failure)
+            return
+        self._compactor.overflows = 0
+        self._turns.took_one()
+        interrupted = self._interrupt.ending
+        if message.tool_calls or (interrupted is not None and interrupted.limit is None):
+            self.ending = interrupted
+        else:  # a limit that fires when the answer is there comes too late to matter
+            self.is_final = True
+
+    def _failed(self, failure: Failure) -> None:
+        if self._interrupt.ending is not None:
+            self.ending = self._interrupt.ending
+            self._tally.notes.append("The last request was cut off; its tokens are not in the usage.")
+        elif failure.kind == "context_overflow" and self._compactor.overflows < MOST_OVERFLOWS:
+            self._compactor.overflows += 1
+        else:
+            self.ending = Ending("error", failure)
+
+    def finish(self) -> Iterator[Body]:
+        """The model is done. So is the run, unless someone has more to say or a result is due.
+        Leaves `is_final` set if others still hold the run open."""
+        follow_ups = [] if self._controls.pending_steer else self._controls.take_follow_ups()
+        if not follow_ups and not self._controls.pending_steer and self._controls.held:
+            return
+        self.is_final = False
+        for message in follow_ups:
+            yield self.say(message)
+        if follow_ups or self._controls.pending_steer:
+            return
+        if self._submission is None:
+            self.ending = self._done(None)
+            return
+        reminder = self._submission.remind()
+        if isinstance(reminder, Ending):
+            self.ending = reminder
+        else:
+            yield self.say(reminder)
+
+    async def hold(self) -> None:
+        """Waits until there is mail, nobody holds the run any more, or it is interrupted."""
+        while self._controls.held and not self._controls.pending and self._interrupt.ending is None:
+            await self._interrupt.woken()
+        if self._interrupt.ending is not None:
+            self.ending, self.is_final = self._interrupt.ending, False
+
+    def _done(self, answer: ToolOutput | None) -> Ending:
+        ended: Ended = "steered" if self._turns.wrapped else "completed"
+        if answer is None:
+            return Ending(ended, limit=self._turns.wrapped)
+        is_value = self._submission is not None or answer.value is not None
+        text = as_text(answer.value) if is_value else answer.text
+        return Ending(ended, limit=self._turns.wrapped, value=answer.value, text=text)
+
+    # The end
+
+    def limit_reached(self) -> Iterator[LimitReached]:
+        ending = self.ending
+        if ending is not None and ending.limit is not None and ending.failure is not None:
+            yield LimitReached(ending.limit, "end", ending.failure.message)
+
+    def end(self) -> Outcome:
+        """The outcome. From here on the mailbox takes nothing more."""
+        self._controls.close()
+        for message in self._controls.pending:
+            self._tally.notes.append(f"Not delivered, the run had ended: {cut(message.text, 200)}")
+        return self._tally.outcome(self.ending or Ending("completed"))
+
+    def release(self) -> None:
+        self._controls.close()
+        self._watch.close()

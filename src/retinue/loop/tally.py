@@ -1,0 +1,73 @@
+"""The counts of a run, and the outcome made of them."""
+
+from __future__ import annotations
+
+from retinue.domain.failure import Failure
+from retinue.domain.messages import AssistantMessage
+from retinue.domain.outcome import SUCCESS, Outcome
+from retinue.domain.usage import Usage
+from retinue.loop.ending import Ending
+from retinue.loop.evidence import Collector
+from retinue.loop.job import Job
+
+
+class Tally:
+    """Lifetime counters: they begin with what the run had used before it was resumed."""
+
+    def __init__(self, job: Job, model: str) -> None:
+        self._job = job
+        self._began = job.clock.monotonic()
+        self._model = model
+        self._text = ""
+        self.usage: Usage = job.prior.usage
+        self.turns = job.prior.turns
+        self.tool_uses = job.prior.tool_uses
+        self.compactions = job.prior.compactions
+        self.evidence = Collector()
+        self.notes: list[str] = []
+
+    def answered(self, message: AssistantMessage, shown: str) -> None:
+        """Remembers the last text of this leg of the run: the answer, or what is left of it."""
+        self.usage += message.usage
+        self.turns += 1
+        said = message.text
+        if said.strip():
+            self._text = said
+        elif message.failure is not None and shown.strip():
+            self._text = shown
+
+    def outcome(self, ending: Ending) -> Outcome:
+        text = self._text if ending.text is None else ending.text
+        return Outcome(
+            ended=ending.ended,
+            text=text,
+            partial=bool(text) and ending.ended not in SUCCESS,
+            value=ending.value,
+            failure=ending.failure,
+            limit=ending.limit,
+            usage=self.usage,
+            turns=self.turns,
+            tool_uses=self.tool_uses,
+            compactions=self.compactions,
+            duration_ms=round((self._job.clock.monotonic() - self._began) * 1000),
+            model=self._model,
+            evidence=self.evidence.evidence(),
+            notes=tuple(self.notes),
+        )
+
+
+def failure_of(message: AssistantMessage) -> Failure | None:
+    """Why a message is no answer, or None if it is one, even an empty one."""
+    match message.stop:
+        case "error":
+            return message.failure or Failure("server", "The provider failed without saying why.")
+        case "refusal":
+            said = "The model or a safety system of its provider declined to answer."
+            return message.failure or Failure("refused", said, "Rephrase the task, or use another model.")
+        case "length" if not message.text.strip() and not message.tool_calls:
+            said = "The run hit the output token limit before producing any text."
+            return Failure("length", said, "Raise the output limit, or lower the thinking level.")
+        case "aborted":
+            return message.failure or Failure("stopped", "The answer was cut off.")
+        case _:
+            return None

@@ -1,0 +1,187 @@
+"""A model that does what it is told, and complains about everything else.
+
+It fails on a request that the script does not expect, and at the end on turns that were never
+asked for, so a test that passes has seen exactly the conversation it describes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from typing import Self
+
+from retinue.domain.events import Retrying, TextDelta, ThinkingDelta
+from retinue.domain.failure import Failure
+from retinue.domain.messages import AssistantMessage, Message, StopReason, Text, Thinking, ToolCall
+from retinue.domain.usage import Usage
+from retinue.models.protocol import Finished, ModelInfo, ModelRequest, Part, ToolCallStarted
+from retinue.testing.script import (
+    Call,
+    Do,
+    Expect,
+    Fail,
+    Hang,
+    Retry,
+    Say,
+    Spend,
+    Step,
+    Stop,
+    Think,
+    Turn,
+    Wait,
+    script,
+)
+
+SCRIPTED = ModelInfo("scripted", "scripted", "Scripted", thinking=True)
+
+
+class ScriptError(AssertionError):
+    """The run and its script disagree."""
+
+
+class ScriptedModel:
+    """Plays `turns`, one per request. `requests` keeps what it was sent.
+
+    Used as a context manager it checks on leaving that the whole script was played. Every
+    disagreement is also kept in `problems`, because a run turns what a model raises into a
+    failed outcome.
+    """
+
+    def __init__(self, *turns: Turn | str, info: ModelInfo = SCRIPTED) -> None:
+        self.info = info
+        self.requests: list[ModelRequest] = []
+        self.problems: list[str] = []
+        self._turns = [Turn(turn) if isinstance(turn, str) else turn for turn in turns]
+        self._calls = 0
+        self.closed = False
+
+    @classmethod
+    def parse(cls, text: str, info: ModelInfo = SCRIPTED) -> Self:
+        """From the lines described in `retinue.testing.script`."""
+        return cls(*script(text), info=info)
+
+    def add(self, *turns: Turn | str) -> None:
+        """Goes on with more turns."""
+        self._turns.extend(Turn(turn) if isinstance(turn, str) else turn for turn in turns)
+
+    @property
+    def left(self) -> int:
+        """How many turns have not been asked for yet."""
+        return max(len(self._turns) - len(self.requests), 0)
+
+    def assert_exhausted(self) -> None:
+        """Raises ScriptError unless the run followed the script to its end."""
+        problems = list(self.problems)
+        if self.left:
+            problems.append(f"{self.left} of {len(self._turns)} scripted turns were never asked for")
+        if problems:
+            raise ScriptError("; ".join(problems))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.assert_exhausted()
+
+    async def close(self) -> None:
+        self.closed = True
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Part, None]:
+        number = len(self.requests)
+        self.requests.append(request)
+        if number >= len(self._turns):
+            raise self._problem(
+                f"request {number + 1} was not expected: the script has {len(self._turns)} turns; "
+                f"newest message: {_newest(request.messages)!r}"
+            )
+        answer = _Answer(self.info.full_name)
+        for step in self._turns[number].steps:
+            if isinstance(step, Expect):
+                self._check(step, request, number)
+                continue
+            if isinstance(step, Call) and step.id is None:
+                self._calls += 1
+                step = Call(step.name, step.arguments, f"call-{self._calls}", step.broken)
+            if isinstance(step, Wait):
+                await step.event.wait()
+            elif isinstance(step, Hang):
+                await asyncio.get_running_loop().create_future()
+            for part in answer.play(step):
+                yield part
+            if answer.failure is not None:
+                break
+        yield Finished(answer.message())
+
+    def _check(self, step: Expect, request: ModelRequest, number: int) -> None:
+        if isinstance(step.what, str):
+            newest = _newest(request.messages)
+            if step.what not in newest:
+                raise self._problem(f"request {number + 1} should say {step.what!r}, but says {newest!r}")
+        elif step.what(request) is False:
+            raise self._problem(f"request {number + 1} is not what was expected")
+
+    def _problem(self, text: str) -> ScriptError:
+        self.problems.append(text)
+        return ScriptError(text)
+
+
+class _Answer:
+    """One message in the making."""
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+        self._content: list[Text | Thinking | ToolCall] = []
+        self._stop: StopReason | None = None
+        self._usage = Usage()
+        self.failure: Failure | None = None
+
+    def play(self, step: Step) -> Iterator[Part]:
+        match step:
+            case Say():
+                for piece in _pieces(step.text, step.chunks):
+                    yield TextDelta(piece)
+                self._content.append(Text(step.text))
+            case Think():
+                yield ThinkingDelta(step.text)
+                self._content.append(Thinking(step.text, step.signature))
+            case Call():
+                yield ToolCallStarted(step.name)
+                self._content.append(ToolCall(step.id or "", step.name, step.arguments, step.broken))
+            case Retry():
+                self._content.clear()
+                yield Retrying(step.attempt, step.delay, Failure(step.kind, "scripted retry"))
+            case Fail():
+                self.failure = Failure(step.kind, step.message, retry_after=step.retry_after)
+            case Do():
+                step.action()
+            case Stop():
+                self._stop = step.reason
+            case Spend():
+                self._usage = step.usage
+            case Wait() | Hang() | Expect():
+                pass  # nothing of the message
+
+    def message(self) -> AssistantMessage:
+        content = tuple(self._content)
+        if self.failure is not None:
+            kept = tuple(part for part in content if not isinstance(part, ToolCall))
+            return AssistantMessage(kept, "error", self._usage, self._model, self.failure)
+        usual: StopReason = "tool_use" if any(isinstance(part, ToolCall) for part in content) else "end"
+        return AssistantMessage(content, self._stop or usual, self._usage, self._model)
+
+
+def _pieces(text: str, chunks: int) -> Iterable[str]:
+    if chunks <= 0 or not text:
+        return ()
+    size = -(-len(text) // chunks)
+    return (text[start : start + size] for start in range(0, len(text), size))
+
+
+def _newest(messages: tuple[Message, ...]) -> str:
+    if not messages:
+        return ""
+    newest = messages[-1]
+    if newest.type == "tool":
+        return "\n".join(result.text for result in newest.results)
+    return newest.text

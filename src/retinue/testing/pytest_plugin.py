@@ -1,0 +1,52 @@
+"""Fixtures for pytest. Switched on by `pytest_plugins = ["retinue.testing.pytest_plugin"]` in a
+conftest, or by itself where the package registers its entry point.
+
+    scripted_model   makes scripted models, and fails the test if one was not played to its end
+    fake_clock       a clock that moves only when told
+    repository       a real git repository with one commit, in the test's own folder
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from retinue.testing.clock import FakeClock
+    from retinue.testing.model import ScriptedModel
+    from retinue.testing.repository import Repository
+
+
+@pytest.fixture
+def scripted_model() -> Iterator[Callable[..., ScriptedModel]]:
+    """A function that takes turns, or one string of script lines."""
+    from retinue.testing.model import ScriptedModel
+
+    made: list[ScriptedModel] = []
+
+    def make(*turns: object, lines: str | None = None, **options: object) -> ScriptedModel:
+        model = ScriptedModel.parse(lines, **options) if lines is not None else ScriptedModel(*turns, **options)  # type: ignore[arg-type]  # passed on as given
+        made.append(model)
+        return model
+
+    yield make
+    for model in made:
+        model.assert_exhausted()
+
+
+@pytest.fixture
+def fake_clock() -> FakeClock:
+    from retinue.testing.clock import FakeClock
+
+    return FakeClock()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Iterator[Repository]:
+    from retinue.testing.repository import temporary_repository
+
+    with temporary_repository(path=tmp_path / "repository") as made:
+        yield made

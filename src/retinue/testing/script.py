@@ -1,0 +1,192 @@
+"""What a scripted model does, step by step: the parts of a turn, and a way to write them as text.
+
+    think: it should be in the settings
+    say: Let me look.
+    call: read {"path": "settings.py"}
+    ---
+    say: It is in line 12.
+
+A line is `word: rest`; `---` ends a turn; a line that starts with two blanks goes on with the
+one before. Words: say, think, call, fail, usage, stop, hang, expect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+from retinue.domain.failure import FailureKind
+from retinue.domain.messages import StopReason
+from retinue.domain.usage import Usage
+from retinue.models.protocol import ModelRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Text. `chunks` is how many deltas it is streamed in; 0 streams nothing, so that it is
+    only in the final message."""
+
+    text: str
+    chunks: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Think:
+    text: str
+    signature: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A tool call. Ids count up through the script unless given; `broken` is the raw text of
+    arguments that are no JSON object."""
+
+    name: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    id: str | None = None
+    broken: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """The request fails here; what was said before is kept as partial text."""
+
+    kind: FailureKind = "server"
+    message: str = "scripted failure"
+    retry_after: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """The model layer tries again: what was streamed so far is void."""
+
+    kind: FailureKind = "overloaded"
+    delay: float = 0.0
+    attempt: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing more until `event` is set: the moment a test chooses, instead of a sleep."""
+
+    event: asyncio.Event
+
+
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """Nothing more, ever. Can be cancelled like a dead connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Do:
+    """Calls a function in the middle of the stream: to steer, to stop, to move a clock."""
+
+    action: Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Expect:
+    """Checks what the model is sent: a text that the newest message contains, or a function of
+    the whole request that returns False (or raises) if it is wrong."""
+
+    what: str | Callable[[ModelRequest], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The stop reason, where it is not the usual one."""
+
+    reason: StopReason
+
+
+@dataclass(frozen=True, slots=True)
+class Spend:
+    """The usage the provider reports for this turn."""
+
+    usage: Usage
+
+
+Step = Say | Think | Call | Fail | Retry | Wait | Hang | Do | Expect | Stop | Spend
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Turn:
+    """One answer of the model. A plain string is something it says."""
+
+    steps: tuple[Step, ...]
+
+    def __init__(self, *steps: Step | str) -> None:
+        object.__setattr__(self, "steps", tuple(Say(step) if isinstance(step, str) else step for step in steps))
+
+
+def script(text: str) -> list[Turn]:
+    """Turns written as lines. Raises ValueError, naming the line, for what it cannot read."""
+    turns: list[Turn] = []
+    steps: list[Step] = []
+    for number, line in _joined(text):
+        if line.strip() == "---":
+            turns.append(Turn(*steps))
+            steps = []
+            continue
+        word, _, rest = line.partition(":")
+        try:
+            steps.append(_step(word.strip(), rest.strip()))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"line {number} of the script: {error}") from error
+    if steps:
+        turns.append(Turn(*steps))
+    return turns
+
+
+def _joined(text: str) -> list[tuple[int, str]]:
+    lines: list[tuple[int, str]] = []
+    for number, line in enumerate(text.strip("\n").split("\n"), 1):
+        if line.startswith("  ") and lines:
+            first, before = lines[-1]
+            lines[-1] = (first, f"{before}\n{line[2:]}")
+        elif line.strip():
+            lines.append((number, line))
+    return lines
+
+
+def _step(word: str, rest: str) -> Step:
+    match word:
+        case "say":
+            return Say(rest)
+        case "think":
+            return Think(rest)
+        case "call":
+            return _call(rest)
+        case "fail":
+            kind, _, message = rest.partition(" ")
+            return Fail(_one_of(FailureKind, kind), message.strip() or "scripted failure")
+        case "usage":
+            return Spend(Usage(**json.loads(rest)))
+        case "stop":
+            return Stop(_one_of(StopReason, rest))
+        case "hang":
+            return Hang()
+        case "expect":
+            return Expect(rest)
+        case _:
+            raise ValueError(f"there is no step {word!r}; steps are say, think, call, fail, usage, stop, hang, expect")
+
+
+def _call(rest: str) -> Call:
+    name, _, arguments = rest.partition(" ")
+    if not arguments.strip():
+        return Call(name)
+    try:
+        data = json.loads(arguments)
+    except ValueError:
+        return Call(name, broken=arguments)
+    return Call(name, data) if isinstance(data, dict) else Call(name, broken=arguments)
+
+
+def _one_of(literal: Any, word: str) -> Any:
+    if word not in get_args(literal):
+        raise ValueError(f"{word!r} is none of {', '.join(get_args(literal))}")
+    return word
