@@ -1,3 +1,48 @@
-"""Retinue: Claude-Code-style sub-agents for Python, on any model."""
+"""Retinue: Claude-Code-style sub-agents for Python, on any model.
+
+    from retinue import Retinue, run, tool
+
+Names are loaded when they are first used, so that importing the package costs nothing.
+"""
+
+from __future__ import annotations
 
 __version__ = "0.1.0"
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from retinue.domain.events import Event
+    from retinue.domain.outcome import Outcome
+    from retinue.domain.spec import AgentSpec
+    from retinue.domain.usage import Usage
+    from retinue.errors import RetinueError
+    from retinue.faces.api import Retinue, Run, run
+    from retinue.tools.function import tool
+
+_PUBLIC = {
+    "AgentSpec": "retinue.domain.spec",
+    "Event": "retinue.domain.events",
+    "Outcome": "retinue.domain.outcome",
+    "Retinue": "retinue.faces.api",
+    "RetinueError": "retinue.errors",
+    "Run": "retinue.faces.api",
+    "Usage": "retinue.domain.usage",
+    "run": "retinue.faces.api",
+    "tool": "retinue.tools.function",
+}
+
+__all__ = ["AgentSpec", "Event", "Outcome", "Retinue", "RetinueError", "Run", "Usage", "run", "tool"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'retinue' has no attribute {name!r}")
+    import importlib
+
+    value = getattr(importlib.import_module(_PUBLIC[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -7,8 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from retinue.domain.limits import Limits
 from retinue.domain.spec import AgentSpec
+
+
+Pinned = Literal["model", "thinking", "limits"]
+EVERYTHING: frozenset[Pinned] = frozenset({"model", "thinking", "limits"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,9 +20,13 @@ class RunRequest:
     task: str
     cwd: Path
     model: str | None = None
-    """`provider/model` as the caller asked; the file's own model wins over it."""
+    """`provider/model`, or a part of its name, as the caller asked."""
     thinking: str | None = None
-    limits: Limits = field(default_factory=Limits)
+    limits: Mapping[str, float | None] = field(default_factory=dict)
+    """What the caller said, by the field names of `Limits`; None there means no limit."""
+    pinned: frozenset[Pinned] = frozenset()
+    """Which of the above a person chose: it goes before what the file says, and the outcome
+    says so. What a model chose only fills what the file leaves open."""
     schema: Mapping[str, Any] | None = None
     parent_id: str | None = None
     root_id: str | None = None

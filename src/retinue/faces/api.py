@@ -1,0 +1,144 @@
+"""Retinue as a library.
+
+    async with Retinue(cwd=".") as crew:
+        run = await crew.spawn("Explore", "Find where requests are authenticated")
+        async for event in run.events(): ...
+        outcome = await run.wait()
+
+A failed run does not raise: its outcome says how it ended. What cannot be started does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from retinue.domain.outcome import Outcome
+from retinue.domain.request import EVERYTHING, RunRequest
+from retinue.domain.spec import AgentSpec
+from retinue.domain.tool import Tool
+from retinue.supervisor.crew import Supervisor
+from retinue.supervisor.handle import RunHandle
+from retinue.supervisor.world import World
+
+if TYPE_CHECKING:
+    from retinue.definitions.catalog import Catalog
+    from retinue.log.rows import RunRow
+
+Run = RunHandle
+
+
+class Retinue:
+    """The agents of one project. Runs are tasks of this event loop and are recorded in the
+    project's log; leaving the `async with` block stops what still runs."""
+
+    def __init__(
+        self,
+        cwd: str | Path = ".",
+        *,
+        model: str | None = None,
+        tools: Sequence[Tool] = (),
+        agents: Mapping[str, Mapping[str, Any]] | str | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """`agents` are further definitions, as Claude Code's `--agents` takes them. `tools` are
+        offered beside the built-in ones: make them with `retinue.tool`."""
+        self._model = model
+        self._world = World(Path(cwd), environment=environment, agents_json=_json(agents), tools=tools)
+        self._supervisor = Supervisor(self._world)
+
+    @property
+    def agents(self) -> Catalog:
+        """The agents as they are on disk now."""
+        return self._world.catalog()
+
+    @property
+    def runs(self) -> list[RunRow]:
+        """Every run of this project in the log, newest first."""
+        return self._world.log.reader.list_runs()
+
+    async def spawn(
+        self,
+        agent: str | AgentSpec,
+        task: str,
+        *,
+        model: str | None = None,
+        thinking: str | None = None,
+        limits: Mapping[str, float | None] | None = None,
+        schema: Mapping[str, Any] | None = None,
+        cwd: str | Path | None = None,
+        isolation: str | None = None,
+    ) -> Run:
+        """Starts `agent` on `task`. Raises UnknownAgentError, UnknownModelError or LaunchError."""
+        spec = self._world.catalog().find(agent).spec if isinstance(agent, str) else agent
+        request = RunRequest(
+            spec=spec,
+            task=task,
+            cwd=Path(cwd).resolve() if cwd else self._world.cwd,
+            model=model or self._model,
+            thinking=thinking,
+            limits=limits or {},
+            pinned=EVERYTHING if model else EVERYTHING - {"model"},
+            schema=schema if schema is not None else spec.output_schema,
+            isolation="worktree" if isolation == "worktree" else None,
+            depth=1,
+        )
+        return await self._supervisor.start(request)
+
+    async def prompt(self, text: str, *, agent: str | None = None, **options: Any) -> Run:
+        """Talks to the main agent, or to `agent` as the main agent."""
+        spec = self._world.catalog().find(agent).spec if agent else main_agent()
+        request = RunRequest(
+            spec=spec,
+            task=f"{spec.initial_prompt}\n\n{text}" if spec.initial_prompt else text,
+            cwd=self._world.cwd,
+            model=options.pop("model", None) or self._model,
+            pinned=EVERYTHING,
+            **options,
+        )
+        return await self._supervisor.start(request)
+
+    async def resume(self, run_id: str, prompt: str | None = None, **options: Any) -> Run:
+        """Goes on with a run of the log, from this process or any earlier one."""
+        return await self._supervisor.resume(run_id, prompt, **options)
+
+    async def stop_all(self, reason: str = "Stopped by the user.") -> int:
+        return await self._supervisor.stop_all(reason)
+
+    async def __aenter__(self) -> Retinue:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._supervisor.close()
+
+
+def run(agent: str | AgentSpec, task: str, *, cwd: str | Path = ".", **options: Any) -> Outcome:
+    """Runs one agent and waits: for scripts without an event loop of their own."""
+
+    async def work() -> Outcome:
+        async with Retinue(cwd) as crew:
+            return await (await crew.spawn(agent, task, **options)).wait()
+
+    return asyncio.run(work())
+
+
+def main_agent() -> AgentSpec:
+    """The agent a person talks to when they name none."""
+    from retinue.definitions.parse import parse_file
+
+    path = Path(__file__).parent.parent / "builtin" / "prompts" / "main.md"
+    spec = parse_file(path, dialect="retinue", source="builtin").spec
+    if spec is None:
+        raise RuntimeError(f"{path} does not load")
+    return replace(spec, path=None)
+
+
+def _json(agents: Mapping[str, Mapping[str, Any]] | str | None) -> str | None:
+    if agents is None or isinstance(agents, str):
+        return agents
+    import orjson
+
+    return orjson.dumps(agents).decode()

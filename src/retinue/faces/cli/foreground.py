@@ -1,0 +1,108 @@
+"""A run in the foreground of a terminal: progress on stderr, the result on stdout, Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal
+
+from retinue.domain.events import TRANSIENT, Event, ThinkingDelta, ToolProgress
+from retinue.domain.outcome import Outcome
+from retinue.faces.cli.progress import Progress
+
+if TYPE_CHECKING:
+    from retinue.faces.api import Run
+
+Output = Literal["text", "result", "events", "summary"]
+"""text: the answer. result: the result object of `run --json`. events: every event as a line,
+the outcome last. summary: the object of `-p --output-format json`."""
+
+
+async def drive(run: Run, output: Output, *, quiet: bool = False) -> int:
+    """Shows the run until it ends and prints what was asked for. Gives the exit code.
+
+    The first Ctrl-C stops the run, which keeps what it has said; the second gives up waiting.
+    """
+    with _stop_on_interrupt(run):
+        if output == "events":
+            outcome = await _print_events(run)
+        else:
+            progress = Progress(run.agent, quiet=quiet or output != "text")
+            outcome = await _show(run, progress)
+            print(_document(run, outcome, output), flush=True)
+    if output == "text" and not outcome.ok:
+        _explain(run, outcome)
+    return outcome.exit_code
+
+
+async def _show(run: Run, progress: Progress) -> Outcome:
+    if not progress.quiet:
+        async for event in run.events():
+            progress.show(event)
+    return await run.wait()
+
+
+async def _print_events(run: Run) -> Outcome:
+    """One JSON object per line, flushed, so that a reader sees each as it happens."""
+    from retinue.log.encode import event_to_json, outcome_to_json
+
+    out = sys.stdout.buffer
+    last: Event | None = None
+    async for event in run.events():
+        out.write(event_to_json(event) + b"\n")
+        if not isinstance(event.body, TRANSIENT) or isinstance(event.body, (ThinkingDelta, ToolProgress)):
+            out.flush()
+        last = event
+    outcome = await run.wait()
+    if last is not None:
+        out.write(outcome_to_json(last, outcome) + b"\n")
+    out.flush()
+    return outcome
+
+
+def _document(run: Run, outcome: Outcome, output: Output) -> str:
+    if output == "text":
+        return outcome.text or "No output."
+    from retinue.faces.cli.documents import result_document, summary_document
+
+    return result_document(run, outcome) if output == "result" else summary_document(run, outcome)
+
+
+def _explain(run: Run, outcome: Outcome) -> None:
+    """Why it was not a success, and how to go on, in words on stderr."""
+    if outcome.failure is not None:
+        print(f"retinue: {outcome.failure.message}", file=sys.stderr)
+        if outcome.failure.remedy:
+            print(f"  {outcome.failure.remedy}", file=sys.stderr)
+    if outcome.partial and outcome.text:
+        print("retinue: the text above is what the agent had said before it failed", file=sys.stderr)
+    print(f"  Go on with: retinue runs resume {run.id}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def _stop_on_interrupt(run: Run) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
+    pressed = False
+
+    def interrupt() -> None:
+        nonlocal pressed
+        if pressed and task is not None:
+            task.cancel()
+        pressed = True
+        run.stop("Interrupted from the terminal.")
+
+    try:
+        loop.add_signal_handler(signal.SIGINT, interrupt)
+        loop.add_signal_handler(signal.SIGTERM, interrupt)
+    except NotImplementedError:  # Windows: KeyboardInterrupt ends the program instead
+        yield
+        return
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+        loop.remove_signal_handler(signal.SIGTERM)

@@ -1,0 +1,24 @@
+"""From parsed options to what the library takes."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from retinue.faces.api import Retinue
+
+
+def open_crew(args: argparse.Namespace, cwd: Path) -> Retinue:
+    return Retinue(cwd, agents=args.agents)
+
+
+def limits_of(args: argparse.Namespace) -> dict[str, float | None]:
+    """Only what was said on the command line; 0 turns means no limit."""
+    limits: dict[str, float | None] = {}
+    if args.max_turns is not None:
+        limits["max_turns"] = args.max_turns or None
+    if args.timeout is not None:
+        limits["seconds"] = args.timeout
+    if args.max_budget_usd is not None:
+        limits["max_cost_usd"] = args.max_budget_usd
+    return limits

@@ -1,0 +1,82 @@
+"""Run one agent in the foreground and print its answer.
+
+TASK is the text of the task, @file to read it from a file, or - to read standard input.
+
+    retinue run explorer "Where are requests authenticated?"
+    retinue run reviewer @change.diff --model anthropic/claude-sonnet-4-5
+    git diff | retinue run reviewer - --json
+
+Progress goes to standard error, the answer to standard output. Ctrl-C stops the run, keeps what
+it has said, and `retinue runs resume ID` goes on from there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+
+from retinue.faces.cli.task import folder, read_schema, read_task
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("agent", metavar="AGENT", help="name of the agent: retinue agents list")
+    parser.add_argument("task", metavar="TASK", help="the task: words, @file, or - for standard input")
+    parser.add_argument("--json", action="store_true", help="print the result object as one JSON document")
+    parser.add_argument("--mode", choices=["text", "json"], default="text", help="json: every event as a JSON line")
+    add_run_options(parser)
+    parser.add_argument("--isolation", choices=["worktree"], help="work in a copy of the repository")
+    parser.add_argument("--schema", metavar="FILE", help="JSON Schema that the answer must match")
+
+
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    """What `run` and the headless main agent have in common."""
+    parser.add_argument("--model", metavar="M", help="provider/model or a part of its name: retinue models list")
+    parser.add_argument("--thinking", metavar="LEVEL", help="off, minimal, low, medium, high, xhigh or max")
+    parser.add_argument("--max-turns", type=count, metavar="N", help="ask to wrap up after N turns; 0: no limit")
+    parser.add_argument("--timeout", type=seconds, metavar="SECONDS", help="end the run after this time (exit 124)")
+    parser.add_argument("--max-budget-usd", type=seconds, metavar="X", help="end the run when it has cost this much")
+    parser.add_argument("--cwd", metavar="DIR", help="work in this folder instead of the current one")
+    parser.add_argument("--agents", metavar="JSON", help="more agents, as Claude Code's --agents takes them")
+    parser.add_argument("--quiet", action="store_true", help="no progress on standard error, only warnings")
+
+
+def count(value: str) -> int:
+    number = int(value)
+    if number < 0:
+        raise argparse.ArgumentTypeError("must be 0 or more")
+    return number
+
+
+def seconds(value: str) -> float:
+    number = float(value)
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError("must be more than 0")
+    return number
+
+
+def execute(args: argparse.Namespace) -> int:
+    from retinue.faces.cli.foreground import Output, drive
+    from retinue.faces.cli.requests import limits_of, open_crew
+
+    task, schema, cwd = read_task(args.task), read_schema(args.schema), folder(args.cwd)
+
+    async def work() -> int:
+        async with open_crew(args, cwd) as crew:
+            run = await crew.spawn(
+                args.agent,
+                task,
+                model=args.model,
+                thinking=args.thinking,
+                limits=limits_of(args),
+                schema=schema,
+                isolation=args.isolation,
+            )
+            output: Output = "events" if args.mode == "json" else "result" if args.json else "text"
+            return await drive(run, output, quiet=args.quiet)
+
+    try:
+        return asyncio.run(work())
+    except KeyboardInterrupt:
+        print("retinue: stopped; see `retinue runs list`", file=sys.stderr)
+        return 130

@@ -1,0 +1,88 @@
+"""What others hold of a run while it goes on: watch it, steer it, stop it, wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from retinue.domain.events import Event
+from retinue.domain.outcome import Outcome
+from retinue.loop.controls import Controls
+
+if TYPE_CHECKING:
+    from retinue.log.rows import RunPlace
+    from retinue.log.store import Log
+    from retinue.supervisor.launch import Launch
+
+
+class RunHandle:
+    """A run of this process. It exists in the log before anyone holds its handle, and goes on
+    whether or not anyone keeps it."""
+
+    def __init__(self, place: RunPlace, launch: Launch, log: Log) -> None:
+        self.place = place
+        self.launch = launch
+        self.controls = Controls()
+        self._log = log
+        self._ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+    @property
+    def id(self) -> str:
+        return self.place.run_id
+
+    @property
+    def agent(self) -> str:
+        return self.launch.request.spec.name
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """None until the run has ended."""
+        return self._ended.result() if self._ended.done() and not self._ended.cancelled() else None
+
+    async def events(self) -> AsyncIterator[Event]:
+        """Every event from the first one on, each after it is in the log; ends with the run.
+
+        Safe to start at any time: what is already written comes from the log, the rest live.
+        """
+        subscription = self._log.subscribe(run_id=self.id)
+        await self._log.flush()
+        seen = 0
+        for event in self._log.reader.events(self.id):
+            seen = event.seq
+            yield event
+        if self._ended.done():
+            subscription.close()
+            return
+        async for event in subscription:
+            if event.seq > seen or (event.seq == seen and _is_live(event)):
+                yield event
+
+    def steer(self, text: str) -> bool:
+        """Says something to the agent after its current tool calls. False once it has ended."""
+        return self.controls.steer(text)
+
+    def stop(self, reason: str = "Stopped by the user.") -> bool:
+        """Ends the run as `stopped` and keeps what it has said. False once it has ended."""
+        return self.controls.stop(reason)
+
+    async def wait(self) -> Outcome:
+        """The outcome, whatever it is: a failed run does not raise. Cancelling the wait leaves
+        the run alone."""
+        return await asyncio.shield(self._ended)
+
+    def settle(self, outcome: Outcome) -> None:
+        if not self._ended.done():
+            self._ended.set_result(outcome)
+
+    def break_off(self, error: BaseException) -> None:
+        """The run could not be recorded any more: whoever waits must know why."""
+        if not self._ended.done():
+            self._ended.set_exception(error)
+            self._ended.exception()  # seen: it is raised to those who wait, not at exit
+
+
+def _is_live(event: Event) -> bool:
+    from retinue.domain.events import TRANSIENT
+
+    return isinstance(event.body, TRANSIENT)

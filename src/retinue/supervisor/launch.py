@@ -1,0 +1,133 @@
+"""From a request to everything a run needs: model, tools, prompt, limits.
+
+This is the one place where they are decided, for fresh and for resumed runs alike. What cannot
+be honoured is refused with a reason (`LaunchError`), or noted so that the outcome can say it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from retinue.context.environment import detect
+from retinue.context.prompt import system_prompt
+from retinue.domain.limits import Limits
+from retinue.domain.request import RunRequest
+from retinue.domain.spec import AgentSpec
+from retinue.domain.tool import Tool
+from retinue.errors import LaunchError
+
+if TYPE_CHECKING:
+    from retinue.models.protocol import Model
+    from retinue.settings.table import Settings
+    from retinue.supervisor.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Decided once, before the run exists. `notes` reach the outcome; nothing is silent."""
+
+    request: RunRequest
+    model: Model
+    model_name: str
+    system: str
+    tools: tuple[Tool, ...]
+    limits: Limits
+    thinking: str | None
+    transcript: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+async def prepare(request: RunRequest, world: World) -> Launch:
+    """Raises LaunchError when the agent must not start, UnknownModelError when the caller
+    named a model that does not exist."""
+    spec = request.spec
+    _check(spec, request)
+    notes: list[str] = []
+    model, model_name = await _model(request, world, notes)
+    tools = _tools(spec, world, notes)
+    return Launch(
+        request=request,
+        model=model,
+        model_name=model_name,
+        system=system_prompt(spec, detect(request.cwd), depth=request.depth),
+        tools=tools,
+        limits=_limits(request, world.settings.settings, notes),
+        thinking=_thinking(request),
+        notes=tuple(notes),
+    )
+
+
+def _check(spec: AgentSpec, request: RunRequest) -> None:
+    if not spec.enabled:
+        raise LaunchError(
+            f"The agent '{spec.name}' is disabled.", remedy=f"Enable it with: retinue agents enable {spec.name}"
+        )
+    if not request.task.strip():
+        raise LaunchError("The task is empty.", remedy="Say what the agent should do.")
+    if not request.cwd.is_dir():
+        raise LaunchError(f"The working directory {request.cwd} does not exist.", remedy="Choose another with --cwd.")
+    if request.isolation == "worktree" or spec.isolation == "worktree":
+        raise LaunchError(
+            f"'{spec.name}' asks for its own worktree, which this version cannot give.",
+            remedy="isolation is strict: the run is refused rather than let loose on the checkout.",
+        )
+
+
+async def _model(request: RunRequest, world: World, notes: list[str]) -> tuple[Model, str]:
+    from retinue.models.select import build_model, select_model
+
+    of_file = request.spec.model.name
+    if "model" in request.pinned and request.model and of_file:
+        notes.append(f"model {request.model} replaces {of_file} of the file")
+        of_file = None
+    selection = await select_model(
+        request.model,
+        file_model=of_file,
+        settings=world.settings.settings,
+        environment=world.environment,
+        transport=world.transport,
+    )
+    notes.extend(selection.warnings)
+    return build_model(selection, world.transport), selection.info.full_name
+
+
+def _tools(spec: AgentSpec, world: World, notes: list[str]) -> tuple[Tool, ...]:
+    from retinue.tools.filter import select_tools
+
+    selection = select_tools(spec.tools, world.tools, readonly=bool(spec.readonly))
+    if selection.refusal is not None:
+        raise LaunchError(
+            f"Agent '{spec.name}' {selection.refusal}", remedy="Correct the file's `tools`, or leave the key out."
+        )
+    notes.extend(selection.notes)
+    return tuple(selection.tools.values())
+
+
+def _limits(request: RunRequest, settings: Settings, notes: list[str]) -> Limits:
+    """Settings, then file and caller, of whom the stronger comes last. A 0 of a file lifts a
+    limit, as a None of the caller does."""
+    spec = request.spec
+    of_file = {"max_turns": spec.max_turns, "seconds": spec.timeout_seconds}
+    said = {name: value or None for name, value in of_file.items() if value is not None}
+    weaker, stronger = (said, request.limits) if "limits" in request.pinned else (request.limits, said)
+    for name in weaker.keys() & stronger.keys():
+        if weaker[name] != stronger[name]:
+            notes.append(f"{name} {stronger[name] or 'unlimited'} replaces {weaker[name] or 'unlimited'}")
+    values: dict[str, Any] = {
+        "max_turns": settings.default_max_turns,
+        "grace_turns": settings.grace_turns,
+        "seconds": settings.timeout_seconds,
+        "idle_seconds": settings.idle_timeout_seconds,
+        "tool_seconds": settings.tool_timeout_seconds,
+        "max_tool_calls": settings.max_tool_calls,
+        "repeated_calls": settings.repeated_calls,
+        **weaker,
+        **stronger,
+    }
+    return Limits(**values)
+
+
+def _thinking(request: RunRequest) -> str | None:
+    of_file, asked = request.spec.model.thinking, request.thinking
+    return (asked or of_file) if "thinking" in request.pinned else (of_file or asked)

@@ -1,0 +1,119 @@
+"""One run from its first event to its last: the loop's bodies become events of the log.
+
+The loop is asked for its next body only after the last one is on its way to the file, and before
+a tool runs the fact that it starts is *in* the file. So a process that dies leaves no effect
+without a trace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from retinue.domain.events import Body, RunEnded, RunResumed, RunStarted, ToolStarted, Warned
+from retinue.domain.failure import Failure
+from retinue.domain.messages import UserMessage, user
+from retinue.domain.outcome import Outcome
+from retinue.domain.tool import ToolContext
+from retinue.errors import StateError
+from retinue.guard.secrets import is_secret_name
+from retinue.loop.job import Compaction, Job, Prior
+from retinue.loop.run import run_loop
+from retinue.settings.places import private_folder
+from retinue.supervisor.launch import Launch
+
+if TYPE_CHECKING:
+    from retinue.log.replay import Conversation
+    from retinue.supervisor.handle import RunHandle
+    from retinue.supervisor.world import World
+
+
+async def execute(handle: RunHandle, world: World, past: Conversation | None = None) -> None:
+    """Runs to the end and settles the handle. Only cancellation leaves the run without an
+    ending; the log then shows it as interrupted, which is what it is."""
+    log, place = world.log, handle.place
+    try:
+        outcome = await _record(handle, world, past)
+        handle.settle(outcome)
+    except StateError as error:
+        handle.break_off(error)
+    except asyncio.CancelledError:
+        handle.break_off(StateError(f"Run {handle.id} was cut off.", remedy=f"retinue runs resume {handle.id}"))
+        raise
+    except Exception as error:  # a defect of ours must still give the run an ending
+        failure = Failure("internal", f"Retinue failed: {type(error).__name__}: {error}", "Please report this.")
+        ended = Outcome("error", failure=failure, model=handle.launch.model_name)
+        log.append(place, RunEnded(ended))
+        await log.flush()
+        handle.settle(ended)
+        raise
+
+
+async def _record(handle: RunHandle, world: World, past: Conversation | None) -> Outcome:
+    log, place, launch = world.log, handle.place, handle.launch
+    for opening in _openings(handle, world, past):
+        log.append(place, opening)
+    outcome: Outcome | None = None
+    async with aclosing(run_loop(_job(handle, world, past), launch.model, handle.controls)) as bodies:
+        async for body in bodies:
+            if isinstance(body, RunEnded):
+                outcome = replace(body.outcome, notes=(*launch.notes, *body.outcome.notes))
+                body = RunEnded(outcome)
+            log.append(place, body)
+            if isinstance(body, (ToolStarted, RunEnded)):
+                await log.flush()
+    if outcome is None:
+        raise RuntimeError("the loop ended without an outcome")
+    return outcome
+
+
+def _openings(handle: RunHandle, world: World, past: Conversation | None) -> list[Body]:
+    launch = handle.launch
+    names = tuple(tool.spec.name for tool in launch.tools)
+    bodies: list[Body] = []
+    if past is not None:
+        bodies.append(RunResumed(launch.request.task, tuple(f"{call.name} {call.id}" for call in past.unknown)))
+    else:
+        bodies.append(RunStarted(launch.model_name, names, str(launch.request.cwd), launch.transcript))
+    bodies += [Warned("launch", note) for note in launch.notes]
+    return bodies
+
+
+def _job(handle: RunHandle, world: World, past: Conversation | None) -> Job:
+    launch, settings = handle.launch, world.settings.settings
+    request = launch.request
+    prior = Prior(past.usage, past.turn, past.tool_uses, past.compactions) if past else Prior()
+    return Job(
+        system=launch.system,
+        history=past.messages if past else (),
+        messages=_messages(request.task, past),
+        tools=launch.tools,
+        context=_context(handle, world, launch),
+        limits=launch.limits,
+        thinking=launch.thinking,
+        temperature=request.spec.model.temperature,
+        schema=request.schema,
+        first_turn=past.turn + 1 if past else 1,
+        prior=prior,
+        compaction=Compaction(settings.compaction_at, settings.compaction_keep_turns),
+    )
+
+
+def _messages(prompt: str, past: Conversation | None) -> tuple[UserMessage, ...]:
+    """What is new to the model. A run that was cut off before it heard its task hears it now."""
+    if past is None or past.created is None or past.messages:
+        return (user(prompt, "task" if past is None else "follow-up"),)
+    return (user(past.created.task), user(prompt, "steer"))
+
+
+def _context(handle: RunHandle, world: World, launch: Launch) -> ToolContext:
+    roots = (launch.request.cwd, *(world.cwd / root for root in world.settings.settings.extra_roots))
+    return ToolContext(
+        run_id=handle.id,
+        roots=tuple(root.expanduser().resolve() for root in roots),
+        outputs=private_folder(world.state) / "outputs" / handle.id,
+        environment={name: value for name, value in world.environment.items() if not is_secret_name(name)},
+        tool_timeout=launch.limits.tool_seconds,
+    )

@@ -1,0 +1,76 @@
+"""What all runs of one process share. Everything costly in it is made on first use."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from retinue.domain.tool import Tool
+from retinue.settings.load import load_settings
+from retinue.settings.places import state_folder
+
+if TYPE_CHECKING:
+    from retinue.definitions.catalog import Catalog
+    from retinue.log.store import Log
+    from retinue.models.transport import Transport
+    from retinue.settings.load import Loaded
+
+
+class World:
+    """One project seen from one process: its agents, settings, log and connections."""
+
+    def __init__(
+        self,
+        cwd: Path,
+        *,
+        environment: Mapping[str, str] | None = None,
+        agents_json: str | None = None,
+        tools: Sequence[Tool] = (),
+    ) -> None:
+        self.cwd = cwd.resolve()
+        self.environment: Mapping[str, str] = os.environ if environment is None else environment
+        self.agents_json = agents_json
+        self.custom_tools = tuple(tools)
+
+    @cached_property
+    def settings(self) -> Loaded:
+        return load_settings(self.cwd, environment=self.environment)
+
+    def catalog(self) -> Catalog:
+        """The agents as they are on disk now; unchanged files are not read again."""
+        from retinue.definitions.catalog import Catalog
+
+        return Catalog.load(self.cwd, agents_json=self.agents_json, environment=self.environment)
+
+    @cached_property
+    def state(self) -> Path:
+        return state_folder(self.cwd, self.environment)
+
+    @cached_property
+    def log(self) -> Log:
+        from retinue.guard.redact import Redactor
+        from retinue.log.store import Log
+
+        return Log.open(self.state, redact=Redactor(self.environment))
+
+    @cached_property
+    def transport(self) -> Transport:
+        from retinue.models.transport import Transport
+
+        return Transport()
+
+    @cached_property
+    def tools(self) -> dict[str, Tool]:
+        """Every tool a run could have, by canonical name; custom ones may replace built-ins."""
+        from retinue.tools.registry import builtin_tools
+
+        return {**builtin_tools(), **{tool.spec.name: tool for tool in self.custom_tools}}
+
+    async def close(self) -> None:
+        for name in ("transport", "log"):
+            part = self.__dict__.pop(name, None)
+            if part is not None:
+                await part.close()
