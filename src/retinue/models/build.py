@@ -1,0 +1,49 @@
+"""From a selection to a model that can be asked. The only place that knows the classes."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+from retinue.models.presets import Api
+
+if TYPE_CHECKING:
+    from retinue.models.protocol import Model
+    from retinue.models.select import Selection
+    from retinue.models.transport import Transport
+
+_WIRE: dict[Api, tuple[str, str]] = {
+    "anthropic": ("retinue.models.anthropic", "AnthropicModel"),
+    "openai": ("retinue.models.openai_chat", "OpenAIChatModel"),
+    "openai-responses": ("retinue.models.openai_responses", "OpenAIResponsesModel"),
+    "gemini": ("retinue.models.gemini", "GeminiModel"),
+}
+
+
+def build_model(selection: Selection, transport: Transport) -> Model:
+    """Imports the one module that is needed. Raises ConfigurationError for quirks that mean
+    nothing and MissingExtraError for a local model without its extra; connects to nothing."""
+    provider, info = selection.provider, selection.info
+    if provider.id == "offline":
+        from retinue.models.embedded.offline import OfflineModel
+
+        return OfflineModel()
+    if provider.id == "local":
+        from retinue.models.embedded.local import LocalModel
+
+        return LocalModel(selection.path, info)
+    module, name = _WIRE[provider.api]
+    make = cast("Callable[..., Model]", getattr(importlib.import_module(module), name))
+    quirks: dict[str, Any] = dict(provider.quirks)
+    if provider.query:
+        quirks["query"] = {**provider.query, **quirks.get("query", {})}
+    return make(
+        info,
+        provider.base_url.replace("{model}", info.id),
+        provider.api_key or None,
+        transport,
+        headers=provider.headers,
+        quirks=quirks,
+        key_variable=provider.key_source or None,
+    )

@@ -1,0 +1,150 @@
+"""What is known of models without asking anyone: windows, output limits, thinking, prices.
+
+The facts are data (`known_models.json`, dated; `tools/update_known_models.py` rewrites it) and
+the user's settings overrule them. A model that is not in the table is not an error: it gets what
+all its known siblings can do, and no price, because unknown must not read as free.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from retinue.models.protocol import ModelInfo, Prices
+
+SHARED = {"openai-responses": "openai", "azure": "openai", "google": "gemini"}
+"""Providers that serve the models of another one."""
+
+FREE = Prices(0.0, 0.0, 0.0, 0.0)
+UNKNOWN = ModelInfo("", "", window=128_000, max_output=8_192, thinking=False, images=False)
+UNKNOWN_WINDOW_ELSEWHERE = 32_768
+"""Of a model nobody knows little is taken for granted; on a server of one's own, less."""
+
+_DATE = re.compile(r"[-@](?:20\d{6}|20\d\d-\d\d-\d\d|latest)$")
+
+
+def table_date() -> str:
+    date: str = _table()["date"]
+    return date
+
+
+def known_models(provider: str) -> Iterator[ModelInfo]:
+    """The models of a provider, the newest of a family first. Empty for unknown providers."""
+    for model, row in _rows(provider).items():
+        yield _info(provider, model, row)
+
+
+def known_model(provider: str, model: str) -> ModelInfo | None:
+    """What is known of exactly this model. Dots and capitals do not matter; a dated or `-latest`
+    name has the facts of the plain one and stays as it was given, since it pins a snapshot."""
+    found = _find(provider, model)
+    return None if found is None else _info(provider, *found)
+
+
+def describe_model(provider: str, model: str) -> ModelInfo:
+    """Never fails. A model of another maker (`openrouter/anthropic/claude-…`) takes that model's
+    abilities without its price; an unknown one what all of its siblings have in common."""
+    found = known_model(provider, model)
+    if found is not None:
+        return found
+    elsewhere = _elsewhere(model)
+    if elsewhere is not None:
+        return replace(elsewhere, provider=provider, id=model, prices=None)
+    return _from_siblings(provider, model)
+
+
+def wants_responses(model: str) -> bool:
+    """True for a model that thinks and uses tools together only through the Responses API."""
+    found = _find("openai", model)
+    return bool(found and found[1].get("responses"))
+
+
+def with_overrides(info: ModelInfo, override: Mapping[str, Any] | None) -> ModelInfo:
+    """`info` as the `models` setting (or a provider's own list) corrects it."""
+    if not override:
+        return info
+    prices = override.get("prices")
+    if prices is not None and {"input", "output"} <= prices.keys():
+        info = replace(
+            info,
+            prices=Prices(prices["input"], prices["output"], prices.get("cacheRead"), prices.get("cacheWrite")),
+        )
+    names = {"name": "name", "window": "window", "maxOutput": "max_output", "thinking": "thinking", "images": "images"}
+    changed: dict[str, Any] = {ours: override[theirs] for theirs, ours in names.items() if theirs in override}
+    return replace(info, **changed)
+
+
+def same_name(model: str) -> str:
+    """How two spellings of one id compare: case and dots do not matter."""
+    return model.lower().replace(".", "-")
+
+
+@cache
+def _table() -> dict[str, Any]:
+    import orjson
+
+    table: dict[str, Any] = orjson.loads(Path(__file__).with_name("known_models.json").read_bytes())
+    return table
+
+
+def _rows(provider: str) -> Mapping[str, Any]:
+    rows: Mapping[str, Any] = _table()["providers"].get(SHARED.get(provider, provider), {})
+    return rows
+
+
+def _find(provider: str, model: str) -> tuple[str, Mapping[str, Any]] | None:
+    """The id to use and its row."""
+    rows = _rows(provider)
+    if model in rows:
+        return model, rows[model]
+    keys = {same_name(key): key for key in rows}
+    key = keys.get(same_name(model))
+    if key is not None:
+        return key, rows[key]
+    key = keys.get(same_name(_DATE.sub("", model)))
+    return None if key is None else (model, rows[key])
+
+
+def _elsewhere(model: str) -> ModelInfo | None:
+    """The same model at its maker: by the last part of a path, without an Ollama tag."""
+    bare = model.rpartition("/")[2].partition(":")[0]
+    for provider in _table()["providers"]:
+        found = known_model(provider, bare) or known_model(provider, model)
+        if found is not None:
+            return found
+    return None
+
+
+def _from_siblings(provider: str, model: str) -> ModelInfo:
+    words = re.split(r"[-._:/ ]", model.lower())
+    known = list(known_models(provider))
+    for length in range(len(words) - 1, 0, -1):
+        family = [info for info in known if re.split(r"[-._:/ ]", info.id.lower())[:length] == words[:length]]
+        if family:
+            return ModelInfo(
+                provider,
+                model,
+                window=min(info.window for info in family),
+                max_output=min(info.max_output for info in family),
+                thinking=all(info.thinking for info in family),
+                images=all(info.images for info in family),
+            )
+    window = UNKNOWN.window if known else UNKNOWN_WINDOW_ELSEWHERE
+    return replace(UNKNOWN, provider=provider, id=model, window=window)
+
+
+def _info(provider: str, model: str, row: Mapping[str, Any]) -> ModelInfo:
+    prices = _prices(row["prices"]) if "prices" in row else None
+    if prices is not None and "above" in row:
+        start, above = row["above"]
+        prices = replace(prices, above=(start, _prices(above)))
+    return ModelInfo(provider, model, row["name"], row["window"], row["output"], row["thinking"], row["images"], prices)
+
+
+def _prices(values: list[Any]) -> Prices:
+    taken, given, read, write = (*values, None, None)[:4]
+    return Prices(taken, given, read, write)

@@ -1,0 +1,128 @@
+"""Which model a name means, among those that are available.
+
+A name may be `provider/id`, an id, a family (`haiku`), a display name (`Opus 4.6`) or parts of
+these in any order. The rules are pi-subagents', so that its agent files mean the same here;
+two are ours: an empty name matches nothing, and a family's bare name means its newest model.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from retinue.errors import UnknownModelError
+from retinue.models.known import same_name
+from retinue.models.protocol import ModelInfo
+
+INHERIT: Final = "inherit"
+FAMILIES: Final = frozenset({"sonnet", "opus", "haiku", "fable"})
+THINKING_LEVELS: Final = frozenset({"off", "minimal", "low", "medium", "high", "xhigh", "max"})
+
+_ACCEPTED = 20.0
+_SPLIT = re.compile(r"[\s/-]+")
+_DATE = re.compile(r"\d{8}")
+
+
+def find_model(query: str, available: Sequence[ModelInfo]) -> ModelInfo | None:
+    """The model `query` means, or None. Of equal matches the first one given wins."""
+    query = query.strip()
+    if not any(character.isalnum() for character in query):
+        return None
+    exact = find_exact(query, available)
+    if exact is not None:
+        return exact
+    if query.lower() in FAMILIES:
+        newest = newest_of(query.lower(), available)
+        if newest is not None:
+            return newest
+    found = _best(query, available)
+    if found is None and "/" in query:
+        found = find_model(query.partition("/")[2], available)
+    return found
+
+
+def find_exact(query: str, available: Iterable[ModelInfo]) -> ModelInfo | None:
+    """`provider/id` to the letter, capitals aside."""
+    wanted = query.lower()
+    return next((info for info in available if info.full_name.lower() == wanted), None)
+
+
+def newest_of(family: str, available: Iterable[ModelInfo]) -> ModelInfo | None:
+    """The highest version whose id has `family` as a word; the plainest id of that version."""
+    members = [info for info in available if family in _SPLIT.split(same_name(info.id))]
+    return max(members, key=lambda info: (version(info.id), -len(info.id)), default=None)
+
+
+def version(model: str) -> tuple[int, ...]:
+    """The version in an id: `claude-opus-4-6-20260205` is (4, 6)."""
+    return tuple(int(part) for part in _SPLIT.split(same_name(model)) if part.isdecimal() and len(part) < 6)
+
+
+def same_model(query: str, model: str) -> bool:
+    """True when `query`, though not equal, can only mean the id `model`: every word of it is a
+    word of the id, and the version is the same. `sonnet-4.5` is `claude-sonnet-4-5`; `gpt-4` is
+    not `gpt-4o`, nor `claude-sonnet-6` any older Sonnet."""
+    words, own = _words(query), _words(model)
+    return bool(words) and words <= own and version(query) == version(model)
+
+
+def has_version(query: str) -> bool:
+    """True when a name pins something: it then must not be taken for another version."""
+    return any(character.isdigit() for character in query)
+
+
+def variants(query: str) -> list[str]:
+    """Spellings of other programs that stand for the same name, the name itself first:
+    `id@provider` (CodingCode) and `Name (copilot)` (GitHub Copilot)."""
+    found = [query.strip()]
+    model, at, provider = found[0].rpartition("@")
+    if at and model and provider and not _DATE.fullmatch(provider):
+        found.append(f"{provider}/{model}")
+    plain = re.sub(r"\s*\([^()]*\)$", "", found[0])
+    if plain and plain != found[0]:
+        found.append(plain)
+    return found
+
+
+def split_thinking(query: str) -> tuple[str, str | None]:
+    """`name:high` as pi writes it: the name and the thinking level, if the end is one."""
+    name, colon, level = query.strip().rpartition(":")
+    if colon and name and level.lower() in THINKING_LEVELS:
+        return name, level.lower()
+    return query, None
+
+
+def not_found(query: str, available: Iterable[ModelInfo], hint: str = "") -> UnknownModelError:
+    """The error of a name that matches nothing, with all that would have matched."""
+    names = sorted({info.full_name for info in available})
+    listed = "Available models:\n" + "\n".join(f"  {name}" for name in names or ["(none)"])
+    return UnknownModelError(f'Model not found: "{query}".', remedy=f"{hint}\n{listed}" if hint else listed)
+
+
+def _words(name: str) -> set[str]:
+    return {word for word in _SPLIT.split(same_name(name)) if word and not _DATE.fullmatch(word)}
+
+
+def _best(query: str, available: Sequence[ModelInfo]) -> ModelInfo | None:
+    wanted = same_name(query)
+    words = _words(query)
+    best, top = None, 0.0
+    for info in available:
+        score = _score(wanted, words, info)
+        if score > top:
+            best, top = info, score
+    return best if top >= _ACCEPTED else None
+
+
+def _score(wanted: str, words: set[str], info: ModelInfo) -> float:
+    model, name = same_name(info.id), same_name(info.name)
+    full = f"{same_name(info.provider)}/{model}"
+    if wanted in (model, full):
+        return 100.0
+    if wanted in model or wanted in full:
+        return min(60.0 + 30.0 * len(wanted) / len(model), 99.0)
+    if wanted in name:
+        return 40.0 + 20.0 * len(wanted) / len(name)
+    places = (model, name, same_name(info.provider))
+    return 20.0 if words and all(any(word in place for place in places) for word in words) else 0.0

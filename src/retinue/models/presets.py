@@ -1,0 +1,85 @@
+"""Model servers that need no description: their address, key variable and wire format.
+
+`{"ollama": {}}` under `providers` in settings, or just a model named `ollama/…`, is enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+Api = Literal["anthropic", "openai", "openai-responses", "gemini", "embedded"]
+
+
+class Preset(NamedTuple):
+    """`keys` and `urls` are environment variables, the first that is set counts. `needs_key` is
+    False for servers that people run themselves."""
+
+    api: Api
+    url: str
+    keys: tuple[str, ...] = ()
+    urls: tuple[str, ...] = ()
+    needs_key: bool = True
+    quirks: Mapping[str, Any] = {}
+
+
+BUILT_IN: dict[str, Preset] = {
+    "anthropic": Preset(
+        "anthropic",
+        "https://api.anthropic.com",
+        ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
+        ("ANTHROPIC_BASE_URL",),
+    ),
+    "openai": Preset("openai", "https://api.openai.com/v1", ("OPENAI_API_KEY",), ("OPENAI_BASE_URL",)),
+    "openai-responses": Preset(
+        "openai-responses", "https://api.openai.com/v1", ("OPENAI_API_KEY",), ("OPENAI_BASE_URL",)
+    ),
+    "gemini": Preset(
+        "gemini",
+        "https://generativelanguage.googleapis.com",
+        ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        ("GEMINI_BASE_URL", "GOOGLE_GEMINI_BASE_URL"),
+    ),
+}
+
+PRESETS: dict[str, Preset] = {
+    "ollama": Preset("openai", "http://localhost:11434/v1", (), ("OLLAMA_HOST",), needs_key=False),
+    "vllm": Preset("openai", "http://localhost:8000/v1", ("VLLM_API_KEY",), ("VLLM_BASE_URL",), needs_key=False),
+    "llama.cpp": Preset("openai", "http://localhost:8080/v1", ("LLAMA_API_KEY",), needs_key=False),
+    "lmstudio": Preset("openai", "http://localhost:1234/v1", (), needs_key=False),
+    "openrouter": Preset("openai", "https://openrouter.ai/api/v1", ("OPENROUTER_API_KEY",)),
+    "deepseek": Preset("openai", "https://api.deepseek.com/v1", ("DEEPSEEK_API_KEY",)),
+    "azure": Preset("openai", "", ("AZURE_OPENAI_API_KEY",), ("AZURE_OPENAI_ENDPOINT",), quirks={"auth": "api-key"}),
+    "groq": Preset("openai", "https://api.groq.com/openai/v1", ("GROQ_API_KEY",)),
+    "mistral": Preset("openai", "https://api.mistral.ai/v1", ("MISTRAL_API_KEY",)),
+    "together": Preset("openai", "https://api.together.xyz/v1", ("TOGETHER_API_KEY",)),
+    "xai": Preset("openai", "https://api.x.ai/v1", ("XAI_API_KEY",)),
+    "moonshot": Preset("openai", "https://api.moonshot.ai/v1", ("MOONSHOT_API_KEY", "KIMI_API_KEY")),
+    "zai": Preset("openai", "https://api.z.ai/api/paas/v4", ("ZAI_API_KEY", "Z_AI_API_KEY")),
+    "qwen": Preset("openai", "https://dashscope-intl.aliyuncs.com/compatible-mode/v1", ("DASHSCOPE_API_KEY",)),
+    "minimax": Preset("openai", "https://api.minimax.io/v1", ("MINIMAX_API_KEY",)),
+    "fireworks": Preset("openai", "https://api.fireworks.ai/inference/v1", ("FIREWORKS_API_KEY",)),
+    "cerebras": Preset("openai", "https://api.cerebras.ai/v1", ("CEREBRAS_API_KEY",)),
+}
+
+OTHER_NAMES = {
+    "google": "gemini",
+    "llamacpp": "llama.cpp",
+    "llama-cpp": "llama.cpp",
+    "lm-studio": "lmstudio",
+    "moonshotai": "moonshot",
+    "x-ai": "xai",
+    "z-ai": "zai",
+    "dashscope": "qwen",
+    "together-ai": "together",
+    "azure-openai": "azure",
+}
+"""Ids that other programs use for the same provider."""
+
+DEFAULT_MODELS: dict[str, tuple[str, ...]] = {
+    "anthropic": ("sonnet",),
+    "openai-responses": ("gpt", "sol"),
+    "openai": ("gpt", "sol"),
+    "gemini": ("gemini",),
+}
+"""The words of the family to use when only a key was given; the newest of it is taken."""

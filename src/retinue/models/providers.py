@@ -1,0 +1,235 @@
+"""The model servers that can be used from here: built in, well known, or described in settings.
+
+A key is only ever taken from where the user put it, and only sent to where the user sends it:
+a provider that comes from a project's files may not read the environment for a foreign host, or
+a cloned repository could collect keys. Nothing here prints a key.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from retinue.models.known import FREE, describe_model, known_models, wants_responses, with_overrides
+from retinue.models.presets import BUILT_IN, OTHER_NAMES, PRESETS, Api, Preset
+from retinue.models.protocol import ModelInfo
+from retinue.models.urls import host_of, is_loopback, normal_url, origin_of
+from retinue.settings.field import DEFAULT, Origin
+from retinue.settings.table import Settings
+
+_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+_OWN_SERVER = Preset("openai", "", needs_key=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provider:
+    """Ready to build a model from. `problem` says why it cannot be used; None when it can.
+    `custom` means its address is not the maker's own."""
+
+    id: str
+    api: Api
+    base_url: str
+    api_key: str = field(default="", repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    query: Mapping[str, str] = field(default_factory=dict)
+    quirks: Mapping[str, Any] = field(default_factory=dict)
+    listed: tuple[ModelInfo, ...] = ()
+    key_source: str = ""
+    origin: Origin = DEFAULT
+    custom: bool = False
+    problem: str | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def local(self) -> bool:
+        """True when it runs on this machine, and tokens therefore cost nothing."""
+        return self.api != "embedded" and is_loopback(self.base_url)
+
+
+class Providers:
+    """All providers as `settings` and `environment` have them. Each is made when it is asked for."""
+
+    def __init__(self, settings: Settings, environment: Mapping[str, str]) -> None:
+        self.settings = settings
+        self.environment = environment
+        self._made: dict[str, Provider | None] = {}
+
+    def get(self, name: str) -> Provider | None:
+        """The provider of that id, however it is written, or None when nobody knows it."""
+        wanted = name.strip().lower()
+        wanted = OTHER_NAMES.get(wanted, wanted) if wanted not in self.described else wanted
+        if wanted not in self._made:
+            self._made[wanted] = self._make(wanted)
+        return self._made[wanted]
+
+    @cached_property
+    def described(self) -> Mapping[str, tuple[str, Mapping[str, Any]]]:
+        """The entries of settings by lower-case id, with the id as written."""
+        return {name.strip().lower(): (name, entry) for name, entry in self.settings.providers.items()}
+
+    def configured(self) -> Iterator[Provider]:
+        """Usable ones that the user set up: built-in with a key, then those of settings."""
+        names = [*BUILT_IN, *(name for name in self.described if name not in BUILT_IN)]
+        for name in names:
+            provider = self.get(name)
+            if provider is not None and provider.problem is None:
+                yield provider
+
+    @cached_property
+    def models(self) -> tuple[ModelInfo, ...]:
+        """Every model that can be named loosely: what the configured providers are known to have."""
+        return tuple(info for provider in self.configured() for info in self.models_of(provider))
+
+    def models_of(self, provider: Provider) -> tuple[ModelInfo, ...]:
+        """What `provider` is known to offer: its own list, or the table's; and what settings add."""
+        known = provider.listed or tuple(
+            self.info(provider, info.id)
+            for info in known_models(provider.id)
+            # OpenAI's newer models use tools only through the Responses API: offered once, there.
+            if not (provider.id == "openai" and not provider.custom and wants_responses(info.id))
+        )
+        have = {info.id for info in known}
+        prefix = f"{provider.id}/".lower()
+        named = (name[len(prefix) :] for name in self.settings.models if name.lower().startswith(prefix))
+        return known + tuple(self.info(provider, model) for model in named if model and model not in have)
+
+    def info(self, provider: Provider, model: str) -> ModelInfo:
+        """What is known of a model of this provider, settings included. Never fails."""
+        for listed in provider.listed:
+            if listed.id.lower() == model.lower():
+                return listed
+        info = describe_model(provider.id, model)
+        if provider.local and info.prices is None and not model.endswith("cloud"):
+            info = replace(info, prices=FREE)
+        return self._overridden(info)
+
+    def _overridden(self, info: ModelInfo) -> ModelInfo:
+        overrides = self.settings.models
+        for name in (info.id, info.full_name):
+            info = with_overrides(info, overrides.get(name))
+        return info
+
+    def _make(self, name: str) -> Provider | None:
+        written, entry = self.described.get(name, (name, {}))
+        preset = BUILT_IN.get(name) or PRESETS.get(name) or (_OWN_SERVER if name in self.described else None)
+        if preset is None:
+            return None
+        origin = self.settings.origin(f"providers.{written}") if name in self.described else DEFAULT
+        return _Maker(self, name, preset, entry, origin).provider()
+
+
+class _Maker:
+    """One provider from its preset, its entry in settings and the environment."""
+
+    def __init__(self, all_: Providers, name: str, preset: Preset, entry: Mapping[str, Any], origin: Origin) -> None:
+        self.all, self.name, self.preset, self.entry, self.origin = all_, name, preset, entry, origin
+        self.api: Api = entry.get("api", preset.api)
+        self.notes: list[str] = []
+        self.base_url, self.trusted = self._address()
+        self.environment: Mapping[str, str] = all_.environment if self.trusted else {}
+
+    def provider(self) -> Provider:
+        key, source = self._key()
+        custom = bool(self.base_url) and host_of(self.base_url) != host_of(self.preset.url)
+        headers = self._headers()
+        query = {**self._api_version(), **self.entry.get("query", {})}
+        quirks = {**self.preset.quirks, **self.entry.get("quirks", {})}
+        if source == "ANTHROPIC_AUTH_TOKEN":
+            quirks = {"auth": "bearer", **quirks}
+        made = Provider(
+            id=self.name,
+            api=self.api,
+            base_url=self.base_url,
+            api_key=key,
+            headers=headers,
+            query=query,
+            quirks=quirks,
+            key_source=source,
+            origin=self.origin,
+            custom=custom,
+            problem=self._problem(bool(source), custom),
+            notes=tuple(self.notes),
+        )
+        listed = tuple(self._listed(made, item) for item in self.entry.get("models", ()))
+        return replace(made, listed=tuple(info for info in listed if info.id)) if listed else made
+
+    def _address(self) -> tuple[str, bool]:
+        """The address, and whether the environment's secrets may go there."""
+        for variable in self.preset.urls:
+            url = self.all.environment.get(variable, "").strip()
+            if url:
+                return self._azure(normal_url(self.api, url)), True
+        written = self.entry.get("baseUrl", "")
+        if not written:
+            return normal_url(self.api, self.preset.url), True
+        url = normal_url(self.api, written)
+        own = origin_of(url)
+        safe = self.origin.personal or is_loopback(url) or (own is not None and own == origin_of(self.preset.url))
+        return self._azure(url), safe
+
+    def _azure(self, url: str) -> str:
+        """Azure's endpoint is a resource; the path to its OpenAI interface is always the same."""
+        if self.name != "azure" or "/openai" in url:
+            return url
+        return url.removesuffix("/v1") + ("/openai/deployments/{model}" if self._api_version() else "/openai/v1")
+
+    def _api_version(self) -> dict[str, str]:
+        version = self.entry.get("apiVersion") or (
+            self.all.environment.get("OPENAI_API_VERSION", "") if self.name == "azure" else ""
+        )
+        return {"api-version": version} if version else {}
+
+    def _key(self) -> tuple[str, str]:
+        """The key and where it is from. A text without `$` is the key itself."""
+        written = self.entry.get("apiKey", "")
+        match = _VARIABLE.fullmatch(written)
+        if written and not match:
+            if not self.origin.personal:
+                self.notes.append(f"{self.origin.where} holds a key in plain text; use apiKeyEnv and a variable")
+            return written, f"the settings of '{self.name}'"
+        variable = (match[1] or match[2]) if match else self.entry.get("apiKeyEnv", "")
+        for name in (variable,) if variable else self.preset.keys:
+            value = self.environment.get(name, "").strip()
+            if value:
+                return value, name
+            if not self.trusted and self.all.environment.get(name):
+                self.notes.append(self._withheld(name))
+        return "", ""
+
+    def _headers(self) -> dict[str, str]:
+        headers = {}
+        for name, value in self.entry.get("headers", {}).items():
+            missing = [a or b for a, b in _VARIABLE.findall(value) if not self.environment.get(a or b)]
+            if missing and not self.trusted:
+                self.notes.append(self._withheld(missing[0]))
+            elif missing:
+                self.notes.append(f"the header '{name}' of '{self.name}' is left out: ${missing[0]} is not set")
+            else:
+                headers[name] = _VARIABLE.sub(lambda m: self.environment[m[1] or m[2]], value)
+        return headers
+
+    def _withheld(self, variable: str) -> str:
+        return (
+            f"${variable} is not sent to {host_of(self.base_url)}, which a project's file names; "
+            f"describe '{self.name}' in your own settings if you trust it"
+        )
+
+    def _problem(self, has_key: bool, custom: bool) -> str | None:
+        if not self.base_url:
+            missing = " or ".join((*self.preset.urls, f"providers.{self.name}.baseUrl in settings"))
+            return f"'{self.name}' has no address: set {missing}"
+        if host_of(self.base_url) is None:
+            return f"'{self.name}' has an address that is not an http or https URL"
+        named = self.entry.get("apiKeyEnv") or self.entry.get("apiKey")
+        if has_key or not (named or (self.preset.needs_key and not custom)):
+            return None
+        wanted = [str(named).strip("${}")] if named else list(self.preset.keys)
+        return f"'{self.name}' has no key: set {' or '.join(wanted)}"
+
+    def _listed(self, made: Provider, item: str | Mapping[str, Any]) -> ModelInfo:
+        model = item if isinstance(item, str) else item.get("id", "")
+        info = self.all.info(made, model)
+        return info if isinstance(item, str) else with_overrides(info, item)

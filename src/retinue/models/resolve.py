@@ -1,0 +1,160 @@
+"""From a written name to a model of a provider: exact ids, loose names, new models, embedded ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from retinue.errors import UnknownModelError
+from retinue.models.known import FREE, known_model, table_date, wants_responses
+from retinue.models.names import find_exact, find_model, has_version, not_found, same_model, split_thinking, variants
+from retinue.models.protocol import ModelInfo
+from retinue.models.providers import Provider, Providers
+
+OFFLINE = ModelInfo("offline", "planner", "Search planner, no language model", 200_000, 8_192, False, False, FREE)
+LOCAL = ModelInfo("local", "smollm2", "SmolLM2 135M", 8_192, 2_048, False, False, FREE)
+"""The weights that come with the extra `local`, when no file is named."""
+LOCAL_VARIABLE = "RETINUE_LOCAL_MODEL"
+EMBEDDED = {name: Provider(id=name, api="embedded", base_url="") for name in ("offline", "local")}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """`path` is the GGUF file of a local model; `thinking` the level that ended the name."""
+
+    info: ModelInfo
+    provider: Provider
+    note: str | None = None
+    thinking: str | None = None
+    path: Path | None = None
+
+
+class Resolver:
+    """Names against everything that is configured. Holds no state but the providers'."""
+
+    def __init__(self, providers: Providers) -> None:
+        self.providers = providers
+
+    def find(self, query: str) -> Found | None:
+        """The model a name means, or None. Never guesses a version: a name that pins one either
+        means exactly that or, with a provider that is configured, is taken as it is."""
+        embedded = self._embedded(query.strip())
+        if embedded is not None:
+            return embedded
+        spellings = variants(query)
+        for name in spellings:
+            found = self._of_provider(name)
+            if found is not None:
+                return found
+        plain, level = split_thinking(query)
+        if level is not None:
+            found = self.find(plain)
+            return None if found is None else replace(found, thinking=found.thinking or level)
+        for name in spellings:
+            info = find_model(name, self.providers.models)
+            if info is not None:
+                return self._loose(query, info)
+        return None
+
+    def require(self, query: str, why: str = "") -> Found:
+        """Like `find`, but a name that means nothing is an UnknownModelError with the list."""
+        found = self.find(query)
+        if found is None:
+            raise self.unknown(query, why)
+        return found
+
+    def unknown(self, query: str, why: str = "") -> UnknownModelError:
+        hints = [f"It is asked for by {why}."] if why else []
+        if problem := self.problem(query):
+            hints.append(f"{problem[0].upper()}{problem[1:]}.")
+        return not_found(query, (*self.providers.models, OFFLINE), " ".join(hints))
+
+    def problem(self, query: str) -> str | None:
+        """What is wrong with the provider a name asks for, if that is known."""
+        if query.strip().lower().startswith("local/"):
+            return f"set localModel, or {LOCAL_VARIABLE}, to the path of a GGUF file"
+        for name in variants(query):
+            if "/" in name:
+                provider = self.providers.get(name.partition("/")[0])
+                if provider is not None and provider.problem is not None:
+                    return provider.problem
+        return None
+
+    def _of_provider(self, name: str) -> Found | None:
+        """`provider/model` with a usable provider: exact, the same in other words, or as it is."""
+        head, slash, model = name.partition("/")
+        model = model.strip()
+        provider = self.providers.get(head) if slash and model else None
+        if provider is None or provider.problem is not None:
+            return None
+        exact = find_exact(f"{provider.id}/{model}", provider.listed)
+        if exact is not None:
+            return Found(exact, provider)
+        known = known_model(provider.id, model)
+        if known is not None:
+            return Found(self.providers.info(provider, known.id), provider, self._advice(provider, known.id))
+        if split_thinking(model)[1] is not None:
+            return None
+        offered = self.providers.models_of(provider)
+        if has_version(model):
+            same = [info for info in offered if same_model(model, info.id)]
+            if len(same) == 1:
+                return self._loose(name, same[0])
+        elif (info := find_model(model, offered)) is not None:
+            return self._loose(name, info)
+        return self._as_it_is(provider, model)
+
+    def _as_it_is(self, provider: Provider, model: str) -> Found:
+        info = self.providers.info(provider, model)
+        described = any(key in self.providers.settings.models for key in (info.id, info.full_name))
+        if described or provider.listed or provider.local:
+            return Found(info, provider)
+        note = (
+            f"{info.full_name} is not in the table of known models ({table_date()}): it is taken as it is, with a "
+            f"window of {info.window} tokens{'' if info.prices else ' and no price'}; `models` in settings can say more"
+        )
+        return Found(info, provider, note)
+
+    def _loose(self, query: str, info: ModelInfo) -> Found:
+        provider = self.providers.get(info.provider)
+        if provider is None:
+            raise not_found(query, self.providers.models)
+        same = query.strip().lower() in (info.id.lower(), info.full_name.lower())
+        return Found(info, provider, None if same else f'"{query.strip()}" means {info.full_name} here')
+
+    def _advice(self, provider: Provider, model: str) -> str | None:
+        if provider.id != "openai" or provider.custom or not wants_responses(model):
+            return None
+        return f"{model} thinks and uses tools together only through openai-responses/{model}"
+
+    def _embedded(self, query: str) -> Found | None:
+        name = query.lower()
+        if name in ("offline", OFFLINE.full_name):
+            return Found(OFFLINE, EMBEDDED["offline"])
+        if name != "local" and not name.startswith("local/"):
+            return None
+        wanted = query.partition("/")[2].strip()
+        path = _gguf(wanted) or (_gguf(self._named()) if _names(wanted, self._named()) else None)
+        if path is not None:
+            return local_model(path)
+        return Found(LOCAL, EMBEDDED["local"]) if wanted.lower() in ("", LOCAL.id) else None
+
+    def _named(self) -> str:
+        return self.providers.settings.local_model or self.providers.environment.get(LOCAL_VARIABLE, "").strip()
+
+
+def local_model(path: Path) -> Found:
+    """A GGUF file as a model; its real window is known once it is loaded."""
+    return Found(replace(LOCAL, id=path.stem, name=path.name), EMBEDDED["local"], path=path)
+
+
+def _gguf(text: str) -> Path | None:
+    """The file a text names. Only an existing file counts."""
+    if not text.lower().endswith(".gguf"):
+        return None
+    path = Path(text).expanduser()
+    return path if path.is_file() else None
+
+
+def _names(wanted: str, path: str) -> bool:
+    return wanted.lower() in ("", Path(path).stem.lower(), Path(path).name.lower())

@@ -1,0 +1,62 @@
+"""Which models may be used at all, when the user limits them (`scopeModels`).
+
+The list is `enabledModels` of our settings, else of pi's: the project's `.pi/settings.json`, else
+the user's; a list replaces the one behind it as a whole. Only exact `provider/id` entries that
+are available count. A list in which nothing counts limits nothing, so that a typo cannot lock
+everything out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from retinue.errors import UsageError
+from retinue.models.protocol import ModelInfo
+from retinue.settings.jsonfile import read_object
+from retinue.settings.places import pi_home
+from retinue.settings.table import Settings
+
+
+class OutOfScopeError(UsageError):
+    code = "MODEL_NOT_IN_SCOPE"
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The allowed models by full name; empty allows all."""
+
+    allowed: tuple[str, ...] = ()
+
+    def permits(self, info: ModelInfo) -> bool:
+        return not self.allowed or info.full_name.lower() in {name.lower() for name in self.allowed}
+
+    def refusal(self, query: str) -> OutOfScopeError:
+        """For a caller that chose a model outside the list."""
+        listed = "\n".join(f"  {name}" for name in self.allowed)
+        return OutOfScopeError(f'Model not in scope: "{query}".', remedy=f"Allowed models:\n{listed}")
+
+    def warning(self, info: ModelInfo, source: str) -> str:
+        """For a model that a file or a parent brought: it runs, and this is said."""
+        return f"{info.full_name} ({source}) is not among the enabled models: {', '.join(self.allowed)}"
+
+
+def load_scope(
+    settings: Settings, available: Iterable[ModelInfo], *, cwd: Path, environment: Mapping[str, str]
+) -> Scope:
+    """The scope as it is now: switching it off, or changing a file, holds from the next check."""
+    if not settings.scope_models:
+        return Scope()
+    wanted = {entry.lower() for entry in enabled_models(settings, cwd=cwd, environment=environment)}
+    return Scope(tuple(sorted({info.full_name for info in available if info.full_name.lower() in wanted})))
+
+
+def enabled_models(settings: Settings, *, cwd: Path, environment: Mapping[str, str]) -> Sequence[str]:
+    if settings.enabled_models is not None:
+        return settings.enabled_models
+    for path in (cwd / ".pi" / "settings.json", pi_home(environment) / "settings.json"):
+        entries = read_object(path).data.get("enabledModels")
+        if isinstance(entries, list):
+            return [entry.strip() for entry in entries if isinstance(entry, str) and entry.strip()]
+    return ()

@@ -1,0 +1,241 @@
+"""Which model a run gets, and why: one order for every face.
+
+    the agent's file > the call > the parent's model > RETINUE_MODEL > settings
+    > a provider whose key is in the environment > a configured server that answers
+    > a GGUF file the user named > the offline planner
+
+A name someone chose is never replaced in silence. The caller's, the environment's and the
+settings' must be right, or an error lists what there is. A file's model that is not available
+here, as in agents from elsewhere, gives way to the next with a warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from retinue.models.build import build_model
+from retinue.models.known import known_models
+from retinue.models.names import INHERIT, version
+from retinue.models.presets import DEFAULT_MODELS
+from retinue.models.protocol import ModelInfo
+from retinue.models.providers import Provider, Providers
+from retinue.models.resolve import EMBEDDED, OFFLINE, Found, Resolver, local_model
+from retinue.settings.table import Settings
+
+if TYPE_CHECKING:
+    from retinue.models.transport import Transport
+
+__all__ = ["Selection", "Source", "build_model", "default_model", "select_model"]
+
+Source = Literal["file", "call", "parent", "environment", "settings", "key", "server", "gguf", "offline"]
+VARIABLE = "RETINUE_MODEL"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """`why` is one sentence for people. `warnings` must reach the result; `notes` may.
+    `thinking` is the level a name brought along (`gpt-5.5:high`)."""
+
+    info: ModelInfo
+    provider: Provider
+    source: Source
+    why: str
+    thinking: str | None = None
+    path: Path | None = None
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+async def select_model(
+    query: str | None = None,
+    *,
+    file_model: str | None = None,
+    fallbacks: Sequence[str] = (),
+    parent: ModelInfo | None = None,
+    settings: Settings,
+    environment: Mapping[str, str],
+    transport: Transport | None = None,
+    cwd: Path | None = None,
+) -> Selection:
+    """Raises UnknownModelError for a chosen name that means nothing, OutOfScopeError for one
+    that the scope forbids. Only without any name may it ask servers, for half a second."""
+    chooser = _Chooser(Providers(settings, environment), settings, environment)
+    found = (
+        chooser.from_file(file_model, fallbacks, query)
+        or chooser.from_call(query)
+        or chooser.from_parent(parent)
+        or chooser.from_environment()
+        or chooser.from_settings()
+        or await chooser.from_key(transport)
+        or await chooser.from_server(transport)
+        or chooser.from_gguf()
+        or Selection(
+            info=OFFLINE,
+            provider=EMBEDDED["offline"],
+            source="offline",
+            why="no model is named, no key is set and no configured server answers",
+        )
+    )
+    return chooser.finish(found, query, cwd or Path.cwd())
+
+
+class _Chooser:
+    """One method per step; each gives a selection or passes."""
+
+    def __init__(self, providers: Providers, settings: Settings, environment: Mapping[str, str]) -> None:
+        self.providers, self.settings, self.environment = providers, settings, environment
+        self.resolver = Resolver(providers)
+        self.unmet: list[str] = []
+        self.warnings: list[str] = []
+
+    def from_file(self, model: str | None, fallbacks: Sequence[str], query: str | None) -> Selection | None:
+        names = [name for name in (model, *fallbacks) if name and name.strip() and name != INHERIT]
+        if model is None or model == INHERIT:
+            names = []
+        for name in names:
+            found = self.resolver.find(name)
+            if found is not None:
+                selection = _selected(found, "file", f'the agent\'s file asks for "{name}"')
+                return self._said(selection, query)
+            reason = self.resolver.problem(name)
+            self.unmet.append(f'"{name}"' + (f" ({reason})" if reason else ""))
+        return None
+
+    def _said(self, selection: Selection, query: str | None) -> Selection:
+        """The file wins over the call; that the call asked for something else is said."""
+        if query is None or query == INHERIT:
+            return selection
+        asked = self.resolver.find(query)
+        if asked is not None and asked.info.full_name == selection.info.full_name:
+            return selection
+        note = f'the call asked for "{query}"; the agent\'s file decides'
+        return replace(selection, notes=(*selection.notes, note))
+
+    def from_call(self, query: str | None) -> Selection | None:
+        if query is None or query == INHERIT:
+            return None
+        return _selected(self.resolver.require(query), "call", f'"{query}" was asked for')
+
+    def from_parent(self, parent: ModelInfo | None) -> Selection | None:
+        if parent is None:
+            return None
+        found = self.resolver.find(parent.full_name)
+        if found is None:
+            raise self.resolver.unknown(parent.full_name, "the run it is started from")
+        return replace(_selected(found, "parent", "inherited from the run it is started from"), notes=())
+
+    def from_environment(self) -> Selection | None:
+        name = self.environment.get(VARIABLE, "").strip()
+        if not name or name == INHERIT:
+            return None
+        return _selected(self.resolver.require(name, VARIABLE), "environment", f'{VARIABLE} is "{name}"')
+
+    def from_settings(self) -> Selection | None:
+        name = self.settings.model
+        if not name or name == INHERIT:
+            return None
+        where = str(self.settings.origin("model"))
+        return _selected(
+            self.resolver.require(name, f"the settings ({where})"), "settings", f'"{name}" is set ({where})'
+        )
+
+    async def from_key(self, transport: Transport | None) -> Selection | None:
+        for provider in self.providers.configured():
+            if not provider.key_source or self._not_first_choice(provider):
+                continue
+            info = await self._default_of(provider, transport)
+            if info is not None:
+                why = f"no model is named, and {provider.key_source} is set"
+                return _selected(Found(info, provider), "key", why)
+        return None
+
+    def _not_first_choice(self, provider: Provider) -> bool:
+        """OpenAI has two ids for one key: its own address gets Responses, others Chat Completions."""
+        return (provider.id == "openai" and not provider.custom) or (
+            provider.id == "openai-responses" and provider.custom
+        )
+
+    async def _default_of(self, provider: Provider, transport: Transport | None) -> ModelInfo | None:
+        if provider.listed:
+            return provider.listed[0]
+        best = default_model(provider.id)
+        if provider.custom and provider.api.startswith("openai"):
+            from retinue.models.probe import served_models
+
+            served = await served_models(provider, transport)
+            best = best if best in (served or (best,)) else served[0] if served else None
+        return None if best is None else self.providers.info(provider, best)
+
+    async def from_server(self, transport: Transport | None) -> Selection | None:
+        servers = [provider for provider in self.providers.configured() if not self._not_first_choice(provider)]
+        if not servers:
+            return None
+        from retinue.models.probe import first_that_answers
+
+        answer = await first_that_answers(servers, transport)
+        if answer is None:
+            return None
+        provider, served = answer
+        info = provider.listed[0] if provider.listed else self.providers.info(provider, served[0])
+        return _selected(Found(info, provider), "server", f"no model is named, and the server '{provider.id}' answers")
+
+    def from_gguf(self) -> Selection | None:
+        named = self.settings.local_model or self.environment.get("RETINUE_LOCAL_MODEL", "").strip()
+        if not named:
+            return None
+        path = Path(named).expanduser()
+        if not path.is_file():
+            self.warnings.append(f"the local model {path} is not there")
+            return None
+        return _selected(local_model(path), "gguf", f"no other model is at hand, and {path.name} is named")
+
+    def finish(self, selection: Selection, query: str | None, cwd: Path) -> Selection:
+        """Adds what has to be said, and holds the choice against the scope."""
+        warnings = list(self.warnings)
+        if self.unmet:
+            warnings.append(
+                f"the agent's model {' or '.join(self.unmet)} is not available here; "
+                f"{selection.info.full_name} is used instead"
+            )
+        warnings += selection.provider.notes
+        if self.settings.scope_models and selection.provider.api != "embedded":
+            warnings += self._scoped(selection, query, cwd)
+        return replace(selection, warnings=(*selection.warnings, *warnings))
+
+    def _scoped(self, selection: Selection, query: str | None, cwd: Path) -> list[str]:
+        from retinue.models.scope import enabled_models, load_scope
+
+        entries = enabled_models(self.settings, cwd=cwd, environment=self.environment)
+        exact = [self.resolver.find(entry) for entry in entries if "/" in entry]
+        available = [*self.providers.models, *(found.info for found in exact if found is not None)]
+        scope = load_scope(self.settings, available, cwd=cwd, environment=self.environment)
+        if scope.permits(selection.info):
+            return []
+        if selection.source == "call":
+            raise scope.refusal(query or selection.info.full_name)
+        return [scope.warning(selection.info, selection.why)]
+
+
+def default_model(provider: str) -> str | None:
+    """The model to use when only a key is given: the newest of the family for everyday work."""
+    words = DEFAULT_MODELS.get(provider)
+    known = [info.id for info in known_models(provider)]
+    if words is None:
+        return known[0] if known else None
+    family = [model for model in known if all(word in model.replace(".", "-").split("-") for word in words)]
+    return max(family, key=lambda model: (version(model), -len(model)), default=None)
+
+
+def _selected(found: Found, source: Source, why: str) -> Selection:
+    return Selection(
+        info=found.info,
+        provider=found.provider,
+        source=source,
+        why=why,
+        thinking=found.thinking,
+        path=found.path,
+        notes=(found.note,) if found.note else (),
+    )
