@@ -1,0 +1,11 @@
+"""The log: everything runs said and did, in one SQLite file per project.
+
+    store       Log: append, flush, subscribe, claim        (the process that runs agents)
+    query       Reader: runs, events, outcomes, partial text (any process, any time)
+    follow      events of a run as another process writes them
+    replay      events back to the conversation they were
+    transcript  the same as JSON lines that other programs read
+    export      events and runs as JSON
+
+Importing this package costs nothing; `sqlite3` is loaded when a log is opened.
+"""

@@ -1,0 +1,203 @@
+"""What a secret looks like: one table of rules, each quick to rule out and linear to apply.
+
+Rules work on UTF-8 bytes. A rule is looked at only where its `marker` occurs, which is a plain
+search; from there its pattern goes on with possessive repeats and bounded gaps, so that no
+input makes it slow. What a rule writes never matches again: applying rules twice changes
+nothing. Quotes and escapes around a value stay in balance: JSON stays JSON.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+REDACTED = b"[REDACTED]"
+Span = tuple[int, int, bytes]
+
+_GAP = rb"[ \t]{0,8}"
+_QUOTE = rb"""\\{0,8}["']"""
+_INSIDE = rb"""[^\s"'\\,;{}()<>\[\]]"""
+"""A character of a value in quotes. The quote after it may be missing: output gets cut short."""
+_PLAIN = rb"[A-Za-z0-9_+=-][A-Za-z0-9_+/=-]{19,}+(?![(\[])"
+_LOUD = rb"[A-Za-z0-9_+=~%@!^-][A-Za-z0-9_+/=.~%@!^:-]{7,}+(?![(\[{])"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """`pattern` begins with the bytes of `marker` and has a group `hide` (replaced by `shown`)
+    or `value` (replaced by `=[REDACTED]`, separator and quotes included). With `folded` both
+    are lower case and are searched for in lower-cased text. `head` must end where the marker
+    begins."""
+
+    marker: bytes
+    pattern: re.Pattern[bytes]
+    head: re.Pattern[bytes] | None = None
+    folded: bool = True
+    shown: bytes = REDACTED
+
+    def spans(self, text: bytes, low: bytes) -> Iterator[Span]:
+        searched = low if self.folded else text
+        for match in self.pattern.finditer(searched):
+            begin = match.start()
+            if self.head is not None and not self.head.search(searched, max(begin - 24, 0), begin):
+                continue
+            if "value" in match.re.groupindex and match.group("value") is not None:
+                yield *match.span("value"), b"=" + REDACTED
+            else:
+                yield *match.span("hide"), self.shown
+
+
+def _named(marker: bytes, more: bytes, head: bytes, plain: bytes, length: int, folded: bool) -> Rule:
+    """`NAME = value` becomes `NAME=[REDACTED]`; a member `"NAME": "value"` stays a member."""
+    inside = _INSIDE + rb"{%d,}+" % length
+    pattern = rb"%b%b(?:(?P<value>%b[:=]%b(?:(?P<quote>%b)%b(?P=quote)?|%b))|%b%b[:=]%b(?:%b)?(?P<hide>%b))" % (
+        marker,
+        more,
+        _GAP,
+        _GAP,
+        _QUOTE,
+        inside,
+        plain,
+        _QUOTE,
+        _GAP,
+        _GAP,
+        _QUOTE,
+        inside,
+    )
+    return Rule(marker, re.compile(pattern), re.compile(head + rb"\Z") if head else None, folded)
+
+
+def _after(marker: bytes, rest: bytes, head: bytes = b"") -> Rule:
+    return Rule(marker, re.compile(re.escape(marker) + rest), re.compile(head + rb"\Z") if head else None)
+
+
+_NAME_HEAD = rb"(?:api|auth|access|secret|client|refresh|private|session|bearer)[_-]?"
+_LOUD_HEAD = rb"(?:API|ACCESS|SECRET|PRIVATE|AUTH|ENCRYPTION|SIGNING|MASTER|STRIPE)_?"
+_MEMBER = _QUOTE + _GAP + b":" + _GAP + _QUOTE + rb"(?P<hide>(?=[^\"'\\]{0,64}[0-9])" + _INSIDE + rb"{8,}+)"
+_QUERY = (
+    rb"(?:api[_-]?key|access_token|token|secret|client_secret|auth|password|sig|signature|key)="
+    rb"(?P<hide>[a-z0-9_+/=.~%-]{10,}+)"
+)
+
+RULES: tuple[Rule, ...] = (
+    *(_named(word, b"", _NAME_HEAD, _PLAIN, 20, True) for word in (b"key", b"token", b"secret")),
+    *(_named(word, b"", b"", _LOUD, 8, False) for word in (b"TOKEN", b"SECRET")),
+    _named(b"PASS", rb"(?:WORD|WD|PHRASE)", b"", _LOUD, 8, False),
+    _named(b"KEY", rb"(?:_ID)?", _LOUD_HEAD, _LOUD, 8, False),
+    *(_after(word, _MEMBER, _QUOTE) for word in (b"token", b"secret", b"password", b"passwd", b"passphrase")),
+    _after(
+        b"authorization",
+        rb"(?:%b)?%b[:=]%b(?:%b)?"
+        % (_QUOTE, _GAP, _GAP, _QUOTE)
+        + rb"(?!(?:str|string|bool|none|null|true|false|required|optional)\b|[a-z]{1,16}[ \t]{1,4}\[)"
+        rb"(?P<hide>(?:(?:basic|bearer|token|digest|negotiate|apikey)[ \t]{1,4})?[^\s\"'\\,;{}()\[\]]++)",
+    ),
+    _after(
+        b"bearer",
+        rb"[ \t]{1,4}(?!(?:tokens?|auth|authentication|authorization|scheme|headers?|credentials?|of|and|or|for|is|in|"
+        rb"with)\b)(?P<hide>[a-z0-9._~+/=-]++)",
+        rb"(?:\A|[^a-z0-9_])",
+    ),
+    _after(b"?", _QUERY),
+    _after(b"&", _QUERY),
+    _after(b"://", rb"(?P<hide>[^\s/:@\"'\\<>{}]{0,256}+:[^\s/@\"'\\<>{}]{1,256}+)@"),
+    Rule(
+        b"export",
+        re.compile(
+            rb"(?P<hide>export[ \t]{1,8}[A-Za-z_][A-Za-z0-9_]{0,80}+="
+            rb"(?:(?P<quote>%b)%b{20,}+(?P=quote)?|[A-Za-z0-9_+=][A-Za-z0-9_+/=.~-]{19,}+))" % (_QUOTE, _INSIDE)
+        ),
+        re.compile(rb"(?:\A|[^A-Za-z0-9_-])\Z"),
+        folded=False,
+        shown=b"[ENV_VAR_REDACTED]",
+    ),
+)
+
+_TOKENS = re.compile(
+    rb"(?<![A-Za-z0-9])(?:(?P<github>gh[pousr]_[A-Za-z0-9]{20,}+|github_pat_[A-Za-z0-9_]{20,}+)"
+    rb"|sk-ant-[A-Za-z0-9_-]{16,}+"
+    rb"|sk-(?=[A-Za-z_-]{0,40}+[0-9])[A-Za-z0-9_-]{20,}+"
+    rb"|(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{16,}+"
+    rb"|AIza[A-Za-z0-9_-]{30,}+"
+    rb"|xox[abeoprs]-[A-Za-z0-9-]{15,}+"
+    rb"|(?:AKIA|ASIA|AROA|AIDA)[A-Z0-9]{16}(?![A-Za-z0-9])"
+    rb"|glpat-[A-Za-z0-9_-]{20,}+"
+    rb"|hf_[A-Za-z0-9]{30,}+"
+    rb"|npm_[A-Za-z0-9]{36,}+"
+    rb"|pypi-[A-Za-z0-9_-]{50,}+"
+    rb"|gsk_[A-Za-z0-9]{40,}+"
+    rb"|xai-[A-Za-z0-9]{40,}+"
+    rb"|ya29\.[A-Za-z0-9_-]{20,}+"
+    rb"|SG\.[A-Za-z0-9_-]{16,}+\.[A-Za-z0-9_-]{16,}+"
+    rb"|eyJ[A-Za-z0-9_-]{8,}+\.eyJ[A-Za-z0-9_-]{4,}+\.[A-Za-z0-9_-]{4,}+)"
+)
+_WORDS = bytes(
+    120 if chr(code).isascii() and (chr(code).isalnum() or chr(code) in "_-.") else 32 for code in range(256)
+)
+SHORTEST_TOKEN = 20
+"""Every token above is a word of at least this length, and long words are quick to find."""
+_LONG = b"x" * SHORTEST_TOKEN
+
+
+def tokens(text: bytes) -> Iterator[Span]:
+    """Keys that are recognised by how they begin, wherever they stand."""
+    mask = text.translate(_WORDS)
+    begin = mask.find(_LONG)
+    while begin >= 0:
+        end = mask.find(b" ", begin)
+        end = len(mask) if end < 0 else end
+        for match in _TOKENS.finditer(text, begin, end):
+            yield *match.span(), b"[GITHUB_TOKEN_REDACTED]" if match.group("github") else REDACTED
+        begin = mask.find(_LONG, end)
+
+
+_KEY_BEGIN = re.compile(rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
+_KEY_END = re.compile(rb"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
+_KEY_BODY = re.compile(rb"(?:\s|\\[nr]|[A-Za-z0-9+/=]{30,})*+(?:[A-Za-z0-9+/]{1,29}={0,2}(?=\s|\\[nr]|\Z))?")
+_KEY_LENGTH = 16_384
+
+
+def private_keys(text: bytes) -> Iterator[Span]:
+    """Whole key blocks; of a block without an end, the lines that can only be a key."""
+    position, next_end = 0, -1
+    while begin := _KEY_BEGIN.search(text, position):
+        if next_end < begin.end():
+            found = _KEY_END.search(text, begin.end())
+            next_end = found.end() if found else len(text) + _KEY_LENGTH
+        position = next_end
+        if next_end - begin.end() > _KEY_LENGTH:
+            body = _KEY_BODY.match(text, begin.end())
+            position = body.end() if body else begin.end()
+        yield begin.start(), position, b"[PRIVATE_KEY_REDACTED]"
+
+
+def secret_values(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The values of variables whose names say that they are secret, longest first. Values that
+    could be an ordinary word, a number or a path are left alone: hiding them would hide text."""
+    found = {value for name, value in environment.items() if _VARIABLE.search(name) and _is_telling(value)}
+    return tuple(sorted(found, key=len, reverse=True))
+
+
+_VARIABLE = re.compile(
+    r"(?:^|_)(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|APIKEY|PAT)(?:_ID|_BASE64|_\d+)?$",
+    re.IGNORECASE,
+)
+
+
+def _is_telling(value: str) -> bool:
+    if len(value) < 8 or value[0] in "/.~" or any(character.isspace() for character in value):
+        return False
+    mixed = any(c.isdigit() for c in value) and any(c.isalpha() for c in value)
+    return mixed or len(value) >= 16
+
+
+def cut_out(text: bytes, spans: Iterable[Span]) -> bytes:
+    """`text` with each span replaced; the very same object if there is none."""
+    pieces: list[bytes] = []
+    position = 0
+    for begin, end, shown in spans:
+        if begin >= position:
+            pieces += (text[position:begin], shown)
+            position = end
+    return b"".join((*pieces, text[position:])) if pieces else text

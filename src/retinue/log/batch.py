@@ -1,0 +1,119 @@
+"""Events on their way to the file: encoded, freed of secrets, and written in one transaction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from retinue.domain.events import AssistantEnded, Event, RunCreated, TextDelta, ThinkingDelta, ToolProgress
+from retinue.log.encode import encode, whole
+from retinue.log.redaction import Redactor
+from retinue.log.rows import INSERT_RUN, UPDATE_RUN, Tally, changing, identity
+
+if TYPE_CHECKING:
+    import sqlite3
+
+Row = tuple[str, int, float, str, str]
+
+_INSERT_EVENT = "INSERT INTO events (run_id, seq, at, type, body) VALUES (?, ?, ?, ?, ?)"
+_INSERT_TEXT = "INSERT INTO partials (run_id, seq, kind, text) VALUES (?, ?, ?, ?)"
+_DELETE_TEXT = "DELETE FROM partials WHERE run_id=? AND seq>=?"
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one hand-over from the event loop holds, in order. `rows` is filled once, by the
+    writer, so that a second attempt after a full disk does not do the work again."""
+
+    number: int
+    events: list[Event]
+    rows: list[Row] | None = None
+
+    def prepare(self, redact: Redactor | None) -> list[Row]:
+        if self.rows is None:
+            rows: list[Row] = []
+            for index, event in enumerate(self.events):
+                if not isinstance(event.body, (TextDelta, ThinkingDelta, ToolProgress)):
+                    clean, row = _row(event, redact)
+                    self.events[index] = clean
+                    rows.append(row)
+            self.rows = rows
+        return self.rows
+
+
+def _row(event: Event, redact: Redactor | None) -> tuple[Event, Row]:
+    body, data = encode(event.body)
+    if redact is not None:
+        clean = redact.body(body, data)
+        if clean is not body:
+            body, data = encode(clean)
+    if body is not event.body:
+        event = replace(event, body=body)
+    return event, (event.run_id, event.seq, event.at, body.type, data.decode())
+
+
+@dataclass(slots=True)
+class Changes:
+    """What a transaction is about to write. Nothing of it reaches `tallies` before `settle`:
+    a transaction that fails leaves the writer's memory as it was."""
+
+    tallies: dict[str, Tally]
+    touched: dict[str, Tally] = field(default_factory=dict)
+    changed: dict[str, None] = field(default_factory=dict)
+    created: dict[str, tuple[object, ...]] = field(default_factory=dict)
+    texts: dict[str, dict[tuple[int, str], list[str]]] = field(default_factory=dict)
+    obsolete: list[tuple[str, int]] = field(default_factory=list)
+
+    def take(self, event: Event) -> None:
+        body, run_id = event.body, event.run_id
+        if isinstance(body, (TextDelta, ThinkingDelta)):
+            kind = "text" if isinstance(body, TextDelta) else "thinking"
+            self.texts.setdefault(run_id, {}).setdefault((event.seq, kind), []).append(body.text)
+            return
+        if isinstance(body, ToolProgress):
+            return
+        tally = self._tally(run_id)
+        if isinstance(body, RunCreated):
+            self.created[run_id] = identity(event, body)
+        if tally.take(event):
+            self.changed[run_id] = None
+        if isinstance(body, AssistantEnded) and body.message.failure is None:
+            # The message holds the text whole now. A failed one may not: then the pieces stay.
+            texts = self.texts.pop(run_id, {})
+            older = {place: parts for place, parts in texts.items() if place[0] < tally.turn_seq}
+            if older:
+                self.texts[run_id] = older
+            if tally.saved_text:
+                self.obsolete.append((run_id, tally.turn_seq))
+                tally.saved_text = False
+
+    def _tally(self, run_id: str) -> Tally:
+        tally = self.touched.get(run_id)
+        if tally is None:
+            known = self.tallies.get(run_id)
+            tally = self.touched[run_id] = known.copy() if known is not None else Tally()
+        return tally
+
+    def write(self, connection: sqlite3.Connection, rows: list[Row], owner: str) -> None:
+        """All of it, inside the transaction that the caller began."""
+        if rows:
+            connection.executemany(_INSERT_EVENT, rows)
+        for run_id, start in self.created.items():
+            connection.execute(INSERT_RUN, start + changing(self.touched[run_id], owner))
+        for run_id in self.changed:
+            if run_id not in self.created:
+                connection.execute(UPDATE_RUN, (*changing(self.touched[run_id], owner), run_id))
+        for run_id, start_seq in self.obsolete:
+            connection.execute(_DELETE_TEXT, (run_id, start_seq))
+        for run_id, pieces in self.texts.items():
+            self._tally(run_id).saved_text = True
+            for (seq, kind), parts in pieces.items():
+                connection.execute(_INSERT_TEXT, (run_id, seq, kind, whole("".join(parts))))
+
+    def settle(self) -> None:
+        """The transaction is committed: this is what is so now."""
+        for run_id, tally in self.touched.items():
+            if tally.state == "ended":
+                self.tallies.pop(run_id, None)
+            else:
+                self.tallies[run_id] = tally

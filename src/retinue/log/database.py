@@ -1,0 +1,179 @@
+"""Opens the SQLite file of one project and turns its troubles into sentences.
+
+The log of a project is `RETINUE_HOME/projects/<project>/log.db`: one file per project keeps
+projects from waiting for each other, and removing a project's state is removing its folder.
+WAL mode lets readers and one writer work at once; `synchronous=NORMAL` means a killed process
+loses nothing that was committed, and a power cut can cost the last commits but never the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from retinue.errors import StateError
+from retinue.log.migrations import MIGRATIONS, Migration, migrate, version_of
+from retinue.settings.places import private_folder
+
+if TYPE_CHECKING:
+    import sqlite3
+
+FILE_NAME = "log.db"
+PATIENCE_MS = 10_000
+"""How long a statement waits for another process before it is an error."""
+
+
+def log_file(folder: Path) -> Path:
+    return folder / FILE_NAME
+
+
+def log_folders(home: Path) -> list[Path]:
+    """Every project folder under `home` (RETINUE_HOME) that has a log."""
+    try:
+        return sorted(entry for entry in (home / "projects").iterdir() if log_file(entry).is_file())
+    except OSError:
+        return []
+
+
+def connect(folder: Path, migrations: tuple[Migration, ...] = MIGRATIONS) -> sqlite3.Connection:
+    """A connection that writes. Makes folder (0700) and file (0600) and brings the schema up to
+    date. Raises StateError with cause and remedy; a file that cannot be used is left as it is."""
+    import sqlite3
+
+    path = log_file(folder)
+    try:
+        _make_private(folder)
+        _create(path)
+        connection = _open(f"{path.absolute().as_uri()}?mode=rw")
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=NORMAL")
+            connection.execute("PRAGMA foreign_keys=ON")
+            connection.execute("PRAGMA journal_size_limit=16777216")
+            migrate(connection, path, migrations)
+            # SQLite opens a file it may not write without a word; asking for the lock finds out.
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("ROLLBACK")
+        except BaseException:
+            connection.close()
+            raise
+    except (sqlite3.Error, OSError) as error:
+        raise trouble(error, path) from error
+    return connection
+
+
+def connect_to_read(folder: Path) -> sqlite3.Connection:
+    """A connection that cannot write. A project without a log reads as an empty one, and a
+    folder that may not be written is read all the same."""
+    import sqlite3
+
+    path = log_file(folder)
+    try:
+        if not path.is_file():
+            return _empty()
+        return _reading(folder, path)
+    except (sqlite3.Error, OSError) as error:
+        raise trouble(error, path) from error
+
+
+def check(folder: Path) -> list[str]:
+    """What SQLite finds wrong with the whole file, page by page; empty when all is well."""
+    import sqlite3
+
+    try:
+        connection = connect_to_read(folder)
+        try:
+            found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(20)")]
+        finally:
+            connection.close()
+    except StateError as error:
+        return [str(error)]
+    except sqlite3.Error as error:
+        return [str(trouble(error, log_file(folder)))]
+    return [] if found == ["ok"] else found
+
+
+def trouble(error: sqlite3.Error | OSError, path: Path) -> StateError:
+    """The sentence for what SQLite or the file system said."""
+    code = getattr(error, "sqlite_errorname", "") or ""
+    if isinstance(error, OSError):
+        return _no_access(path, error.strerror or str(error))
+    if code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        return StateError(
+            f"The log {path} is damaged or not a log of Retinue ({error}).",
+            remedy=f"Nothing was changed. Move it aside (mv {path} {path}.broken) and a new one is made; "
+            f"transcripts beside it are plain text, and `sqlite3 {path}.broken .recover` saves the rest.",
+        )
+    if code.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
+        return StateError(
+            f"The log {path} could not be written: the disk is full or failing ({error}).",
+            remedy="Free some space. What was written before is safe; what was not is kept in memory and tried again.",
+        )
+    if code.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_AUTH")):
+        return _no_access(path, str(error))
+    if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return StateError(
+            f"The log {path} is held by another process ({error}).",
+            remedy="Wait for it to finish, or find it with: lsof " + str(path),
+        )
+    return StateError(f"The log {path} cannot be used ({error}).", remedy="Set RETINUE_HOME to another folder.")
+
+
+def _no_access(path: Path, why: str) -> StateError:
+    return StateError(
+        f"The log {path} cannot be opened or written ({why}).",
+        remedy="Set RETINUE_HOME to a folder you may write to, or correct the rights of this one.",
+    )
+
+
+def _make_private(folder: Path) -> None:
+    private_folder(folder)
+    if folder.stat().st_mode & 0o077:
+        with contextlib.suppress(OSError):
+            folder.chmod(0o700)
+
+
+def _create(path: Path) -> None:
+    """Makes the file for its owner only. An existing file is never opened here: closing it again
+    would drop the locks that SQLite holds on it for this process, and with them its safety."""
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+
+
+def _open(uri: str) -> sqlite3.Connection:
+    import sqlite3
+
+    connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+    connection.execute(f"PRAGMA busy_timeout={PATIENCE_MS}")
+    return connection
+
+
+def _reading(folder: Path, path: Path) -> sqlite3.Connection:
+    import sqlite3
+
+    uri = path.absolute().as_uri()
+    connection = _open(f"{uri}?mode=ro")
+    try:
+        try:
+            version = version_of(connection, path)
+        except sqlite3.OperationalError:
+            if os.access(folder, os.W_OK):
+                raise
+            # WAL needs a file of its own beside the database; here it can neither exist nor be made.
+            connection.close()
+            connection = _open(f"{uri}?mode=ro&immutable=1")
+            version = version_of(connection, path)
+        if version < len(MIGRATIONS):
+            connect(folder).close()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _empty() -> sqlite3.Connection:
+    connection = _open("file::memory:")
+    migrate(connection, Path(FILE_NAME), MIGRATIONS)
+    return connection

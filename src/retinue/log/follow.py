@@ -1,0 +1,55 @@
+"""A run as it happens, seen from another process: the log is asked whether it has changed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from retinue.domain.events import Event, RunEnded, TextDelta, ThinkingDelta
+from retinue.domain.states import LIVE
+from retinue.log.query import Reader
+from retinue.log.rows import RunPlace
+
+POLL_SECONDS = 0.1
+
+
+async def follow(folder: Path, run_id: str, after: int = 0) -> AsyncIterator[Event]:
+    """Events of a run above `after`, and new ones as they are committed, with streamed text
+    between them as it is saved. Ends after the run's ending, or when its process is gone.
+
+    Asking costs microseconds: SQLite keeps a number that changes with every commit.
+    """
+    with Reader.open(folder) as reader:
+        place = reader.run(run_id).place
+        version, piece, ended = -1, 0, False
+        while True:
+            now = reader.version()
+            if now != version:
+                found = _read(reader, place, after, piece)
+                if not found:
+                    version = now
+                for event, number in found:
+                    after, piece = max(after, event.seq), max(piece, number)
+                    ended = isinstance(event.body, RunEnded)
+                    yield event
+            elif ended or reader.run(place.run_id).state not in LIVE:
+                return
+            else:
+                await asyncio.sleep(POLL_SECONDS)
+
+
+def _read(reader: Reader, place: RunPlace, after: int, piece: int) -> list[tuple[Event, int]]:
+    """What is new, in order: text that followed event N comes after it and before N + 1. Pieces
+    are read first: one that turns into an event in between is then seen twice rather than never,
+    and those are left out."""
+    pieces = reader.pieces(place.run_id, piece)
+    events = reader.events(place.run_id, after, limit=500)
+    last = events[-1].seq if events else after
+    found = [(event, 0) for event in events]
+    for number, seq, kind, text in pieces:
+        if seq == last:
+            body = TextDelta(text) if kind == "text" else ThinkingDelta(text)
+            found.append((Event(place.run_id, place.parent_id, place.root_id, seq, time.time(), body), number))
+    return found

@@ -1,0 +1,143 @@
+"""The schema, as an ordered list of small steps that are never edited once released.
+
+`PRAGMA user_version` counts the steps a file has had. Each step runs in one transaction with
+its number, so two processes that open an old file at once cannot both apply it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from retinue.errors import StateError
+
+if TYPE_CHECKING:
+    import sqlite3
+
+APPLICATION_ID = 0x5254_4E55
+"""Written into the file's header, so that a foreign database is never taken for a log."""
+
+Migration = Callable[["sqlite3.Connection"], None]
+
+
+def create_log(connection: sqlite3.Connection) -> None:
+    """1: events, the runs they make up, who runs them, and text of turns that are not over."""
+    connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+    connection.execute("CREATE TABLE migrations (number INTEGER PRIMARY KEY, name TEXT NOT NULL, at REAL NOT NULL)")
+    connection.execute(
+        """CREATE TABLE events (
+            id INTEGER PRIMARY KEY,
+            run_id TEXT NOT NULL,
+            seq INTEGER NOT NULL,
+            at REAL NOT NULL,
+            type TEXT NOT NULL,
+            body TEXT NOT NULL,
+            UNIQUE (run_id, seq)
+        )"""
+    )
+    connection.execute(
+        """CREATE TRIGGER events_are_append_only BEFORE UPDATE ON events
+        BEGIN SELECT RAISE(ABORT, 'events are append-only'); END"""
+    )
+    connection.execute(
+        """CREATE TABLE owners (
+            id TEXT PRIMARY KEY,
+            pid INTEGER NOT NULL,
+            started TEXT NOT NULL,
+            host TEXT NOT NULL,
+            boot TEXT NOT NULL,
+            space TEXT NOT NULL,
+            heartbeat REAL NOT NULL
+        )"""
+    )
+    connection.execute(
+        """CREATE TABLE runs (
+            id TEXT PRIMARY KEY,
+            parent_id TEXT,
+            root_id TEXT NOT NULL,
+            depth INTEGER NOT NULL,
+            agent TEXT NOT NULL,
+            task TEXT NOT NULL,
+            cwd TEXT NOT NULL,
+            created_at REAL NOT NULL,
+            owner TEXT REFERENCES owners (id),
+            state TEXT NOT NULL,
+            ended TEXT,
+            error TEXT,
+            model TEXT NOT NULL,
+            transcript TEXT,
+            started_at REAL,
+            ended_at REAL,
+            turns INTEGER NOT NULL,
+            tool_uses INTEGER NOT NULL,
+            compactions INTEGER NOT NULL,
+            input INTEGER NOT NULL,
+            output INTEGER NOT NULL,
+            cache_read INTEGER NOT NULL,
+            cache_write INTEGER NOT NULL,
+            cost_usd REAL,
+            updated_at REAL NOT NULL
+        )"""
+    )
+    connection.execute("CREATE INDEX runs_by_time ON runs (created_at)")
+    connection.execute("CREATE INDEX runs_by_parent ON runs (parent_id) WHERE parent_id IS NOT NULL")
+    connection.execute("CREATE INDEX runs_by_owner ON runs (owner) WHERE state NOT IN ('ended', 'interrupted')")
+    connection.execute(
+        """CREATE TABLE partials (
+            id INTEGER PRIMARY KEY,
+            run_id TEXT NOT NULL,
+            seq INTEGER NOT NULL,
+            kind TEXT NOT NULL,
+            text TEXT NOT NULL
+        )"""
+    )
+    connection.execute("CREATE INDEX partials_by_run ON partials (run_id, seq)")
+
+
+MIGRATIONS: tuple[Migration, ...] = (create_log,)
+
+
+def migrate(connection: sqlite3.Connection, path: Path, migrations: tuple[Migration, ...] = MIGRATIONS) -> None:
+    """Applies what is missing. Raises StateError when the file is newer than this program."""
+    while version_of(connection, path, len(migrations)) < len(migrations):
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            done = version_of(connection, path, len(migrations))
+            if done < len(migrations):
+                step = migrations[done]
+                step(connection)
+                connection.execute(
+                    "INSERT INTO migrations (number, name, at) VALUES (?, ?, ?)",
+                    (done + 1, step.__name__, time.time()),
+                )
+                connection.execute(f"PRAGMA user_version={done + 1}")
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+
+def version_of(connection: sqlite3.Connection, path: Path, known: int = len(MIGRATIONS)) -> int:
+    """The number of steps the file has had. Raises StateError for a file that is not ours or
+    that a newer Retinue wrote: reading it by guess could hide what is in it."""
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    application = int(connection.execute("PRAGMA application_id").fetchone()[0])
+    foreign = application != APPLICATION_ID if version else _has_tables(connection)
+    if foreign:
+        raise StateError(
+            f"{path} is a database of another program, not a log of Retinue.",
+            remedy=f"Nothing was changed. Move it aside: mv {path} {path}.other",
+        )
+    if version > known:
+        raise StateError(
+            f"The log {path} was written by a newer Retinue (format {version}; this one knows {known}).",
+            remedy="Upgrade with: pip install --upgrade retinue. Or set RETINUE_HOME to another folder.",
+        )
+    return version
+
+
+def _has_tables(connection: sqlite3.Connection) -> bool:
+    return bool(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])

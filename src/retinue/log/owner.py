@@ -1,0 +1,122 @@
+"""Which process runs a run, and whether it still does.
+
+A number alone is not a process: ids are reused within minutes on a busy machine. An owner is
+the process id with its start time, on a boot of a host, in one namespace of process ids. Where
+its process table cannot be seen (another host, another container), its heartbeat decides.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+HEARTBEAT_SECONDS = 15.0
+SILENCE_SECONDS = 90.0
+"""An owner on another host that was silent for this long is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """`started` and `boot` are opaque: they are only ever compared."""
+
+    id: str
+    pid: int
+    started: str
+    host: str
+    boot: str
+    space: str
+    heartbeat: float
+
+    def alive(self, here: Owner, now: float | None = None) -> bool:
+        """Whether this owner's process still exists, as seen from the process `here`."""
+        if self.id == here.id:
+            return True
+        if self.host == here.host and self.boot != here.boot:
+            return False
+        if (self.host, self.space) == (here.host, here.space):
+            return bool(self.started) and start_of(self.pid) == self.started
+        return (time.time() if now is None else now) - self.heartbeat < SILENCE_SECONDS
+
+
+def this_process() -> Owner:
+    """A new owner for the calling process; one per opened log."""
+    return Owner(
+        id=os.urandom(12).hex(),
+        pid=os.getpid(),
+        started=start_of(os.getpid()) or "",
+        host=_host(),
+        boot=_boot(),
+        space=_space(),
+        heartbeat=time.time(),
+    )
+
+
+def start_of(pid: int) -> str | None:
+    """When process `pid` started, in a form of this system; None when it is not running. A
+    process that died and was not yet collected by its parent is not running."""
+    if sys.platform == "linux":
+        try:
+            line = Path(f"/proc/{pid}/stat").read_bytes()
+        except OSError:
+            return None
+        fields = line.rpartition(b")")[2].split()
+        return None if fields[0] in (b"Z", b"X") else fields[19].decode()
+    if sys.platform == "win32":
+        return _start_on_windows(pid)
+    return _start_by_ps(pid)
+
+
+def _start_by_ps(pid: int) -> str | None:
+    import subprocess
+
+    try:
+        found = subprocess.run(  # noqa: S603  (a fixed program and a number)
+            ["/bin/ps", "-o", "stat=,lstart=", "-p", str(pid)],
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=False,
+            env={"LC_ALL": "C"},
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    state, _, started = found.stdout.strip().partition(" ")
+    return None if not state or state.startswith("Z") else started.strip()
+
+
+def _start_on_windows(pid: int) -> str | None:
+    import ctypes
+
+    kernel = ctypes.WinDLL("kernel32")  # type: ignore[attr-defined,unused-ignore]  # exists on Windows only
+    query_limited_information, still_active = 0x1000, 259
+    handle = kernel.OpenProcess(query_limited_information, False, pid)
+    if not handle:
+        return None
+    try:
+        code, times = ctypes.c_ulong(), [ctypes.c_ulonglong() for _ in range(4)]
+        kernel.GetExitCodeProcess(handle, ctypes.byref(code))
+        kernel.GetProcessTimes(handle, *[ctypes.byref(moment) for moment in times])
+        return str(times[0].value) if code.value == still_active else None
+    finally:
+        kernel.CloseHandle(handle)
+
+
+def _host() -> str:
+    return os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "")
+
+
+def _boot() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _space() -> str:
+    try:
+        return str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return ""

@@ -1,0 +1,216 @@
+"""Reading the log: from any process, at any time, without disturbing who writes."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from retinue.domain.events import Event, RunEnded, RunResumed
+from retinue.domain.outcome import Outcome
+from retinue.domain.states import LIVE, State
+from retinue.errors import StateError, UnknownRunError, UsageError
+from retinue.log.claim import owners
+from retinue.log.database import connect_to_read, log_file, log_folders, trouble
+from retinue.log.encode import decode
+from retinue.log.owner import Owner, this_process
+from retinue.log.replay import Conversation, replay
+from retinue.log.rows import SELECT_RUN, RunPlace, RunRow, run_of
+
+if TYPE_CHECKING:
+    import sqlite3
+
+T = TypeVar("T")
+
+_PARTIAL = """SELECT text FROM partials WHERE run_id=? AND kind=? AND seq >= (
+    SELECT coalesce(max(seq), 0) FROM events WHERE run_id=? AND type IN (
+        'turn.started', 'model.retrying', 'assistant.ended', 'run.resumed'))
+ORDER BY id"""
+"""After one of these events, text that was streamed before is whole somewhere, or void."""
+
+
+class Reader:
+    """One project's log, read-only. Cheap to open; close it, or use it with `with`."""
+
+    def __init__(self, folder: Path, connection: sqlite3.Connection) -> None:
+        import sqlite3
+
+        self.path = log_file(folder)
+        self._connection = connection
+        self._connection.row_factory = sqlite3.Row
+        self._here: Owner | None = None
+
+    @classmethod
+    def open(cls, folder: Path) -> Reader:
+        """`folder` is the project's state folder; one without a log reads as an empty log."""
+        return cls(folder, connect_to_read(folder))
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def list_runs(
+        self,
+        *,
+        states: Collection[State] | None = None,
+        agent: str | None = None,
+        parent_id: str | None = None,
+        root_id: str | None = None,
+        limit: int | None = None,
+    ) -> list[RunRow]:
+        """Runs, newest first. `states` are as seen now, so `{"interrupted"}` finds every run
+        whose process died."""
+        wanted = {"agent": agent, "parent_id": parent_id, "root_id": root_id}
+        given = {name: value for name, value in wanted.items() if value is not None}
+        where = " AND ".join(f"{name}=?" for name in given) or "1"
+        query = f"{SELECT_RUN} WHERE {where} ORDER BY created_at DESC, rowid DESC"
+        found: list[RunRow] = []
+        with self._reading():
+            known = owners(self._connection)
+            for row in self._connection.execute(query, tuple(given.values())):
+                if limit is not None and len(found) >= limit:
+                    break
+                run = self._seen(row, known)
+                if states is None or run.state in states:
+                    found.append(run)
+        return found
+
+    def run(self, id_or_prefix: str) -> RunRow:
+        """The run of that id, or the only one whose id begins so. Raises UnknownRunError with
+        the nearest ids, UsageError when several fit."""
+        wanted = id_or_prefix.strip()
+        with self._reading():
+            # The character after every letter of an id bounds the range that begins with it.
+            rows = self._connection.execute(
+                f"{SELECT_RUN} WHERE id=? OR (id>? AND id<?) ORDER BY id LIMIT 6",
+                (wanted, wanted, wanted + "\U0010ffff"),
+            ).fetchall()
+            known = owners(self._connection) if rows else {}
+        exact = [row for row in rows if row["id"] == wanted]
+        if len(exact or rows) == 1 and wanted:
+            return self._seen((exact or rows)[0], known)
+        if not rows or not wanted:
+            raise self._unknown(wanted)
+        ids = ", ".join(row["id"] for row in rows)
+        raise UsageError(f"Several runs begin with '{wanted}': {ids}.", remedy="Give more of the id.")
+
+    def events(self, run_id: str, after: int = 0, limit: int | None = None) -> list[Event]:
+        """The durable events of a run whose number is above `after`, in order."""
+        with self._reading():
+            row = self._connection.execute("SELECT parent_id, root_id FROM runs WHERE id=?", (run_id,)).fetchone()
+            if row is None:
+                return []
+            place = RunPlace(run_id, row[0], row[1])
+            found = self._connection.execute(
+                "SELECT seq, at, body FROM events WHERE run_id=? AND seq>? ORDER BY seq LIMIT ?",
+                (run_id, after, -1 if limit is None else limit),
+            )
+            return [self._event(place, *values) for values in found]
+
+    def partial(self, run_id: str, kind: str = "text") -> str:
+        """What was shown of an answer that is not whole, or never became so."""
+        with self._reading():
+            rows = self._connection.execute(_PARTIAL, (run_id, kind, run_id))
+            return "".join(row[0] for row in rows)
+
+    def pieces(self, run_id: str, after: int = 0) -> list[tuple[int, int, str, str]]:
+        """Streamed text not yet part of an event: (number, seq it follows, kind, text)."""
+        with self._reading():
+            rows = self._connection.execute(
+                "SELECT id, seq, kind, text FROM partials WHERE run_id=? AND id>? ORDER BY id", (run_id, after)
+            )
+            return [tuple(row) for row in rows]
+
+    def outcome(self, run_id: str) -> Outcome | None:
+        """How the run ended; None while it has not, or since it was resumed."""
+        with self._reading():
+            row = self._connection.execute(
+                "SELECT seq, at, body FROM events WHERE run_id=? AND type IN ('run.ended', 'run.resumed') "
+                "ORDER BY seq DESC LIMIT 1",
+                (run_id,),
+            ).fetchone()
+        if row is None:
+            return None
+        body = self._event(RunPlace(run_id), *row).body
+        match body:
+            case RunEnded(outcome):
+                return outcome
+            case RunResumed():
+                return None
+            case _:
+                raise StateError(f"Run {run_id} has an ending that is none (event {row['seq']} in {self.path}).")
+
+    def conversation(self, run_id: str) -> Conversation:
+        """The run as it can be taken up again."""
+        return replay(self.events(run_id), self.partial(run_id))
+
+    def version(self) -> int:
+        """Changes whenever another process or connection has committed something."""
+        with self._reading():
+            return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
+
+    def _event(self, place: RunPlace, seq: int, at: float, body: str) -> Event:
+        try:
+            return Event(place.run_id, place.parent_id, place.root_id, seq, at, decode(body))
+        except ValueError as error:
+            raise StateError(
+                f"Event {seq} of run {place.run_id} in {self.path} cannot be read ({error}).",
+                remedy="The other events are untouched: retinue runs show lists them up to there.",
+            ) from error
+
+    def _seen(self, row: sqlite3.Row, known: dict[str, Owner]) -> RunRow:
+        state: State = row["state"]
+        owner = known.get(row["owner"]) if row["owner"] is not None else None
+        if state in LIVE:
+            if self._here is None:
+                self._here = this_process()
+            if owner is None or not owner.alive(self._here):
+                state, owner = "interrupted", None
+        return run_of(row, state, owner.pid if owner is not None else None)
+
+    def _unknown(self, wanted: str) -> UnknownRunError:
+        with self._reading():
+            ids = [row[0] for row in self._connection.execute("SELECT id FROM runs ORDER BY created_at DESC LIMIT 500")]
+        near = difflib.get_close_matches(wanted, ids, n=3, cutoff=0.6) if wanted else []
+        hint = f"Near: {', '.join(near)}." if near else "See: retinue runs list"
+        return UnknownRunError(f"There is no run '{wanted}' in this log.", remedy=hint)
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        import sqlite3
+
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise trouble(error, self.path) from error
+
+
+def everywhere(home: Path, read: Callable[[Reader], T]) -> list[tuple[Path, T]]:
+    """What `read` finds in the log of every project under `home` (RETINUE_HOME). A log that
+    cannot be read hides no other."""
+    found: list[tuple[Path, T]] = []
+    for folder in log_folders(home):
+        with contextlib.suppress(StateError), Reader.open(folder) as reader:
+            found.append((folder, read(reader)))
+    return found
+
+
+def find_run(home: Path, id_or_prefix: str, first: Path | None = None) -> tuple[Path, RunRow]:
+    """The project folder and row of a run, looked for in `first` and then everywhere."""
+    folders = [folder for folder in log_folders(home) if folder != first]
+    last: UnknownRunError | None = None
+    for folder in [first, *folders] if first is not None else folders:
+        try:
+            with Reader.open(folder) as reader:
+                return folder, reader.run(id_or_prefix)
+        except UnknownRunError as error:
+            if last is None or "Near" in error.remedy:
+                last = error
+    raise last or UnknownRunError(f"There is no run '{id_or_prefix}'.", remedy="Nothing has been run yet.")

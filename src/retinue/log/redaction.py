@@ -1,0 +1,25 @@
+"""What the log needs of whoever keeps secrets out of it. The guard provides it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from retinue.domain.events import Body
+
+
+class TextStream(Protocol):
+    """Text that arrives in pieces. What `feed` returns is safe to show; it may hold back the
+    end of a piece until it is clear that no secret begins there. `finish` gives the rest."""
+
+    def feed(self, text: str) -> str: ...
+
+    def finish(self) -> str: ...
+
+
+class Redactor(Protocol):
+    def body(self, body: Body, encoded: bytes) -> Body:
+        """`body` without secrets: the very same object when it has none. `encoded` is its JSON,
+        which is quicker to look through than the object."""
+        ...
+
+    def stream(self) -> TextStream: ...

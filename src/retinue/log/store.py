@@ -1,0 +1,290 @@
+"""The log of a project, as the process that runs agents holds it.
+
+`append` gives an event its place at once and hands it to the writer's thread; it never waits.
+`await flush()` is the barrier: everything appended before it is in the file when it returns.
+Subscribers see an event only after that, so nothing that was shown can be lost; streamed text
+is saved with them, piece by piece, and shown with a delay too short to notice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import time
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+from retinue.domain.events import TRANSIENT, Body, Event, RunCreated, RunEnded, Warned
+from retinue.errors import StateError
+from retinue.log.batch import Batch
+from retinue.log.claim import take_over
+from retinue.log.database import connect, log_file
+from retinue.log.owner import this_process
+from retinue.log.query import Reader
+from retinue.log.redaction import Redactor
+from retinue.log.rows import RunPlace, RunRow, tally_of
+from retinue.log.subscribe import Subscription
+from retinue.log.voice import Voice
+from retinue.log.writer import Job, Writer
+
+GATHER_SECONDS = 0.005
+"""How long a durable event may wait for company before it is written."""
+STREAM_SECONDS = 0.05
+"""The same for streamed text, counted from the last time anything was written."""
+
+
+class _Open:
+    """A run this process writes to."""
+
+    __slots__ = ("place", "seq", "voice")
+
+    def __init__(self, place: RunPlace, seq: int, voice: Voice | None) -> None:
+        self.place = place
+        self.seq = seq
+        self.voice = voice
+
+
+class Log:
+    """Use from one event loop. Open it once per process and project."""
+
+    def __init__(self, folder: Path, redact: Redactor | None = None) -> None:
+        self.folder = folder
+        self.path = log_file(folder)
+        self._redact = redact
+        self._runs: dict[str, _Open] = {}
+        self._pending: list[Event] = []
+        self._submitted = 0
+        self._handed_over = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._subscribers: dict[str | None, list[Subscription]] = {}
+        self._reader: Reader | None = None
+        self._closed = False
+        self._writer = Writer(
+            connect(folder), self.path, this_process(), redact, self._delivered, self._failed, self._complain
+        )
+        atexit.register(self._at_exit)
+
+    @classmethod
+    def open(cls, folder: Path, *, redact: Redactor | None = None) -> Log:
+        """Opens or creates the log in a project's state folder. Runs of processes that died are
+        marked as interrupted. Raises StateError with cause and remedy."""
+        return cls(folder, redact)
+
+    @property
+    def reader(self) -> Reader:
+        """For questions about what is already in the file."""
+        if self._reader is None:
+            self._reader = Reader.open(self.folder)
+        return self._reader
+
+    def append(self, place: RunPlace, body: Body) -> Event:
+        """Gives `body` its number and time and sends it on its way to the file and, from there,
+        to subscribers. Never waits. Raises StateError while the log cannot be written, and for
+        a run that this process does not have open."""
+        if self._writer.failure is not None or self._closed:
+            self._refuse()
+        run = self._runs.get(place.run_id)
+        if run is None:
+            run = self._begin(place, body)
+        now = time.time()
+        if isinstance(body, TRANSIENT):
+            shown = [body] if run.voice is None else run.voice.say(body)
+            for delta in shown:
+                event = Event(place.run_id, place.parent_id, place.root_id, run.seq, now, delta)
+                self._pending.append(event)
+            self._soon(STREAM_SECONDS - (time.monotonic() - self._handed_over))
+            return Event(place.run_id, place.parent_id, place.root_id, run.seq, now, body)
+        if run.voice is not None and not run.voice.silent:
+            for rest in run.voice.before(body):
+                self._pending.append(Event(place.run_id, place.parent_id, place.root_id, run.seq, now, rest))
+        run.seq += 1
+        event = Event(place.run_id, place.parent_id, place.root_id, run.seq, now, body)
+        self._pending.append(event)
+        if isinstance(body, RunEnded):
+            del self._runs[place.run_id]
+        self._soon(GATHER_SECONDS)
+        return event
+
+    async def flush(self) -> None:
+        """Returns when everything appended so far is in the file and subscribers have it. Raises
+        StateError when it cannot be written; it is kept, and tried again later."""
+        self._hand_over(force=self._writer.failure is not None)
+        number = self._submitted
+        done = asyncio.get_running_loop().create_future()
+        self._waiters.append((number, done))
+        if self._writer.committed >= number and not self._subscribers:
+            self._waiters.remove((number, done))
+            return
+        await done
+
+    def subscribe(self, *, run_id: str | None = None, root_id: str | None = None) -> Subscription:
+        """Events from now on: of one run, of a whole tree, or of everything. A subscription to a
+        run or tree ends with the run's ending."""
+        self._bind()
+        key = f"tree {root_id}" if root_id is not None else run_id
+        group = self._subscribers.setdefault(key, [])
+
+        def leave(subscription: Subscription) -> None:
+            group.remove(subscription)
+            if not group and self._subscribers.get(key) is group:
+                del self._subscribers[key]
+
+        subscription = Subscription(root_id or run_id, leave)
+        group.append(subscription)
+        return subscription
+
+    async def claim(self, run_id: str) -> RunRow:
+        """Makes this process the one that may go on with an ended or interrupted run, and gives
+        the run as it was. Raises UnknownRunError, and StateError while it is running."""
+        if run_id in self._runs:
+            raise StateError(f"Run {run_id} is already running in this process.", remedy="Steer it or wait for it.")
+        row = self.reader.run(run_id)
+        await self.flush()
+        last = await self._ask(lambda writer: _take_over(writer, self.folder, row.id))
+        self._runs[row.id] = _Open(row.place, last, Voice(self._redact) if self._redact is not None else None)
+        return row
+
+    async def close(self) -> None:
+        """Writes what is left and closes the file. Runs that have not ended become interrupted.
+        Raises StateError if something could not be written."""
+        if self._closed:
+            return
+        try:
+            await self.flush()
+        finally:
+            self._shut()
+            await asyncio.to_thread(self._writer.join)
+
+    async def __aenter__(self) -> Log:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def _begin(self, place: RunPlace, body: Body) -> _Open:
+        if not isinstance(body, RunCreated):
+            raise StateError(
+                f"Run {place.run_id} is not open here, so its event {body.type} was not recorded.",
+                remedy="A run begins with its creation, or with claim() when it is taken up again.",
+            )
+        self._bind()
+        run = _Open(place, 0, Voice(self._redact) if self._redact is not None else None)
+        self._runs[place.run_id] = run
+        return run
+
+    def _refuse(self) -> None:
+        if self._closed:
+            raise StateError(f"The log {self.path} is closed.")
+        self._hand_over(force=True)
+        if self._writer.failure is not None:
+            raise self._writer.failure
+
+    def _bind(self) -> None:
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+
+    def _soon(self, delay: float) -> None:
+        """Hands over after `delay`, or earlier if that was already arranged."""
+        loop = self._loop
+        assert loop is not None
+        if self._timer is not None:
+            if self._timer.when() <= loop.time() + delay:
+                return
+            self._timer.cancel()
+        self._timer = loop.call_later(max(delay, 0.0), self._hand_over)
+
+    def _hand_over(self, force: bool = False) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._pending or force:
+            self._submitted += 1
+            self._handed_over = time.monotonic()
+            self._writer.submit(Batch(self._submitted, self._pending))
+            self._pending = []
+
+    async def _ask(self, do: Any) -> Any:
+        self._bind()
+        done: Future[Any] = Future()
+        self._writer.submit(Job(do, done))
+        return await asyncio.wrap_future(done)
+
+    def _delivered(self, batches: list[Batch]) -> None:
+        """In the writer's thread: tells the loop, if anyone there is waiting for it."""
+        if self._waiters or self._subscribers:
+            self._call(self._publish, batches)
+
+    def _publish(self, batches: list[Batch]) -> None:
+        if self._subscribers:
+            for batch in batches:
+                for event in batch.events:
+                    for key in (event.run_id, f"tree {event.root_id}", None):
+                        for subscription in tuple(self._subscribers.get(key, ())):
+                            subscription.push(event)
+        number = batches[-1].number
+        waiting, self._waiters = self._waiters, []
+        for wanted, done in waiting:
+            if wanted > number:
+                self._waiters.append((wanted, done))
+            elif not done.done():
+                done.set_result(None)
+
+    def _failed(self, failure: StateError) -> None:
+        """In the writer's thread: whoever waits for the file must know."""
+        if self._waiters:
+            self._call(self._disappoint, failure)
+
+    def _disappoint(self, failure: StateError) -> None:
+        waiting, self._waiters = self._waiters, []
+        for _, done in waiting:
+            if not done.done():
+                done.set_exception(failure)
+
+    def _complain(self, run_id: str, text: str) -> None:
+        """In the writer's thread: a transcript could not be written."""
+        self._call(self._warn, run_id, text)
+
+    def _warn(self, run_id: str, text: str) -> None:
+        run = self._runs.get(run_id)
+        if run is not None and not self._closed and self._writer.failure is None:
+            self.append(run.place, Warned("transcript", text))
+
+    def _call(self, do: Any, *args: Any) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            try:
+                self._loop.call_soon_threadsafe(do, *args)
+            except RuntimeError:  # the loop was closed in this very moment: nobody is waiting
+                return
+
+    def _shut(self) -> None:
+        self._closed = True
+        atexit.unregister(self._at_exit)
+        for group in list(self._subscribers.values()):
+            for subscription in tuple(group):
+                subscription.close()
+        if self._reader is not None:
+            self._reader.close()
+        self._writer.stop()
+
+    def _at_exit(self) -> None:
+        """A program that ends without closing its log still writes what it has."""
+        if not self._closed:
+            self._hand_over()
+            self._closed = True
+            self._writer.stop()
+            self._writer.join(timeout=5)
+
+
+def _take_over(writer: Writer, folder: Path, run_id: str) -> int:
+    with writer.transaction():
+        row, last = take_over(writer.connection, run_id, writer.owner)
+    tally = tally_of(row)
+    tally.state = "running"
+    writer.tallies[run_id] = tally
+    if row["transcript"]:
+        with Reader.open(folder) as reader:
+            writer.transcripts.reopen(run_id, Path(row["transcript"]), reader.events(run_id))
+    return last

@@ -1,0 +1,186 @@
+"""The transcript of a run: its conversation as JSON lines that other programs read.
+
+    {"isSidechain":true,"agentId":…,"type":"user|assistant|toolResult","message":…,"timestamp":…,"cwd":…}
+
+A projection of the log: lines come from events, so compaction cannot shift them and they can be
+made again at any time. Messages have the shape of the pi family; a compaction leaves a
+`compact_boundary` line as Claude Code writes it. The first line is the prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from retinue.domain.events import (
+    AssistantEnded,
+    Compacted,
+    Event,
+    MessageAdded,
+    RunCreated,
+    RunEnded,
+    RunResumed,
+    RunStarted,
+    ToolEnded,
+    ToolsEnded,
+    ToolStarted,
+    TurnStarted,
+)
+from retinue.domain.messages import (
+    AssistantMessage,
+    Image,
+    StopReason,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+from retinue.log.encode import dump
+from retinue.log.pending import Pending
+
+_STOP: dict[StopReason, str] = {"end": "stop", "tool_use": "toolUse", "refusal": "stop"}
+
+
+def transcript_path(folder: Path, run_id: str) -> Path:
+    """Where the transcript of a run of this project goes."""
+    return folder / "transcripts" / f"{run_id}.jsonl"
+
+
+def wants_transcript(of_file: bool | None, of_settings: bool | None) -> bool:
+    """An agent file's word goes before the settings'; without either there is a transcript."""
+    if of_file is not None:
+        return of_file
+    return of_settings is not False
+
+
+def transcript_lines(events: Iterable[Event]) -> list[bytes]:
+    """The whole transcript of one run, each line with its line feed."""
+    lines = Lines()
+    return [line for event in events for line in lines.take(event)]
+
+
+class Lines:
+    """Turns the events of one run into lines, one event at a time and always the same way."""
+
+    def __init__(self) -> None:
+        self._task: str | None = None
+        self._cwd = ""
+        self._pending: Pending | None = None
+
+    def take(self, event: Event) -> list[bytes]:
+        match event.body:
+            case RunCreated() as body:
+                self._task, self._cwd = body.task, body.cwd
+                return [self._line(event, "user", {"role": "user", "content": body.task})]
+            case RunStarted() as body:
+                self._cwd = body.cwd
+            case MessageAdded(message):
+                return self._user(event, message)
+            case AssistantEnded() as body:
+                settled = self._settle(event)
+                self._pending = Pending(body.message) if body.message.tool_calls else None
+                return [*settled, self._line(event, "assistant", _assistant(event, body.message))]
+            case ToolStarted(call):
+                if self._pending is not None:
+                    self._pending.start(call)
+            case ToolEnded() as body:
+                if self._pending is not None:
+                    self._pending.end(body.result)
+            case ToolsEnded(message):
+                self._pending = None
+                return self._results(event, message)
+            case TurnStarted() | RunResumed() | RunEnded():
+                return self._settle(event)
+            case Compacted() as body:
+                return [*self._settle(event), self._boundary(event, body)]
+            case _:
+                pass
+        return []
+
+    def _user(self, event: Event, message: UserMessage) -> list[bytes]:
+        first, self._task = self._task, None
+        if first is not None and message.origin == "task" and message.text == first:
+            return []  # the prompt is there since the run was created
+        content = message.text if all(isinstance(part, Text) for part in message.content) else _parts(message.content)
+        return [*self._settle(event), self._line(event, "user", {"role": "user", "content": content})]
+
+    def _settle(self, event: Event) -> list[bytes]:
+        """Answers for calls that will never report: the run ended, or goes on without them."""
+        if self._pending is None:
+            return []
+        message, self._pending = self._pending.settle()[0], None
+        return self._results(event, message)
+
+    def _results(self, event: Event, message: ToolMessage) -> list[bytes]:
+        return [
+            self._line(
+                event,
+                "toolResult",
+                {
+                    "role": "toolResult",
+                    "toolCallId": result.call_id,
+                    "toolName": result.name,
+                    "content": _parts(result.content),
+                    "isError": result.is_error,
+                },
+            )
+            for result in message.results
+        ]
+
+    def _boundary(self, event: Event, body: Compacted) -> bytes:
+        metadata = {
+            "trigger": "manual" if body.reason == "manual" else "auto",
+            "preTokens": body.tokens_before,
+            "postTokens": body.tokens_after,
+        }
+        return self._encode(event, {"type": "system", "subtype": "compact_boundary", "compactMetadata": metadata})
+
+    def _line(self, event: Event, kind: str, message: dict[str, Any]) -> bytes:
+        return self._encode(event, {"type": kind, "message": message})
+
+    def _encode(self, event: Event, fields: dict[str, Any]) -> bytes:
+        moment = datetime.fromtimestamp(event.at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        line = {"isSidechain": True, "agentId": event.run_id, **fields, "timestamp": moment, "cwd": self._cwd}
+        return dump(line) + b"\n"
+
+
+def _assistant(event: Event, message: AssistantMessage) -> dict[str, Any]:
+    usage, (provider, _, model) = message.usage, message.model.partition("/")
+    data: dict[str, Any] = {
+        "role": "assistant",
+        "content": _parts(message.content),
+        "provider": provider if model else "",
+        "model": model or provider,
+        "usage": {
+            "input": usage.input,
+            "output": usage.output,
+            "cacheRead": usage.cache_read,
+            "cacheWrite": usage.cache_write,
+            "totalTokens": usage.context_tokens,
+            "cost": {"total": usage.cost_usd},
+        },
+        "stopReason": _STOP.get(message.stop, message.stop),
+        "timestamp": int(event.at * 1000),
+    }
+    if message.failure is not None:
+        data["errorMessage"] = message.failure.message
+    return data
+
+
+def _parts(content: Iterable[Text | Image | Thinking | ToolCall]) -> list[dict[str, Any]]:
+    return [_part(part) for part in content]
+
+
+def _part(part: Text | Image | Thinking | ToolCall) -> dict[str, Any]:
+    match part:
+        case Text():
+            return {"type": "text", "text": part.text}
+        case Image():
+            return {"type": "image", "data": part.data, "mimeType": part.media_type}
+        case Thinking():
+            return {"type": "thinking", "thinking": part.text, "thinkingSignature": part.signature}
+        case ToolCall():
+            return {"type": "toolCall", "id": part.id, "name": part.name, "arguments": part.arguments}

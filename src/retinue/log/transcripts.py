@@ -1,0 +1,137 @@
+"""Transcript files while runs go on. Used by the writer's thread only, after each commit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from retinue.domain.events import (
+    Compacted,
+    Event,
+    RunCreated,
+    RunEnded,
+    RunStarted,
+    TextDelta,
+    ThinkingDelta,
+    ToolProgress,
+    TurnEnded,
+)
+from retinue.log.transcript import Lines, transcript_lines
+from retinue.settings.places import private_folder
+
+
+class Transcripts:
+    """Lines gather per run and are written when a turn, a run or a compaction ends. Files are
+    only ever appended to; none is held open, so thousands of runs need no more descriptors.
+
+    What cannot be written is told to `complain` once per run and tried again with the next line.
+    """
+
+    def __init__(self, complain: Callable[[str, str], None]) -> None:
+        self._complain = complain
+        self._files: dict[str, _File] = {}
+
+    def take(self, events: Iterable[Event]) -> None:
+        ready: dict[str, None] = {}
+        over: list[str] = []
+        for event in events:
+            body = event.body
+            if isinstance(body, (TextDelta, ThinkingDelta, ToolProgress)):
+                continue
+            if isinstance(body, RunCreated):
+                self._files[event.run_id] = _File(_early_path(body))
+            file = self._files.get(event.run_id)
+            if file is None:
+                continue
+            if isinstance(body, RunStarted):
+                file.path = Path(body.transcript) if body.transcript else None
+            file.lines += file.making.take(event)
+            if isinstance(body, (RunCreated, RunStarted, TurnEnded, Compacted, RunEnded)):
+                ready[event.run_id] = None
+            if isinstance(body, RunStarted) and file.path is None:
+                del self._files[event.run_id]
+            if isinstance(body, RunEnded):
+                over.append(event.run_id)
+        for run_id in ready:
+            self._write(run_id)
+        for run_id in over:
+            self._files.pop(run_id, None)
+
+    def reopen(self, run_id: str, path: Path, events: Iterable[Event]) -> None:
+        """Goes on with the file of a run that is taken up again: what a crash left half-written
+        is cut off, what it left unwritten is added, and all the rest stays."""
+        file = self._files[run_id] = _File(path)
+        past = [line for event in events for line in file.making.take(event)]
+        file.lines = past[mend(path) :]
+        self._write(run_id)
+
+    def _write(self, run_id: str) -> None:
+        file = self._files.get(run_id)
+        if file is None or file.path is None or not file.lines:
+            return
+        try:
+            append(file.path, file.lines)
+            file.lines = []
+        except OSError as error:
+            if not file.failed:
+                file.failed = True
+                self._complain(run_id, f"the transcript {file.path} cannot be written ({error.strerror or error})")
+
+
+class _File:
+    __slots__ = ("failed", "lines", "making", "path")
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.making = Lines()
+        self.lines: list[bytes] = []
+        self.failed = False
+
+
+def rebuild_transcript(path: Path, events: Iterable[Event]) -> int:
+    """Writes the transcript of a run anew from its events, all or nothing. Gives the number of
+    lines."""
+    lines = transcript_lines(events)
+    draft = path.with_name(f"{path.name}.{os.getpid()}.new")
+    try:
+        append(draft, lines)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+    return len(lines)
+
+
+def append(path: Path, lines: list[bytes]) -> None:
+    """Adds whole lines: if not all of them can be written, none is left behind."""
+    private_folder(path.parent)
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        before = os.fstat(descriptor).st_size
+        data = memoryview(b"".join(lines))
+        try:
+            while data:
+                data = data[os.write(descriptor, data) :]
+        except OSError:
+            os.ftruncate(descriptor, before)
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def mend(path: Path) -> int:
+    """Cuts off a last line that has no end, which is what a kill in the middle of a write
+    leaves. Gives the number of whole lines."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return 0
+    whole = data.rfind(b"\n") + 1
+    if whole < len(data):
+        os.truncate(path, whole)
+    return data.count(b"\n")
+
+
+def _early_path(body: RunCreated) -> Path | None:
+    chosen = body.options.get("transcript")
+    return Path(chosen) if isinstance(chosen, str) and chosen else None

@@ -1,0 +1,116 @@
+"""Numbers as people read them (cases V01 to V04)."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retinue.domain.format import (
+    context_percent,
+    format_cost,
+    format_count,
+    format_duration,
+    format_elapsed,
+    format_fleet_tokens,
+    format_tokens,
+    format_wait,
+    session_tokens,
+    urgency,
+)
+from retinue.domain.usage import Usage
+
+
+def test_V01_tokens_with_window_and_compactions():
+    assert format_tokens(1234) == "1.2k token"
+    assert format_tokens(950) == "950 token"
+    assert format_tokens(33_800, 62) == "33.8k token (62%)"
+    assert format_tokens(1234, compactions=1) == "1.2k token (⇊1)"
+    assert format_tokens(1234, 45, 2) == "1.2k token (45% · ⇊2)"
+    assert format_tokens(1234, 45, 0) == "1.2k token (45%)"
+
+
+@pytest.mark.parametrize(
+    ("percent", "level"), [(50, "dim"), (69.9, "dim"), (70, "warning"), (84, "warning"), (85, "error"), (99, "error")]
+)
+def test_V01_urgency_of_a_filling_window(percent, level):
+    assert urgency(percent) == level
+
+
+def test_V01_fleet_rows():
+    assert format_fleet_tokens(13_100) == "↓ 13.1k tokens"
+    assert format_fleet_tokens(950) == "↓ 950 tokens"
+    assert format_fleet_tokens(1_200_000) == "↓ 1.2M tokens"
+
+
+def test_counts_change_their_unit_before_they_would_read_1000k():
+    assert (format_count(999), format_count(999_949), format_count(999_950), format_count(-3)) == (
+        "999",
+        "999.9k",
+        "1.0M",
+        "0",
+    )
+
+
+@pytest.mark.parametrize(
+    ("dollars", "text"),
+    [
+        (0.0042, "~$0.0042"),
+        (0.0123, "~$0.0123"),
+        (1.239, "~$1.24"),
+        (0.05, "~$0.05"),
+        (0.4, "~$0.40"),
+        (12, "~$12.00"),
+        (0, ""),
+        (math.nan, ""),
+        (math.inf, ""),
+        (-1, ""),
+        (None, ""),
+        (0.00002, "<$0.0001"),
+    ],
+)
+def test_V02_cost(dollars, text):
+    assert format_cost(dollars) == text
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [
+        (0, "0.0s"),
+        (-5, "0.0s"),
+        (12_300, "12.3s"),
+        (59_999, "60.0s"),
+        (60_000, "1m"),
+        (72_000, "1m 12s"),
+        (723_100, "12m 3s"),
+        (3_599_999, "59m 59s"),
+        (3_600_000, "1h"),
+        (3_900_000, "1h 5m"),
+        (7_470_000, "2h 4m"),
+    ],
+)
+def test_V03_duration(milliseconds, text):
+    assert format_duration(milliseconds) == text
+
+
+def test_V03_waiting_and_elapsed():
+    assert [format_wait(seconds) for seconds in (45, 60, 270, -1)] == ["45s", "1m", "4m 30s", "0s"]
+    assert [format_elapsed(ms) for ms in (11_400, 11_600, -500)] == ["11s", "12s", "0s"]
+
+
+def test_V04_tokens_shown_leave_cache_reads_and_money_out():
+    assert session_tokens(Usage(10, 5, 1_000, 2, 0.5)) == 17
+    assert session_tokens(None) == 0
+    assert context_percent(None, 100) is None
+    assert context_percent(50, None) is None
+    assert context_percent(0, 100) is None
+    assert context_percent(50, 200) == 25
+
+
+@given(st.lists(st.builds(Usage, *[st.integers(0, 10**6)] * 4), max_size=20))
+def test_V04_a_lifetime_total_only_grows(parts):
+    total, seen = Usage(), 0
+    for part in parts:
+        total = total + part
+        assert session_tokens(total) >= seen
+        seen = session_tokens(total)
