@@ -10,6 +10,7 @@
     │   └── MissingExtraError        an optional part is not installed
     ├── StateError                   the log or the state folder cannot be used     exit 1
     └── LaunchError                  a run could not be started                     exit 1
+        └── DisabledAgentError       the agent is switched off
 
 Inside the loop failure is data (`retinue.domain.failure.Failure`), never an exception.
 """
@@ -77,3 +78,7 @@ class StateError(RetinueError):
 
 class LaunchError(RetinueError):
     code = "LAUNCH"
+
+
+class DisabledAgentError(LaunchError):
+    code = "AGENT_DISABLED"

@@ -58,6 +58,10 @@ class RunHandle:
             if event.seq > seen or (event.seq == seen and _is_live(event)):
                 yield event
 
+    def recorded(self) -> list[Event]:
+        """The durable events in the log so far."""
+        return self._log.reader.events(self.id)
+
     def steer(self, text: str) -> bool:
         """Says something to the agent after its current tool calls. False once it has ended."""
         return self.controls.steer(text)

@@ -15,7 +15,7 @@ from retinue.domain.limits import Limits
 from retinue.domain.request import RunRequest
 from retinue.domain.spec import AgentSpec
 from retinue.domain.tool import Tool
-from retinue.errors import LaunchError
+from retinue.errors import DisabledAgentError, LaunchError
 
 if TYPE_CHECKING:
     from retinue.models.protocol import Model
@@ -60,7 +60,7 @@ async def prepare(request: RunRequest, world: World) -> Launch:
 
 def _check(spec: AgentSpec, request: RunRequest) -> None:
     if not spec.enabled:
-        raise LaunchError(
+        raise DisabledAgentError(
             f"The agent '{spec.name}' is disabled.", remedy=f"Enable it with: retinue agents enable {spec.name}"
         )
     if not request.task.strip():

@@ -14,7 +14,20 @@ if TYPE_CHECKING:
 
 _AGENTS = "retinue.faces.cli.agents"
 
+_RUNS = "retinue.faces.cli.runs"
+_MODELS = "retinue.faces.cli.models"
+
 COMMANDS: dict[str, Command | Group] = {
+    "run": Command("run one agent in the foreground and print its answer", "retinue.faces.cli.run"),
+    "runs": Group(
+        "see what ran, watch what runs, go on with what was cut off",
+        {
+            "list": Command("runs of this project, newest first", f"{_RUNS}.list"),
+            "show": Command("one run: how it stands, what it did and said", f"{_RUNS}.show"),
+            "tail": Command("watch a run of any process until it ends", f"{_RUNS}.tail"),
+            "resume": Command("go on with an interrupted, stopped or ended run", f"{_RUNS}.resume"),
+        },
+    ),
     "agents": Group(
         "see, check, convert and manage agent files",
         {
@@ -29,9 +42,19 @@ COMMANDS: dict[str, Command | Group] = {
             "disable": Command("switch an agent off without deleting it", f"{_AGENTS}.disable"),
         },
     ),
+    "models": Group(
+        "which models there are, and which one would be used",
+        {
+            "list": Command("every model that could be used here", f"{_MODELS}.list"),
+            "resolve": Command("which model a name means, and why", f"{_MODELS}.resolve"),
+        },
+    ),
 }
 
+HEADLESS = Command("talk to the main agent: one prompt in, one answer out", "retinue.faces.cli.headless")
+
 HELP = f"""usage: retinue COMMAND ...
+       retinue -p PROMPT [options]
 
 Sub-agents for Python, on any model: Markdown files become isolated, limited, watchable runs.
 
@@ -39,6 +62,7 @@ commands:
 {listing(COMMANDS)}
 
 options:
+  -p PROMPT      {HEADLESS.help}; `retinue -p --help` has the details
   -h, --help     this text; `retinue COMMAND --help` has the details
   --version      the installed version
 
@@ -76,5 +100,7 @@ def _run(argv: Sequence[str]) -> int:
 
         print(f"retinue {__version__}")
         return 0
+    if word.startswith("-"):
+        return dispatch("retinue", HEADLESS, argv)
     print(f"retinue: there is no command '{word}'\nTry: retinue --help", file=sys.stderr)
     return 2

@@ -24,7 +24,7 @@ from retinue.domain.events import (
     TurnEnded,
     Warned,
 )
-from retinue.domain.format import duration, tokens
+from retinue.domain.format import format_duration, format_tokens
 
 
 class Progress:
@@ -75,8 +75,8 @@ class Progress:
     def _ended(self, body: RunEnded) -> str:
         outcome = body.outcome
         mark = "✓" if outcome.ok else "✗"
-        parts = [f"↻{outcome.turns}", f"{outcome.tool_uses} tool uses", tokens(outcome.usage.total_tokens)]
-        return f"{mark} {outcome.ended} · {' · '.join(parts)} · {duration(outcome.duration_ms)}"
+        parts = [f"↻{outcome.turns}", f"{outcome.tool_uses} tool uses", format_tokens(outcome.usage.total_tokens)]
+        return f"{mark} {outcome.ended} · {' · '.join(parts)} · {format_duration(outcome.duration_ms)}"
 
     def _delta(self, text: str) -> None:
         if self.live:

@@ -15,7 +15,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+from collections.abc import Callable, Coroutine
 
+from retinue.errors import RetinueError
 from retinue.faces.cli.task import folder, read_schema, read_task
 
 
@@ -75,8 +77,19 @@ def execute(args: argparse.Namespace) -> int:
             output: Output = "events" if args.mode == "json" else "result" if args.json else "text"
             return await drive(run, output, quiet=args.quiet)
 
+    return guarded(work, as_json=args.json)
+
+
+def guarded(work: Callable[[], Coroutine[None, None, int]], *, as_json: bool) -> int:
+    """Runs `work` on an event loop. With `--json` even a refusal is a document on stdout."""
     try:
         return asyncio.run(work())
-    except KeyboardInterrupt:
+    except RetinueError as error:
+        if as_json:
+            from retinue.faces.cli.documents import refusal_document
+
+            print(refusal_document(error))
+        raise
+    except asyncio.CancelledError:
         print("retinue: stopped; see `retinue runs list`", file=sys.stderr)
         return 130

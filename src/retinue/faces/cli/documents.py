@@ -1,0 +1,72 @@
+"""The JSON documents that a finished run prints: nothing else reaches stdout in a JSON mode."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from retinue.domain.events import AssistantEnded
+from retinue.domain.outcome import Outcome
+from retinue.errors import RetinueError
+from retinue.log.encode import dump
+from retinue.loop.result import ErrorCode, RunReport, display_items, refused, result_object
+
+if TYPE_CHECKING:
+    from retinue.faces.api import Run
+
+
+def result_document(run: Run, outcome: Outcome) -> str:
+    """The object of `retinue run --json`."""
+    from retinue.guard.redact import Redactor
+    from retinue.guard.sanitise import sanitise
+
+    redactor = Redactor(os.environ)
+    request = run.launch.request
+    report = RunReport(
+        agent=run.agent,
+        task=request.task,
+        outcome=outcome,
+        session_file=run.launch.transcript,
+        display_items=display_items(
+            event.body.message for event in run.recorded() if isinstance(event.body, AssistantEnded)
+        ),
+    )
+    return _text(result_object(report, run_id=run.id, sanitise=lambda text: sanitise(text, os.environ, redactor)))
+
+
+def refusal_document(error: RetinueError) -> str:
+    """The same object for a run that never started."""
+    codes: dict[str, ErrorCode] = {"UNKNOWN_AGENT": "UNKNOWN_AGENT", "AGENT_DISABLED": "SUBAGENT_DISABLED"}
+    code = codes.get(error.code, "INVALID_INPUT" if error.exit_code == 2 else "SUBAGENT_FAILED")
+    return _text(refused(code, str(error)))
+
+
+def summary_document(run: Run, outcome: Outcome) -> str:
+    """The object of `retinue -p --output-format json`."""
+    failure = outcome.failure
+    return _text(
+        {
+            "type": "result",
+            "run_id": run.id,
+            "agent": run.agent,
+            "status": outcome.ended,
+            "is_error": not outcome.ok,
+            "result": outcome.text,
+            "partial": outcome.partial,
+            "value": outcome.value,
+            "error": {"code": failure.kind, "message": failure.message, "remedy": failure.remedy} if failure else None,
+            "limit": outcome.limit,
+            "model": outcome.model or run.launch.model_name,
+            "turns": outcome.turns,
+            "tool_uses": outcome.tool_uses,
+            "duration_ms": outcome.duration_ms,
+            "usage": outcome.usage,
+            "evidence": outcome.evidence,
+            "notes": outcome.notes,
+            "transcript": run.launch.transcript,
+        }
+    )
+
+
+def _text(document: dict[str, Any]) -> str:
+    return dump(document).decode()

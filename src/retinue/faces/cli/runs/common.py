@@ -1,0 +1,46 @@
+"""What the commands on runs share: where the log is, and how a run reads on one line."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+from retinue.domain.format import format_cost, format_tokens, format_wait
+from retinue.faces.cli.task import folder
+from retinue.log.query import find_run
+from retinue.log.rows import RunRow
+from retinue.settings.places import retinue_home, state_folder
+
+MARKS = {"completed": "✓", "steered": "✓", "stopped": "■", "interrupted": "!", "queued": "◦"}
+
+
+def add_where(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--cwd", metavar="DIR", help="the project to look in (default: here)")
+    parser.add_argument("--json", action="store_true", help="print one JSON document on stdout")
+
+
+def project(args: argparse.Namespace) -> Path:
+    """The state folder of the project that `--cwd` names."""
+    return state_folder(folder(args.cwd))
+
+
+def locate(args: argparse.Namespace) -> tuple[Path, RunRow]:
+    """The run that `args.run` names, in this project or any other."""
+    return find_run(retinue_home(), args.run, first=project(args))
+
+
+def status(row: RunRow) -> str:
+    """How a run is, in one word: how it ended, or its state."""
+    return row.ended or row.state if row.state == "ended" else row.state
+
+
+def line(row: RunRow, width: int) -> str:
+    word = status(row)
+    mark = MARKS.get(word, "✗" if row.state == "ended" else "▸")
+    ago = format_wait(time.time() - row.updated_at)
+    facts = [f"↻{row.turns}", f"{row.tool_uses} tools", format_tokens(row.usage.total_tokens)]
+    cost = format_cost(row.usage.cost_usd)
+    facts += [cost] if cost else []
+    text = f"{mark} {row.id[:8]}  {word:<11} {row.agent}  {' · '.join(facts)}  {ago} ago  {' '.join(row.task.split())}"
+    return text if len(text) <= width else text[: width - 1] + "…"

@@ -1,0 +1,100 @@
+"""One run: how it stands, what it did, what it said.
+
+retinue runs show 3f2a9c1d
+retinue runs show 3f2a9c1d --json      (the run with all its events)
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from retinue.domain.events import AssistantEnded, Compacted, LimitReached, MessageAdded, Retrying, ToolEnded, Warned
+from retinue.domain.format import format_cost, format_duration, format_tokens
+from retinue.domain.messages import Text, ToolCall
+from retinue.domain.outcome import Outcome
+from retinue.faces.cli.progress import summary
+from retinue.faces.cli.runs.common import add_where, locate, status
+from retinue.log.pending import describe_call
+from retinue.log.query import Reader
+from retinue.log.rows import RunRow
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="ID", help="id of the run, or its beginning")
+    add_where(parser)
+
+
+def execute(args: argparse.Namespace) -> int:
+    folder, row = locate(args)
+    with Reader.open(folder) as reader:
+        if args.json:
+            from retinue.log.export import export_document
+
+            print(export_document(reader, row.id).decode())
+            return 0
+        print("\n".join(_header(row)))
+        print("\n".join(_story(reader, row)))
+        outcome = reader.outcome(row.id)
+        print("\n".join(_ending(reader, row, outcome)))
+    return 0
+
+
+def _header(row: RunRow) -> list[str]:
+    started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row.created_at))
+    usage = [f"↻{row.turns} turns", f"{row.tool_uses} tool uses", format_tokens(row.usage.total_tokens)]
+    cost = format_cost(row.usage.cost_usd)
+    return [
+        f"Run      {row.id}",
+        f"Agent    {row.agent} · {row.model}",
+        f"Status   {status(row)}" + (f" ({row.error})" if row.error else ""),
+        f"Started  {started} in {row.cwd}",
+        f"Used     {' · '.join([*usage, cost] if cost else usage)}",
+        *([f"File     {row.transcript}"] if row.transcript else []),
+        "",
+    ]
+
+
+def _story(reader: Reader, row: RunRow) -> list[str]:
+    lines: list[str] = []
+    for event in reader.events(row.id):
+        match event.body:
+            case MessageAdded(message):
+                lines.append(f"[{message.origin}] {message.text}")
+            case AssistantEnded(turn, answer):
+                for part in answer.content:
+                    if isinstance(part, Text) and part.text.strip():
+                        lines.append(f"[{turn}] {part.text.strip()}")
+                    elif isinstance(part, ToolCall):
+                        lines.append(f"[{turn}] → {part.name} {summary(part.arguments)}")
+            case ToolEnded() if event.body.result.is_error:
+                lines.append(f"    ✗ {event.body.name}: {event.body.result.text.splitlines()[0][:160]}")
+            case Retrying(attempt, _, failure):
+                lines.append(f"    … attempt {attempt}: {failure.message}")
+            case LimitReached(_, _, detail):
+                lines.append(f"    ! {detail}")
+            case Compacted():
+                lines.append(f"    ⇊ compacted: {event.body.tokens_before} → {event.body.tokens_after} tokens")
+            case Warned(_, text):
+                lines.append(f"    ! {text}")
+            case _:
+                pass
+    return lines
+
+
+def _ending(reader: Reader, row: RunRow, outcome: Outcome | None) -> list[str]:
+    if outcome is None:
+        past = reader.conversation(row.id)
+        lines = [f"[partial] {past.partial.strip()}"] if past.partial.strip() else []
+        lines += [f"Unknown effect: {describe_call(call)}" for call in past.unknown]
+        lines += [f"Not run: {describe_call(call)}" for call in past.unrun]
+        if row.state == "interrupted":
+            lines.append(f"\nInterrupted. Go on with: retinue runs resume {row.id[:8]}")
+        return lines
+    lines = ["", f"Ended    {outcome.ended} after {format_duration(outcome.duration_ms)}"]
+    if outcome.failure:
+        lines.append(f"Why      {outcome.failure.message} {outcome.failure.remedy}".rstrip())
+    lines += [f"Note     {note}" for note in outcome.notes]
+    for name, values in (("Wrote", outcome.evidence.files_written), ("Ran", outcome.evidence.commands)):
+        lines += [f"{name:<8} {value}" for value in values[:20]]
+    return lines
