@@ -82,9 +82,9 @@ class Arguments:
             return word in _TRUE
         raise self.wrong(name, "true or false", value)
 
-    def choice(self, name: str, allowed: Mapping[str, str], default: str) -> str:
+    def choice(self, name: str, *others: str, allowed: Mapping[str, str], default: str) -> str:
         """One of the words in `allowed`, which maps every accepted spelling to its meaning."""
-        value = self.find(name)
+        value = self.find(name, *others)
         if value is None or value == "":
             return default
         word = str(value).strip().lower()

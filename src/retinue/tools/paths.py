@@ -33,19 +33,32 @@ def confine(text: str, context: ToolContext, *, writing: bool = False) -> Confin
     """Where `text` leads, if a tool may go there. Reading may also go to the run's own stored
     outputs, because truncated results point there."""
     path = Path(_resolve(text, context))
-    roots = context.roots if writing else (*context.roots, Path(os.path.realpath(context.outputs)))
-    for root in roots:
-        if path == root or root in path.parents:
-            return Confined(root, path, shown(path, context))
+    root = next((root for root in context.roots if _inside(path, root)), None)
+    if root is None and not writing:
+        outputs = Path(os.path.realpath(context.outputs))
+        root = outputs if _inside(path, outputs) else None
+    if root is not None:
+        return Confined(root, path, shown(path, context))
     allowed = ", ".join(str(root) for root in context.roots)
     where = f"{text!r} leads to {path}, which is" if str(path) != text else f"{text} is"
     raise ToolError(f"{where} outside the workspace. Use a path inside: {allowed}")
 
 
 def shown(path: Path, context: ToolContext) -> str:
-    if path == context.root or context.root in path.parents:
-        return str(path.relative_to(context.root))
-    return str(path)
+    return visible(str(path.relative_to(context.root) if _inside(path, context.root) else path))
+
+
+def visible(name: str) -> str:
+    """A file name in which nothing hides: control characters are escaped, so that no name can
+    pose as another line of a result, and bytes that are no text are replaced."""
+    if name.isprintable():
+        return name
+    name = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
+
+
+def _inside(path: Path, root: Path) -> bool:
+    return path == root or root in path.parents
 
 
 def _resolve(text: str, context: ToolContext) -> str:

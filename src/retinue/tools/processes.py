@@ -39,19 +39,21 @@ async def run_program(
     receive: Receive,
     seconds: float | None,
     merge: bool = True,
+    alone: bool = False,
     owner: str = "",
 ) -> Ended:
     """Runs `argv` to its end. When the time is up, or the caller is cancelled, the whole tree
     is ended first. Output of the program is passed on as it comes; processes it leaves behind
-    neither hold the call nor survive it. `owner` (a run id) goes into the marker by which a
-    later process can find what a crash left. Raises OSError when it cannot be started."""
+    neither hold the call nor survive it (`alone` says it starts none, which saves looking).
+    `owner` (a run id) goes into the marker by which a later process can find what a crash
+    left. Raises OSError when it cannot be started."""
     cancelled = asyncio.get_running_loop().create_future()
     mark = f"{owner}.{secrets.token_hex(8)}"
     inherited = environment.get(MARK)
     marked = {**environment, MARK: f"{inherited},{mark}" if inherited else mark}
     # The work is a task of its own that nobody cancels: whatever happens to the caller, the
     # steps from starting the program to having ended its tree run in order.
-    run = asyncio.ensure_future(_run(argv, cwd, marked, _Watcher(receive), merge, mark, seconds, cancelled))
+    run = asyncio.ensure_future(_run(argv, cwd, marked, _Watcher(receive), merge, alone, mark, seconds, cancelled))
     try:
         return await asyncio.shield(run)
     except asyncio.CancelledError:
@@ -67,6 +69,7 @@ async def _run(
     environment: Mapping[str, str],
     watcher: _Watcher,
     merge: bool,
+    alone: bool,
     mark: str,
     seconds: float | None,
     cancelled: asyncio.Future[None],
@@ -82,22 +85,29 @@ async def _run(
         start_new_session=True,
     )
     tree = ProcessTree(transport.get_pid(), mark)
+    over = False
     try:
         await asyncio.wait({watcher.exited, cancelled}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if watcher.exited.done():
-            stopped = await _clear(tree, watcher)
+            stopped = await _clear(tree, watcher, alone)
+            over = True
             return Ended(transport.get_returncode(), stopped=stopped)
         await tree.end(GRACE_SECONDS)
+        over = True
         await asyncio.wait({watcher.exited}, timeout=_REAP_SECONDS)
         await asyncio.wait({watcher.drained}, timeout=DRAIN_SECONDS)
         return Ended(transport.get_returncode(), timed_out=not cancelled.done())
     finally:
-        tree.kill()  # finds nothing, unless this task itself was cancelled at interpreter exit
+        if not over:  # this task itself was cancelled, as happens when the loop is torn down
+            tree.kill()
         transport.close()
 
 
-async def _clear(tree: ProcessTree, watcher: _Watcher) -> tuple[str, ...]:
+async def _clear(tree: ProcessTree, watcher: _Watcher, alone: bool) -> tuple[str, ...]:
     """After the program ended: lets late output come, then ends what it left behind."""
+    if alone:
+        await asyncio.wait({watcher.drained}, timeout=DRAIN_SECONDS)
+        return ()
     left = tree.members()
     if not left and watcher.drained.done():
         return ()

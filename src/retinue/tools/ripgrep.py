@@ -73,6 +73,7 @@ async def ripgrep(arguments: list[str], cwd: Path, context: ToolContext, receive
         receive=split,
         seconds=seconds,
         merge=False,
+        alone=True,
         owner=context.run_id,
     )
     if ended.timed_out:

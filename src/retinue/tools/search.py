@@ -11,7 +11,7 @@ from retinue.domain.tool import ToolContext
 from retinue.tools.errors import ToolError
 from retinue.tools.files import spot
 from retinue.tools.globs import Glob
-from retinue.tools.paths import Confined, confine, shown
+from retinue.tools.paths import Confined, confine, shown, visible
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Start:
     prefix: str
 
     def show(self, path: str) -> str:
-        return self.prefix + path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        return self.prefix + visible(path)
 
     def accepts(self, path: str, glob: Glob) -> bool:
         """A glob may be meant from the start of the search or from the working directory."""

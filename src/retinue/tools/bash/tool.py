@@ -19,6 +19,8 @@ from retinue.tools.errors import ToolError
 from retinue.tools.processes import Ended, run_program
 
 DEFAULT_SECONDS = 120.0
+COMMAND_BYTES = 100_000
+"""Linux takes 128 KiB in one argument."""
 _PROGRESS_SECONDS = 0.1
 
 _QUIET = {
@@ -49,6 +51,8 @@ class BashTool(BuiltinTool):
         command = given.text("command", "cmd", "script")
         if "\0" in command:
             raise ToolError("The command holds a NUL character, which no shell accepts. Leave it out.")
+        if len(command.encode("utf-8", "replace")) > COMMAND_BYTES:
+            raise ToolError(f"The command is longer than {COMMAND_BYTES:,} bytes. Write it to a file and run that.")
         if given.flag("run_in_background", "background"):
             raise ToolError("Commands cannot stay in the background here. Run it in the foreground, with a timeout.")
         seconds = _seconds(given, context)
@@ -66,11 +70,12 @@ class BashTool(BuiltinTool):
                 seconds=seconds,
                 owner=context.run_id,
             )
+            shown = capture.text().rstrip()
         except (OSError, ValueError) as error:
             raise ToolError(f"The shell could not be started: {error}") from None
         finally:
             capture.close()
-        return _output(command, capture, ended, seconds)
+        return _output(command, shown, ended, seconds)
 
 
 def environment(context: ToolContext) -> dict[str, str]:
@@ -115,7 +120,7 @@ def _receiver(capture: Capture, call_id: str, progress: Callable[[str, str], Non
     return receive
 
 
-def _output(command: str, capture: Capture, ended: Ended, seconds: float) -> ToolOutput:
+def _output(command: str, shown: str, ended: Ended, seconds: float) -> ToolOutput:
     notes: list[str] = []
     code = ended.code
     if ended.timed_out:
@@ -132,8 +137,7 @@ def _output(command: str, capture: Capture, ended: Ended, seconds: float) -> Too
         notes.append(f"[exit code {code}{_shell_signal(code)}]")
     if ended.stopped:
         notes.append(f"[still running in the background, and stopped: {'; '.join(ended.stopped[:5])}]")
-    body = capture.text().rstrip()
-    text = "\n".join([*([body] if body else []), *notes]) or "(no output)"
+    text = "\n".join([*([shown] if shown else []), *notes]) or "(no output)"
     effect = ToolEffect("failed" if ended.timed_out else "finished", command=command, exit_code=code)
     return ToolOutput((Text(text),), code != 0, effect)
 

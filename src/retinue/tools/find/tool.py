@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import ClassVar
 
 from retinue.domain.effects import ToolEffect
@@ -13,6 +12,7 @@ from retinue.tools.globs import compile_glob
 from retinue.tools.grep.query import hidden_flags
 from retinue.tools.ripgrep import ripgrep
 from retinue.tools.search import Start, relative, start_of
+from retinue.tools.threads import in_thread
 
 LIMIT = 200
 MOST = 5000
@@ -32,17 +32,12 @@ class FindTool(BuiltinTool):
         pattern = _from_root(given.text("pattern", "glob", "glob_pattern", "name", "query"), context)
         limit = min(given.whole("limit", "max_results", least=1) or LIMIT, MOST)
         start = start_of(given.optional_text("path", *FOLDER_NAMES), context)
-        glob = compile_glob(pattern)
-        hidden = given.flag("hidden") or glob.hidden
-        paths = await _list(start, context, hidden, folders=pattern.endswith("/"))
-        matches = sorted(path for path in paths if start.accepts(path, glob))
-        note = ""
-        if not matches and not set("*?[{!/") & set(pattern):
-            wider = compile_glob(f"*{pattern}*")
-            matches = sorted(path for path in paths if wider(path))
-            note = f"[no name is exactly {pattern}; these contain it]\n" if matches else ""
-        effect = ToolEffect(reads=(str(start.place.path),))
-        return ok(note + _report(matches, start, limit, pattern, hidden), effect)
+        hidden = given.flag("hidden") or compile_glob(pattern).hidden
+        printed = bytearray()
+        arguments = ["--files", "--null", *hidden_flags(hidden), "--", start.target]
+        await ripgrep(arguments, start.folder, context, printed.extend)
+        text = await in_thread(lambda: _report(_paths(bytes(printed), pattern), start, limit, pattern, hidden))
+        return ok(text, ToolEffect(reads=(str(start.place.path),)))
 
 
 def _from_root(pattern: str, context: ToolContext) -> str:
@@ -51,29 +46,33 @@ def _from_root(pattern: str, context: ToolContext) -> str:
     return pattern[len(root) :] if pattern.startswith(root) and len(pattern) > len(root) else pattern
 
 
-async def _list(start: Start, context: ToolContext, hidden: bool, *, folders: bool) -> list[str]:
-    printed = bytearray()
-    await ripgrep(
-        ["--files", "--null", *hidden_flags(hidden), "--", start.target], start.folder, context, printed.extend
-    )
-    files = [relative(raw) for raw in bytes(printed).split(b"\0") if raw]
-    if not folders:
+def _paths(printed: bytes, pattern: str) -> list[str]:
+    """What rg listed; for a pattern that ends in / the folders that hold it."""
+    files = [relative(raw) for raw in printed.split(b"\0") if raw]
+    if not pattern.endswith("/"):
         return files
     found: set[str] = set()
     for path in files:
-        folder = os.path.dirname(path)  # noqa: PTH120 - a million times; Path costs ten times more
+        folder = path.rpartition("/")[0]
         while folder and folder not in found:
             found.add(folder)
-            folder = os.path.dirname(folder)  # noqa: PTH120
+            folder = folder.rpartition("/")[0]
     return list(found)
 
 
-def _report(matches: list[str], start: Start, limit: int, pattern: str, hidden: bool) -> str:
+def _report(paths: list[str], start: Start, limit: int, pattern: str, hidden: bool) -> str:
+    glob = compile_glob(pattern)
+    matches = sorted(path for path in paths if start.accepts(path, glob))
+    lines: list[str] = []
+    if not matches and not set("*?[{!/") & set(pattern):
+        wider = compile_glob(f"*{pattern}*")
+        matches = sorted(path for path in paths if wider(path))
+        lines.append(f"[no name is exactly {pattern}; these contain it]")
     if not matches:
         skipped = "Ignored files were" if hidden else "Ignored and hidden files were"
         return f"Nothing matches {pattern!r} in {start.place.shown}. {skipped} not looked at."
     end = "/" if pattern.endswith("/") else ""
-    lines = [start.show(path) + end for path in matches[:limit]]
+    lines += [start.show(path) + end for path in matches[:limit]]
     if len(matches) > limit:
         lines.append(f"[{limit} of {len(matches):,} found; narrow the pattern or path, or raise limit]")
     return "\n".join(lines)

@@ -16,9 +16,12 @@ from retinue.tools.errors import ToolError
 from retinue.tools.globs import Glob
 from retinue.tools.ripgrep import ripgrep
 from retinue.tools.search import Start, relative
+from retinue.tools.threads import in_thread
 
 COLUMNS = 500
 _ARGUMENT_BYTES = 100_000
+_READ_BYTES = 4_000_000
+"""Far more than is ever shown: what rg prints beyond it is dropped."""
 _PLAIN_NAME = re.compile(r"[\w.*?+ -]+")
 _LINE = re.compile(rb"(\d+)([:-])(.*)", re.DOTALL)
 
@@ -44,7 +47,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Matching lines of each file, by path from the start of the search."""
+    """Matching lines of each file, by path from the start of the search, in order."""
 
     files: Mapping[str, int]
 
@@ -61,15 +64,19 @@ async def count_matches(query: Query, start: Start, context: ToolContext) -> Cou
     await ripgrep(
         ["--count", "--null", "--with-filename", *flags, "--", start.target], start.folder, context, printed.extend
     )
+    return await in_thread(lambda: _counts(bytes(printed), query.glob, start))
+
+
+def _counts(printed: bytes, glob: Glob | None, start: Start) -> Counts:
     files: dict[str, int] = {}
-    path, *rest = bytes(printed).split(b"\0")
+    path, *rest = printed.split(b"\0")
     for piece in rest:
         count, _, following = piece.partition(b"\n")
         name = relative(path)
-        if query.glob is None or start.accepts(name, query.glob):
+        if glob is None or start.accepts(name, glob):
             files[name] = int(count)
         path = following
-    return Counts(files)
+    return Counts(dict(sorted(files.items())))
 
 
 async def matching_lines(
@@ -78,17 +85,22 @@ async def matching_lines(
     """Lines to show for the first `limit` matches in path order, and how many matches they are."""
     chosen: list[str] = []
     expected = size = 0
-    for path in sorted(found.files):
+    for path in found.files:
         size += len(os.fsencode(path)) + 3
         if expected >= limit or (chosen and size > _ARGUMENT_BYTES):
             break
         chosen.append(path)
         expected += found.files[path]
     printed = bytearray()
+
+    def receive(data: bytes) -> None:
+        if len(printed) < _READ_BYTES:
+            printed.extend(data)
+
     shape = ["--line-number", "--no-heading", "--null", "--with-filename", "--threads=1"]
     bounds = [f"--max-columns={COLUMNS}", "--max-columns-preview", f"--max-count={limit}", f"--context={query.context}"]
     targets = [f"./{path}" for path in chosen]
-    await ripgrep([*shape, *bounds, *query.flags(), "--", *targets], start.folder, context, printed.extend)
+    await ripgrep([*shape, *bounds, *query.flags(), "--", *targets], start.folder, context, receive)
     return _parse(bytes(printed), start, limit)
 
 

@@ -42,7 +42,7 @@ class GrepTool(BuiltinTool):
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
         query = _query(given)
-        mode = given.choice("mode", _MODES, str(given.find("output_mode") or "content"))
+        mode = given.choice("mode", "output_mode", allowed=_MODES, default="content")
         limit = min(given.whole("limit", "head_limit", "max_results", least=1) or LIMIT, MOST)
         start = start_of(given.optional_text("path", *FOLDER_NAMES), context)
         found = await count_matches(query, start, context)
@@ -50,9 +50,9 @@ class GrepTool(BuiltinTool):
         if not found.files:
             return ok(_nothing(query, start), effect)
         if mode == "files":
-            return ok(_listing([start.show(path) for path in sorted(found.files)], limit, found), effect)
+            return ok(_listing([start.show(path) for path in found.files], limit, found), effect)
         if mode == "count":
-            lines = [f"{start.show(path)}:{found.files[path]}" for path in sorted(found.files)]
+            lines = [f"{start.show(path)}:{found.files[path]}" for path in found.files]
             return ok(f"{_listing(lines, limit, found)}\n[{found.total:,} matching lines]", effect)
         lines, matches = await matching_lines(query, start, context, found, limit)
         return ok(_content(lines, matches, found), effect)

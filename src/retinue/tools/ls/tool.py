@@ -10,7 +10,7 @@ from retinue.tools.arguments import FOLDER_NAMES, Arguments
 from retinue.tools.base import BuiltinTool, Properties
 from retinue.tools.errors import ToolError
 from retinue.tools.files import list_folder
-from retinue.tools.paths import Confined, confine
+from retinue.tools.paths import Confined, confine, visible
 from retinue.tools.threads import in_thread
 
 LIMIT = 500
@@ -38,7 +38,7 @@ def _listing(place: Confined) -> str:
     if not entries:
         return "(empty folder)"
     names = sorted(
-        _shown(entry.name) + _mark(entry.is_dir(follow_symlinks=False), entry.is_symlink()) for entry in entries
+        visible(entry.name) + _mark(entry.is_dir(follow_symlinks=False), entry.is_symlink()) for entry in entries
     )
     if len(names) <= LIMIT:
         return "\n".join(names)
@@ -48,7 +48,3 @@ def _listing(place: Confined) -> str:
 
 def _mark(folder: bool, link: bool) -> str:
     return "@" if link else "/" if folder else ""
-
-
-def _shown(name: str) -> str:
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

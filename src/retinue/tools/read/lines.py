@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 LINES = 2000
@@ -12,41 +12,59 @@ LINE_BYTES = 2000
 """A longer line is cut and says how long it is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """`data` without its newline, cut after LINE_BYTES; `length` is that of the whole line."""
-
-    data: bytes
-    length: int
-
-    @property
-    def cut(self) -> bool:
-        return self.length > len(self.data)
-
-
 @dataclass(slots=True)
 class Window:
-    """Lines `first` … of a file. `total` is None when the file was not read to its end;
-    `digest` is its content hash under the same condition."""
+    """Lines `first` … of a file, without their newlines. `cut` has the whole length of each
+    line that was cut, by its place in `lines`. `total` and `digest` (the content hash) are None
+    when the file was not read to its end; `full` means that more lines follow."""
 
     first: int
-    lines: list[Line] = field(default_factory=list)
+    lines: list[bytes] = field(default_factory=list)
+    cut: dict[int, int] = field(default_factory=dict)
     total: int | None = None
     digest: str | None = None
     full: bool = False
+    room: int = BYTES
 
     @property
     def next(self) -> int:
         return self.first + len(self.lines)
 
+    def add(self, line: bytes, length: int) -> None:
+        """Takes a line of `length` bytes, of which `line` holds at least the first LINE_BYTES
+        and one more; or notes that there is no room for it."""
+        cost = min(length, LINE_BYTES) + 8
+        if self.lines and cost > self.room:
+            self.full = True
+            return
+        self.room -= cost
+        if length > LINE_BYTES:
+            self.cut[len(self.lines)] = length
+            line = _whole_characters(line)
+        self.lines.append(line)
+
+
+def window_of(data: bytes, first: int, limit: int) -> Window:
+    """The window of a file that is in memory as a whole."""
+    lines = data.split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    found = Window(first, total=len(lines), digest=hashlib.sha256(data).hexdigest())
+    for line in lines[first - 1 : first - 1 + limit]:
+        found.add(line, len(line))
+        if found.full:
+            break
+    found.full = found.full or len(lines) > first - 1 + limit
+    return found
+
 
 def window(
-    chunks: Iterator[bytes], first: int, limit: int, *, to_end: bool, stopped: Callable[[], bool] = lambda: False
+    chunks: Iterable[bytes], first: int, limit: int, *, to_end: bool, stopped: Callable[[], bool] = lambda: False
 ) -> Window:
-    """Takes up to `limit` lines from line `first` (1-based), within BYTES. With `to_end` the
-    rest is read too, for the count and the hash; otherwise reading ends with the window."""
-    found = Window(first)
-    builder = _Builder(found, limit)
+    """The same, reading piece by piece. With `to_end` the rest of the file is read too, for the
+    count and the hash; otherwise reading ends with the window."""
+    builder = _Builder(Window(first), limit)
+    found = builder.found
     hasher = hashlib.sha256()
     for chunk in chunks:
         if stopped():
@@ -71,7 +89,6 @@ class _Builder:
         self.number = 1  # of the line being read
         self.part = bytearray()
         self.length = 0  # of the line being read
-        self.room = BYTES
 
     def feed(self, chunk: bytes) -> None:
         position = 0
@@ -103,12 +120,10 @@ class _Builder:
         return position
 
     def _close_line(self) -> None:
-        cost = min(self.length, LINE_BYTES) + 8
-        if len(self.found.lines) >= self.limit or (self.found.lines and cost > self.room):
+        if len(self.found.lines) >= self.limit:
             self.found.full = True
         else:
-            self.room -= cost
-            self.found.lines.append(Line(_whole_characters(self.part), self.length))
+            self.found.add(bytes(self.part), self.length)
         self.number += 1
         self.part.clear()
         self.length = 0
@@ -123,12 +138,9 @@ class _Builder:
         return self.number - 1
 
 
-def _whole_characters(part: bytearray) -> bytes:
-    """At most LINE_BYTES of a line, not ending inside a UTF-8 character. `part` has one byte
-    more where the line is longer, which tells whether the cut would fall inside one."""
+def _whole_characters(line: bytes) -> bytes:
+    """The first LINE_BYTES of a longer line, not ending inside a UTF-8 character."""
     end = LINE_BYTES
-    if len(part) <= end:
-        return bytes(part)
-    while end > LINE_BYTES - 4 and part[end] & 0xC0 == 0x80:
+    while end > LINE_BYTES - 4 and line[end] & 0xC0 == 0x80:
         end -= 1
-    return bytes(part[:end])
+    return line[:end]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Iterator
-from io import FileIO
+from itertools import chain
 from threading import Event
-from typing import ClassVar
+from typing import BinaryIO, ClassVar
 
 from retinue.domain.effects import ToolEffect
 from retinue.domain.messages import Image, Text
@@ -18,7 +18,7 @@ from retinue.tools.content import SNIFFED, binary_kind, content_hash, forms_of, 
 from retinue.tools.errors import ToolError
 from retinue.tools.files import list_folder, open_regular, spot
 from retinue.tools.paths import Confined, confine
-from retinue.tools.read.lines import LINES, Line, Window, window
+from retinue.tools.read.lines import LINES, Window, window, window_of
 from retinue.tools.threads import in_thread
 from retinue.tools.truncate import size_text
 from retinue.tools.writing import LARGEST
@@ -53,44 +53,43 @@ def _read(place: Confined, first: int, limit: int, context: ToolContext, stop: E
     except FileNotFoundError:
         raise ToolError(f"{place.shown} does not exist.{_similar(place)}") from None
     effect = ToolEffect(reads=(str(place.path),))
-    with os.fdopen(descriptor, "rb", buffering=0) as file:
+    with os.fdopen(descriptor, "rb") as file:
         size = os.fstat(descriptor).st_size
-        head = file.read(SNIFFED) or b""
-        file.seek(0)
-        media_type = image_type(head)
+        start = file.read(_CHUNK)
+        media_type = image_type(start)
         if media_type is not None:
-            return _image(place, file.read(IMAGE_BYTES + 1), media_type, size, context, effect)
-        kind = binary_kind(head)
+            return _image(place, start + file.read(IMAGE_BYTES), media_type, size, context, effect)
+        kind = binary_kind(start[:SNIFFED])
         if kind is not None:
             raise ToolError(
                 f"{place.shown} is {kind} ({size_text(size)}), not text. Use a program made for it, if any."
             )
-        if wide_encoding(head) is not None:
-            found, note = _wide_window(place, file.read(LARGEST + 1), first, limit)
+        codec = wide_encoding(start)
+        if codec is not None:
+            found = _wide_window(place, start + file.read(LARGEST), first, limit)
+        elif len(start) < _CHUNK:
+            found = window_of(start, first, limit)
         else:
-            to_end = size <= LARGEST
-            found = window(_chunks(file), first, limit, to_end=to_end, stopped=stop.is_set)
-            note = ""
+            found = window(chain([start], _chunks(file)), first, limit, to_end=size <= LARGEST, stopped=stop.is_set)
     if found.digest is not None:
         context.seen[str(place.path)] = found.digest
-    return ok(_render(place, found, note), effect)
+    return ok(_render(place, found, codec), effect)
 
 
-def _chunks(file: FileIO) -> Iterator[bytes]:
+def _chunks(file: BinaryIO) -> Iterator[bytes]:
     while chunk := file.read(_CHUNK):
         yield chunk
 
 
-def _wide_window(place: Confined, data: bytes, first: int, limit: int) -> tuple[Window, str]:
+def _wide_window(place: Confined, data: bytes, first: int, limit: int) -> Window:
     if len(data) > LARGEST:
         raise ToolError(f"{place.shown} is UTF-16 or UTF-32 text, too large to convert here. Convert it with iconv.")
     forms = forms_of(data)
     if not forms:
         raise ToolError(f"{place.shown} starts like UTF-16 or UTF-32 text but is not valid. Treat it as binary data.")
-    text = forms[0].decode(data)
-    found = window(iter([text.encode("utf-8", "replace")]), first, limit, to_end=True)
+    found = window_of(forms[0].decode(data).encode("utf-8", "replace"), first, limit)
     found.digest = content_hash(data)
-    return found, f"[{forms[0].codec} text]"
+    return found
 
 
 def _image(
@@ -106,30 +105,29 @@ def _image(
     return ToolOutput((Text(text), Image(media_type, base64.b64encode(data).decode())), effect=effect)
 
 
-def _render(place: Confined, found: Window, note: str) -> str:
+def _render(place: Confined, found: Window, codec: str | None) -> str:
     if not found.lines:
         if found.total == 0 and found.first == 1:
             return "(empty file)"
         raise ToolError(f"{place.shown} has {found.total} lines; offset {found.first} is past its end.")
-    notes = [note] if note else []
-    codec = "utf-8"
+    notes = [f"[{codec} text]"] if codec else []
+    data = b"\n".join(found.lines)
     try:
-        b"\n".join(line.data for line in found.lines).decode()
+        text = data.decode()
     except UnicodeDecodeError:
-        codec = "latin-1"
+        text = data.decode("latin-1")
         notes.append("[not valid UTF-8: shown as Latin-1]")
-    if found.lines[0].data.endswith(b"\r"):
+    if "\r\n" in text or text.endswith("\r"):
+        text = text.replace("\r\n", "\n").removesuffix("\r")
         notes.append("[CRLF line ends, which edit keeps]")
+    lines = text.removeprefix("\ufeff").replace("\0", "\ufffd").split("\n")
+    for index, length in found.cut.items():
+        lines[index] += f" [... cut: the line has {length:,} bytes]"
     if found.full:
         more = "more lines follow" if found.total is None else f"{found.total - found.next + 1:,} more lines"
         notes.append(f"[{more}; continue with offset={found.next}]")
-    numbered = (f"{number}\t{_line(line, codec)}" for number, line in enumerate(found.lines, found.first))
+    numbered = [f"{number}\t{line}" for number, line in enumerate(lines, found.first)]
     return "\n".join([*numbered, *notes])
-
-
-def _line(line: Line, codec: str) -> str:
-    text = line.data.decode(codec).removeprefix("\ufeff").removesuffix("\r").replace("\0", "\ufffd")
-    return f"{text} [... cut: the line has {line.length:,} bytes]" if line.cut else text
 
 
 def _similar(place: Confined) -> str:

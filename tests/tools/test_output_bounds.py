@@ -1,0 +1,130 @@
+"""Bounding and cleaning text: never inside a character, never without a count."""
+
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retinue.tools.capture import Capture
+from retinue.tools.clean import StreamCleaner, clean
+from retinue.tools.truncate import (
+    byte_length,
+    cut_bytes,
+    head_and_tail,
+    line_count,
+    size_text,
+    truncate_result,
+)
+
+
+def test_sizes_have_one_decimal():
+    assert [size_text(n) for n in (0, 512, 1024, 1536, 204800, 5 * 1024 * 1024)] == [
+        "0B",
+        "512B",
+        "1.0KB",
+        "1.5KB",
+        "200.0KB",
+        "5.0MB",
+    ]
+
+
+def test_a_result_within_both_bounds_is_left_alone():
+    text = "x\n" * 4999
+    assert truncate_result(text) == text
+
+
+def test_a_result_of_too_many_lines_keeps_the_first_under_a_marker():
+    result = truncate_result("\n".join(str(n) for n in range(6000)))
+    first, *rest = result.split("\n")
+    assert first == "[TRUNCATED: showing first 5000 of 6000 lines, 23.3KB of 28.2KB]"
+    assert rest == [str(n) for n in range(5000)]
+
+
+def test_a_result_of_too_many_bytes_keeps_whole_lines():
+    result = truncate_result(("y" * 1023 + "\n") * 300)
+    assert result.startswith("[TRUNCATED: showing first 200 of 301 lines, 200.0KB of 300.0KB]\n")
+
+
+@given(st.text(alphabet="a\né😀\ud800", max_size=80), st.integers(0, 60), st.integers(1, 10))
+def test_truncation_never_cuts_a_character_and_never_exceeds_its_bounds(text, most, lines):
+    result = truncate_result(text, most, lines)
+    if result != text:
+        kept = result.partition("\n")[2]
+        assert text.startswith(kept)
+        assert byte_length(kept) <= most
+        assert kept.count("\n") < lines
+        assert re.match(r"\[TRUNCATED: showing first \d+ of \d+ lines, \S+ of \S+\]\n", result)
+
+
+@given(st.text(alphabet="aé😀\ud800", max_size=30), st.integers(0, 60))
+def test_cut_bytes_gives_the_longest_beginning_that_fits(text, most):
+    cut = cut_bytes(text, most)
+    assert text.startswith(cut)
+    assert byte_length(cut) <= most
+    if cut != text:
+        assert byte_length(text[: len(cut) + 1]) > most
+
+
+def test_head_and_tail_count_the_gap_and_tell_the_way():
+    text = "\n".join(f"line {n}" for n in range(1000))
+    result = head_and_tail(text, 500, "see FILE")
+    assert result.startswith("line 0\nline 1\n")
+    assert result.endswith("line 998\nline 999")
+    assert "1,000 lines in all" in result
+    assert "see FILE" in result
+    assert len(result) < 650
+
+
+@given(st.text(alphabet="ab\n", max_size=300), st.integers(10, 200))
+def test_head_and_tail_are_parts_of_the_text(text, most):
+    result = head_and_tail(text, most, "")
+    if len(text) <= most:
+        assert result == text
+    else:
+        head, _, tail = re.split(r"\n\n(\[\.\.\. .* \.\.\.\])\n\n", result, maxsplit=1)
+        assert text.startswith(head)
+        assert text.endswith(tail)
+
+
+def test_lines_are_counted_as_editors_do():
+    assert [line_count(text) for text in ("", "a", "a\n", "a\nb", "\n")] == [0, 1, 1, 2, 1]
+
+
+def test_cleaning():
+    assert clean("\x1b[1;31mred\x1b[0m \x1b]0;title\x07x\x1b]8;;http://a\x1b\\link\x1b]8;;\x1b\\") == "red xlink"
+    assert clean("10%\r20%\r30%\ndone\r\n") == "30%\ndone\n"
+    assert clean("b\bbo\bol\bld tab\there\x00\x7f\x9b2K") == "bold tab\there"
+    assert clean("plain é 日本\n") == "plain é 日本\n"
+
+
+@given(st.text(max_size=60))
+def test_cleaned_text_has_no_controls_and_stays_clean(text):
+    once = clean(text)
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", once)
+    assert clean(once) == once
+
+
+LINES = st.lists(st.sampled_from(["plain", "é日😀", "\x1b[31mred\x1b[0m", "1%\r2%\r3%", ""]), max_size=12)
+
+
+@given(LINES, st.integers(1, 7))
+def test_cleaning_in_pieces_gives_the_same_as_at_once(lines, size):
+    data = "\n".join(lines).encode()
+    cleaner = StreamCleaner()
+    pieces = [cleaner.feed(data[start : start + size]) for start in range(0, len(data), size)]
+    assert "".join(pieces) + cleaner.feed(b"", final=True) == clean(data.decode())
+
+
+def test_an_endless_progress_bar_takes_bounded_memory():
+    cleaner = StreamCleaner()
+    for number in range(20_000):
+        cleaner.feed(b"\r%d%% of a long job, still going" % number)
+    assert len(cleaner._held) <= StreamCleaner.HELD + 100
+    assert cleaner.feed(b"", final=True) == "19999% of a long job, still going"
+
+
+def test_what_fits_is_not_written_to_disk(tmp_path):
+    capture = Capture(tmp_path / "out", "x")
+    capture.feed(b"small\n")
+    assert capture.text() == "small\n"
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,65 @@
+"""What the model sees of the tools: pinned, described, and small."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from retinue.domain.codec import to_data
+from retinue.domain.toolnames import TOOLS
+from retinue.tools.registry import BUILTIN_NAMES, builtin_tools
+
+SNAPSHOTS = Path(__file__).with_name("snapshots")
+
+
+def tokens(spec) -> int:
+    """About what a provider counts: four characters of the wire form to a token."""
+    wire = {"name": spec.name, "description": spec.description, "input_schema": spec.parameters}
+    return -(-len(json.dumps(wire, separators=(",", ":"))) // 4)
+
+
+@pytest.mark.parametrize("name", BUILTIN_NAMES)
+def test_the_spec_is_what_was_agreed(name):
+    """Regenerate with RETINUE_SNAPSHOTS=write after a change that is meant."""
+    spec = json.dumps(to_data(builtin_tools()[name].spec), indent=2, sort_keys=True) + "\n"
+    path = SNAPSHOTS / f"{name}.json"
+    if os.environ.get("RETINUE_SNAPSHOTS") == "write":
+        SNAPSHOTS.mkdir(exist_ok=True)
+        path.write_text(spec)
+    assert spec == path.read_text()
+
+
+@pytest.mark.parametrize("name", BUILTIN_NAMES)
+def test_every_parameter_is_described_and_every_effect_is_the_agreed_one(name):
+    spec = builtin_tools()[name].spec
+    assert spec.name == name
+    assert spec.effects == TOOLS[name]
+    assert spec.exclusive == bool(spec.effects & {"write", "execute"})
+    assert spec.parameters["additionalProperties"] is False
+    assert all(part.get("description") for part in spec.parameters["properties"].values())
+
+
+def test_the_tools_are_small():
+    sizes = {name: tokens(tool.spec) for name, tool in builtin_tools().items()}
+    print(sizes, "total", sum(sizes.values()))
+    assert max(sizes.values()) <= 260
+    assert sum(sizes.values()) <= 1200
+
+
+def test_tools_can_be_built_one_by_one():
+    assert list(builtin_tools(["ls", "nonsense"])) == ["ls"]
+
+
+def test_importing_the_registry_loads_no_tool_and_nothing_heavy():
+    code = (
+        "import sys, retinue.tools.registry as r\n"
+        "loaded = [m for m in sys.modules if m.startswith('retinue.tools.') and m.endswith('.tool')]\n"
+        "assert not loaded, loaded\n"
+        "r.builtin_tools()\n"
+        "heavy = {'difflib', 'aiohttp', 'sysconfig', 'importlib.metadata', 'yaml', 'orjson'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
