@@ -19,7 +19,11 @@ Origin = Literal["task", "steer", "follow-up", "wrap-up", "correction", "summary
 
 @dataclass(frozen=True, slots=True)
 class Text:
+    """`signature` is provider data that came with the text and goes back with it, unchanged
+    (Gemini's thought signature, the phase of an OpenAI message); None for everyone else."""
+
     text: str
+    signature: str | None = None
     type: Literal["text"] = field(default="text", init=False)
 
 

@@ -1,0 +1,272 @@
+"""Anthropic's Messages format, for Claude and for the servers that speak it.
+
+The prefix is cached: marks stand on the last tool, the last system block and the newest two
+user turns, and nothing before the newest turn changes between requests. Thinking goes back with
+its signature, unchanged, to the provider that wrote it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from retinue.domain.failure import Failure
+from retinue.domain.messages import (
+    AssistantMessage,
+    Image,
+    Message,
+    StopReason,
+    Text,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+)
+from retinue.models.content import NOTHING, own, safe_id, sent_arguments, visible
+from retinue.models.draft import CallDraft, Draft, TextDraft, ThinkingDraft, replace_usage
+from retinue.models.failures import Wire, from_error
+from retinue.models.protocol import ModelInfo, ModelRequest
+from retinue.models.thinking import anthropic_adaptive, anthropic_budget, anthropic_style, level_of, version_of
+from retinue.models.wire import Reader, WireModel
+
+_MARK = {"type": "ephemeral"}
+_INTERLEAVED = "interleaved-thinking-2025-05-14"
+_STOPS: dict[str, StopReason] = {"max_tokens": "length", "refusal": "refusal", "tool_use": "tool_use"}
+
+
+class AnthropicModel(WireModel):
+    auth_header = "x-api-key"
+
+    def _fixed_headers(self, key: str | None) -> dict[str, str]:
+        headers = super()._fixed_headers(key)
+        headers["anthropic-version"] = "2023-06-01"
+        if self._style() == "budget" and self._info.thinking:
+            headers["anthropic-beta"] = _INTERLEAVED
+        return headers
+
+    def url(self) -> str:
+        return self._endpoint("/messages", "v1")
+
+    def reader(self, draft: Draft) -> Reader:
+        return AnthropicReader(draft, self._wire)
+
+    def body(self, request: ModelRequest) -> dict[str, Any]:
+        marked = self._quirks.cache_control
+        body: dict[str, Any] = {
+            "model": self._info.id,
+            "max_tokens": request.max_output or self._info.max_output,
+            "stream": True,
+        }
+        if request.tools:
+            tools = [
+                {"name": tool.name, "description": tool.description, "input_schema": dict(tool.parameters)}
+                for tool in request.tools
+            ]
+            body["tools"] = tools
+            if marked:
+                tools[-1]["cache_control"] = _MARK
+            if request.tool_choice != "auto":
+                body["tool_choice"] = {"type": "any" if request.tool_choice == "required" else "none"}
+        if request.system:
+            body["system"] = [{"type": "text", "text": request.system, **({"cache_control": _MARK} if marked else {})}]
+        body["messages"] = build_messages(request.messages, self._info, self._stale)
+        if marked:
+            mark_newest(body["messages"])
+        self._think(body, request)
+        return self._finish_body(body, request)
+
+    def _style(self) -> str:
+        return self._quirks.thinking or anthropic_style(self._info.id)
+
+    def _think(self, body: dict[str, Any], request: ModelRequest) -> None:
+        """Thinking, and the temperature, which excludes it."""
+        level = level_of(request.thinking)
+        version = version_of(self._info.id, "claude")
+        sampling = self._quirks.temperature and (version is None or version < (4, 7))
+        if level is not None and self._info.thinking:
+            if self._style() == "adaptive":
+                body.update(anthropic_adaptive(self._info.id, level))
+            elif self._style() == "budget" and request.tool_choice != "required" and _may_think(body["messages"]):
+                room = anthropic_budget(level, body["max_tokens"], self._info.max_output)
+                if room is not None:
+                    budget, body["max_tokens"] = room
+                    body["thinking"] = {"type": "enabled", "budget_tokens": budget}
+        if request.temperature is not None and sampling and "thinking" not in body:
+            body["temperature"] = request.temperature
+
+    def adapt(self, request: ModelRequest, body: dict[str, Any], refusal: str) -> bool:
+        """A refused signature (after a compaction, say) costs the old thinking, not the run."""
+        said = refusal.lower()
+        about_blocks = "signature" in said or ("thinking" in said and "block" in said)
+        return (about_blocks and self.forget_signatures(request)) or super().adapt(request, body, refusal)
+
+
+# ------------------------------------------------------------------ request
+def build_messages(messages: tuple[Message, ...], info: ModelInfo, stale: set[str]) -> list[dict[str, Any]]:
+    """Alternating turns: neighbours of the same role are one message, results before words."""
+    turns: list[dict[str, Any]] = []
+    for message in messages:
+        if isinstance(message, AssistantMessage):
+            role, blocks = "assistant", _assistant(message, info, stale)
+        elif isinstance(message, ToolMessage):
+            role, blocks = "user", [_result(result, info) for result in message.results]
+        else:
+            role, blocks = "user", _user(message, info)
+        if not blocks:
+            continue
+        if turns and turns[-1]["role"] == role:
+            turns[-1]["content"] += blocks
+        else:
+            turns.append({"role": role, "content": blocks})
+    return turns
+
+
+def mark_newest(turns: list[dict[str, Any]]) -> None:
+    """Marks the last block of the newest two user turns: the older mark is where the previous
+    request's cache ended, the newer is where the next one's will begin."""
+    users = [turn for turn in turns if turn["role"] == "user"]
+    for turn in users[-2:]:
+        turn["content"][-1]["cache_control"] = _MARK
+
+
+def _user(message: UserMessage, info: ModelInfo) -> list[dict[str, Any]]:
+    return [_block(part) for part in visible(message.content, info)]
+
+
+def _block(part: Text | Image) -> dict[str, Any]:
+    if isinstance(part, Text):
+        return {"type": "text", "text": part.text if part.text.strip() else NOTHING}
+    return {"type": "image", "source": {"type": "base64", "media_type": part.media_type, "data": part.data}}
+
+
+def _result(result: ToolResult, info: ModelInfo) -> dict[str, Any]:
+    parts = visible(result.content, info)
+    block: dict[str, Any] = {"type": "tool_result", "tool_use_id": safe_id(result.call_id)}
+    if len(parts) == 1 and isinstance(parts[0], Text):
+        block["content"] = parts[0].text
+    else:
+        block["content"] = [_block(part) for part in parts] or NOTHING
+    if result.is_error:
+        block["is_error"] = True
+    return block
+
+
+def _assistant(message: AssistantMessage, info: ModelInfo, stale: set[str]) -> list[dict[str, Any]]:
+    blocks: list[dict[str, Any]] = []
+    for part in message.content:
+        if isinstance(part, Text):
+            if part.text.strip():
+                blocks.append({"type": "text", "text": part.text})
+        elif isinstance(part, ToolCall):
+            call = {"type": "tool_use", "id": safe_id(part.id), "name": part.name, "input": sent_arguments(part)}
+            blocks.append(call)
+        elif part.provider == info.provider and own(message, info):
+            if part.redacted is not None and part.redacted not in stale:
+                blocks.append({"type": "redacted_thinking", "data": part.redacted})
+            elif part.signature and part.signature not in stale:
+                blocks.append({"type": "thinking", "thinking": part.text, "signature": part.signature})
+    # A turn cannot end in thinking: that happens only to one that was cut off.
+    while blocks and blocks[-1]["type"] in ("thinking", "redacted_thinking"):
+        blocks.pop()
+    return blocks
+
+
+def _may_think(turns: list[dict[str, Any]]) -> bool:
+    """A budget is refused in the middle of tool use that began without thinking."""
+    if not turns or not any(block["type"] == "tool_result" for block in turns[-1]["content"]):
+        return True
+    last = next((turn for turn in reversed(turns) if turn["role"] == "assistant"), None)
+    return last is None or last["content"][0]["type"] in ("thinking", "redacted_thinking")
+
+
+# ------------------------------------------------------------------ stream
+class AnthropicReader:
+    def __init__(self, draft: Draft, wire: Wire) -> None:
+        self.done = False
+        self._draft = draft
+        self._wire = wire
+        self._blocks: dict[int, TextDraft | ThinkingDraft | CallDraft | None] = {}
+
+    def absorb(self, event: Any) -> None:
+        kind = event["type"]
+        if kind == "content_block_delta":
+            self._delta(self._blocks[event["index"]], event["delta"])
+        elif kind == "content_block_start":
+            self._blocks[event["index"]] = self._begin(event["content_block"])
+        elif kind == "message_delta":
+            self._count(event.get("usage"))
+            self._stop(event["delta"])
+        elif kind == "message_start":
+            self._count(event["message"].get("usage"))
+        elif kind == "message_stop":
+            self._draft.stop = self._draft.stop or "end"
+            self.done = True
+        elif kind == "error":
+            self._draft.fail(from_error(self._wire, event.get("error")))
+
+    def absorb_whole(self, answer: Any) -> None:
+        if answer["type"] == "error":
+            self.absorb(answer)
+            return
+        for block in answer["content"]:
+            self._begin(block)
+        self._count(answer.get("usage"))
+        self._stop(answer)
+        self._draft.stop = self._draft.stop or "end"
+
+    def _begin(self, block: Any) -> TextDraft | ThinkingDraft | CallDraft | None:
+        """A block may begin with content, or be complete already."""
+        draft = self._draft
+        match block["type"]:
+            case "text":
+                text = draft.add_text()
+                draft.more_text(text, block.get("text") or "")
+                return text
+            case "thinking":
+                thinking = draft.add_thinking()
+                thinking.signature = block.get("signature") or None
+                draft.more_thinking(thinking, block.get("thinking") or "")
+                return thinking
+            case "redacted_thinking":
+                thinking = draft.add_thinking()
+                thinking.redacted = str(block["data"])
+                return thinking
+            case "tool_use":
+                call = draft.add_call(block.get("id"), block.get("name"))
+                call.give(block.get("input"))
+                return call
+        return None
+
+    def _delta(self, part: TextDraft | ThinkingDraft | CallDraft | None, delta: Any) -> None:
+        kind = delta["type"]
+        if kind == "text_delta" and isinstance(part, TextDraft):
+            self._draft.more_text(part, delta["text"])
+        elif kind == "input_json_delta" and isinstance(part, CallDraft):
+            part.take(delta["partial_json"])
+        elif kind == "thinking_delta" and isinstance(part, ThinkingDraft):
+            self._draft.more_thinking(part, delta["thinking"])
+        elif kind == "signature_delta" and isinstance(part, ThinkingDraft):
+            part.signature = str(delta["signature"])
+
+    def _count(self, usage: Any) -> None:
+        if usage:
+            self._draft.usage = replace_usage(
+                self._draft.usage,
+                input=usage.get("input_tokens"),
+                output=usage.get("output_tokens"),
+                cache_read=usage.get("cache_read_input_tokens"),
+                cache_write=usage.get("cache_creation_input_tokens"),
+            )
+
+    def _stop(self, delta: Any) -> None:
+        reason = delta.get("stop_reason")
+        if not reason:
+            return
+        self._draft.stop = _STOPS.get(reason, "end")
+        if reason == "model_context_window_exceeded":
+            name = self._draft.info.full_name
+            self._draft.fail(Failure("context_overflow", f"The answer of {name} filled its context window."))
+        elif reason == "refusal":
+            details = delta.get("stop_details") or {}
+            why = self._wire.scrub(str(details.get("explanation") or details.get("category") or ""))
+            name = self._draft.info.full_name
+            self._draft.fail(Failure("refused", f"{name} declined to answer" + (f": {why}" if why else ".")))

@@ -1,0 +1,53 @@
+"""Pieces of request bodies that several wire formats build alike."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+from retinue.domain.messages import AssistantMessage, Image, Text, ToolCall, ToolResult
+from retinue.models.protocol import ModelInfo
+
+UNSEEN = "[an image that this model cannot see]"
+NOTHING = "(no output)"
+_SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
+
+
+def own(message: AssistantMessage, info: ModelInfo) -> bool:
+    """Whether the provider asked now wrote this message: only then may its signatures return."""
+    return message.model.partition("/")[0] == info.provider
+
+
+def sent_arguments(call: ToolCall) -> dict[str, Any]:
+    """The arguments as they go back: an object always, so that a broken call does not break
+    every later request. What the model wrote stays readable for it."""
+    if call.broken is not None:
+        return {"INVALID_JSON": call.broken[:4000]}
+    return dict(call.arguments)
+
+
+def safe_id(id: str) -> str:
+    """A call id that every provider accepts; the same id always gives the same one."""
+    if id and len(id) <= 64 and _SAFE.issuperset(id):
+        return id
+    return "call_" + hashlib.sha256(id.encode("utf-8", "replace")).hexdigest()[:32]
+
+
+def visible(parts: Sequence[Text | Image], info: ModelInfo) -> list[Text | Image]:
+    """The parts a model can take: no empty text, and words in place of images it cannot see."""
+    kept: list[Text | Image] = []
+    for part in parts:
+        if isinstance(part, Image):
+            kept.append(part if info.images else Text(UNSEEN))
+        elif part.text:
+            kept.append(part)
+    return kept
+
+
+def result_text(result: ToolResult) -> str:
+    return result.text or NOTHING
+
+
+def data_url(image: Image) -> str:
+    return f"data:{image.media_type};base64,{image.data}"

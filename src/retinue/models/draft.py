@@ -1,0 +1,226 @@
+"""An answer in the making: streamed pieces merge into parts, parts become the message.
+
+All wire formats share this. A part knows how to take the next piece, so a format only has to
+say which part a piece belongs to. Pieces are kept in lists and joined once: an answer of many
+megabytes costs what its bytes cost.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from dataclasses import replace
+
+import orjson
+
+from retinue.domain.events import TextDelta, ThinkingDelta
+from retinue.domain.failure import Failure
+from retinue.domain.messages import AssistantMessage, Message, StopReason, Text, Thinking, ToolCall
+from retinue.domain.usage import Usage
+from retinue.models.cost import priced
+from retinue.models.partial_json import parse_arguments
+from retinue.models.protocol import Finished, ModelInfo, Part, ToolCallStarted
+
+FRESH = "rtn_"
+"""Begins the ids we make for calls that came without a usable one."""
+
+
+class TextDraft:
+    __slots__ = ("pieces", "signature")
+
+    def __init__(self) -> None:
+        self.pieces: list[str] = []
+        self.signature: str | None = None
+
+
+class ThinkingDraft:
+    __slots__ = ("pieces", "redacted", "signature")
+
+    def __init__(self) -> None:
+        self.pieces: list[str] = []
+        self.signature: str | None = None
+        self.redacted: str | None = None
+
+
+class CallDraft:
+    __slots__ = ("_given", "id", "name", "pieces", "signature")
+
+    def __init__(self, id: str, name: str) -> None:
+        self.id = id
+        self.name = name
+        self.pieces: list[str] = []
+        self.signature: str | None = None
+        self._given = ""
+
+    def take(self, piece: object) -> None:
+        """The next piece of the arguments' text."""
+        if not isinstance(piece, str):
+            raise TypeError("arguments of a tool call must be text")
+        self.pieces.append(piece)
+
+    def give(self, arguments: object) -> None:
+        """Whole arguments, as an object or as text; pieces, if any come, replace them."""
+        if arguments:
+            self._given = arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode()
+
+    @property
+    def arguments(self) -> str:
+        return "".join(self.pieces) or self._given
+
+
+class Draft:
+    """`parts` grow while the stream lasts; `shown` hands out what became visible since the last
+    call, with neighbouring pieces of the same kind joined: what arrived together is one delta."""
+
+    __slots__ = ("_kind", "_live", "_tail", "failure", "info", "parts", "refusal", "stop", "taken", "usage")
+
+    def __init__(self, info: ModelInfo, history: Iterable[Message] = ()) -> None:
+        self.info = info
+        self.parts: list[TextDraft | ThinkingDraft | CallDraft] = []
+        self.usage = Usage()
+        self.stop: StopReason | None = None
+        self.failure: Failure | None = None
+        self.refusal: list[str] = []
+        self.taken = history
+        self._live: list[Part] = []
+        self._kind: type[TextDelta] | type[ThinkingDelta] | None = None
+        self._tail: list[str] = []
+
+    # ---------------------------------------------------------------- pieces
+    def text(self, piece: str) -> None:
+        """Continues the text, or begins one after something else."""
+        last = self.parts[-1] if self.parts else None
+        if not isinstance(last, TextDraft):
+            if not piece:
+                return
+            last = self.add_text()
+        self.more_text(last, piece)
+
+    def thinking(self, piece: str) -> ThinkingDraft:
+        last = self.parts[-1] if self.parts else None
+        if not isinstance(last, ThinkingDraft) or last.redacted is not None:
+            last = self.add_thinking()
+        self.more_thinking(last, piece)
+        return last
+
+    def add_text(self) -> TextDraft:
+        part = TextDraft()
+        self.parts.append(part)
+        return part
+
+    def add_thinking(self) -> ThinkingDraft:
+        part = ThinkingDraft()
+        self.parts.append(part)
+        return part
+
+    def add_call(self, id: object, name: object) -> CallDraft:
+        part = CallDraft(id if isinstance(id, str) else "", name if isinstance(name, str) else "")
+        self.parts.append(part)
+        self._close_tail()
+        self._live.append(ToolCallStarted(part.name))
+        return part
+
+    def more_text(self, part: TextDraft, piece: str) -> None:
+        if not isinstance(piece, str):
+            raise TypeError("text expected")
+        if piece:
+            part.pieces.append(piece)
+            self._show(TextDelta, piece)
+
+    def more_thinking(self, part: ThinkingDraft, piece: str) -> None:
+        if not isinstance(piece, str):
+            raise TypeError("text expected")
+        if piece:
+            part.pieces.append(piece)
+            self._show(ThinkingDelta, piece)
+
+    def refuse(self, piece: str) -> None:
+        """Words with which the model declines: shown as text, reported as a refusal."""
+        self.refusal.append(piece)
+        self.text(piece)
+
+    def fail(self, failure: Failure) -> None:
+        if self.failure is None:
+            self.failure = failure
+
+    # ---------------------------------------------------------------- what to show
+    def _show(self, kind: type[TextDelta] | type[ThinkingDelta], piece: str) -> None:
+        if kind is not self._kind:
+            self._close_tail()
+            self._kind = kind
+        self._tail.append(piece)
+
+    def _close_tail(self) -> None:
+        if self._tail:
+            assert self._kind is not None
+            self._live.append(self._kind("".join(self._tail)))
+            self._tail = []
+        self._kind = None
+
+    def shown(self) -> list[Part]:
+        self._close_tail()
+        live, self._live = self._live, []
+        return live
+
+    # ---------------------------------------------------------------- the end
+    @property
+    def calls(self) -> list[CallDraft]:
+        return [part for part in self.parts if isinstance(part, CallDraft)]
+
+    def finished(self) -> Finished:
+        """The whole message. A failed one keeps its text and thinking and loses its calls: they
+        may be incomplete, and no call without an answer may enter a conversation."""
+        if self.failure is None and self.stop is None:
+            self.fail(Failure("dropped", f"The answer of {self.info.full_name} ended before it was complete."))
+        usage = priced(self.usage, self.info.prices)
+        if usage.cost_usd is None and self.usage.cost_usd:
+            usage = self.usage  # the server itself said what it charges
+        if self.failure is not None and self.failure.kind != "refused":
+            content = self._content(calls=False)
+            return Finished(AssistantMessage(content, "error", usage, self.info.full_name, self.failure))
+        stop = self.stop or "end"
+        if self.failure is not None or self.refusal:
+            stop = "refusal"
+        content = self._content(calls=stop != "refusal")
+        if stop in ("end", "tool_use"):
+            stop = "tool_use" if any(isinstance(part, ToolCall) for part in content) else "end"
+        failure = self.failure
+        if stop == "refusal" and failure is None:
+            said = "".join(self.refusal).strip()
+            failure = Failure("refused", said or f"{self.info.full_name} declined to answer.")
+        return Finished(AssistantMessage(content, stop, usage, self.info.full_name, failure))
+
+    def _content(self, *, calls: bool) -> tuple[Text | Thinking | ToolCall, ...]:
+        content: list[Text | Thinking | ToolCall] = []
+        used: set[str] | None = None
+        for part in self.parts:
+            whole = part.arguments if isinstance(part, CallDraft) else "".join(part.pieces)
+            if isinstance(part, TextDraft):
+                if whole or part.signature:
+                    content.append(Text(whole, part.signature))
+            elif isinstance(part, ThinkingDraft):
+                if whole or part.signature or part.redacted:
+                    content.append(Thinking(whole, part.signature, part.redacted, self.info.provider))
+            elif calls:
+                if used is None:
+                    used = _ids(self.taken)
+                arguments, broken = parse_arguments(whole)
+                content.append(ToolCall(_unique(part.id, used), part.name, arguments, broken, part.signature))
+        return tuple(content)
+
+
+def replace_usage(usage: Usage, **counts: object) -> Usage:
+    """The usage with the counts that are whole numbers; None and nonsense change nothing."""
+    return replace(usage, **{key: value for key, value in counts.items() if isinstance(value, int) and value >= 0})
+
+
+def _ids(history: Iterable[Message]) -> set[str]:
+    return {call.id for message in history if isinstance(message, AssistantMessage) for call in message.tool_calls}
+
+
+def _unique(id: str, used: set[str]) -> str:
+    """The id, or a fresh one where it is missing or already stands for another call."""
+    if not id or id in used:
+        id = FRESH + uuid.uuid4().hex[:24]
+    used.add(id)
+    return id

@@ -1,0 +1,136 @@
+"""Google's Gemini format: streamGenerateContent as server-sent events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from retinue.domain.failure import Failure
+from retinue.models.draft import Draft, TextDraft, replace_usage
+from retinue.models.failures import Wire, from_error
+from retinue.models.gemini_body import build_contents
+from retinue.models.gemini_schema import gemini_schema
+from retinue.models.protocol import ModelRequest
+from retinue.models.thinking import gemini_config, level_of
+from retinue.models.wire import Reader, WireModel
+
+_REFUSALS = frozenset(
+    {"SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY", "MODEL_ARMOR"}
+)
+_GARBLED = frozenset({"MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS"})
+_MODES = {"auto": "AUTO", "required": "ANY", "none": "NONE"}
+
+
+class GeminiModel(WireModel):
+    auth_header = "x-goog-api-key"
+
+    def url(self) -> str:
+        name = self._info.id if "/" in self._info.id else f"models/{self._info.id}"
+        return self._endpoint(f"/{name}:streamGenerateContent", "v1beta") + "?alt=sse"
+
+    def reader(self, draft: Draft) -> Reader:
+        return GeminiReader(draft, self._wire)
+
+    def body(self, request: ModelRequest) -> dict[str, Any]:
+        body: dict[str, Any] = {"contents": build_contents(request.messages, self._info, self._stale)}
+        if request.system:
+            body["systemInstruction"] = {"parts": [{"text": request.system}]}
+        if request.tools:
+            declarations = []
+            for tool in request.tools:
+                declaration: dict[str, Any] = {"name": tool.name, "description": tool.description}
+                parameters = gemini_schema(tool.parameters)
+                if parameters is not None:
+                    declaration["parameters"] = parameters
+                declarations.append(declaration)
+            body["tools"] = [{"functionDeclarations": declarations}]
+            if request.tool_choice != "auto":
+                body["toolConfig"] = {"functionCallingConfig": {"mode": _MODES[request.tool_choice]}}
+        config: dict[str, Any] = {}
+        if request.max_output is not None:
+            config["maxOutputTokens"] = request.max_output
+        if request.temperature is not None and self._quirks.temperature:
+            config["temperature"] = request.temperature
+        level = level_of(request.thinking)
+        if level is not None and self._info.thinking:
+            config["thinkingConfig"] = gemini_config(self._info.id, level)
+        if config:
+            body["generationConfig"] = config
+        return self._finish_body(body, request)
+
+    def adapt(self, request: ModelRequest, body: dict[str, Any], refusal: str) -> bool:
+        """A signature that this model does not accept (the model changed, say) is left out."""
+        about_signatures = "signature" in refusal.lower()
+        return (about_signatures and self.forget_signatures(request)) or super().adapt(request, body, refusal)
+
+
+class GeminiReader:
+    """Every event is a small answer of the same shape; the last has a finish reason."""
+
+    done = False
+
+    def __init__(self, draft: Draft, wire: Wire) -> None:
+        self._draft = draft
+        self._wire = wire
+
+    def absorb(self, event: Any) -> None:
+        if error := event.get("error"):
+            self._draft.fail(from_error(self._wire, error))
+            return
+        if usage := event.get("usageMetadata"):
+            self._count(usage)
+        if block := (event.get("promptFeedback") or {}).get("blockReason"):
+            self._refuse(f"the prompt was blocked ({block})")
+        for candidate in event.get("candidates") or ():
+            if candidate.get("index", 0) == 0:
+                for part in (candidate.get("content") or {}).get("parts") or ():
+                    self._part(part)
+                if reason := candidate.get("finishReason"):
+                    self._stop(str(reason), str(candidate.get("finishMessage") or ""))
+
+    def absorb_whole(self, answer: Any) -> None:
+        """Without `alt=sse` the answer is a list of the same events."""
+        for event in answer if isinstance(answer, list) else [answer]:
+            self.absorb(event)
+
+    def _part(self, part: Any) -> None:
+        draft, signature = self._draft, part.get("thoughtSignature")
+        if call := part.get("functionCall"):
+            made = draft.add_call(call.get("id"), call.get("name"))
+            made.give(call.get("args"))
+            made.signature = signature
+        elif part.get("thought"):
+            draft.thinking(part.get("text") or "")
+        elif "text" in part:
+            draft.text(part["text"])
+            if signature:
+                last = draft.parts[-1] if draft.parts else None
+                text = last if isinstance(last, TextDraft) else draft.add_text()
+                text.signature = signature
+
+    def _stop(self, reason: str, said: str) -> None:
+        said = self._wire.scrub(said)
+        name = self._draft.info.full_name
+        self._draft.stop = "length" if reason in ("MAX_TOKENS", "CONTINUATION") else "end"
+        if reason in _REFUSALS:
+            self._refuse(said or f"it stopped for {reason}")
+        elif reason in _GARBLED:
+            self._draft.fail(
+                Failure("malformed", f"{name} garbled its tool call ({reason}){': ' if said else '.'}{said}")
+            )
+        elif reason == "OTHER" and not self._draft.parts:
+            self._draft.fail(Failure("server", f"{name} stopped without an answer or a reason. {said}".rstrip()))
+
+    def _refuse(self, why: str) -> None:
+        self._draft.stop = "refusal"
+        self._draft.fail(Failure("refused", f"{self._draft.info.full_name} declined to answer: {why}."))
+
+    def _count(self, usage: Any) -> None:
+        prompt, read = usage.get("promptTokenCount"), usage.get("cachedContentTokenCount") or 0
+        tools = usage.get("toolUsePromptTokenCount") or 0
+        spoken, thought = usage.get("candidatesTokenCount"), usage.get("thoughtsTokenCount") or 0
+        self._draft.usage = replace_usage(
+            self._draft.usage,
+            input=max(0, prompt - read) + tools if isinstance(prompt, int) else None,
+            output=(spoken or 0) + thought if spoken is not None or thought else None,
+            cache_read=read,
+        )

@@ -1,0 +1,186 @@
+"""OpenAI's Responses format, used without state: nothing is stored at the provider, and
+reasoning comes back encrypted and is returned as it came."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from retinue.domain.failure import Failure
+from retinue.models.draft import CallDraft, Draft, TextDraft, ThinkingDraft, replace_usage
+from retinue.models.failures import Wire, from_error
+from retinue.models.protocol import ModelRequest
+from retinue.models.responses_body import build_input
+from retinue.models.thinking import level_of, openai_effort
+from retinue.models.wire import Reader, WireModel
+
+
+class OpenAIResponsesModel(WireModel):
+    def url(self) -> str:
+        return self._endpoint("/responses", "v1", always=False)
+
+    def reader(self, draft: Draft) -> Reader:
+        return ResponsesReader(draft, self._wire)
+
+    def body(self, request: ModelRequest) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "model": self._info.id,
+            "input": build_input(request.messages, self._info),
+            "stream": True,
+            "store": False,
+        }
+        if request.system:
+            body["instructions"] = request.system
+        if request.tools:
+            body["tools"] = [
+                {
+                    "type": "function",
+                    "name": tool.name,
+                    "description": tool.description,
+                    "parameters": dict(tool.parameters),
+                    "strict": False,
+                }
+                for tool in request.tools
+            ]
+            if request.tool_choice != "auto":
+                body["tool_choice"] = request.tool_choice
+            if self._quirks.parallel_tool_calls is not None:
+                body["parallel_tool_calls"] = self._quirks.parallel_tool_calls
+        if request.max_output is not None:
+            body["max_output_tokens"] = max(16, request.max_output)  # the API's own minimum
+        self._think(body, request)
+        return self._finish_body(body, request)
+
+    def _think(self, body: dict[str, Any], request: ModelRequest) -> None:
+        level = level_of(request.thinking)
+        if self._info.thinking:
+            body["include"] = ["reasoning.encrypted_content"]
+            if level is not None and self._quirks.reasoning_effort is not False:
+                body["reasoning"] = {"effort": openai_effort(self._info.id, level), "summary": "auto"}
+        elif request.temperature is not None and self._quirks.temperature:
+            body["temperature"] = request.temperature
+
+
+class ResponsesReader:
+    """Deltas are for showing; the finished items, and at last the response, have the say."""
+
+    def __init__(self, draft: Draft, wire: Wire) -> None:
+        self.done = False
+        self._draft = draft
+        self._wire = wire
+        self._items: dict[int, TextDraft | ThinkingDraft | CallDraft | None] = {}
+
+    def absorb(self, event: Any) -> None:
+        kind = event["type"]
+        if kind == "response.output_text.delta":
+            part = self._items.get(event["output_index"])
+            if isinstance(part, TextDraft):
+                self._draft.more_text(part, event["delta"])
+            else:
+                self._draft.text(event["delta"])
+        elif kind == "response.function_call_arguments.delta":
+            call = self._items[event["output_index"]]
+            if isinstance(call, CallDraft):
+                call.take(event["delta"])
+        elif kind in ("response.reasoning_summary_text.delta", "response.reasoning_text.delta"):
+            thinking = self._items.get(event["output_index"])
+            if isinstance(thinking, ThinkingDraft):
+                self._draft.more_thinking(thinking, event["delta"])
+        elif kind == "response.reasoning_summary_part.added":
+            thinking = self._items.get(event["output_index"])
+            if isinstance(thinking, ThinkingDraft) and thinking.pieces:
+                self._draft.more_thinking(thinking, "\n\n")
+        elif kind == "response.refusal.delta":
+            self._draft.refuse(event["delta"])
+        elif kind == "response.output_item.added":
+            self._items[event["output_index"]] = self._begin(event["item"])
+        elif kind == "response.output_item.done":
+            self._complete(event["output_index"], event["item"])
+        else:
+            self._end(kind, event)
+
+    def absorb_whole(self, answer: Any) -> None:
+        if answer.get("object") == "response":
+            self._end(f"response.{answer.get('status', 'completed')}", {"response": answer})
+        else:
+            self._draft.fail(from_error(self._wire, answer.get("error")))
+
+    def _begin(self, item: Any) -> TextDraft | ThinkingDraft | CallDraft | None:
+        match item["type"]:
+            case "message":
+                return self._draft.add_text()
+            case "reasoning":
+                return self._draft.add_thinking()
+            case "function_call":
+                return self._draft.add_call(item.get("call_id"), item.get("name"))
+        return None
+
+    def _complete(self, index: int, item: Any) -> None:
+        """The item as it is to be kept; fills in what was not streamed."""
+        if index not in self._items:
+            self._items[index] = self._begin(item)
+        part = self._items[index]
+        if isinstance(part, CallDraft):
+            part.id = part.id or str(item.get("call_id") or "")
+            part.name = part.name or str(item.get("name") or "")
+            if isinstance(item.get("arguments"), str) and item["arguments"]:
+                part.pieces = [item["arguments"]]
+        elif isinstance(part, ThinkingDraft):
+            self._complete_thinking(part, item)
+        elif isinstance(part, TextDraft):
+            self._complete_text(part, item)
+
+    def _complete_thinking(self, part: ThinkingDraft, item: Any) -> None:
+        if not part.pieces:
+            summary = [piece["text"] for piece in item.get("summary") or item.get("content") or ()]
+            self._draft.more_thinking(part, "\n\n".join(summary))
+        if item.get("id"):
+            kept = {key: value for key, value in item.items() if key != "status" and value is not None}
+            part.signature = orjson.dumps(kept).decode()
+
+    def _complete_text(self, part: TextDraft, item: Any) -> None:
+        if not part.pieces:
+            for piece in item.get("content") or ():
+                if piece["type"] == "output_text":
+                    self._draft.more_text(part, piece["text"])
+                elif piece["type"] == "refusal" and not self._draft.refusal:
+                    self._draft.refuse(piece["refusal"])
+        if item.get("phase"):
+            part.signature = str(item["phase"])
+
+    def _end(self, kind: str, event: Any) -> None:
+        if kind == "error":
+            self._draft.fail(from_error(self._wire, event.get("error") or event))
+            return
+        if kind not in ("response.completed", "response.incomplete", "response.failed", "response.cancelled"):
+            return
+        self.done = True
+        response = event["response"]
+        for index, item in enumerate(response.get("output") or ()):
+            if index not in self._items:
+                self._complete(index, item)
+        self._count(response.get("usage") or {})
+        if kind == "response.completed":
+            self._draft.stop = "end"
+        elif kind == "response.incomplete":
+            self._incomplete((response.get("incomplete_details") or {}).get("reason"))
+        else:
+            self._draft.fail(from_error(self._wire, response.get("error") or {"message": kind}))
+
+    def _incomplete(self, reason: Any) -> None:
+        if reason == "content_filter":
+            name = self._draft.info.full_name
+            self._draft.fail(Failure("refused", f"{name} stopped: its content filter stepped in."))
+        self._draft.stop = "refusal" if reason == "content_filter" else "length"
+
+    def _count(self, usage: Any) -> None:
+        total, details = usage.get("input_tokens"), usage.get("input_tokens_details") or {}
+        read, written = details.get("cached_tokens") or 0, details.get("cache_write_tokens") or 0
+        self._draft.usage = replace_usage(
+            self._draft.usage,
+            input=max(0, total - read - written) if isinstance(total, int) else None,
+            output=usage.get("output_tokens"),
+            cache_read=read,
+            cache_write=written,
+        )

@@ -1,0 +1,132 @@
+"""Trying again when a request failed for a passing reason.
+
+Full jitter, so that many agents that failed together do not come back together. The server's
+own Retry-After is honoured, with jitter on top. Requests to models change nothing in the world,
+so a retry repeats no effect; text that was already shown is handed on with the announcement, so
+that a display can void it and nobody loses it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from retinue.domain import events
+from retinue.domain.events import TextDelta
+from retinue.domain.failure import Failure
+from retinue.domain.messages import AssistantMessage, Text, Thinking, ToolCall
+from retinue.models.protocol import Finished, Model, ModelInfo, ModelRequest, Part
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """`attempts` counts the first one. A Retry-After beyond `longest_wait`, or a wait beyond
+    `total_seconds` since the first attempt, ends the trying: waiting less would be pointless."""
+
+    attempts: int = 5
+    base: float = 0.5
+    cap: float = 30.0
+    longest_wait: float = 120.0
+    total_seconds: float = 600.0
+
+    def delay(self, failed: int, failure: Failure, draw: Callable[[], float]) -> float | None:
+        """Seconds to wait after the attempt of that number; None when it was the last."""
+        if failed >= self.attempts or not failure.transient:
+            return None
+        jitter = draw() * min(self.cap, self.base * 2.0 ** min(failed - 1, 32))
+        if failure.retry_after is None:
+            return jitter
+        return None if failure.retry_after > self.longest_wait else failure.retry_after + jitter
+
+
+class Gate(Protocol):
+    """Stands before every attempt, for a limiter that many runs share. `before` may wait;
+    `after` is called once for each, with the failure or None, even if the attempt is cancelled."""
+
+    async def before(self) -> None: ...
+
+    async def after(self, failure: Failure | None) -> None: ...
+
+
+class Retrying:
+    """A model that asks another one again. The final message of a request that kept failing has
+    the longest text that any attempt had produced."""
+
+    def __init__(
+        self,
+        model: Model,
+        policy: RetryPolicy | None = None,
+        *,
+        gate: Gate | None = None,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        draw: Callable[[], float] = random.random,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self._model = model
+        self._policy = policy or RetryPolicy()
+        self._gate = gate
+        self._sleep = sleep
+        self._draw = draw
+        self._clock = clock
+
+    @property
+    def info(self) -> ModelInfo:
+        return self._model.info
+
+    async def close(self) -> None:
+        await self._model.close()
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Part, None]:
+        now = self._clock or asyncio.get_running_loop().time
+        started, attempt = now(), 0
+        longest: AssistantMessage | None = None
+        while True:
+            attempt += 1
+            shown: list[str] = []
+            message: AssistantMessage | None = None
+            if self._gate is not None:
+                await self._gate.before()
+            try:
+                async with aclosing(self._model.stream(request)) as parts:
+                    async for part in parts:
+                        if isinstance(part, Finished):
+                            message = part.message
+                            break
+                        if isinstance(part, TextDelta):
+                            shown.append(part.text)
+                        yield part
+            finally:
+                if self._gate is not None:
+                    await self._gate.after(message.failure if message is not None else None)
+            if message is None:
+                message = _ended(self.info, shown)
+            if message.failure is None or message.stop != "error":
+                yield Finished(message)
+                return
+            if longest is None or len(message.text) >= len(longest.text):
+                longest = message
+            wait = self._policy.delay(attempt, message.failure, self._draw)
+            if wait is None or now() - started + wait > self._policy.total_seconds:
+                yield Finished(_final(message, longest, attempt))
+                return
+            yield events.Retrying(attempt, wait, message.failure, partial="".join(shown) or message.text)
+            await self._sleep(wait)
+
+
+def _ended(info: ModelInfo, shown: list[str]) -> AssistantMessage:
+    text = "".join(shown)
+    failure = Failure("dropped", f"The stream of {info.full_name} ended without an end.")
+    return AssistantMessage((Text(text),) if text else (), "error", model=info.full_name, failure=failure)
+
+
+def _final(message: AssistantMessage, longest: AssistantMessage, attempts: int) -> AssistantMessage:
+    """The last failure with the longest text; how often it was tried stands in its message."""
+    failure = message.failure
+    if failure is not None and attempts > 1:
+        failure = replace(failure, message=f"{failure.message} (tried {attempts} times)")
+    content: tuple[Text | Thinking | ToolCall, ...] = longest.content
+    return replace(message, content=content, failure=failure)

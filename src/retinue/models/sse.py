@@ -1,0 +1,49 @@
+"""Server-sent events from bytes, without decoding a line.
+
+Only the data matters: every wire format repeats the event's name inside its JSON. Whatever way
+the network cuts the bytes, the payloads are the same.
+"""
+
+from __future__ import annotations
+
+
+class Events:
+    """Feed bytes, get the payloads of the events they complete."""
+
+    __slots__ = ("_after_return", "_data", "_first", "_rest")
+
+    def __init__(self) -> None:
+        self._rest: list[bytes] = []  # the unfinished last line, in pieces: a long one is joined once
+        self._data: list[bytes] = []
+        self._after_return = False
+        self._first = True
+
+    def feed(self, data: bytes) -> list[bytes]:
+        if self._after_return and data.startswith(b"\n"):
+            data = data[1:]  # the second half of a CRLF that was cut in two
+        self._after_return = data.endswith(b"\r")
+        if b"\r" in data:
+            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        if b"\n" not in data:
+            self._rest.append(data)
+            return []
+        if self._rest:
+            data = b"".join((*self._rest, data))
+        if self._first:
+            self._first = False
+            data = data.removeprefix(b"\xef\xbb\xbf")
+        lines = data.split(b"\n")
+        last = lines.pop()
+        self._rest = [last] if last else []
+        payloads: list[bytes] = []
+        for line in lines:
+            if line.startswith(b"data:"):
+                self._data.append(line[6:] if line.startswith(b"data: ") else line[5:])
+            elif not line and self._data:
+                payloads.append(self._data[0] if len(self._data) == 1 else b"\n".join(self._data))
+                self._data = []
+        return payloads
+
+    def finish(self) -> list[bytes]:
+        """An event that the end of the stream completed instead of an empty line."""
+        return self.feed(b"\n\n")

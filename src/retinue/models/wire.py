@@ -1,0 +1,221 @@
+"""What the wire formats share: send, read the stream, end with one whole message.
+
+A format is a subclass with three methods: `url`, `body` and `reader`. Everything else, from
+failures to reuse of the connection, is here and the same for all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any, Protocol
+from urllib.parse import urlencode, urlsplit
+
+import orjson
+
+from retinue.domain.messages import AssistantMessage
+from retinue.models import failures
+from retinue.models.draft import Draft
+from retinue.models.failures import Wire
+from retinue.models.partial_json import parse_event
+from retinue.models.protocol import ModelInfo, ModelRequest, Part
+from retinue.models.quirks import Quirks
+from retinue.models.repair import Repairs
+from retinue.models.sse import Events
+from retinue.models.transport import Response, Transport, TransportError
+
+_WHOLE_LIMIT = 64 * 1024 * 1024
+_DRAIN_SECONDS = 0.25
+
+
+class Reader(Protocol):
+    """Turns the payloads of one stream into a draft."""
+
+    @property
+    def done(self) -> bool:
+        """The stream's own end mark was seen: what follows is not waited for."""
+        ...
+
+    def absorb(self, event: Any) -> None:
+        """Merges one event into the draft. May raise KeyError, TypeError, AttributeError or
+        ValueError on an event that is not of the format."""
+        ...
+
+    def absorb_whole(self, answer: Any) -> None:
+        """The same for an answer that was not streamed, from servers that cannot."""
+        ...
+
+
+class WireModel:
+    """A `Model` over HTTP. Takes nothing from the environment: what it needs is handed in."""
+
+    auth_header = "bearer"
+
+    def __init__(
+        self,
+        info: ModelInfo,
+        base_url: str,
+        api_key: str | None,
+        transport: Transport,
+        *,
+        headers: Mapping[str, str] | None = None,
+        quirks: Quirks | Mapping[str, Any] | None = None,
+        key_variable: str | None = None,
+    ) -> None:
+        self._info = info
+        self._base = base_url.strip().rstrip("/")
+        self._transport = transport
+        self._quirks = Quirks.of(quirks)
+        key = (api_key or "").strip() or None
+        self._headers = {**self._fixed_headers(key), **{k.lower(): v for k, v in (headers or {}).items()}}
+        self._wire = Wire(info.full_name, self._base, key, key_variable)
+        self._repairs = Repairs()
+        self._stale: set[str] = set()  # signatures that the provider no longer accepts
+
+    @property
+    def info(self) -> ModelInfo:
+        return self._info
+
+    async def close(self) -> None:
+        """Nothing to do: connections belong to the transport."""
+
+    # ---------------------------------------------------------------- what a format defines
+    def url(self) -> str:
+        raise NotImplementedError
+
+    def body(self, request: ModelRequest) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def reader(self, draft: Draft) -> Reader:
+        raise NotImplementedError
+
+    def adapt(self, request: ModelRequest, body: dict[str, Any], refusal: str) -> bool:
+        """After a refused request: True if `body` will now come out differently."""
+        return self._repairs.learn(body, refusal)
+
+    def forget_signatures(self, request: ModelRequest) -> bool:
+        """Stops returning the signatures of this conversation; True if there were any left.
+        A signature goes stale when the history before it changes, as by a compaction."""
+        before = len(self._stale)
+        for message in request.messages:
+            if isinstance(message, AssistantMessage):
+                for part in message.content:
+                    self._stale.update(mark for mark in (part.signature, getattr(part, "redacted", None)) if mark)
+        return len(self._stale) > before
+
+    # ---------------------------------------------------------------- the exchange
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Part, None]:
+        draft = Draft(self._info, request.messages)
+        response: Response | None = None
+        try:
+            response = await self._open(request, draft)
+            reader, events = self.reader(draft), Events()
+            if response is not None and _plain_json(response):
+                reader.absorb_whole(parse_event(await response.body(_WHOLE_LIMIT)))
+            elif response is not None:
+                while data := await response.read():
+                    at_end = _absorb(events.feed(data), reader, draft)
+                    for part in draft.shown():
+                        yield part
+                    if at_end:
+                        await response.drain(_DRAIN_SECONDS)
+                        break
+                else:
+                    _absorb(events.finish(), reader, draft)
+        except TransportError as error:
+            if draft.stop is None:
+                draft.fail(failures.from_transport(self._wire, error))
+        except (KeyError, TypeError, AttributeError, ValueError, IndexError):
+            # Garbage after the end of an answer does not spoil the answer.
+            if draft.stop is None:
+                draft.fail(failures.malformed(self._wire, "something that is not an answer of its format."))
+        finally:
+            if response is not None:
+                response.close()
+        for part in draft.shown():
+            yield part
+        yield draft.finished()
+
+    async def _open(self, request: ModelRequest, draft: Draft) -> Response | None:
+        """A response with status 200, or None with the failure in the draft. A parameter that
+        the server refuses is left out and the request made again, here and from then on."""
+        body = self._repairs.apply(self.body(request))
+        while True:
+            response = await self._transport.post(self._address(), self._headers, encode(body))
+            if response.status == 200:
+                if "html" not in response.headers.get("content-type", ""):
+                    return response
+                draft.fail(failures.malformed(self._wire, "a web page instead of an answer."))
+                response.close()
+                return None
+            try:
+                text = await response.body()
+            finally:
+                response.close()
+            failure = failures.from_status(self._wire, response.status, response.headers, text)
+            if failure.kind == "invalid_request" and self.adapt(request, body, failure.message):
+                body = self._repairs.apply(self.body(request))
+                continue
+            draft.fail(failure)
+            return None
+
+    # ---------------------------------------------------------------- small parts
+    def _fixed_headers(self, key: str | None) -> dict[str, str]:
+        from retinue import __version__
+
+        headers = {"content-type": "application/json", "accept": "text/event-stream"}
+        headers["user-agent"] = f"retinue/{__version__}"
+        auth = (self._quirks.auth or self.auth_header).lower()
+        if key and auth == "bearer":
+            headers["authorization"] = f"Bearer {key}"
+        elif key and auth != "none":
+            headers[auth] = key
+        return headers
+
+    def _address(self) -> str:
+        url = self.url()
+        if self._quirks.query:
+            url += ("&" if "?" in url else "?") + urlencode(dict(self._quirks.query))
+        return url
+
+    def _endpoint(self, path: str, version: str, *, always: bool = True) -> str:
+        """The base URL, which may or may not end in the version or in the path, made whole. A
+        base without `always` has the version added only if it has no path at all."""
+        if self._base.endswith(path):
+            return self._base
+        folder = urlsplit(self._base).path.strip("/")
+        last = folder.rpartition("/")[2]
+        versioned = last[:1] == "v" and last[1:2].isdecimal()
+        return self._base + path if versioned or (folder and not always) else f"{self._base}/{version}{path}"
+
+    def _finish_body(self, body: dict[str, Any], request: ModelRequest) -> dict[str, Any]:
+        body.update(self._quirks.extra_body)
+        body.update(request.options)
+        return body
+
+
+def encode(body: dict[str, Any]) -> bytes:
+    """The body as JSON. Text that UTF-8 cannot carry, as from a file read byte by byte, loses
+    those characters instead of the request."""
+    try:
+        return orjson.dumps(body)
+    except TypeError:
+        return json.dumps(body, ensure_ascii=False, default=_plain).encode("utf-8", "replace")
+
+
+def _plain(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else str(value)
+
+
+def _absorb(payloads: list[bytes], reader: Reader, draft: Draft) -> bool:
+    """True when nothing more is to be waited for."""
+    for payload in payloads:
+        if payload == b"[DONE]":
+            draft.stop = draft.stop or "end"
+            return True
+        reader.absorb(parse_event(payload))
+    return reader.done or draft.failure is not None
+
+
+def _plain_json(response: Response) -> bool:
+    return response.headers.get("content-type", "").startswith("application/json")

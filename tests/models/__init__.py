@@ -1,0 +1,1 @@
+"""Model layer: wire formats against scripted servers, names, selection."""
