@@ -16,7 +16,7 @@ from typing import Any
 from retinue.models.known import FREE, describe_model, known_models, wants_responses, with_overrides
 from retinue.models.presets import BUILT_IN, OTHER_NAMES, PRESETS, Api, Preset
 from retinue.models.protocol import ModelInfo
-from retinue.models.urls import host_of, is_loopback, normal_url, origin_of
+from retinue.models.urls import host_of, is_loopback, normal_url, ollama_url, origin_of
 from retinue.settings.field import DEFAULT, Origin
 from retinue.settings.table import Settings
 
@@ -161,6 +161,7 @@ class _Maker:
         for variable in self.preset.urls:
             url = self.all.environment.get(variable, "").strip()
             if url:
+                url = ollama_url(url) if variable == "OLLAMA_HOST" else url
                 return self._azure(normal_url(self.api, url)), True
         written = self.entry.get("baseUrl", "")
         if not written:

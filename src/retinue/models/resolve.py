@@ -7,7 +7,16 @@ from pathlib import Path
 
 from retinue.errors import UnknownModelError
 from retinue.models.known import FREE, known_model, table_date, wants_responses
-from retinue.models.names import find_exact, find_model, has_version, not_found, same_model, split_thinking, variants
+from retinue.models.names import (
+    find_exact,
+    find_model,
+    has_version,
+    not_found,
+    same_model,
+    split_thinking,
+    variants,
+    version,
+)
 from retinue.models.protocol import ModelInfo
 from retinue.models.providers import Provider, Providers
 
@@ -20,11 +29,14 @@ EMBEDDED = {name: Provider(id=name, api="embedded", base_url="") for name in ("o
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """`path` is the GGUF file of a local model; `thinking` the level that ended the name."""
+    """`warning` says that another version than the one named is meant; `note`, what else was
+    read into the name. `path` is the GGUF file of a local model, `thinking` the level that
+    ended the name."""
 
     info: ModelInfo
     provider: Provider
     note: str | None = None
+    warning: str | None = None
     thinking: str | None = None
     path: Path | None = None
 
@@ -36,11 +48,11 @@ class Resolver:
         self.providers = providers
 
     def find(self, query: str) -> Found | None:
-        """The model a name means, or None. Never guesses a version: a name that pins one either
-        means exactly that or, with a provider that is configured, is taken as it is."""
-        embedded = self._embedded(query.strip())
-        if embedded is not None:
-            return embedded
+        """The model a name means, or None. `provider/model` with a provider that is configured
+        never becomes another version: it means exactly that, or is taken as it is."""
+        head = query.strip().lower().partition("/")[0]
+        if head in EMBEDDED and head not in self.providers.described:
+            return self._embedded(query.strip())
         spellings = variants(query)
         for name in spellings:
             found = self._of_provider(name)
@@ -71,7 +83,7 @@ class Resolver:
 
     def problem(self, query: str) -> str | None:
         """What is wrong with the provider a name asks for, if that is known."""
-        if query.strip().lower().startswith("local/"):
+        if query.strip().lower().startswith("local/") and "local" not in self.providers.described:
             return f"set localModel, or {LOCAL_VARIABLE}, to the path of a GGUF file"
         for name in variants(query):
             if "/" in name:
@@ -119,8 +131,12 @@ class Resolver:
         provider = self.providers.get(info.provider)
         if provider is None:
             raise not_found(query, self.providers.models)
-        same = query.strip().lower() in (info.id.lower(), info.full_name.lower())
-        return Found(info, provider, None if same else f'"{query.strip()}" means {info.full_name} here')
+        query = query.strip()
+        if query.lower() in (info.id.lower(), info.full_name.lower()):
+            return Found(info, provider)
+        meant = f'"{query}" means {info.full_name} here'
+        other = bool(version(query)) and version(query) != version(info.id)
+        return Found(info, provider, warning=f"{meant}: another version") if other else Found(info, provider, meant)
 
     def _advice(self, provider: Provider, model: str) -> str | None:
         if provider.id != "openai" or provider.custom or not wants_responses(model):
@@ -131,7 +147,7 @@ class Resolver:
         name = query.lower()
         if name in ("offline", OFFLINE.full_name):
             return Found(OFFLINE, EMBEDDED["offline"])
-        if name != "local" and not name.startswith("local/"):
+        if name.startswith("offline"):
             return None
         wanted = query.partition("/")[2].strip()
         path = _gguf(wanted) or (_gguf(self._named()) if _names(wanted, self._named()) else None)

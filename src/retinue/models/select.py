@@ -125,7 +125,7 @@ class _Chooser:
         found = self.resolver.find(parent.full_name)
         if found is None:
             raise self.resolver.unknown(parent.full_name, "the run it is started from")
-        return replace(_selected(found, "parent", "inherited from the run it is started from"), notes=())
+        return replace(_selected(found, "parent", "inherited from the run it is started from"), notes=(), warnings=())
 
     def from_environment(self) -> Selection | None:
         name = self.environment.get(VARIABLE, "").strip()
@@ -238,4 +238,5 @@ def _selected(found: Found, source: Source, why: str) -> Selection:
         thinking=found.thinking,
         path=found.path,
         notes=(found.note,) if found.note else (),
+        warnings=(found.warning,) if found.warning else (),
     )

@@ -25,6 +25,20 @@ def normal_url(api: str, url: str) -> str:
     return url + "/v1" if _path(url) == "" else url
 
 
+def ollama_url(host: str) -> str:
+    """OLLAMA_HOST as Ollama reads it: the port may be missing, and may be a listening address."""
+    url = host.strip().rstrip("/")
+    url = url if "://" in url else f"http://{url}"
+    try:
+        parts = urlsplit(url)
+        port = parts.port or (443 if parts.scheme == "https" else 80 if "://" in host else 11434)
+        name = parts.hostname or "localhost"
+    except ValueError:
+        return url
+    name = "127.0.0.1" if name == "0.0.0.0" else f"[{name}]" if ":" in name else name  # noqa: S104 - compared
+    return f"{parts.scheme}://{name}:{port}{parts.path}"
+
+
 def host_of(url: str) -> str | None:
     """Host and port, lower-case; None when this is no http or https URL."""
     try:

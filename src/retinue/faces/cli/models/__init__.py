@@ -1,0 +1,1 @@
+"""`retinue models`: what can be used, and what a name means."""

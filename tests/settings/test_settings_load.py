@@ -1,0 +1,187 @@
+"""Where settings come from, and what wins."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from settings_place import Home
+
+from retinue.settings.field import Origin
+from retinue.settings.load import load_settings
+from retinue.settings.table import Settings
+
+
+def files_of(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+def test_S01_missing_files_give_the_defaults_without_a_word_and_create_nothing(place: Home, tmp_path: Path) -> None:
+    before = files_of(tmp_path)
+    loaded = place.load()
+    assert loaded.settings == Settings()
+    assert loaded.warnings == ()
+    assert files_of(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "", "nonsense", '{"maxConcurrent": 8', "[1]", '"text"', "null", "7", b"\xff\xfe{}", "{" * 100_000]
+)
+def test_S01_a_malformed_file_counts_as_empty_with_one_warning(place: Home, text: str | bytes) -> None:
+    place.write(place.user_file, {"maxConcurrent": 9})
+    place.write(place.project_file, text)
+    loaded = place.load()
+    assert loaded.settings.max_concurrent == 9
+    assert len(loaded.warnings) == 1
+    assert str(place.project_file) in loaded.warnings[0]
+
+
+def test_S01_a_syntax_error_is_located(place: Home) -> None:
+    place.write(place.project_file, '{\n  "maxConcurrent": 8,\n}')
+    assert "line 3" in place.load().warnings[0]
+
+
+def test_S01_global_only_project_only_and_merged_field_by_field(place: Home) -> None:
+    place.write(place.user_file, {"maxConcurrent": 9, "graceTurns": 7})
+    assert place.load().settings.max_concurrent == 9
+    place.write(place.project_file, {"graceTurns": 2, "retry": {"enabled": False}})
+    place.write(place.local_file, {"retry": {"maxAttempts": 3}})
+    settings = place.load().settings
+    assert (settings.max_concurrent, settings.grace_turns) == (9, 2)
+    assert (settings.retry_enabled, settings.retry_max_attempts) == (False, 3)
+
+
+def test_S01_unknown_fields_are_ignored_but_a_slip_is_pointed_out(place: Home) -> None:
+    place.write(place.project_file, {"hooks": {}, "theme": "dark", "maxConcurent": 8, "grace_turns": 2})
+    loaded = place.load()
+    assert loaded.settings == Settings()
+    assert set(loaded.unknown) == {"hooks", "theme", "maxConcurent", "grace_turns"}
+    assert len(loaded.warnings) == 2
+    assert "did you mean maxConcurrent?" in loaded.warnings[0]
+    assert "did you mean graceTurns?" in loaded.warnings[1]
+
+
+def test_the_order_is_user_project_local_environment_flag(place: Home) -> None:
+    layers: list[tuple[Origin, Any]] = []
+    place.write(place.user_file, {"maxConcurrent": 1})
+    layers.append((Origin("user", str(place.user_file)), 1))
+    place.write(place.project_file, {"maxConcurrent": 2})
+    layers.append((Origin("project", str(place.project_file)), 2))
+    place.write(place.local_file, {"maxConcurrent": 3})
+    layers.append((Origin("local", str(place.local_file)), 3))
+    place.environment["RETINUE_MAX_CONCURRENT"] = "4"
+    layers.append((Origin("environment", "RETINUE_MAX_CONCURRENT"), 4))
+    loaded = place.load(flags={"maxConcurrent": 5})
+    layers.append((Origin("flag", "maxConcurrent"), 5))
+    told = loaded.explain("maxConcurrent")
+    assert told.value == loaded.get("max_concurrent") == 5
+    assert told.origin == layers[-1][0]
+    assert [(origin, value) for origin, _, value in told.layers] == layers
+    assert Settings().origin("max_concurrent").layer == "default"
+    with pytest.raises(KeyError):
+        loaded.explain("nonsense")
+
+
+def test_the_nearest_project_folder_counts_up_to_the_repository_and_no_further(place: Home) -> None:
+    place.write(place.project.parent / ".retinue" / "settings.json", {"maxConcurrent": 99})
+    deep = place.project / "a" / "b"
+    deep.mkdir(parents=True)
+    assert place.load(deep).settings.max_concurrent == 4
+    place.write(place.project_file, {"maxConcurrent": 2})
+    assert place.load(deep).settings.max_concurrent == 2
+    place.write(place.project / "a" / ".retinue" / "settings.local.json", {"maxConcurrent": 3})
+    assert place.load(deep).settings.max_concurrent == 3
+    assert place.load(place.project).settings.max_concurrent == 2
+
+
+def test_without_a_repository_only_the_folder_itself_counts(tmp_path: Path, place: Home) -> None:
+    plain = tmp_path / "plain" / "sub"
+    plain.mkdir(parents=True)
+    place.write(tmp_path / "plain" / ".retinue" / "settings.json", {"maxConcurrent": 9})
+    assert place.load(plain).settings.max_concurrent == 4
+    assert place.load(plain.parent).settings.max_concurrent == 9
+
+
+def test_the_users_own_file_is_never_taken_for_a_projects(place: Home) -> None:
+    place.write(place.user_file, {"maxConcurrent": 9})
+    (place.home / ".git").mkdir()
+    told = place.load(place.home).explain("maxConcurrent")
+    assert [origin.layer for origin, _, _ in told.layers] == ["user"]
+    moved = place.load(place.project, environment={"RETINUE_HOME": str(place.project / ".retinue")})
+    assert moved.settings.max_concurrent == 4
+    place.write(place.project_file, {"maxConcurrent": 8})
+    moved = place.load(place.project, environment={"RETINUE_HOME": str(place.project / ".retinue")})
+    assert moved.explain("maxConcurrent").origin.layer == "user"
+
+
+def test_providers_and_models_merge_by_name_and_know_their_file(place: Home) -> None:
+    place.write(place.user_file, {"providers": {"ollama": {}, "mine": {"baseUrl": "http://localhost:1"}}})
+    place.write(place.project_file, {"providers": {"mine": {"baseUrl": "http://localhost:2"}, "new": {}}})
+    settings = place.load().settings
+    assert list(settings.providers) == ["ollama", "mine", "new"]
+    assert settings.providers["mine"] == {"baseUrl": "http://localhost:2"}
+    assert settings.origin("providers.ollama").personal
+    assert not settings.origin("providers.mine").personal
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "attribute", "value"),
+    [
+        ("RETINUE_MODEL", "anthropic/claude-haiku-4-5", "model", "anthropic/claude-haiku-4-5"),
+        ("RETINUE_MODEL", "inherit", "model", None),
+        ("RETINUE_MODEL", "  ", "model", None),
+        ("RETINUE_SCOPE_MODELS", "yes", "scope_models", True),
+        ("RETINUE_DISABLE_DEFAULT_AGENTS", "1", "disable_default_agents", True),
+        ("RETINUE_OUTPUT_TRANSCRIPT", "off", "output_transcript", False),
+        ("RETINUE_TIMEOUT_SECONDS", "2.5", "timeout_seconds", 2.5),
+        ("RETINUE_ENABLED_MODELS", "a/b, c/d", "enabled_models", ("a/b", "c/d")),
+        ("RETINUE_EXTRA_ROOTS", '["/a,b"]', "extra_roots", ("/a,b",)),
+        ("RETINUE_PROVIDERS", '{"ollama": {}}', "providers", {"ollama": {}}),
+        ("RETINUE_AGENT_MENTIONS", "false", "agent_mentions", "off"),
+        ("RETINUE_FALLBACK_SUBAGENT", "false", "fallback_subagent", False),
+        ("RETINUE_LOCAL_MODEL", "/m/x.gguf", "local_model", "/m/x.gguf"),
+        ("PI_ABORT_RESEND_KEY", "f8", "abort_resend_key", "f8"),
+        ("PI_SUBAGENT_MAX_DEPTH", "2", "max_subagent_depth", 2),
+    ],
+)
+def test_every_setting_has_a_variable(place: Home, variable: str, text: str, attribute: str, value: Any) -> None:
+    loaded = place.load(environment={variable: text})
+    assert getattr(loaded.settings, attribute) == value
+    assert loaded.warnings == ()
+
+
+def test_a_bad_variable_is_named_and_dropped(place: Home) -> None:
+    loaded = place.load(environment={"RETINUE_MAX_CONCURRENT": "many", "RETINUE_GRACE_TURNS": "3"})
+    assert loaded.settings.grace_turns == 3
+    assert loaded.settings.max_concurrent == 4
+    assert loaded.warnings == (
+        "RETINUE_MAX_CONCURRENT: maxConcurrent is ignored; it must be a whole number from 1 to 1024",
+    )
+
+
+def test_strange_things_in_the_files_place_never_hang_or_crash(place: Home) -> None:
+    place.project_file.parent.mkdir(parents=True)
+    os.mkfifo(place.project_file)
+    place.local_file.mkdir()
+    loaded = place.load()
+    assert loaded.settings == Settings()
+    assert len(loaded.warnings) == 2
+    place.project_file.unlink()
+    place.project_file.symlink_to("/dev/zero")
+    place.local_file.rmdir()
+    place.local_file.symlink_to(place.local_file)
+    assert len(place.load().warnings) == 2
+
+
+def test_a_bom_is_no_error(place: Home) -> None:
+    place.write(place.project_file, b'\xef\xbb\xbf{"maxConcurrent": 8}')
+    assert place.load().settings.max_concurrent == 8
+
+
+def test_the_real_environment_is_the_default(place: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RETINUE_HOME", str(place.home / "elsewhere"))
+    place.write(place.home / "elsewhere" / "settings.json", {"maxConcurrent": 12})
+    assert load_settings(place.project).settings.max_concurrent == 12
+    assert load_settings(str(place.project)).settings.max_concurrent == 12

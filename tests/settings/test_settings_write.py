@@ -1,0 +1,150 @@
+"""Changing settings files: nothing is lost, nothing is half written."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from settings_place import Home
+
+from retinue.errors import UsageError
+from retinue.settings.write import Saved, Target, save_settings
+
+
+def save(place: Home, changes: dict[str, Any], target: Target = "project") -> Saved:
+    return save_settings(changes, cwd=place.project, target=target, environment=place.environment)
+
+
+def test_S02_saving_writes_only_the_projects_file_and_creates_its_folder(place: Home, tmp_path: Path) -> None:
+    saved = save(place, {"maxConcurrent": 8})
+    assert saved == Saved(place.project_file, True)
+    written = {path for path in tmp_path.rglob("*") if path.is_file()}
+    assert written == {place.project_file}
+    assert json.loads(place.project_file.read_text()) == {"maxConcurrent": 8}
+    assert place.load().settings.max_concurrent == 8
+
+
+def test_S02_an_impossible_folder_gives_false_and_a_reason(place: Home) -> None:
+    (place.project / ".retinue").write_text("a file in the folder's place")
+    saved = save(place, {"maxConcurrent": 8})
+    assert not saved.persisted
+    assert saved.problem is not None
+    assert str(place.project_file) in saved.problem
+
+
+def test_unknown_fields_survive_in_their_place(place: Home) -> None:
+    number = 123456789012345678901234567890
+    place.write(place.project_file, {"theme": "dark", "maxConcurrent": 2, "big": number, "odd": {"a": [1, None]}})
+    assert save(place, {"maxConcurrent": 8, "graceTurns": 2}).persisted
+    data = json.loads(place.project_file.read_text())
+    assert list(data) == ["theme", "maxConcurrent", "big", "odd", "graceTurns"]
+    assert data["big"] == number
+    assert data["odd"] == {"a": [1, None]}
+
+
+def test_texts_of_every_kind_survive(place: Home) -> None:
+    place.write(place.project_file, '{"a": "\\ud800", "b": "é", "c": NaN, "maxConcurrent": 2}')
+    assert save(place, {"maxConcurrent": 3}).persisted
+    data = json.loads(place.project_file.read_text())
+    assert (data["a"], data["b"], data["maxConcurrent"]) == ("\ud800", "é", 3)
+
+
+def test_groups_open_and_close_and_aliases_give_way(place: Home) -> None:
+    place.write(place.project_file, {"subagents": {"timeoutMs": 5_000, "allowWrite": True}, "retry": {"other": 1}})
+    save(place, {"timeoutSeconds": 9, "retry.maxAttempts": 3})
+    data = json.loads(place.project_file.read_text())
+    assert data == {
+        "subagents": {"allowWrite": True},
+        "retry": {"other": 1, "maxAttempts": 3},
+        "timeoutSeconds": 9,
+    }
+    save(place, {"timeoutSeconds": None, "retry.maxAttempts": None, "allowWrite": None})
+    assert json.loads(place.project_file.read_text()) == {"retry": {"other": 1}}
+    assert place.load().settings.timeout_seconds is None
+
+
+@pytest.mark.parametrize(("name", "value"), [("maxConcurrent", 0), ("nonsense", 1), ("scopeModels", "true")])
+def test_a_bad_name_or_value_is_refused_and_nothing_is_written(place: Home, name: str, value: Any) -> None:
+    with pytest.raises(UsageError) as refused:
+        save(place, {"graceTurns": 3, name: value})
+    assert name in str(refused.value)
+    assert not place.project_file.exists()
+
+
+def test_a_damaged_file_is_not_overwritten(place: Home) -> None:
+    place.write(place.project_file, '{"precious": 1,')
+    saved = save(place, {"maxConcurrent": 8})
+    assert not saved.persisted
+    assert "repair it first" in str(saved.problem)
+    assert place.project_file.read_text() == '{"precious": 1,'
+    place.write(place.project_file, "")
+    assert save(place, {"maxConcurrent": 8}).persisted
+
+
+def test_the_mode_is_kept_and_the_users_file_is_private(place: Home) -> None:
+    place.write(place.project_file, {}).chmod(0o640)
+    save(place, {"maxConcurrent": 8})
+    assert stat.S_IMODE(place.project_file.stat().st_mode) == 0o640
+    save(place, {"maxConcurrent": 8}, "user")
+    assert stat.S_IMODE(place.user_file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(place.user_file.parent.stat().st_mode) == 0o700
+
+
+def test_a_link_stays_a_link(place: Home, tmp_path: Path) -> None:
+    real = place.write(tmp_path / "dotfiles" / "retinue.json", {"theme": "dark"})
+    place.user_file.parent.mkdir(parents=True)
+    place.user_file.symlink_to(real)
+    assert save(place, {"maxConcurrent": 8}, "user").persisted
+    assert place.user_file.is_symlink()
+    assert json.loads(real.read_text()) == {"theme": "dark", "maxConcurrent": 8}
+
+
+def test_the_nearest_project_file_is_the_one_that_changes(place: Home) -> None:
+    deep = place.project / "a" / "b"
+    deep.mkdir(parents=True)
+    place.write(place.project_file, {"maxConcurrent": 2})
+    saved = save_settings({"maxConcurrent": 3}, cwd=deep, environment=place.environment)
+    assert saved.path == place.project_file
+    saved = save_settings({"maxConcurrent": 4}, cwd=deep, target="local", environment=place.environment)
+    assert saved.path == place.local_file
+
+
+def test_many_writers_at_once_lose_nothing(place: Home) -> None:
+    program = (
+        "import sys; from retinue.settings.write import save_settings\n"
+        "for value in range(1, 7):\n"
+        "    assert save_settings({sys.argv[2]: value}, cwd=sys.argv[1]).persisted\n"
+    )
+    names = ["maxConcurrent", "graceTurns", "defaultMaxTurns", "retry.maxAttempts"]
+    environment = {**os.environ, **place.environment}
+    writers = [
+        subprocess.Popen([sys.executable, "-c", program, str(place.project), name], env=environment) for name in names
+    ]
+    assert [writer.wait(60) for writer in writers] == [0, 0, 0, 0]
+    assert json.loads(place.project_file.read_text()) == {
+        "maxConcurrent": 6,
+        "graceTurns": 6,
+        "defaultMaxTurns": 6,
+        "retry": {"maxAttempts": 6},
+    }
+    assert [path.name for path in place.project_file.parent.iterdir()] == ["settings.json"]
+
+
+def test_a_reader_never_sees_a_half_written_file(place: Home) -> None:
+    place.write(place.project_file, {"filler": "x" * 200_000, "maxConcurrent": 1})
+    program = (
+        "import sys; from retinue.settings.write import save_settings\n"
+        "for value in range(15):\n"
+        "    assert save_settings({'maxConcurrent': value % 9 + 1}, cwd=sys.argv[1]).persisted\n"
+    )
+    environment = {**os.environ, **place.environment}
+    writer = subprocess.Popen([sys.executable, "-c", program, str(place.project)], env=environment)
+    while writer.poll() is None:
+        assert place.load().warnings == ()
+    assert writer.returncode == 0
