@@ -115,6 +115,12 @@ def test_cleaning_in_pieces_gives_the_same_as_at_once(lines, size):
     assert "".join(pieces) + cleaner.feed(b"", final=True) == clean(data.decode())
 
 
+def test_cleaning_takes_time_in_proportion_to_the_text():
+    """Each of these took minutes with a pattern that looks back."""
+    for text in ("x" * 200_000 + "\r\ny", "\b" * 200_000, "\x1b]" * 100_000, "\x1bP" * 100_000, "\r" * 200_000):
+        assert len(clean(text)) <= 200_002
+
+
 def test_an_endless_progress_bar_takes_bounded_memory():
     cleaner = StreamCleaner()
     for number in range(20_000):

@@ -14,7 +14,6 @@ _ESCAPES = re.compile(
 )
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _OVERSTRUCK = re.compile(r"[^\n]\x08")
-_OVERWRITTEN = re.compile(r"[^\n]*\r(?=[^\n])")
 
 
 def clean(text: str) -> str:
@@ -24,14 +23,13 @@ def clean(text: str) -> str:
         return text
     text = _ESCAPES.sub("", text)
     if "\r" in text:
-        text = re.sub(r"\r+\n", "\n", text)
-        text = _OVERWRITTEN.sub("", text)
-    while "\x08" in text:
-        shorter = _OVERSTRUCK.sub("", text)
-        if shorter == text:
-            break
-        text = shorter
-    return _CONTROLS.sub("", text)
+        text = "\n".join(_standing(line) if "\r" in line else line for line in text.split("\n"))
+    return _CONTROLS.sub("", _OVERSTRUCK.sub("", text))
+
+
+def _standing(line: str) -> str:
+    """What is left of a line after its carriage returns."""
+    return line.rstrip("\r").rpartition("\r")[2]
 
 
 class StreamCleaner:

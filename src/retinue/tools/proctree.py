@@ -53,10 +53,13 @@ class ProcessTree:
     async def end(self, grace: float) -> None:
         """Asks all members to stop, gives them `grace` seconds, then kills what is left.
         Kills at once when cancelled."""
+        asked: set[int] = set()
+        give_up = time.monotonic() + grace
         try:
-            self._send(self.members(), signal.SIGTERM)
-            for _ in range(round(grace / _POLL)):
-                if not self.members():
+            while alive := self.members():
+                self._send(tuple(pid for pid in alive if pid not in asked), signal.SIGTERM)
+                asked.update(alive)
+                if time.monotonic() > give_up:
                     break
                 await asyncio.sleep(_POLL)
         finally:
