@@ -8,7 +8,7 @@ of them read the very same string; otherwise it is double-quoted, on one line.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 _WORDS = frozenset(
@@ -57,23 +57,24 @@ def scalar(value: Any, *, in_list: bool = False) -> str:
 
 def flow(value: Any) -> str:
     """Any value on one line: `[a, "b c: d"]`, `{key: [1, 2]}`."""
-    if isinstance(value, Mapping):
-        items = (f"{scalar(key, in_list=True)}: {flow(item)}" for key, item in value.items())
-        return "{" + ", ".join(items) + "}"
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(flow(item) for item in value) + "]"
-    return scalar(value, in_list=True)
+    return _flow(value, lambda each: scalar(each, in_list=True))
 
 
 def json_flow(value: Any) -> str:
     """Any value on one line with every string quoted: read alike by YAML and by JSON."""
+    return _flow(value, lambda each: quote(each) if isinstance(each, str) else scalar(each))
+
+
+def _flow(value: Any, leaf: Callable[[Any], str]) -> str:
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{quote(str(key))}: {json_flow(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{_flow_key(leaf(key))}: {_flow(item, leaf)}" for key, item in value.items()) + "}"
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(json_flow(item) for item in value) + "]"
-    if value is None or isinstance(value, (bool, int, float)):
-        return scalar(value)
-    return quote(str(value))
+        return "[" + ", ".join(_flow(item, leaf) for item in value) + "]"
+    return leaf(value)
+
+
+def _flow_key(name: str) -> str:
+    return name if len(name) <= _SIMPLE_KEY_LIMIT else f"? {name} "
 
 
 def entry(key: Any, value: Any, indent: int = 0) -> list[str]:

@@ -1,0 +1,66 @@
+"""What the commands on agent files share: their options, and how they speak."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from retinue.domain.spec import DialectName
+from retinue.errors import UsageError
+
+WRITABLE: tuple[DialectName, ...] = (
+    "retinue",
+    "claude",
+    "pi",
+    "devkit",
+    "codingcode",
+    "opencode",
+    "gemini",
+    "copilot",
+    "cursor",
+)
+
+
+def add_common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--cwd", metavar="DIR", help="the folder to look from (default: here)")
+    parser.add_argument("--json", action="store_true", help="print one JSON document on stdout")
+
+
+def add_place(parser: argparse.ArgumentParser) -> None:
+    """Where a written file goes."""
+    parser.add_argument("--user", action="store_true", help="in your own folder instead of the project's")
+    parser.add_argument("--dialect", choices=WRITABLE, default="retinue", help="whose format and folder (default: retinue)")
+    parser.add_argument("--force", action="store_true", help="replace a file that exists")
+
+
+def folder(args: argparse.Namespace) -> Path:
+    """The folder of --cwd, absolute. UsageError when it is none."""
+    chosen = Path(args.cwd).expanduser() if args.cwd else Path.cwd()
+    if not chosen.is_dir():
+        raise UsageError(f"{chosen} is not a folder.", remedy="Give an existing folder to --cwd.")
+    return chosen.resolve()
+
+
+def say(text: str) -> None:
+    """For people: stderr, so that stdout stays what a program asked for."""
+    print(text, file=sys.stderr)
+
+
+def print_json(data: Any) -> None:
+    import json
+
+    print(json.dumps(data, ensure_ascii=False, indent=2))
+
+
+def read_text(argument: str) -> str:
+    """TEXT as it is, `-` for stdin, `@file` for a file's text."""
+    if argument == "-":
+        return sys.stdin.read()
+    if argument.startswith("@") and len(argument) > 1:
+        try:
+            return Path(argument[1:]).expanduser().read_text(encoding="utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"{argument[1:]} cannot be read: {error}.", remedy="Check the path after '@'.") from error
+    return argument

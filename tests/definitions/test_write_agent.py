@@ -1,0 +1,53 @@
+"""What is written comes back: parse(write(spec)) is spec, in every dialect."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from agent_specs import WRITABLE, expressible, meaning, specs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from messy_files import messy
+
+from retinue.definitions.parse import parse
+from retinue.definitions.write import write_agent
+from retinue.domain.spec import AgentSpec, DialectName
+from retinue.errors import UsageError
+
+
+def again(spec: AgentSpec, dialect: DialectName) -> AgentSpec:
+    text = write_agent(spec, dialect)
+    parsed = parse(text.encode(), path="x/agent.md", dialect=dialect)
+    assert parsed.error is None, (parsed.error, text)
+    assert parsed.reading in ("yaml", "simple"), (parsed.problems, text)
+    assert parsed.spec is not None
+    return parsed.spec
+
+
+@pytest.mark.parametrize("dialect", WRITABLE)
+@given(data=st.data())
+@settings(max_examples=30, deadline=None)
+def test_every_field_a_dialect_can_express_comes_back(dialect: DialectName, data: Any) -> None:
+    spec = expressible(data.draw(specs), dialect)
+    assert meaning(again(spec, dialect)) == meaning(spec)
+
+
+@given(specs)
+@settings(max_examples=30, deadline=None)
+def test_the_retinue_dialect_expresses_every_field(spec: AgentSpec) -> None:
+    assert expressible(spec, "retinue") == spec
+
+
+@pytest.mark.parametrize("dialect", WRITABLE)
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_what_was_read_from_a_messy_file_is_what_writing_it_gives_back(dialect: DialectName, data: Any) -> None:
+    parsed = parse(data.draw(messy(dialect)).encode(), path="x/agent.md", dialect=dialect)
+    if parsed.spec is not None:
+        assert meaning(again(parsed.spec, dialect)) == meaning(parsed.spec)
+
+
+def test_kimi_files_cannot_hold_a_prompt_and_say_so() -> None:
+    with pytest.raises(UsageError, match="prompt in a file of its own"):
+        write_agent(AgentSpec(name="a"), "kimi")
