@@ -16,6 +16,8 @@ from retinue.domain.request import RunRequest
 from retinue.domain.spec import AgentSpec
 from retinue.domain.tool import Tool
 from retinue.errors import DisabledAgentError, LaunchError
+from retinue.models.retry import Retrying, RetryPolicy
+from retinue.models.select import Selection, build_model, select_model
 
 if TYPE_CHECKING:
     from retinue.models.protocol import Model
@@ -44,16 +46,16 @@ async def prepare(request: RunRequest, world: World) -> Launch:
     spec = request.spec
     _check(spec, request)
     notes: list[str] = []
-    model, model_name = await _model(request, world, notes)
+    selection = await _select(request, world, notes)
     tools = _tools(spec, world, notes)
     return Launch(
         request=request,
-        model=model,
-        model_name=model_name,
+        model=_patient(build_model(selection, world.transport), world.settings.settings),
+        model_name=selection.info.full_name,
         system=system_prompt(spec, detect(request.cwd), depth=request.depth),
         tools=tools,
         limits=_limits(request, world.settings.settings, notes),
-        thinking=_thinking(request),
+        thinking=_thinking(request) or selection.thinking,
         notes=tuple(notes),
     )
 
@@ -74,9 +76,7 @@ def _check(spec: AgentSpec, request: RunRequest) -> None:
         )
 
 
-async def _model(request: RunRequest, world: World, notes: list[str]) -> tuple[Model, str]:
-    from retinue.models.select import build_model, select_model
-
+async def _select(request: RunRequest, world: World, notes: list[str]) -> Selection:
     of_file = request.spec.model.name
     if "model" in request.pinned and request.model and of_file:
         notes.append(f"model {request.model} replaces {of_file} of the file")
@@ -84,18 +84,27 @@ async def _model(request: RunRequest, world: World, notes: list[str]) -> tuple[M
     selection = await select_model(
         request.model,
         file_model=of_file,
+        fallbacks=request.spec.model.fallbacks,
         settings=world.settings.settings,
         environment=world.environment,
         transport=world.transport,
+        cwd=world.cwd,
     )
     notes.extend(selection.warnings)
-    return build_model(selection, world.transport), selection.info.full_name
+    return selection
+
+
+def _patient(model: Model, settings: Settings) -> Model:
+    """The same model, asked again when a request failed for a passing reason."""
+    if not settings.retry_enabled or model.info.provider in ("offline", "local"):
+        return model
+    return Retrying(model, RetryPolicy(attempts=settings.retry_max_attempts))
 
 
 def _tools(spec: AgentSpec, world: World, notes: list[str]) -> tuple[Tool, ...]:
     from retinue.tools.filter import select_tools
 
-    selection = select_tools(spec.tools, world.tools, readonly=bool(spec.readonly))
+    selection = select_tools(spec.tools, world.tools, readonly=bool(spec.readonly), agent=spec.name)
     if selection.refusal is not None:
         raise LaunchError(
             f"Agent '{spec.name}' {selection.refusal}", remedy="Correct the file's `tools`, or leave the key out."
