@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from settings_place import Home
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
+from settings_place import Home
 
 from retinue.settings.load import Loaded
 from retinue.settings.table import LSP_ACTIONS, Settings, fields, find, spellings

@@ -10,6 +10,7 @@ from retinue.models.presets import Api
 
 if TYPE_CHECKING:
     from retinue.models.protocol import Model
+    from retinue.models.retry import Gate
     from retinue.models.select import Selection
     from retinue.models.transport import Transport
 
@@ -21,9 +22,11 @@ _WIRE: dict[Api, tuple[str, str]] = {
 }
 
 
-def build_model(selection: Selection, transport: Transport) -> Model:
-    """Imports the one module that is needed. Raises ConfigurationError for quirks that mean
-    nothing and MissingExtraError for a local model without its extra; connects to nothing."""
+def build_model(selection: Selection, transport: Transport, *, gate: Gate | None = None) -> Model:
+    """Imports the one module that is needed. A model behind a wire repeats what failed for a
+    passing reason, each attempt through `gate` (a limiter that many runs share). Connects to
+    nothing. Raises ConfigurationError for quirks that mean nothing and MissingExtraError for a
+    local model without its extra."""
     provider, info = selection.provider, selection.info
     if provider.id == "offline":
         from retinue.models.embedded.offline import OfflineModel
@@ -38,12 +41,17 @@ def build_model(selection: Selection, transport: Transport) -> Model:
     quirks: dict[str, Any] = dict(provider.quirks)
     if provider.query:
         quirks["query"] = {**provider.query, **quirks.get("query", {})}
-    return make(
+    model = make(
         info,
         provider.base_url.replace("{model}", info.id),
         provider.api_key or None,
         transport,
         headers=provider.headers,
         quirks=quirks,
-        key_variable=provider.key_source or None,
+        key_variable=provider.key_variable,
     )
+    if selection.attempts == 1 and gate is None:
+        return model
+    from retinue.models.retry import Retrying, RetryPolicy
+
+    return Retrying(model, RetryPolicy(attempts=selection.attempts), gate=gate)

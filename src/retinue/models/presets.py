@@ -42,20 +42,23 @@ BUILT_IN: dict[str, Preset] = {
     ),
 }
 
+_CONTENT = {"reasoning_field": "reasoning_content"}
+_DETAILS = {"reasoning_field": "reasoning_details"}
+
 PRESETS: dict[str, Preset] = {
     "ollama": Preset("openai", "http://localhost:11434/v1", (), ("OLLAMA_HOST",), needs_key=False),
     "vllm": Preset("openai", "http://localhost:8000/v1", ("VLLM_API_KEY",), ("VLLM_BASE_URL",), needs_key=False),
     "llama.cpp": Preset("openai", "http://localhost:8080/v1", ("LLAMA_API_KEY",), needs_key=False),
     "lmstudio": Preset("openai", "http://localhost:1234/v1", (), needs_key=False),
-    "openrouter": Preset("openai", "https://openrouter.ai/api/v1", ("OPENROUTER_API_KEY",)),
-    "deepseek": Preset("openai", "https://api.deepseek.com/v1", ("DEEPSEEK_API_KEY",)),
+    "openrouter": Preset("openai", "https://openrouter.ai/api/v1", ("OPENROUTER_API_KEY",), quirks=_DETAILS),
+    "deepseek": Preset("openai", "https://api.deepseek.com/v1", ("DEEPSEEK_API_KEY",), quirks=_CONTENT),
     "azure": Preset("openai", "", ("AZURE_OPENAI_API_KEY",), ("AZURE_OPENAI_ENDPOINT",), quirks={"auth": "api-key"}),
     "groq": Preset("openai", "https://api.groq.com/openai/v1", ("GROQ_API_KEY",)),
     "mistral": Preset("openai", "https://api.mistral.ai/v1", ("MISTRAL_API_KEY",)),
     "together": Preset("openai", "https://api.together.xyz/v1", ("TOGETHER_API_KEY",)),
     "xai": Preset("openai", "https://api.x.ai/v1", ("XAI_API_KEY",)),
-    "moonshot": Preset("openai", "https://api.moonshot.ai/v1", ("MOONSHOT_API_KEY", "KIMI_API_KEY")),
-    "zai": Preset("openai", "https://api.z.ai/api/paas/v4", ("ZAI_API_KEY", "Z_AI_API_KEY")),
+    "moonshot": Preset("openai", "https://api.moonshot.ai/v1", ("MOONSHOT_API_KEY", "KIMI_API_KEY"), quirks=_CONTENT),
+    "zai": Preset("openai", "https://api.z.ai/api/paas/v4", ("ZAI_API_KEY", "Z_AI_API_KEY"), quirks=_CONTENT),
     "qwen": Preset("openai", "https://dashscope-intl.aliyuncs.com/compatible-mode/v1", ("DASHSCOPE_API_KEY",)),
     "minimax": Preset("openai", "https://api.minimax.io/v1", ("MINIMAX_API_KEY",)),
     "fireworks": Preset("openai", "https://api.fireworks.ai/inference/v1", ("FIREWORKS_API_KEY",)),

@@ -38,6 +38,8 @@ class Provider:
     quirks: Mapping[str, Any] = field(default_factory=dict)
     listed: tuple[ModelInfo, ...] = ()
     key_source: str = ""
+    key_variable: str | None = None
+    """The variable to set or correct when the key is refused."""
     origin: Origin = DEFAULT
     custom: bool = False
     problem: str | None = None
@@ -148,6 +150,7 @@ class _Maker:
             query=query,
             quirks=quirks,
             key_source=source,
+            key_variable=self._key_variable(source),
             origin=self.origin,
             custom=custom,
             problem=self._problem(bool(source), custom),
@@ -199,6 +202,14 @@ class _Maker:
             if not self.trusted and self.all.environment.get(name):
                 self.notes.append(self._withheld(name))
         return "", ""
+
+    def _key_variable(self, source: str) -> str | None:
+        if source and self.environment.get(source):
+            return source
+        if source:
+            return None
+        written = self.entry.get("apiKeyEnv") or self.entry.get("apiKey", "")
+        return written.strip("${}") or next(iter(self.preset.keys), None)
 
     def _headers(self) -> dict[str, str]:
         headers = {}

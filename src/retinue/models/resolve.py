@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from retinue.errors import UnknownModelError
-from retinue.models.known import FREE, known_model, table_date, wants_responses
+from retinue.models.known import FREE, known_model, same_name, table_date, wants_responses
 from retinue.models.names import (
     find_exact,
     find_model,
@@ -63,7 +63,8 @@ class Resolver:
             found = self.find(plain)
             return None if found is None else replace(found, thinking=found.thinking or level)
         for name in spellings:
-            info = find_model(name, self.providers.models)
+            # With a provider that is not configured, the same id elsewhere beats a likeness.
+            info = self._same_id(name.partition("/")[2]) or find_model(name, self.providers.models)
             if info is not None:
                 return self._loose(query, info)
         return None
@@ -115,6 +116,10 @@ class Resolver:
         elif (info := find_model(model, offered)) is not None:
             return self._loose(name, info)
         return self._as_it_is(provider, model)
+
+    def _same_id(self, model: str) -> ModelInfo | None:
+        wanted = same_name(model.strip())
+        return next((info for info in self.providers.models if wanted and same_name(info.id) == wanted), None)
 
     def _as_it_is(self, provider: Provider, model: str) -> Found:
         info = self.providers.info(provider, model)

@@ -37,7 +37,8 @@ VARIABLE = "RETINUE_MODEL"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
     """`why` is one sentence for people. `warnings` must reach the result; `notes` may.
-    `thinking` is the level a name brought along (`gpt-5.5:high`)."""
+    `thinking` is the level a name brought along (`gpt-5.5:high`); `attempts` is how often a
+    request may be sent."""
 
     info: ModelInfo
     provider: Provider
@@ -45,6 +46,7 @@ class Selection:
     why: str
     thinking: str | None = None
     path: Path | None = None
+    attempts: int = 5
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -203,7 +205,8 @@ class _Chooser:
         warnings += selection.provider.notes
         if self.settings.scope_models and selection.provider.api != "embedded":
             warnings += self._scoped(selection, query, cwd)
-        return replace(selection, warnings=(*selection.warnings, *warnings))
+        attempts = self.settings.retry_max_attempts if self.settings.retry_enabled else 1
+        return replace(selection, attempts=attempts, warnings=(*selection.warnings, *warnings))
 
     def _scoped(self, selection: Selection, query: str | None, cwd: Path) -> list[str]:
         from retinue.models.scope import enabled_models, load_scope

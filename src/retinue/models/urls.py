@@ -10,11 +10,14 @@ _TAILS = ("/chat/completions", "/responses", "/messages", "/models")
 def normal_url(api: str, url: str) -> str:
     """The base that the wire format appends its path to: without a trailing slash, with or
     without `/v1` as the format wants it. An address without a scheme gets one."""
-    url = url.strip().rstrip("/")
+    url = url.strip()
     if not url:
         return ""
     if "://" not in url:
         url = ("http://" if is_loopback(f"http://{url}") else "https://") + url
+    if host_of(url) is None:
+        return url
+    url = url.rstrip("/")
     for tail in _TAILS:
         url = url.removesuffix(tail)
     url = url.rstrip("/")

@@ -132,7 +132,7 @@ class Settings(Values):
         doc="Repeat model requests that failed for a passing reason.",
     )
     retry_max_attempts: int = setting(
-        6, Whole(1, 20), name="retry.maxAttempts", section="runs", applies="next run",
+        5, Whole(1, 20), name="retry.maxAttempts", section="runs", applies="next run",
         aliases=("subagents.retry.maxAttempts",),
         doc="How often one model request is sent at most, the first time included.",
     )

@@ -1,0 +1,367 @@
+"""Which model a run gets, and why. Servers are real ones on loopback."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retinue.errors import UnknownModelError
+from retinue.models.known import FREE
+from retinue.models.select import Selection, build_model, select_model
+from retinue.models.transport import Transport
+from retinue.settings.table import Settings
+
+KEYS = {"ANTHROPIC_API_KEY": "a", "OPENAI_API_KEY": "o", "GEMINI_API_KEY": "g"}
+
+
+async def select(
+    query: str | None = None,
+    environment: dict[str, str] | None = None,
+    settings: dict[str, Any] | None = None,
+    **more: Any,
+) -> Selection:
+    return await select_model(query, settings=Settings(settings), environment=environment or {}, **more)
+
+
+class Server(ThreadingHTTPServer):
+    """Answers GET …/models with `answer`, and remembers what it was asked."""
+
+    daemon_threads = True
+    answer: bytes = b"{}"
+    status = 200
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str | None]] = []
+        super().__init__(("127.0.0.1", 0), Handler)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def serves(self, *models: str) -> None:
+        self.answer = json.dumps({"data": [{"id": model} for model in models]}).encode()
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        self.server.seen.append((self.path, self.headers.get("authorization")))
+        self.send_response(self.server.status)
+        self.send_header("content-length", str(len(self.server.answer)))
+        self.end_headers()
+        self.wfile.write(self.server.answer)
+
+    def log_message(self, *parts: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server() as made:
+        threading.Thread(target=made.serve_forever, args=(0.01,), daemon=True).start()
+        yield made
+        made.shutdown()
+
+
+# ---------------------------------------------------------------- the order
+async def test_the_offline_planner_is_there_when_nothing_else_is() -> None:
+    chosen = await select()
+    assert (chosen.source, chosen.info.full_name) == ("offline", "offline/planner")
+    assert chosen.info.prices == FREE
+    assert chosen.warnings == ()
+
+
+async def test_the_whole_order(server: Server, tmp_path: Path) -> None:
+    server.serves("served-model")
+    gguf = tmp_path / "tiny.gguf"
+    gguf.write_bytes(b"GGUF")
+    environment: dict[str, str] = {}
+    settings: dict[str, Any] = {}
+    settings["local_model"] = str(gguf)
+    chosen = await select(None, environment, settings)
+    assert (chosen.source, chosen.info.full_name, chosen.path) == ("gguf", "local/tiny", gguf)
+    settings["providers"] = {"mine": {"baseUrl": server.url}}
+    chosen = await select(None, environment, settings)
+    assert (chosen.source, chosen.info.full_name) == ("server", "mine/served-model")
+    environment["GEMINI_API_KEY"] = "g"
+    chosen = await select(None, environment, settings)
+    assert (chosen.source, chosen.info.provider) == ("key", "gemini")
+    assert "GEMINI_API_KEY" in chosen.why
+    settings["model"] = "gemini/gemini-2.5-pro"
+    chosen = await select(None, environment, settings)
+    assert (chosen.source, chosen.info.id) == ("settings", "gemini-2.5-pro")
+    environment["RETINUE_MODEL"] = "gemini/gemini-2.5-flash"
+    chosen = await select(None, environment, settings)
+    assert (chosen.source, chosen.info.id) == ("environment", "gemini-2.5-flash")
+    parent = chosen.info
+    environment["RETINUE_MODEL"] = "gemini/gemini-3.8-flash"
+    chosen = await select(None, environment, settings, parent=parent)
+    assert (chosen.source, chosen.info) == ("parent", parent)
+    chosen = await select("gemini-3.5-flash-lite", environment, settings, parent=parent)
+    assert (chosen.source, chosen.info.id) == ("call", "gemini-3.5-flash-lite")
+    chosen = await select("gemini-3.5-flash-lite", environment, settings, parent=parent, file_model="gemini-2.5-pro")
+    assert (chosen.source, chosen.info.id) == ("file", "gemini-2.5-pro")
+    assert "gemini-3.5-flash-lite" in chosen.notes[-1]
+
+
+@pytest.mark.parametrize("nothing", [None, "inherit"])
+async def test_inherit_is_the_same_as_nothing_everywhere(nothing: str | None) -> None:
+    environment = {"ANTHROPIC_API_KEY": "a", "RETINUE_MODEL": "inherit"}
+    parent = (await select("haiku", environment)).info
+    assert (await select(nothing, environment, {"model": "inherit"}, file_model=nothing)).source == "key"
+    chosen = await select(nothing, environment, {"model": "inherit"}, file_model=nothing, parent=parent)
+    assert (chosen.source, chosen.info) == ("parent", parent)
+
+
+async def test_inherit_is_a_keyword_in_lower_case_only() -> None:
+    with pytest.raises(UnknownModelError):
+        await select("Inherit", KEYS)
+
+
+@pytest.mark.parametrize(
+    ("environment", "model"),
+    [
+        ({"ANTHROPIC_API_KEY": "a", "OPENAI_API_KEY": "o"}, "anthropic/claude-sonnet-5-5"),
+        ({"OPENAI_API_KEY": "o", "GEMINI_API_KEY": "g"}, "openai-responses/gpt-6.1-sol"),
+        ({"GOOGLE_API_KEY": "g"}, "gemini/gemini-4-argon"),
+        ({"ANTHROPIC_API_KEY": "  ", "DEEPSEEK_API_KEY": "d"}, "offline/planner"),
+    ],
+)
+async def test_a_key_brings_its_providers_everyday_model(environment: dict[str, str], model: str) -> None:
+    assert (await select(None, environment)).info.full_name == model
+
+
+async def test_a_described_provider_with_a_key_counts() -> None:
+    entry = {"deepseek": {}, "mine": {"baseUrl": "https://x.example/v1", "apiKeyEnv": "MINE", "models": ["m1", "m2"]}}
+    assert (await select(None, {"DEEPSEEK_API_KEY": "d"}, {"providers": entry})).info.id == "deepseek-v4-pro"
+    assert (await select(None, {"MINE": "k"}, {"providers": entry})).info.full_name == "mine/m1"
+
+
+# ---------------------------------------------------------------- names
+@pytest.mark.parametrize(
+    ("query", "model"),
+    [
+        ("haiku", "anthropic/claude-haiku-5-5"),
+        ("anthropic/haiku", "anthropic/claude-haiku-5-5"),
+        ("opus", "anthropic/claude-opus-5-5"),
+        ("fable", "anthropic/claude-fable-5-1"),
+        ("claude-opus-4.6", "anthropic/claude-opus-4-6"),
+        ("anthropic/claude-opus-4.6", "anthropic/claude-opus-4-6"),
+        ("anthropic/sonnet-4.5", "anthropic/claude-sonnet-4-5"),
+        ("anthropic/claude-haiku-4-5-20251001", "anthropic/claude-haiku-4-5-20251001"),
+        ("claude-haiku-4-5-20251001", "anthropic/claude-haiku-4-5"),
+        ("google/gemini-2.5-pro", "gemini/gemini-2.5-pro"),
+        ("gpt-4o@openai", "openai/gpt-4o"),
+        ("openai-codex/gpt-5.5", "openai/gpt-5.5"),
+        ("GPT-5.6 Luna (copilot)", "openai-responses/gpt-5.6-luna"),
+        ("Gemini 3.6 Flash (copilot)", "gemini/gemini-3.6-flash"),
+        ("openrouter/anthropic/claude-opus-4.6", "anthropic/claude-opus-4-6"),
+        ("offline", "offline/planner"),
+        ("Offline/Planner", "offline/planner"),
+        ("local/smollm2", "local/smollm2"),
+    ],
+)
+async def test_names(query: str, model: str) -> None:
+    chosen = await select(query, KEYS)
+    assert chosen.info.full_name == model
+    assert chosen.warnings == ()
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "anthropic/claude-sonnet-6",
+        "openai/gpt-4",
+        "openai/gpt-5.6",
+        "ollama/gpt-oss:20b",
+        "gemini/a/b",
+        "anthropic/fake",
+    ],
+)
+async def test_a_new_model_of_a_configured_provider_is_taken_as_it_is(query: str) -> None:
+    chosen = await select(query, KEYS)
+    assert chosen.info.full_name == query
+    if not query.startswith("ollama"):
+        assert "taken as it is" in chosen.notes[0]
+        assert chosen.info.prices is None
+
+
+async def test_what_settings_say_of_a_new_model_needs_no_note() -> None:
+    chosen = await select("anthropic/new", KEYS, {"models": {"anthropic/new": {"window": 77, "maxOutput": 7}}})
+    assert (chosen.info.window, chosen.info.max_output, chosen.notes) == (77, 7, ())
+    assert (await select("new", KEYS, {"models": {"anthropic/new": {"window": 77}}})).info.full_name == "anthropic/new"
+
+
+async def test_another_version_than_the_named_one_is_a_warning() -> None:
+    chosen = await select("claude-sonnet-4-20250514", KEYS)
+    assert chosen.info.id == "claude-sonnet-4-6"
+    assert "another version" in chosen.warnings[0]
+
+
+async def test_a_thinking_level_at_the_end_of_a_name() -> None:
+    chosen = await select("openai/gpt-5.5:high", KEYS)
+    assert (chosen.info.full_name, chosen.thinking) == ("openai/gpt-5.5", "high")
+    assert (await select("haiku:low", KEYS)).thinking == "low"
+
+
+async def test_tools_on_openais_newer_models_are_pointed_to_the_right_door() -> None:
+    assert "openai-responses/gpt-6.1-sol" in (await select("openai/gpt-6.1-sol", KEYS)).notes[0]
+    assert (await select("openai-responses/gpt-6.1-sol", KEYS)).notes == ()
+
+
+@pytest.mark.parametrize("query", ["", " ", "nonexistent-model", "local/nothing", "offline/other", "mine/x-y", "/"])
+async def test_D10_a_name_that_means_nothing_is_an_error_with_the_list(query: str) -> None:
+    with pytest.raises(UnknownModelError) as error:
+        await select(query, KEYS)
+    assert f'Model not found: "{query}"' in str(error.value)
+    assert "Available models:" in str(error.value)
+    assert "  anthropic/claude-sonnet-5-5\n" in str(error.value)
+    assert "  offline/planner" in str(error.value)
+
+
+async def test_D11_a_provider_without_its_key_is_not_available_and_the_error_says_why() -> None:
+    with pytest.raises(UnknownModelError) as error:
+        await select("anthropic/claude-opus-4-6", {})
+    assert "ANTHROPIC_API_KEY" in str(error.value)
+    for environment, settings in (
+        ({"RETINUE_MODEL": "openai/gpt-4o"}, {}),
+        ({}, {"model": "openai/gpt-4o"}),
+    ):
+        with pytest.raises(UnknownModelError) as error:
+            await select(None, environment, settings)
+        assert "OPENAI_API_KEY" in str(error.value)
+        assert "RETINUE_MODEL" in str(error.value) or "settings" in str(error.value)
+
+
+# ---------------------------------------------------------------- the agent's file
+async def test_a_files_model_that_is_not_here_gives_way_with_a_warning() -> None:
+    chosen = await select("gemini-2.5-pro", {"GEMINI_API_KEY": "g"}, file_model="anthropic/claude-opus-4-6")
+    assert (chosen.source, chosen.info.id) == ("call", "gemini-2.5-pro")
+    assert chosen.warnings == (
+        "the agent's model \"anthropic/claude-opus-4-6\" ('anthropic' has no key: set ANTHROPIC_API_KEY or "
+        "ANTHROPIC_AUTH_TOKEN) is not available here; gemini/gemini-2.5-pro is used instead",
+    )
+    alone = await select(None, {}, file_model="sonnet")
+    assert alone.source == "offline"
+    assert "sonnet" in alone.warnings[0]
+
+
+async def test_a_files_fallbacks_are_tried_in_order() -> None:
+    environment = {"GEMINI_API_KEY": "g"}
+    chosen = await select(None, environment, file_model="pi/smol", fallbacks=["haiku", "flash", "gemini-2.5-pro"])
+    assert chosen.source == "file"
+    assert chosen.info.id.endswith("flash")
+
+
+async def test_the_files_model_wins_without_a_note_when_the_call_agrees() -> None:
+    assert (await select("claude-haiku-5-5", KEYS, file_model="haiku")).notes == (
+        '"haiku" means anthropic/claude-haiku-5-5 here',
+    )
+
+
+# ---------------------------------------------------------------- servers
+async def test_a_server_is_asked_with_its_key_and_its_first_model_is_taken(server: Server) -> None:
+    server.serves("one", "two")
+    providers = {"mine": {"baseUrl": server.url + "/v1/"}}
+    chosen = await select(None, {}, {"providers": providers})
+    assert chosen.info.full_name == "mine/one"
+    assert server.seen == [("/v1/models", None)]
+    chosen = await select(None, {"K": "secret"}, {"providers": {"mine": {"baseUrl": server.url, "apiKeyEnv": "K"}}})
+    assert (chosen.source, chosen.info.id) == ("key", "one")
+    assert server.seen[-1] == ("/v1/models", "Bearer secret")
+
+
+async def test_a_listed_model_is_preferred_to_what_the_server_says_first(server: Server) -> None:
+    server.serves("one", "two")
+    chosen = await select(None, {}, {"providers": {"mine": {"baseUrl": server.url, "models": ["two"]}}})
+    assert chosen.info.full_name == "mine/two"
+
+
+async def test_openais_key_with_another_address_asks_that_address(server: Server) -> None:
+    environment = {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": server.url + "/v1"}
+    server.serves("qwen3-coder", "llama")
+    assert (await select(None, environment)).info.full_name == "openai/qwen3-coder"
+    server.serves("llama", "gpt-6.1-sol")
+    assert (await select(None, environment)).info.full_name == "openai/gpt-6.1-sol"
+    server.status = 404
+    assert (await select(None, environment)).info.full_name == "openai/gpt-6.1-sol"
+
+
+@pytest.mark.parametrize("answer", [b"", b"{", b"[]", b'{"data": 7}', b'{"data": [7, {}, {"id": 3}]}', b"\xff" * 50])
+async def test_an_answer_that_makes_no_sense_is_no_answer(server: Server, answer: bytes) -> None:
+    server.answer = answer
+    chosen = await select(None, {}, {"providers": {"mine": {"baseUrl": server.url}}})
+    assert chosen.source == "offline"
+
+
+async def test_servers_that_refuse_or_hang_are_left_after_a_moment(server: Server) -> None:
+    server.serves("alive")
+    silent = ThreadingHTTPServer(("127.0.0.1", 0), Handler)  # listens and never answers
+    with silent:
+        providers = {
+            "refuses": {"baseUrl": "http://127.0.0.1:1"},
+            "hangs": {"baseUrl": f"http://127.0.0.1:{silent.server_address[1]}"},
+            "broken": {"baseUrl": "not a url"},
+            "alive": {"baseUrl": server.url},
+        }
+        chosen = await select(None, {}, {"providers": providers})
+    assert chosen.info.full_name == "alive/alive"
+
+
+async def test_a_named_model_never_asks_a_server(server: Server) -> None:
+    providers = {"mine": {"baseUrl": server.url}}
+    await select("mine/x", {}, {"providers": providers})
+    await select(None, {"ANTHROPIC_API_KEY": "k"}, {"providers": providers})
+    assert server.seen == []
+
+
+async def test_a_provider_called_local_is_the_users() -> None:
+    chosen = await select("local/x", {}, {"providers": {"Local": {"baseUrl": "http://localhost:9"}}})
+    assert (chosen.provider.api, chosen.info.full_name) == ("openai", "local/x")
+
+
+# ---------------------------------------------------------------- local files
+async def test_a_gguf_file_can_be_named_in_three_ways(tmp_path: Path) -> None:
+    path = tmp_path / "Tiny Model.gguf"
+    path.write_bytes(b"GGUF")
+    for query, environment in (
+        (f"local/{path}", {}),
+        ("local/tiny model", {"RETINUE_LOCAL_MODEL": str(path)}),
+        ("local", {"RETINUE_LOCAL_MODEL": str(path)}),
+    ):
+        chosen = await select(query, environment)
+        assert (chosen.path, chosen.info.id, chosen.provider.id) == (path, "Tiny Model", "local")
+
+
+async def test_a_gguf_file_that_is_not_there_is_said(tmp_path: Path) -> None:
+    chosen = await select(None, {}, {"local_model": str(tmp_path / "gone.gguf")})
+    assert chosen.source == "offline"
+    assert "gone.gguf" in chosen.warnings[0]
+
+
+# ---------------------------------------------------------------- building
+@pytest.mark.parametrize(
+    ("query", "kind"),
+    [
+        ("anthropic/claude-haiku-4-5", "AnthropicModel"),
+        ("openai/gpt-4o", "OpenAIChatModel"),
+        ("openai-responses/gpt-5.5", "OpenAIResponsesModel"),
+        ("gemini/gemini-2.5-pro", "GeminiModel"),
+        ("ollama/x", "OpenAIChatModel"),
+    ],
+)
+async def test_a_selection_becomes_the_model_of_its_wire_format(query: str, kind: str) -> None:
+    once = await select(query, KEYS, {"retry_enabled": False})
+    transport = Transport()
+    assert once.attempts == 1
+    assert type(build_model(once, transport)).__name__ == kind
+    again = await select(query, KEYS, {"retry_max_attempts": 3})
+    model = build_model(again, transport)
+    assert (again.attempts, type(model).__name__, model.info) == (3, "Retrying", again.info)
