@@ -258,6 +258,9 @@ async def test_a_files_fallbacks_are_tried_in_order() -> None:
     chosen = await select(None, environment, file_model="pi/smol", fallbacks=["haiku", "flash", "gemini-2.5-pro"])
     assert chosen.source == "file"
     assert chosen.info.id.endswith("flash")
+    for written in ("pi/slow, haiku, gemini-2.5-pro", "GPT-4.1 | 'gemini-2.5-pro'"):
+        chosen = await select(None, environment, file_model=written)
+        assert (chosen.source, chosen.info.id, chosen.warnings) == ("file", "gemini-2.5-pro", ())
 
 
 async def test_the_files_model_wins_without_a_note_when_the_call_agrees() -> None:

@@ -85,6 +85,12 @@ def variants(query: str) -> list[str]:
     return found
 
 
+def alternatives(*names: str) -> list[str]:
+    """What agent files write to mean "the first of these that there is": `a, b` and `a | 'b'`."""
+    parts = (part.strip(" \t'\"") for name in names for part in re.split(r"[,|]", name))
+    return list(dict.fromkeys(part for part in parts if part))
+
+
 def split_thinking(query: str) -> tuple[str, str | None]:
     """`name:high` as pi writes it: the name and the thinking level, if the end is one."""
     name, colon, level = query.strip().rpartition(":")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 
 from retinue.models.build import build_model
 from retinue.models.known import known_models
-from retinue.models.names import INHERIT, version
+from retinue.models.names import INHERIT, alternatives, version
 from retinue.models.presets import DEFAULT_MODELS
 from retinue.models.protocol import ModelInfo
 from retinue.models.providers import Provider, Providers
@@ -94,13 +94,16 @@ class _Chooser:
         self.warnings: list[str] = []
 
     def from_file(self, model: str | None, fallbacks: Sequence[str], query: str | None) -> Selection | None:
-        names = [name for name in (model, *fallbacks) if name and name.strip() and name != INHERIT]
         if model is None or model == INHERIT:
-            names = []
-        for name in names:
+            return None
+        for name in alternatives(model, *fallbacks):
             found = self.resolver.find(name)
             if found is not None:
                 selection = _selected(found, "file", f'the agent\'s file asks for "{name}"')
+                if self.unmet:
+                    before = f"the file's first choice {' or '.join(self.unmet)} is not available here"
+                    selection = replace(selection, notes=(before, *selection.notes))
+                    self.unmet.clear()
                 return self._said(selection, query)
             reason = self.resolver.problem(name)
             self.unmet.append(f'"{name}"' + (f" ({reason})" if reason else ""))
