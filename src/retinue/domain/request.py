@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from retinue.domain.spec import AgentSpec
+from retinue.domain.spec import AgentSpec, PermissionMode
 
 
 Pinned = Literal["model", "thinking", "limits"]
@@ -28,6 +28,7 @@ class RunRequest:
     """Which of the above a person chose: it goes before what the file says, and the outcome
     says so. What a model chose only fills what the file leaves open."""
     schema: Mapping[str, Any] | None = None
+    permission_mode: PermissionMode | None = None
     parent_id: str | None = None
     root_id: str | None = None
     depth: int = 0

@@ -96,6 +96,7 @@ def _created(launch: Launch) -> RunCreated:
         "thinking": request.thinking,
         "limits": dict(request.limits),
         "schema": request.schema,
+        "permission_mode": request.permission_mode,
     }
     return RunCreated(
         agent=request.spec.name,
@@ -130,6 +131,7 @@ def _request_of(
         limits=options.get("limits") or {} if limits is None else limits,
         pinned=EVERYTHING,
         schema=options.get("schema"),
+        permission_mode=options.get("permission_mode"),
         parent_id=row.parent_id,
         root_id=row.root_id,
         depth=created.depth,

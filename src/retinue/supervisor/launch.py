@@ -47,7 +47,7 @@ async def prepare(request: RunRequest, world: World) -> Launch:
     _check(spec, request)
     notes: list[str] = []
     selection = await _select(request, world, notes)
-    tools = _tools(spec, world, notes)
+    tools = _tools(request, world, notes)
     return Launch(
         request=request,
         model=_patient(build_model(selection, world.transport), world.settings.settings),
@@ -101,10 +101,12 @@ def _patient(model: Model, settings: Settings) -> Model:
     return Retrying(model, RetryPolicy(attempts=settings.retry_max_attempts))
 
 
-def _tools(spec: AgentSpec, world: World, notes: list[str]) -> tuple[Tool, ...]:
+def _tools(request: RunRequest, world: World, notes: list[str]) -> tuple[Tool, ...]:
     from retinue.tools.filter import select_tools
 
-    selection = select_tools(spec.tools, world.tools, readonly=bool(spec.readonly), agent=spec.name)
+    spec = request.spec
+    planning = "plan" in (request.permission_mode, spec.permission_mode)
+    selection = select_tools(spec.tools, world.tools, readonly=bool(spec.readonly) or planning, agent=spec.name)
     if selection.refusal is not None:
         raise LaunchError(
             f"Agent '{spec.name}' {selection.refusal}", remedy="Correct the file's `tools`, or leave the key out."

@@ -34,6 +34,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--agent", metavar="NAME", help="talk to this agent instead of the main one")
     parser.add_argument("--resume", metavar="ID", help="go on with an earlier run")
+    parser.add_argument(
+        "--permission-mode",
+        choices=["default", "acceptEdits", "plan", "bypassPermissions"],
+        help="plan: only tools that read; the others do not ask either in this version",
+    )
     add_run_options(parser)
 
 
@@ -52,7 +57,12 @@ def execute(args: argparse.Namespace) -> int:
                 run = await crew.resume(args.resume, prompt, limits=limits_of(args) or None)
             else:
                 run = await crew.prompt(
-                    prompt, agent=args.agent, model=args.model, thinking=args.thinking, limits=limits_of(args)
+                    prompt,
+                    agent=args.agent,
+                    model=args.model,
+                    thinking=args.thinking,
+                    limits=limits_of(args),
+                    permission_mode=args.permission_mode,
                 )
             return await drive(run, formats[args.output_format], quiet=args.quiet)
 
