@@ -211,7 +211,7 @@ class Case:
 
 @pytest.mark.parametrize("block", range(8))
 def test_every_run_ends_once_in_order_with_a_valid_history(block):
-    for seed in range(block * 60, block * 60 + 60):
+    for seed in (*range(block * 60, block * 60 + 60), 2086 + block):
         case = random_case(seed)
         run = asyncio.run(case.play())
         check_grammar(run.bodies)

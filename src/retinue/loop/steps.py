@@ -125,14 +125,13 @@ class Steps:
             return []
         compacted = await self._compactor.compact(self._conversation, reason)
         self._tally.usage += self._compactor.take_usage()
-        if self._cannot_go_on():
-            return [compacted] if compacted else []
+        stopping = self._cannot_go_on()
         if compacted is not None:
             self._tally.compactions += 1
             return [compacted]
-        if reason == "overflow":
+        if reason == "overflow" and not stopping:
             self.ending = Ending("error", self._failure)
-        elif reason == "manual":
+        elif reason == "manual" and not stopping:
             return [Warned("nothing_to_compact", "There is nothing in the conversation that could be shortened.")]
         return []
 

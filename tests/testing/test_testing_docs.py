@@ -1,0 +1,38 @@
+"""Every example of docs/testing.md runs, with the fixtures it promises."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+DOCS = Path(__file__).parents[2] / "docs" / "testing.md"
+
+
+def pytest_in(folder):
+    options = ["-q", "-p", "no:cacheprovider", "-p", "retinue.testing.pytest_plugin", "-o", "asyncio_mode=auto"]
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", *options, str(folder)], capture_output=True, text=True, cwd=folder
+    )
+
+
+def test_every_example_of_the_manual_runs(tmp_path):
+    examples = re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
+    for number, example in enumerate(examples):
+        (tmp_path / f"test_example_{number}.py").write_text(example, encoding="utf-8")
+    done = pytest_in(tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{len(examples)} passed" in done.stdout and len(examples) >= 7
+
+
+def test_a_fixture_model_that_was_not_played_to_its_end_fails_the_test(tmp_path):
+    (tmp_path / "test_unplayed.py").write_text("def test_it(scripted_model):\n    scripted_model('never asked for')\n")
+    done = pytest_in(tmp_path)
+    assert done.returncode == 1 and "never asked for" in done.stdout
+
+
+def test_the_manual_names_everything_that_is_exported():
+    import retinue.testing
+
+    text = DOCS.read_text(encoding="utf-8")
+    known = {"Repository", "SCRIPTED", "ScriptError", "script"}
+    assert [name for name in retinue.testing.__all__ if name not in known and f"`{name}`" not in text] == []
