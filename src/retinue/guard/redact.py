@@ -42,8 +42,7 @@ class Redactor:
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         values = secret_values(environment or {})
         self._characters = "".join({*WORD_CHARACTERS, *"".join(values)})
-        rules = tuple(_literally(value) for value in _spellings(values)) + RULES
-        self._rules = tuple((rule, rule.marker, rule.folded) for rule in rules)
+        self._rules = tuple(_literally(value) for value in _spellings(values)) + RULES
 
     def __call__(self, text: str) -> str:
         """`text` without secrets; the very same object if there are none."""
@@ -55,9 +54,7 @@ class Redactor:
         """`body` without secrets; the very same object if there are none. `encoded` is its JSON."""
         if isinstance(body, (TurnStarted, TurnEnded)):
             return body
-        # A line feed in JSON is `\n`, whose letter would stand before the first word of a line.
-        flat = encoded.replace(b"\\n", b"  ").replace(b"\\t", b"  ").replace(b"\\r", b"  ")
-        if next(self._found(flat), None) is None:
+        if next(self._found(encoded), None) is None:
             return body
         clean: Body = self.data(body)
         return clean
@@ -84,18 +81,20 @@ class Redactor:
         if b"PRIVATE KEY" in data:
             data = cut_out(data, private_keys(data))
         low = data.lower()
-        for rule, marker, folded in self._rules:
-            if marker in (low if folded else data):
-                clean = cut_out(data, rule.spans(data, low))
-                if clean is not data:
-                    data, low = clean, clean.lower()
+        for word, rules in self._rules:
+            if word in low:
+                for rule in rules:
+                    clean = cut_out(data, rule.spans(data, low))
+                    if clean is not data:
+                        data, low = clean, clean.lower()
         return cut_out(data, tokens(data)) if len(data) >= SHORTEST_TOKEN else data
 
     def _found(self, data: bytes) -> Iterator[Span]:
         low = data.lower()
-        for rule, marker, folded in self._rules:
-            if marker in (low if folded else data):
-                yield from rule.spans(data, low)
+        for word, rules in self._rules:
+            if word in low:
+                for rule in rules:
+                    yield from rule.spans(data, low)
         yield from tokens(data)
         if b"PRIVATE KEY" in data:
             yield from private_keys(data)
@@ -135,9 +134,9 @@ def _spellings(values: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*values, *escaped]))
 
 
-def _literally(value: str) -> Rule:
+def _literally(value: str) -> tuple[bytes, tuple[Rule, ...]]:
     data = value.encode("utf-8", "surrogatepass")
-    return Rule(data, re.compile(b"(?P<hide>" + re.escape(data) + b")"), folded=False)
+    return data.lower(), (Rule(re.compile(b"(?P<hide>" + re.escape(data) + b")"), folded=False),)
 
 
 _BY_SHAPE = Redactor()

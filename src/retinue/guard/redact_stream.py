@@ -76,6 +76,9 @@ class RedactedStream:
     def _before_block(self, held: str, cut: int) -> tuple[int, int]:
         """The same for a key block, which has spaces: nothing of it before all of it is here."""
         block = _BLOCK.search(held)
-        if block is None or block.start() >= cut or _BLOCK_END.search(held, block.end()):
-            return cut, _LONGEST
-        return self._safe_length(held[: block.start()]), _LONGEST_BLOCK
+        while block is not None and block.start() < cut:
+            end = _BLOCK_END.search(held, block.end())
+            if end is None or end.end() > cut:
+                return self._safe_length(held[: block.start()]), _LONGEST_BLOCK
+            block = _BLOCK.search(held, end.end())
+        return cut, _LONGEST

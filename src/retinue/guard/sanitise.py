@@ -9,6 +9,7 @@ from retinue.guard.redact import Redactor
 
 FRAMES_KEPT = 5
 _FRAME_LENGTH = 100
+_MORE = "[Additional stack frames truncated]"
 _FRAME = re.compile(r"^(?:\s+at |(?:Error|TypeError|ReferenceError):)")
 _FRAME_PATH = re.compile(r"^(\s{1,64})at [^\n()]{0,400}\([^\n()]{1,1000}\)", re.MULTILINE)
 _HOMES = re.compile(r"(?<![\w.~-])(?:/home|/Users)/[\w.-]+|(?<!\w)[A-Za-z]:\\Users\\[\w.-]+|(?<!\w)G:\\[\w.-]+")
@@ -32,6 +33,8 @@ def _without_homes(text: str, environment: Mapping[str, str]) -> str:
 
 def _shortened(text: str) -> str:
     """Keeps the first frames, a part of the next, and says that there were more."""
+    if _MORE in text:
+        return text
     lines = text.split("\n")
     kept: list[str] = []
     frames = 0
@@ -39,7 +42,7 @@ def _shortened(text: str) -> str:
         if _FRAME.match(line):
             frames += 1
             if frames == FRAMES_KEPT + 1:
-                kept += (f"{line[:_FRAME_LENGTH]}...", "[Additional stack frames truncated]")
+                kept += (f"{line[:_FRAME_LENGTH]}...", _MORE)
             if frames > FRAMES_KEPT:
                 continue
         kept.append(line)

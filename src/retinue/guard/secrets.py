@@ -1,9 +1,10 @@
 """What a secret looks like: one table of rules, each quick to rule out and linear to apply.
 
-Rules work on UTF-8 bytes. A rule is looked at only where its `marker` occurs, which is a plain
-search; from there its pattern goes on with possessive repeats and bounded gaps, so that no
-input makes it slow. What a rule writes never matches again: applying rules twice changes
-nothing. Quotes and escapes around a value stay in balance: JSON stays JSON.
+Rules work on UTF-8 bytes, of plain text and of JSON alike. They are gathered by a word that any
+match must contain, which is a plain search, and begin with literal bytes; from there patterns go
+on with possessive repeats and bounded gaps, so that no input makes them slow. What a rule writes
+never matches again: applying rules twice changes nothing. Quotes and escapes around a value stay
+in balance: JSON stays JSON.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from dataclasses import dataclass
 REDACTED = b"[REDACTED]"
 Span = tuple[int, int, bytes]
 
-_GAP = rb"[ \t]{0,8}"
+_GAP = rb"(?:[ \t]|\\t){0,8}+"
+_EDGE = rb"(?:\A|[^A-Za-z0-9_-]|\\[nrt])"
+"""Before a word. In JSON a line feed is `\\n`: its letter is not part of the word after it."""
 _QUOTE = rb"""\\{0,8}["']"""
 _INSIDE = rb"""[^\s"'\\,;{}()<>\[\]]"""
 """A character of a value in quotes. The quote after it may be missing: output gets cut short."""
@@ -25,12 +28,10 @@ _LOUD = rb"[A-Za-z0-9_+=~%@!^-][A-Za-z0-9_+/=.~%@!^:-]{7,}+(?![(\[{])"
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`pattern` begins with the bytes of `marker` and has a group `hide` (replaced by `shown`)
-    or `value` (replaced by `=[REDACTED]`, separator and quotes included). With `folded` both
-    are lower case and are searched for in lower-cased text. `head` must end where the marker
-    begins."""
+    """`pattern` begins with literal bytes, which is what makes it fast, and has a group `hide`
+    (replaced by `shown`) or `value` (replaced by `=[REDACTED]`, separator and quotes included).
+    With `folded` it is in lower case, for lower-cased text. `head` must end where it begins."""
 
-    marker: bytes
     pattern: re.Pattern[bytes]
     head: re.Pattern[bytes] | None = None
     folded: bool = True
@@ -51,7 +52,7 @@ class Rule:
 def _named(marker: bytes, more: bytes, head: bytes, plain: bytes, length: int, folded: bool) -> Rule:
     """`NAME = value` becomes `NAME=[REDACTED]`; a member `"NAME": "value"` stays a member."""
     inside = _INSIDE + rb"{%d,}+" % length
-    pattern = rb"%b%b(?:(?P<value>%b[:=]%b(?:(?P<quote>%b)%b(?P=quote)?|%b))|%b%b[:=]%b(?:%b)?(?P<hide>%b))" % (
+    pattern = rb"%b%b(?:(?P<value>%b[:=]%b(?:(?P<quote>%b)%b(?P=quote)?|%b))|%b%b[:=]%b%b(?P<hide>%b))" % (
         marker,
         more,
         _GAP,
@@ -65,11 +66,11 @@ def _named(marker: bytes, more: bytes, head: bytes, plain: bytes, length: int, f
         _QUOTE,
         inside,
     )
-    return Rule(marker, re.compile(pattern), re.compile(head + rb"\Z") if head else None, folded)
+    return Rule(re.compile(pattern), re.compile(head + rb"\Z") if head else None, folded)
 
 
 def _after(marker: bytes, rest: bytes, head: bytes = b"") -> Rule:
-    return Rule(marker, re.compile(re.escape(marker) + rest), re.compile(head + rb"\Z") if head else None)
+    return Rule(re.compile(re.escape(marker) + rest), re.compile(head + rb"\Z") if head else None)
 
 
 _NAME_HEAD = rb"(?:api|auth|access|secret|client|refresh|private|session|bearer)[_-]?"
@@ -80,42 +81,52 @@ _QUERY = (
     rb"(?P<hide>[a-z0-9_+/=.~%-]{10,}+)"
 )
 
-RULES: tuple[Rule, ...] = (
-    *(_named(word, b"", _NAME_HEAD, _PLAIN, 20, True) for word in (b"key", b"token", b"secret")),
-    *(_named(word, b"", b"", _LOUD, 8, False) for word in (b"TOKEN", b"SECRET")),
-    _named(b"PASS", rb"(?:WORD|WD|PHRASE)", b"", _LOUD, 8, False),
-    _named(b"KEY", rb"(?:_ID)?", _LOUD_HEAD, _LOUD, 8, False),
-    *(_after(word, _MEMBER, _QUOTE) for word in (b"token", b"secret", b"password", b"passwd", b"passphrase")),
-    _after(
-        b"authorization",
-        rb"(?:%b)?%b[:=]%b(?:%b)?"
-        % (_QUOTE, _GAP, _GAP, _QUOTE)
-        + rb"(?!(?:str|string|bool|none|null|true|false|required|optional)\b|[a-z]{1,16}[ \t]{1,4}\[)"
-        rb"(?P<hide>(?:(?:basic|bearer|token|digest|negotiate|apikey)[ \t]{1,4})?[^\s\"'\\,;{}()\[\]]++)",
-    ),
-    _after(
-        b"bearer",
-        rb"[ \t]{1,4}(?!(?:tokens?|auth|authentication|authorization|scheme|headers?|credentials?|of|and|or|for|is|in|"
-        rb"with)\b)(?P<hide>[a-z0-9._~+/=-]++)",
-        rb"(?:\A|[^a-z0-9_])",
-    ),
-    _after(b"?", _QUERY),
-    _after(b"&", _QUERY),
-    _after(b"://", rb"(?P<hide>[^\s/:@\"'\\<>{}]{0,256}+:[^\s/@\"'\\<>{}]{1,256}+)@"),
-    Rule(
-        b"export",
-        re.compile(
-            rb"(?P<hide>export[ \t]{1,8}[A-Za-z_][A-Za-z0-9_]{0,80}+="
-            rb"(?:(?P<quote>%b)%b{20,}+(?P=quote)?|[A-Za-z0-9_+=][A-Za-z0-9_+/=.~-]{19,}+))" % (_QUOTE, _INSIDE)
-        ),
-        re.compile(rb"(?:\A|[^A-Za-z0-9_-])\Z"),
-        folded=False,
-        shown=b"[ENV_VAR_REDACTED]",
-    ),
+_AUTHORIZATION = (
+    rb"(?:%b)?%b[:=]%b(?:%b)?"
+    % (_QUOTE, _GAP, _GAP, _QUOTE)
+    + rb"(?!(?:str|string|bool|none|null|true|false|required|optional)\b|[a-z]{1,16}[ \t]{1,4}\[)"
+    rb"(?P<hide>(?:(?:basic|bearer|token|digest|negotiate|apikey)[ \t]{1,4})?[^\s\"'\\,;{}()\[\]]++)"
+)
+_BEARER = (
+    rb"(?:[ \t]|\\t){1,4}(?!(?:tokens?|auth|authentication|authorization|scheme|headers?|credentials?|of|and|or|for|is|"
+    rb"in|with)\b)(?P<hide>[a-z0-9._~+/=-]++)"
+)
+_EXPORT = re.compile(
+    rb"(?P<hide>export[ \t]{1,8}[A-Za-z_][A-Za-z0-9_]{0,80}+="
+    rb"(?:(?P<quote>%b)%b{20,}+(?P=quote)?|[A-Za-z0-9_+=][A-Za-z0-9_+/=.~-]{19,}+))" % (_QUOTE, _INSIDE)
 )
 
+
+def _spoken(word: bytes, head: bytes, more: bytes = b"") -> tuple[Rule, ...]:
+    """`api_key=…` in any case, from 20 characters on; `OPENAI_API_KEY=…` from 8 on."""
+    return (
+        _named(word, more, _NAME_HEAD, _PLAIN, 20, True),
+        _named(word.upper(), more.upper(), head, _LOUD, 8, False),
+    )
+
+
+RULES: tuple[tuple[bytes, tuple[Rule, ...]], ...] = (
+    (b"key", _spoken(b"key", _LOUD_HEAD, rb"(?:_id)?")),
+    (b"token", (*_spoken(b"token", b""), _after(b"token", _MEMBER, _QUOTE))),
+    (b"secret", (*_spoken(b"secret", b""), _after(b"secret", _MEMBER, _QUOTE))),
+    (
+        b"pass",
+        (
+            _named(b"PASS", rb"(?:WORD|WD|PHRASE)", b"", _LOUD, 8, False),
+            _after(b"pass", rb"(?:word|wd|phrase)" + _MEMBER, _QUOTE),
+        ),
+    ),
+    (b"authorization", (_after(b"authorization", _AUTHORIZATION),)),
+    (b"bearer", (_after(b"bearer", _BEARER, _EDGE),)),
+    (b"?", (_after(b"?", _QUERY),)),
+    (b"&", (_after(b"&", _QUERY),)),
+    (b"://", (_after(b"://", rb"(?P<hide>[^\s/:@\"'\\<>{}]{0,256}+:[^\s/@\"'\\<>{}]{1,256}+)@"),)),
+    (b"export", (Rule(_EXPORT, re.compile(_EDGE + rb"\Z"), folded=False, shown=b"[ENV_VAR_REDACTED]"),)),
+)
+"""Rules by the lower-case word without which none of them can match."""
+
 _TOKENS = re.compile(
-    rb"(?<![A-Za-z0-9])(?:(?P<github>gh[pousr]_[A-Za-z0-9]{20,}+|github_pat_[A-Za-z0-9_]{20,}+)"
+    rb"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))(?:(?P<github>gh[pousr]_[A-Za-z0-9]{20,}+|github_pat_[A-Za-z0-9_]{20,}+)"
     rb"|sk-ant-[A-Za-z0-9_-]{16,}+"
     rb"|sk-(?=[A-Za-z_-]{0,40}+[0-9])[A-Za-z0-9_-]{20,}+"
     rb"|(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{16,}+"
@@ -175,7 +186,7 @@ def private_keys(text: bytes) -> Iterator[Span]:
 def secret_values(environment: Mapping[str, str]) -> tuple[str, ...]:
     """The values of variables whose names say that they are secret, longest first. Values that
     could be an ordinary word, a number or a path are left alone: hiding them would hide text."""
-    found = {value for name, value in environment.items() if _VARIABLE.search(name) and _is_telling(value)}
+    found = {value for name, value in environment.items() if is_secret_name(name) and _is_telling(value)}
     return tuple(sorted(found, key=len, reverse=True))
 
 
@@ -183,6 +194,11 @@ _VARIABLE = re.compile(
     r"(?:^|_)(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|APIKEY|PAT)(?:_ID|_BASE64|_\d+)?$",
     re.IGNORECASE,
 )
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether the variable of this name holds a secret, going by the name alone."""
+    return _VARIABLE.search(name) is not None
 
 
 def _is_telling(value: str) -> bool:

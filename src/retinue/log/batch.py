@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from retinue.domain.events import AssistantEnded, Event, RunCreated, TextDelta, ThinkingDelta, ToolProgress
 from retinue.log.encode import encode, whole
 from retinue.log.redaction import Redactor
-from retinue.log.rows import INSERT_RUN, UPDATE_RUN, Tally, changing, identity
+from retinue.log.rows import INSERT_RUN, UPDATE_COUNTS, UPDATE_RUN, Tally, changing, counts, identity
 
 if TYPE_CHECKING:
     import sqlite3
@@ -102,7 +102,11 @@ class Changes:
             connection.execute(INSERT_RUN, start + changing(self.touched[run_id], owner))
         for run_id in self.changed:
             if run_id not in self.created:
-                connection.execute(UPDATE_RUN, (*changing(self.touched[run_id], owner), run_id))
+                tally = self.touched[run_id]
+                if tally.moved:
+                    connection.execute(UPDATE_RUN, (*changing(tally, owner), run_id))
+                else:
+                    connection.execute(UPDATE_COUNTS, (*counts(tally), run_id))
         for run_id, start_seq in self.obsolete:
             connection.execute(_DELETE_TEXT, (run_id, start_seq))
         for run_id, pieces in self.texts.items():
@@ -113,6 +117,7 @@ class Changes:
     def settle(self) -> None:
         """The transaction is committed: this is what is so now."""
         for run_id, tally in self.touched.items():
+            tally.moved = False
             if tally.state == "ended":
                 self.tallies.pop(run_id, None)
             else:

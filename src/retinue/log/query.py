@@ -6,7 +6,7 @@ import contextlib
 import difflib
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from retinue.domain.events import Event, RunEnded, RunResumed
 from retinue.domain.outcome import Outcome
@@ -214,3 +214,11 @@ def find_run(home: Path, id_or_prefix: str, first: Path | None = None) -> tuple[
             if last is None or "Near" in error.remedy:
                 last = error
     raise last or UnknownRunError(f"There is no run '{id_or_prefix}'.", remedy="Nothing has been run yet.")
+
+
+def as_dict(row: RunRow) -> dict[str, Any]:
+    """A row as plain data, for `--json`."""
+    from retinue.domain.codec import to_data
+
+    data: dict[str, Any] = to_data(row)
+    return data

@@ -94,6 +94,8 @@ class Tally:
     turn_seq: int = 0
     """Where the current turn began: text of the turn is saved behind this number."""
     saved_text: bool = False
+    moved: bool = False
+    """Whether more than the counts has changed since the row was written."""
 
     def copy(self) -> Tally:
         return Tally(*(getattr(self, name) for name in self.__slots__))
@@ -119,6 +121,15 @@ class Tally:
                 self.model = body.message.model or self.model
             case Compacted():
                 self.compactions += 1
+            case RunCreated() | RunStarted() | RunResumed() | RunEnded():
+                self.moved = True
+                self._move(body, event)
+            case _:
+                return False
+        return True
+
+    def _move(self, body: RunCreated | RunStarted | RunResumed | RunEnded, event: Event) -> None:
+        match body:
             case RunCreated():
                 self.state, self.model = "queued", body.model
             case RunStarted():
@@ -132,9 +143,6 @@ class Tally:
                 self.usage = larger(self.usage, outcome.usage)
                 self.turns = max(self.turns, outcome.turns)
                 self.tool_uses = max(self.tool_uses, outcome.tool_uses)
-            case _:
-                return False
-        return True
 
 
 def larger(counted: Usage, total: Usage, more: Usage | None = None) -> Usage:
@@ -150,9 +158,12 @@ _CHANGING = (
     "owner, state, ended, error, model, transcript, started_at, ended_at, turns, tool_uses, compactions, "
     "input, output, cache_read, cache_write, cost_usd, updated_at"
 )
+_COUNTS = "model, turns, tool_uses, compactions, input, output, cache_read, cache_write, cost_usd, updated_at"
 _NAMES = _CHANGING.split(", ")
 INSERT_RUN = f"INSERT INTO runs ({_IDENTITY}, {_CHANGING}) VALUES ({', '.join('?' * (8 + len(_NAMES)))})"  # noqa: S608
 UPDATE_RUN = f"UPDATE runs SET {', '.join(f'{name}=?' for name in _NAMES)} WHERE id=?"  # noqa: S608
+UPDATE_COUNTS = f"UPDATE runs SET {', '.join(f'{name}=?' for name in _COUNTS.split(', '))} WHERE id=?"  # noqa: S608
+"""For the many events that do not move a run to another state: it leaves the indexes alone."""
 SELECT_RUN = f"SELECT {_IDENTITY}, {_CHANGING} FROM runs"  # noqa: S608
 
 
@@ -173,6 +184,22 @@ def changing(tally: Tally, owner: str) -> tuple[object, ...]:
         tally.transcript,
         tally.started_at,
         tally.ended_at,
+        tally.turns,
+        tally.tool_uses,
+        tally.compactions,
+        usage.input,
+        usage.output,
+        usage.cache_read,
+        usage.cache_write,
+        usage.cost_usd,
+        tally.updated_at,
+    )
+
+
+def counts(tally: Tally) -> tuple[object, ...]:
+    usage = tally.usage
+    return (
+        tally.model,
         tally.turns,
         tally.tool_uses,
         tally.compactions,

@@ -55,6 +55,8 @@ class Log:
         self._runs: dict[str, _Open] = {}
         self._pending: list[Event] = []
         self._submitted = 0
+        self._published = 0
+        self._unannounced = 0
         self._handed_over = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -113,16 +115,16 @@ class Log:
         StateError when it cannot be written; it is kept, and tried again later."""
         self._hand_over(force=self._writer.failure is not None)
         number = self._submitted
-        done = asyncio.get_running_loop().create_future()
-        self._waiters.append((number, done))
-        if self._writer.committed >= number and not self._subscribers:
-            self._waiters.remove((number, done))
-            return
-        await done
+        waiter = (number, asyncio.get_running_loop().create_future())
+        self._waiters.append(waiter)
+        if self._published >= number or self._unannounced >= number:
+            self._waiters.remove(waiter)
+        else:
+            await waiter[1]
 
     def subscribe(self, *, run_id: str | None = None, root_id: str | None = None) -> Subscription:
-        """Events from now on: of one run, of a whole tree, or of everything. A subscription to a
-        run or tree ends with the run's ending."""
+        """Events as they become durable from now on: of one run, of a whole tree, or of
+        everything. A subscription to a run or a tree ends with that run's ending."""
         self._bind()
         key = f"tree {root_id}" if root_id is not None else run_id
         group = self._subscribers.setdefault(key, [])
@@ -213,8 +215,14 @@ class Log:
         return await asyncio.wrap_future(done)
 
     def _delivered(self, batches: list[Batch]) -> None:
-        """In the writer's thread: tells the loop, if anyone there is waiting for it."""
+        """In the writer's thread: tells the loop, if anyone there wants to know. Someone may
+        begin to wait while this is decided, hence the second look: whoever waits either sees
+        the number or is seen."""
         if self._waiters or self._subscribers:
+            self._call(self._publish, batches)
+            return
+        self._unannounced = batches[-1].number
+        if self._waiters:
             self._call(self._publish, batches)
 
     def _publish(self, batches: list[Batch]) -> None:
@@ -224,7 +232,7 @@ class Log:
                     for key in (event.run_id, f"tree {event.root_id}", None):
                         for subscription in tuple(self._subscribers.get(key, ())):
                             subscription.push(event)
-        number = batches[-1].number
+        number = self._published = batches[-1].number
         waiting, self._waiters = self._waiters, []
         for wanted, done in waiting:
             if wanted > number:

@@ -9,6 +9,8 @@ from pathlib import Path
 from retinue.domain.events import (
     Compacted,
     Event,
+    LimitReached,
+    Retrying,
     RunCreated,
     RunEnded,
     RunStarted,
@@ -16,9 +18,14 @@ from retinue.domain.events import (
     ThinkingDelta,
     ToolProgress,
     TurnEnded,
+    Warned,
 )
 from retinue.log.transcript import Lines, transcript_lines
 from retinue.settings.places import private_folder
+
+_APPENDING = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+_SILENT = frozenset({TextDelta, ThinkingDelta, ToolProgress, Retrying, LimitReached, Warned})
+_BREAKS = frozenset({RunCreated, RunStarted, TurnEnded, Compacted, RunEnded})
 
 
 class Transcripts:
@@ -37,7 +44,7 @@ class Transcripts:
         over: list[str] = []
         for event in events:
             body = event.body
-            if isinstance(body, (TextDelta, ThinkingDelta, ToolProgress)):
+            if type(body) in _SILENT:
                 continue
             if isinstance(body, RunCreated):
                 self._files[event.run_id] = _File(_early_path(body))
@@ -47,7 +54,7 @@ class Transcripts:
             if isinstance(body, RunStarted):
                 file.path = Path(body.transcript) if body.transcript else None
             file.lines += file.making.take(event)
-            if isinstance(body, (RunCreated, RunStarted, TurnEnded, Compacted, RunEnded)):
+            if type(body) in _BREAKS:
                 ready[event.run_id] = None
             if isinstance(body, RunStarted) and file.path is None:
                 del self._files[event.run_id]
@@ -104,17 +111,18 @@ def rebuild_transcript(path: Path, events: Iterable[Event]) -> int:
 
 def append(path: Path, lines: list[bytes]) -> None:
     """Adds whole lines: if not all of them can be written, none is left behind."""
-    private_folder(path.parent)
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
-        before = os.fstat(descriptor).st_size
-        data = memoryview(b"".join(lines))
-        try:
-            while data:
-                data = data[os.write(descriptor, data) :]
-        except OSError:
-            os.ftruncate(descriptor, before)
-            raise
+        descriptor = os.open(path, _APPENDING, 0o600)
+    except FileNotFoundError:
+        private_folder(path.parent)
+        descriptor = os.open(path, _APPENDING, 0o600)
+    data, written = b"".join(lines), 0
+    try:
+        while written < len(data):
+            written += os.write(descriptor, data[written:] if written else data)
+    except OSError:
+        os.ftruncate(descriptor, os.lseek(descriptor, 0, os.SEEK_END) - written)
+        raise
     finally:
         os.close(descriptor)
 

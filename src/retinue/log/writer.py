@@ -43,8 +43,8 @@ class Job:
 
 
 class Writer:
-    """`committed` is the number of the last batch that is safely in the file; `failure` is why
-    the ones behind it are not. Both may be read from any thread."""
+    """`delivered` is called with batches that are safely in the file; `failure` says, to any
+    thread, why others are not yet."""
 
     def __init__(
         self,
@@ -61,7 +61,6 @@ class Writer:
         self.owner = owner
         self.tallies: dict[str, Tally] = {}
         self.transcripts = Transcripts(complain)
-        self.committed = 0
         self.failure: StateError | None = None
         self._redact = redact
         self._delivered = delivered
@@ -123,7 +122,6 @@ class Writer:
         self.failure = None
         self._backlog = []
         self.transcripts.take(events)
-        self.committed = batches[-1].number
         self._delivered(batches)
 
     def _write(self, batches: list[Batch]) -> list[Event]:

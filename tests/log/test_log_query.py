@@ -1,0 +1,193 @@
+"""Looking at runs: by id or its beginning, by state, here or in all projects, and as JSON."""
+
+import asyncio
+import dataclasses
+import json
+import sqlite3
+import typing
+
+import log_stories as stories
+import pytest
+
+from retinue.domain.events import Body, Event, RunResumed, TextDelta, TurnStarted, Warned
+from retinue.errors import StateError, UnknownRunError, UsageError
+from retinue.log.database import log_file
+from retinue.log.encode import event_to_json, outcome_to_json
+from retinue.log.export import export_document, export_lines
+from retinue.log.follow import follow
+from retinue.log.query import Reader, as_dict, everywhere, find_run
+from retinue.log.rows import RunPlace
+from retinue.log.store import Log
+
+
+async def make(folder, *runs):
+    async with Log.open(folder) as log:
+        for place, bodies in runs:
+            for body in bodies:
+                log.append(place, body)
+            await log.flush()
+
+
+@pytest.fixture
+async def reader(tmp_path):
+    root = RunPlace("aaaa1111-0000-4000")
+    await make(
+        tmp_path,
+        (root, stories.whole("first")),
+        (RunPlace("aaaa2222-0000-4000", root.run_id, root.run_id), stories.opening("second", agent="Plan")),
+        (RunPlace("bbbb3333-0000-4000"), [*stories.whole("third")[:-1], stories.ending("", "error")]),
+    )
+    with Reader.open(tmp_path) as reader:
+        yield reader
+
+
+async def test_runs_are_listed_newest_first_and_filtered(reader):
+    assert [row.task for row in reader.list_runs()] == ["third", "second", "first"]
+    assert [row.task for row in reader.list_runs(limit=1)] == ["third"]
+    assert [row.task for row in reader.list_runs(states={"interrupted"})] == ["second"]
+    assert [row.task for row in reader.list_runs(agent="Plan")] == ["second"]
+    assert [row.task for row in reader.list_runs(parent_id="aaaa1111-0000-4000")] == ["second"]
+    assert [row.task for row in reader.list_runs(root_id="aaaa1111-0000-4000")] == ["second", "first"]
+    assert as_dict(reader.list_runs()[0])["usage"]["input"] == 20
+
+
+async def test_a_run_is_found_by_the_beginning_of_its_id(reader):
+    assert reader.run("bbbb").task == "third"
+    assert reader.run("aaaa1111-0000-4000").task == "first"
+    with pytest.raises(UsageError, match="aaaa1111-0000-4000, aaaa2222-0000-4000"):
+        reader.run("aaaa")
+    for wanted in ("", "  ", "zzzz", "%", "aaaa_", "aaaa1111-0000-4001"):
+        with pytest.raises(UnknownRunError):
+            reader.run(wanted)
+    with pytest.raises(UnknownRunError) as caught:
+        reader.run("aaaa1111-0000-4001")
+    assert "aaaa1111-0000-4000" in caught.value.remedy
+
+
+async def test_projects_are_searched_together(tmp_path):
+    home = tmp_path / "home"
+    await make(home / "projects" / "one", (RunPlace("1111-x"), stories.whole("one")))
+    await make(home / "projects" / "two", (RunPlace("2222-x"), stories.whole("two")))
+    (home / "projects" / "empty").mkdir()
+    (home / "projects" / "bad").mkdir()
+    (home / "projects" / "bad" / "log.db").write_bytes(b"garbage" * 1000)
+    found = everywhere(home, lambda reader: [row.task for row in reader.list_runs()])
+    assert [tasks for _, tasks in found] == [["one"], ["two"]]
+    (home / "projects" / "bad" / "log.db").unlink()
+    folder, row = find_run(home, "2222", first=home / "projects" / "one")
+    assert (folder.name, row.task) == ("two", "two")
+    with pytest.raises(UnknownRunError):
+        find_run(home, "3333")
+    with pytest.raises(UnknownRunError):
+        find_run(tmp_path / "nowhere", "3333")
+
+
+async def test_the_outcome_is_the_last_ending_unless_the_run_goes_on(tmp_path):
+    await make(tmp_path, (RunPlace("r"), stories.whole()))
+    async with Log.open(tmp_path) as log:
+        assert log.reader.outcome("r").ok
+        await log.claim("r")
+        log.append(RunPlace("r"), RunResumed("more"))
+        await log.flush()
+        assert log.reader.outcome("r") is None
+        assert log.reader.outcome("unknown") is None
+        log.append(RunPlace("r"), stories.ending("", "stopped"))
+        await log.flush()
+        assert log.reader.outcome("r").ended == "stopped"
+
+
+async def test_an_event_of_another_version_does_not_hide_the_rest(tmp_path):
+    await make(tmp_path, (RunPlace("r"), stories.opening()))
+    connection = sqlite3.connect(log_file(tmp_path))
+    insert = "INSERT INTO events (run_id, seq, at, type, body) VALUES ('r', ?, 1, ?, ?)"
+    connection.execute(insert, (4, "moon.rose", '{"type":"moon.rose","phase":3}'))
+    connection.execute(insert, (5, "turn.started", '{"type":"turn.started","turn":1,"colour":"new"}'))
+    connection.commit()
+    with Reader.open(tmp_path) as reader:
+        bodies = [event.body for event in reader.events("r", after=3)]
+        assert bodies == [
+            Warned("unknown-event", "an event of type 'moon.rose', written by another version"),
+            TurnStarted(1),
+        ]
+    connection.execute(insert, (6, "turn.started", '{"type":"turn.st'))
+    connection.commit()
+    connection.close()
+    with Reader.open(tmp_path) as reader, pytest.raises(StateError, match="Event 6 of run r"):
+        reader.events("r")
+
+
+def test_no_body_has_a_field_that_its_place_would_hide():
+    for member in typing.get_args(Body):
+        names = [field.name for field in dataclasses.fields(member)]
+        assert not {"run_id", "parent_id", "root_id", "seq", "at"} & set(names), member
+        assert names[-1] == "type", member
+        assert len(names) > 1, member
+
+
+def test_an_event_is_one_flat_object_on_one_line():
+    for number, body in enumerate(stories.whole('quotes " and \n lines \u2028')):
+        event = Event("run", None if number % 2 else 'pa"rent', "root", number, 1754000000.25, body)
+        line = event_to_json(event)
+        assert b"\n" not in line
+        data = json.loads(line)
+        assert list(data)[:6] == ["type", "run_id", "parent_id", "root_id", "seq", "at"]
+        assert data["type"] == body.type
+        assert (data["seq"], data["at"], data["parent_id"]) == (number, 1754000000.25, event.parent_id)
+    last = json.loads(outcome_to_json(event, body.outcome))
+    assert (last["type"], last["ended"], last["run_id"]) == ("outcome", "completed", "run")
+
+
+async def test_a_run_as_lines_and_as_one_document(reader):
+    lines = [json.loads(line) for line in export_lines(reader, "aaaa1111-0000-4000")]
+    assert [line["seq"] for line in lines] == list(range(1, len(lines) + 1))
+    assert lines[-1]["outcome"]["ended"] == "completed"
+    document = json.loads(export_document(reader, "aaaa1111"))
+    assert document["events"] == lines
+    assert document["run"]["id"] == "aaaa1111-0000-4000"
+    assert document["outcome"]["text"] == "Here it is."
+    assert json.loads(export_document(reader, "aaaa2222"))["outcome"] is None
+
+
+async def test_a_run_can_be_followed_while_it_goes_on(tmp_path):
+    place = RunPlace("r")
+    seen = []
+
+    async def watch():
+        async for event in follow(tmp_path, "r"):
+            seen.append(event)
+
+    async with Log.open(tmp_path) as log:
+        for body in [*stories.opening(), TurnStarted(1)]:
+            log.append(place, body)
+        await log.flush()
+        watching = asyncio.create_task(watch())
+        async with asyncio.timeout(20):
+            while len(seen) < 4:
+                await asyncio.sleep(0.01)
+            log.append(place, TextDelta("half "))
+            await log.flush()
+            while not any(isinstance(event.body, TextDelta) for event in seen):
+                await asyncio.sleep(0.01)
+            for body in [*stories.saying(1, "half whole")][1:]:
+                log.append(place, body)
+            log.append(place, stories.ending())
+            await log.flush()
+            await watching
+        durable = [event for event in seen if not isinstance(event.body, TextDelta)]
+        assert durable == log.reader.events("r")
+        assert [(e.seq, e.body.text) for e in seen if isinstance(e.body, TextDelta)] == [(4, "half ")]
+        assert [event async for event in follow(tmp_path, "r", after=durable[-2].seq)] == durable[-1:]
+
+
+async def test_following_a_run_whose_process_is_gone_ends(tmp_path):
+    await make(tmp_path, (RunPlace("r"), [*stories.opening(), TurnStarted(1), TextDelta("half")]))
+    async with asyncio.timeout(20):
+        events = [event async for event in follow(tmp_path, "r")]
+    assert [event.body.type for event in events][-2:] == ["turn.started", "text.delta"]
+    with pytest.raises(UnknownRunError):
+        await anext(follow(tmp_path, "nobody"))
+
+
+async def test_following_gives_more_than_one_helping(tmp_path):
+    await make(tmp_path, (RunPlace("r"), [*stories.opening(), *[Warned("n", str(n)) for n in range(1203)]]))
+    assert len([event async for event in follow(tmp_path, "r")]) == 1206
