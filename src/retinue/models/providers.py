@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
+from retinue.models.address import display_url
 from retinue.models.known import FREE, describe_model, known_models, wants_responses, with_overrides
 from retinue.models.presets import BUILT_IN, OTHER_NAMES, PRESETS, Api, Preset
 from retinue.models.protocol import ModelInfo
@@ -22,20 +24,20 @@ from retinue.settings.table import Settings
 
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 _OWN_SERVER = Preset("openai", "", needs_key=False)
+_NONE: Mapping[str, Any] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Provider:
+class Provider(NamedTuple):
     """Ready to build a model from. `problem` says why it cannot be used; None when it can.
     `custom` means its address is not the maker's own."""
 
     id: str
     api: Api
     base_url: str
-    api_key: str = field(default="", repr=False)
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    query: Mapping[str, str] = field(default_factory=dict)
-    quirks: Mapping[str, Any] = field(default_factory=dict)
+    api_key: str = ""
+    headers: Mapping[str, str] = _NONE
+    query: Mapping[str, str] = _NONE
+    quirks: Mapping[str, Any] = _NONE
     listed: tuple[ModelInfo, ...] = ()
     key_source: str = ""
     key_variable: str | None = None
@@ -44,6 +46,9 @@ class Provider:
     custom: bool = False
     problem: str | None = None
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Provider({self.id!r}, {self.api!r}, {display_url(self.base_url)!r})"  # never the key or a header
 
     @property
     def local(self) -> bool:
@@ -157,7 +162,7 @@ class _Maker:
             notes=tuple(self.notes),
         )
         listed = tuple(self._listed(made, item) for item in self.entry.get("models", ()))
-        return replace(made, listed=tuple(info for info in listed if info.id)) if listed else made
+        return made._replace(listed=tuple(info for info in listed if info.id)) if listed else made
 
     def _address(self) -> tuple[str, bool]:
         """The address, and whether the environment's secrets may go there."""

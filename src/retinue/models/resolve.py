@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from retinue.errors import UnknownModelError
 from retinue.models.known import FREE, known_model, same_name, table_date, wants_responses
@@ -27,8 +28,7 @@ LOCAL_VARIABLE = "RETINUE_LOCAL_MODEL"
 EMBEDDED = {name: Provider(id=name, api="embedded", base_url="") for name in ("offline", "local")}
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """`warning` says that another version than the one named is meant; `note`, what else was
     read into the name. `path` is the GGUF file of a local model, `thinking` the level that
     ended the name."""
@@ -61,7 +61,7 @@ class Resolver:
         plain, level = split_thinking(query)
         if level is not None:
             found = self.find(plain)
-            return None if found is None else replace(found, thinking=found.thinking or level)
+            return None if found is None else found._replace(thinking=found.thinking or level)
         for name in spellings:
             # With a provider that is not configured, the same id elsewhere beats a likeness.
             info = self._same_id(name.partition("/")[2]) or find_model(name, self.providers.models)

@@ -12,9 +12,8 @@ here, as in agents from elsewhere, gives way to the next with a warning.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from retinue.models.build import build_model
 from retinue.models.known import known_models
@@ -34,8 +33,7 @@ Source = Literal["file", "call", "parent", "environment", "settings", "key", "se
 VARIABLE = "RETINUE_MODEL"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class Selection(NamedTuple):
     """`why` is one sentence for people. `warnings` must reach the result; `notes` may.
     `thinking` is the level a name brought along (`gpt-5.5:high`); `attempts` is how often a
     request may be sent."""
@@ -102,7 +100,7 @@ class _Chooser:
                 selection = _selected(found, "file", f'the agent\'s file asks for "{name}"')
                 if self.unmet:
                     before = f"the file's first choice {' or '.join(self.unmet)} is not available here"
-                    selection = replace(selection, notes=(before, *selection.notes))
+                    selection = selection._replace(notes=(before, *selection.notes))
                     self.unmet.clear()
                 return self._said(selection, query)
             reason = self.resolver.problem(name)
@@ -117,7 +115,7 @@ class _Chooser:
         if asked is not None and asked.info.full_name == selection.info.full_name:
             return selection
         note = f'the call asked for "{query}"; the agent\'s file decides'
-        return replace(selection, notes=(*selection.notes, note))
+        return selection._replace(notes=(*selection.notes, note))
 
     def from_call(self, query: str | None) -> Selection | None:
         if query is None or query == INHERIT:
@@ -130,7 +128,8 @@ class _Chooser:
         found = self.resolver.find(parent.full_name)
         if found is None:
             raise self.resolver.unknown(parent.full_name, "the run it is started from")
-        return replace(_selected(found, "parent", "inherited from the run it is started from"), notes=(), warnings=())
+        inherited = _selected(found, "parent", "inherited from the run it is started from")
+        return inherited._replace(notes=(), warnings=())
 
     def from_environment(self) -> Selection | None:
         name = self.environment.get(VARIABLE, "").strip()
@@ -209,7 +208,7 @@ class _Chooser:
         if self.settings.scope_models and selection.provider.api != "embedded":
             warnings += self._scoped(selection, query, cwd)
         attempts = self.settings.retry_max_attempts if self.settings.retry_enabled else 1
-        return replace(selection, attempts=attempts, warnings=(*selection.warnings, *warnings))
+        return selection._replace(attempts=attempts, warnings=(*selection.warnings, *warnings))
 
     def _scoped(self, selection: Selection, query: str | None, cwd: Path) -> list[str]:
         from retinue.models.scope import enabled_models, load_scope

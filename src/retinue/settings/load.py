@@ -12,12 +12,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from retinue.settings.field import Field, Layer, Origin
+from retinue.settings.field import Alias, Field, Layer, Origin
 from retinue.settings.jsonfile import JsonObject, read_object
 from retinue.settings.kinds import DROPPED
 from retinue.settings.places import repository_root, retinue_home
 from retinue.settings.table import Settings, fields, find, spellings
-from retinue.settings.variables import raw_value, variable_of
 
 FILE = "settings.json"
 LOCAL_FILE = "settings.local.json"
@@ -34,22 +33,26 @@ class SettingsProblem(NamedTuple):
         return f"{self.where}: {self.field + ' ' if self.field else ''}{self.message}"
 
 
-class Read(NamedTuple):
-    """One layer: values by attribute, already checked."""
+class Read:
+    """One layer: `values` by attribute, already checked, and the `names` they were written
+    under: the settings' own or an alias."""
 
-    origin: Origin
-    values: Mapping[str, Any]
-    names: Mapping[str, str]
-    """The name each value was written under, by attribute: its own or an alias."""
+    __slots__ = ("names", "origin", "values")
+
+    def __init__(self, origin: Origin) -> None:
+        self.origin = origin
+        self.values: dict[str, Any] = {}
+        self.names: dict[str, str] = {}
 
 
-class Explanation(NamedTuple):
-    """Everything about one setting. `layers` are all that say something, the winner last."""
+class Explanation:
+    """Everything about one setting. `layers` are all that say something, as (origin, name it was
+    written under, value), the winner last."""
 
-    field: Field
-    value: Any
-    origin: Origin
-    layers: tuple[tuple[Origin, str, Any], ...]
+    __slots__ = ("field", "layers", "origin", "value")
+
+    def __init__(self, field: Field, value: Any, origin: Origin, layers: tuple[tuple[Origin, str, Any], ...]) -> None:
+        self.field, self.value, self.origin, self.layers = field, value, origin, layers
 
 
 class Loaded:
@@ -135,8 +138,7 @@ def project_folder(cwd: Path, environment: Mapping[str, str]) -> Path:
 
 
 def _read_file(origin: Origin, file: JsonObject, problems: list[SettingsProblem], unknown: dict[str, None]) -> Read:
-    values: dict[str, Any] = {}
-    names: dict[str, str] = {}
+    read = Read(origin)
     for name, raw in _flat(file.data):
         field, alias = spellings().get(name, (None, None))
         if raw is None:
@@ -144,32 +146,26 @@ def _read_file(origin: Origin, file: JsonObject, problems: list[SettingsProblem]
         if field is None:
             unknown[name] = None
             _suggest(name, origin, problems)
-        elif alias is None or field.attribute not in values:
-            _take(field, name, raw, origin, problems, values, names)
-    return Read(origin, values, names)
+        elif alias is None or field.attribute not in read.values:
+            _take(read, field, alias, raw, problems)
+    return read
 
 
-def _take(
-    field: Field,
-    name: str,
-    raw: Any,
-    origin: Origin,
-    problems: list[SettingsProblem],
-    values: dict[str, Any],
-    names: dict[str, str],
-) -> None:
+def _take(read: Read, field: Field, alias: Alias | None, raw: Any, problems: list[SettingsProblem]) -> None:
+    """Puts a value into its layer, if it is good."""
+    name = alias.name if alias is not None else field.name
+
     def complain(at: str, accepts: str) -> None:
-        problems.append(SettingsProblem(origin.where, at, f"is ignored; it must be {accepts}"))
+        problems.append(SettingsProblem(read.origin.where, at, f"is ignored; it must be {accepts}"))
 
-    alias = spellings()[name][1] if name in spellings() else None
     if alias is not None and alias.kind is not None:
         raw = alias.kind.read(raw, name, complain)
     if alias is not None and alias.convert is not None and raw is not DROPPED:
         raw = alias.convert(raw)
     value = raw if raw is DROPPED else field.kind.read(raw, name, complain)
     if value is not DROPPED:
-        values[field.attribute] = value
-        names[field.attribute] = name
+        read.values[field.attribute] = value
+        read.names[field.attribute] = name
 
 
 def _flat(data: Mapping[str, Any]) -> list[tuple[str, Any]]:
@@ -194,28 +190,22 @@ def _flat(data: Mapping[str, Any]) -> list[tuple[str, Any]]:
 def _read_environment(environment: Mapping[str, str], problems: list[SettingsProblem]) -> list[Read]:
     if not any(name.startswith(("RETINUE_", "PI_")) for name in environment):
         return []
+    from retinue.settings.variables import raw_value, variable_of
+
     layers = []
     for field in fields().values():
         variable = variable_of(field, environment)
-        if variable is None:
-            continue
-        values: dict[str, Any] = {}
-        names: dict[str, str] = {}
-        origin = Origin("environment", variable)
-        _take(field, field.name, raw_value(field, environment[variable]), origin, problems, values, names)
-        layers.append(Read(origin, values, names))
+        if variable is not None:
+            layers.append(Read(Origin("environment", variable)))
+            _take(layers[-1], field, None, raw_value(field, environment[variable]), problems)
     return layers
 
 
 def _read_flags(flags: Mapping[str, Any], problems: list[SettingsProblem]) -> list[Read]:
     layers = []
     for name, raw in flags.items():
-        field = _field(name)
-        values: dict[str, Any] = {}
-        names: dict[str, str] = {}
-        origin = Origin("flag", name)
-        _take(field, field.name, raw, origin, problems, values, names)
-        layers.append(Read(origin, values, names))
+        layers.append(Read(Origin("flag", name)))
+        _take(layers[-1], _field(name), None, raw, problems)
     return layers
 
 
