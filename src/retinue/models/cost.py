@@ -12,10 +12,12 @@ CACHE_WRITE_FACTOR = 1.25
 
 
 def priced(usage: Usage, prices: Prices | None) -> Usage:
-    """The usage with its cost; None for a model without prices, so that unknown is not free.
-    Cached input without a price of its own counts as plain input: never an underestimate."""
+    """The usage of one request with its cost; None for a model without prices, so that unknown
+    is not free. A long request is priced by its tier (`Prices.above`), as a whole. Cached input without a price of its own counts as plain input: never an underestimate."""
     if prices is None:
         return replace(usage, cost_usd=None)
+    if prices.above is not None and usage.input + usage.cache_read + usage.cache_write > prices.above[0]:
+        prices = prices.above[1]
     read = prices.input if prices.cache_read is None else prices.cache_read
     write = prices.input * CACHE_WRITE_FACTOR if prices.cache_write is None else prices.cache_write
     dollars = (

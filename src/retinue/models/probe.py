@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 from retinue.models.providers import Provider
 
@@ -46,8 +47,7 @@ async def first_that_answers(
 
 def _url(provider: Provider) -> str:
     path = {"anthropic": "/v1/models", "gemini": "/v1beta/models"}.get(provider.api, "/models")
-    query = "&".join(f"{name}={value}" for name, value in provider.query.items())
-    return provider.base_url + path + (f"?{query}" if query else "")
+    return provider.base_url + path + (f"?{urlencode(dict(provider.query))}" if provider.query else "")
 
 
 def _headers(provider: Provider) -> dict[str, str]:
