@@ -13,7 +13,8 @@ CACHE_WRITE_FACTOR = 1.25
 
 def priced(usage: Usage, prices: Prices | None) -> Usage:
     """The usage of one request with its cost; None for a model without prices, so that unknown
-    is not free. A long request is priced by its tier (`Prices.above`), as a whole. Cached input without a price of its own counts as plain input: never an underestimate."""
+    is not free. A long request is priced by its tier (`Prices.above`), as a whole. Cached
+    input without a price of its own counts as plain input: never an underestimate."""
     if prices is None:
         return replace(usage, cost_usd=None)
     if prices.above is not None and usage.input + usage.cache_read + usage.cache_write > prices.above[0]:
