@@ -171,6 +171,7 @@ def test_the_bad_parts_of_a_provider_fall_one_by_one(load_project: Load) -> None
                 },
                 "broken": [],
                 "\x07": {},
+                "a/b": {},
             },
             "models": {"mine/a": {"window": 1000, "prices": {"input": 1, "output": "two"}}, "x": 1},
         }
@@ -191,6 +192,7 @@ def test_the_bad_parts_of_a_provider_fall_one_by_one(load_project: Load) -> None
         "providers.mine.colour",
         "providers.broken",
         "providers.'\\x07'",
+        "providers.'a/b'",
         "models.mine/a.prices.output",
         "models.x",
     ]

@@ -142,8 +142,9 @@ class Record:
 class Table:
     """An object whose keys are names the user chose and whose values are all of one kind."""
 
-    def __init__(self, kind: Kind, names: str = "names") -> None:
-        self.kind = kind
+    def __init__(self, kind: Kind, names: str = "names", *, without: str = "") -> None:
+        """`without` is a character that the names must not hold."""
+        self.kind, self.without = kind, without
         self.accepts = f"an object from {names} to values, each {kind.accepts}"
 
     def read(self, value: Any, at: str, complain: Complain) -> Any:
@@ -151,8 +152,9 @@ class Table:
             return _drop(at, self.accepts, complain)
         kept = {}
         for key, raw in value.items():
-            if not (key.strip() and key.isprintable()):
-                complain(f"{at}.{key!a}", "a name that can be printed")
+            if not (key.strip() and key.isprintable()) or (self.without and self.without in key):
+                limit = f" and has no {self.without}" if self.without else ""
+                complain(f"{at}.{key!a}", f"under a name that can be printed{limit}")
                 continue
             read = self.kind.read(raw, f"{at}.{key}", complain)
             if read is not DROPPED:

@@ -73,7 +73,7 @@ class Settings(Values):
         doc="The model of runs for which neither the agent's file, the call nor RETINUE_MODEL names one.",
     )
     providers: Mapping[str, Mapping[str, Any]] = setting(
-        {}, Table(_PROVIDER, "provider ids"), section="models", applies="next run", merges=True,
+        {}, Table(_PROVIDER, "provider ids", without="/"), section="models", applies="next run", merges=True,
         doc="Further model servers by id; {} is enough for the well-known ones, such as ollama.",
     )
     models: Mapping[str, Mapping[str, Any]] = setting(
