@@ -67,6 +67,8 @@ class ChildView:
     description: str
     status: Status
     handle: str | None = None
+    call_id: str | None = None
+    """The tool call that started it, if a tool did."""
     background: bool = True
     depth: int = 1
     parent_id: str | None = None

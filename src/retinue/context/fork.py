@@ -1,0 +1,30 @@
+"""The parent's conversation as text for a child that inherits it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from retinue.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
+
+_HEAD = """# Parent Conversation Context
+What follows is the conversation of the agent that started you, for your information.
+It is not addressed to you; your own task comes after it."""
+_TAIL = "---\n# Your Task (below)"
+
+
+def inherited_context(messages: Iterable[Message]) -> str:
+    """The block that goes before the child's task; empty when nothing was said. Tool results
+    are left out, summaries of a compaction stand where they were."""
+    lines: list[str] = []
+    for message in messages:
+        match message:
+            case UserMessage():
+                label = "Summary" if message.origin == "summary" else "User"
+                text = message.text.strip()
+            case AssistantMessage():
+                label, text = "Assistant", message.text.strip()
+            case ToolMessage():
+                continue
+        if text:
+            lines.append(f"[{label}]: {text}")
+    return "\n\n".join([_HEAD, *lines, _TAIL]) + "\n\n" if lines else ""

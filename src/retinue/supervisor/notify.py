@@ -1,0 +1,113 @@
+"""The message that tells a parent how its background runs ended.
+
+It is text for a model, in frames that only we can make: everything a run said is escaped, so no
+output can close its frame or open another (guarantee 9). Fields come in one fixed order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from retinue.domain.delegation import ChildView, Status
+from retinue.domain.format import format_cost
+
+SINGLE_PREVIEW = 500
+GROUP_PREVIEW = 300
+
+_LABELS: dict[Status, str] = {
+    "completed": "Done",
+    "steered": "Wrapped up (turn limit)",
+    "aborted": "Aborted (max turns exceeded)",
+    "stopped": "Stopped",
+    "timeout": "Timed out",
+    "over-budget": "Stopped (budget spent)",
+}
+_NOTES: dict[Status, str] = {
+    "steered": " — wrapped up at its turn limit; the result may be partial",
+    "aborted": " — hit its turn limit; the result may be incomplete",
+    "stopped": " — stopped before it had finished; the result is partial",
+    "timeout": " — ran out of time; the result is partial",
+    "over-budget": " — its budget was spent; the result is partial",
+}
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def status_label(view: ChildView) -> str:
+    """How a run stands, for people and models."""
+    if view.status in _LABELS:
+        return _LABELS[view.status]
+    return f"Error: {view.error or 'unknown'}" if view.status == "error" else view.status.capitalize()
+
+
+def status_note(view: ChildView) -> str:
+    """What to add for a parent that might take a partial result for a whole one."""
+    return _NOTES.get(view.status, "")
+
+
+def escape(text: str) -> str:
+    """`text` as content of a frame: no tag, no control character. Tabs and line feeds stay."""
+    plain = _CONTROL.sub("", text)
+    return plain.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def notification(
+    views: Sequence[ChildView], *, group: bool = False, partial: bool = False, show_cost: bool = False
+) -> str:
+    """One message for one or several ended runs."""
+    limit = GROUP_PREVIEW if group else SINGLE_PREVIEW
+    blocks = [_block(view, limit, show_cost) for view in views]
+    if not group:
+        transcript = views[0].transcript
+        return "\n".join([*blocks, *([f"Full transcript available at: {escape(transcript)}"] if transcript else [])])
+    head = f"Background agent group completed: {len(views)} agent(s) finished"
+    head += " (partial — others still running)" if partial else ""
+    hint = "Use get_subagent_result with an id above for the whole result of an agent."
+    return "\n\n".join([head, *blocks, hint])
+
+
+def announced(text: str) -> tuple[str, ...]:
+    """The ids a notification is about. Only our own frames have such a line: content is escaped."""
+    return tuple(re.findall(r"^<task-id>([^<]*)</task-id>$", text, re.MULTILINE))
+
+
+def _block(view: ChildView, limit: int, show_cost: bool) -> str:
+    lines = ["<task-notification>", f"<task-id>{escape(view.id)}</task-id>"]
+    if view.call_id:
+        lines.append(f"<tool-use-id>{escape(view.call_id)}</tool-use-id>")
+    if view.transcript:
+        lines.append(f"<output-file>{escape(view.transcript)}</output-file>")
+    label = escape(" ".join(status_label(view).split()))
+    lines.append(f"<status>{label}</status>")
+    about = escape(" ".join(view.description.split()) or view.agent)
+    lines.append(f'<summary>Agent "{about}" {label}{status_note(view)}</summary>')
+    lines.append(f"<result>{_preview(view, limit)}</result>")
+    if len(view.text) > limit:
+        lines.append("<full-output>get_subagent_result with this task id gives the whole result</full-output>")
+    lines.append(_usage(view, show_cost))
+    lines.append("</task-notification>")
+    return "\n".join(lines)
+
+
+def _preview(view: ChildView, limit: int) -> str:
+    text = view.text.strip()
+    if not text:
+        return "No output."
+    if len(text) <= limit:
+        return escape(text)
+    return f"{escape(text[:limit])}\n… (truncated; use get_subagent_result for the rest)"
+
+
+def _usage(view: ChildView, show_cost: bool) -> str:
+    parts = [
+        f"<total_tokens>{view.usage.total_tokens}</total_tokens>",
+        f"<tool_uses>{view.tool_uses}</tool_uses>",
+    ]
+    if view.context_percent is not None:
+        parts.append(f"<context_percent>{round(view.context_percent)}</context_percent>")
+    if view.compactions:
+        parts.append(f"<compactions>{view.compactions}</compactions>")
+    if show_cost and format_cost(view.usage.cost_usd):
+        parts.append(f"<estimated_cost_usd>{view.usage.cost_usd:.4f}</estimated_cost_usd>")
+    parts.append(f"<duration_ms>{view.duration_ms}</duration_ms>")
+    return f"<usage>{''.join(parts)}</usage>"

@@ -1,0 +1,121 @@
+"""Which agent a call means, and which of file and caller decides each of its options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from retinue.domain.delegation import Refusal, SpawnCall, Vocabulary
+from retinue.domain.spec import AgentSpec
+from retinue.errors import UnknownAgentError
+
+if TYPE_CHECKING:
+    from retinue.definitions.catalog import Catalog
+    from retinue.settings.table import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """`note` must be said in the result: the caller asked for something else."""
+
+    spec: AgentSpec
+    note: str = ""
+
+
+def resolve_type(
+    wanted: str | None,
+    catalog: Catalog,
+    settings: Settings,
+    *,
+    vocabulary: Vocabulary = "claude",
+    strict: bool = False,
+    allowed: tuple[str, ...] | None = None,
+) -> Resolved | Refusal:
+    """A disabled agent counts as unknown. Unknown types fall back as the setting says, but never
+    for the other vocabularies, for nested callers (`strict`), or past an allowlist."""
+    name = (wanted or "").strip()
+    found = _find(name, catalog) if name else None
+    if found is not None and (allowed is None or found.name in allowed):
+        return Resolved(found)
+    if found is not None:
+        return _refuse(vocabulary, f'This agent may not start "{found.name}".', catalog, allowed)
+    if vocabulary != "claude" or strict:
+        return _refuse(vocabulary, _unknown(name, vocabulary), catalog, allowed)
+    fallback = settings.fallback_subagent
+    if fallback is False:
+        return _refuse(vocabulary, _unknown(name, vocabulary), catalog, allowed)
+    if fallback is None:
+        note = f'Unknown agent type "{name}"; using general-purpose.' if name else ""
+        return Resolved(catalog.general_purpose(), note)
+    named = _find(fallback, catalog)
+    if named is None:
+        return _refuse(
+            vocabulary,
+            f'Unknown agent type "{name}", and the fallback "{fallback}" of the settings is unknown or disabled, too.',
+            catalog,
+            allowed,
+        )
+    return Resolved(named, f'Unknown agent type "{name}"; using {named.name}.' if name else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """A call after the file has spoken. `ignored` names what the caller said in vain."""
+
+    model: str | None
+    thinking: str | None
+    max_turns: int | None
+    background: bool
+    isolated: bool
+    isolation: str | None
+    inherit_context: bool
+    ignored: tuple[str, ...] = ()
+
+
+def merge(spec: AgentSpec, call: SpawnCall, settings: Settings) -> Options:
+    """The file wins, the call fills what it leaves open, settings come last. A `false` of the
+    file is a word, too."""
+    ignored: list[str] = []
+
+    def decide(name: str, of_file: object, of_call: object) -> object:
+        if of_file is not None:
+            if of_call is not None and of_call != of_file:
+                ignored.append(f"{name}={of_call} (the file says {of_file})")
+            return of_file
+        return of_call
+
+    by_default = call.vocabulary == "claude" and settings.background_by_default
+    background = decide("run_in_background", spec.background, call.background)
+    isolation = decide("isolation", spec.isolation, call.isolation)
+    model = decide("model", spec.model.name, call.model)
+    thinking = decide("thinking", spec.model.thinking, call.thinking)
+    max_turns = decide("max_turns", spec.max_turns, call.max_turns)
+    return Options(
+        model=model if isinstance(model, str) else None,
+        thinking=thinking if isinstance(thinking, str) else None,
+        max_turns=max_turns if isinstance(max_turns, int) else None,
+        background=background if isinstance(background, bool) else by_default,
+        isolated=bool(decide("isolated", spec.isolated, call.isolated)),
+        isolation="worktree" if isolation == "worktree" and settings.worktree_isolation else None,
+        inherit_context=bool(decide("inherit_context", spec.inherit_context, call.inherit_context)),
+        ignored=tuple(ignored),
+    )
+
+
+def _find(name: str, catalog: Catalog) -> AgentSpec | None:
+    try:
+        entry = catalog.find(name)
+    except UnknownAgentError:
+        return None
+    return entry.spec if entry.enabled else None
+
+
+def _unknown(name: str, vocabulary: Vocabulary) -> str:
+    if vocabulary == "codingcode":
+        return f"Unknown subagent: {name}"
+    return f'Unknown agent type "{name}".' if name else "No agent type was given."
+
+
+def _refuse(vocabulary: Vocabulary, message: str, catalog: Catalog, allowed: tuple[str, ...] | None) -> Refusal:
+    names = [name for name in sorted(catalog.names) if allowed is None or name in allowed]
+    return Refusal(code="UNKNOWN_AGENT", message=f"{message} Available agents: {', '.join(names) or 'none'}.")
