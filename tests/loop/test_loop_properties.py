@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from retinue.domain.events import Compacted, MessageAdded, RunEnded, ToolEnded, TurnEnded
+from retinue.domain.events import Compacted, MessageAdded, RunEnded, ToolEnded, TurnEnded, TurnStarted
 from retinue.domain.limits import Limits
 from retinue.domain.messages import UserMessage
 from retinue.domain.tool import ToolSpec, failed, ok
 from retinue.domain.usage import Usage
-from retinue.loop import Compaction, Controls, rebuild, run_loop
+from retinue.log.replay import replay
+from retinue.loop import Compaction, Controls, run_loop
 from retinue.testing import (
     SCRIPTED,
     Call,
@@ -222,21 +223,31 @@ def test_every_run_ends_once_in_order_with_a_valid_history(block):
         assert len(run.of(RunEnded)) == 1
         check_outcome(case, run)
         check_mail(case, run)
+        if case.chaos is None:
+            check_replay(case, run)
+
+
+def check_replay(case, run):
+    """At every request, the log tells the very conversation that the model was sent."""
+    asked = [request for request in case.scripted.requests if request.system == "You are a test agent."]
+    turns = [index for index, body in enumerate(run.bodies) if isinstance(body, TurnStarted)]
+    assert len(asked) in (len(turns), len(turns) - 1), "only an interrupted turn asks nothing"
+    for request, index in zip(asked, turns, strict=False):
+        assert replay(run.bodies[:index]).messages == request.messages
 
 
 def check_outcome(case, run):
     outcome = run.outcome
     assert outcome.turns == len(run.of(TurnEnded))
-    assert outcome.tool_uses == len(
-        [ended for ended in run.of(ToolEnded) if ended.name != "submit_result" or not case.schema]
-    )
+    assert outcome.tool_uses == len(run.of(ToolEnded))
     assert outcome.compactions == len(run.of(Compacted))
     assert outcome.ok == (outcome.failure is None)
     assert not (outcome.partial and outcome.ok)
     if case.schema and outcome.ok:
         assert isinstance(outcome.value["n"], int)
     if case.limits.max_tool_calls is not None:
-        assert outcome.tool_uses <= case.limits.max_tool_calls
+        handed_in = [ended for ended in run.of(ToolEnded) if case.schema and ended.name == "submit_result"]
+        assert outcome.tool_uses - len(handed_in) <= case.limits.max_tool_calls
     for compacted in run.of(Compacted):
         check_history(compacted.messages)
         assert isinstance(compacted.messages[0], UserMessage) and compacted.messages[0].text == "do it"
@@ -255,7 +266,7 @@ def test_leaving_a_run_anywhere_leaves_nothing_behind():
     for seed in range(150):
         case = random_case(seed, leave_at=seed % 50 + 1)
         run = asyncio.run(case.play())
-        check_history(rebuild(run.bodies).messages)
+        check_history(replay(run.bodies).messages)
         assert case.controls.ended
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from retinue.domain.events import AssistantEnded, RunEnded, TextDelta, ToolEnded, ToolsEnded, ToolStarted
 from retinue.domain.limits import Limits
-from retinue.loop import Controls, rebuild, run_loop
+from retinue.log.replay import replay
+from retinue.loop import Controls, run_loop
 from retinue.testing import (
     SCRIPTED,
     Call,
@@ -248,7 +249,7 @@ async def test_a_run_broken_off_anywhere_can_be_rebuilt():
     model = ScriptedModel(Turn("a", Call("t"), Call("t")), Turn(Call("nope")), "c")
     run = await drive(model, tools=[FakeTool("t", lambda: "x")])
     for end in range(1, len(run.bodies) + 1):
-        history = rebuild(run.bodies[:end])
+        history = replay(run.bodies[:end])
         check_history(history.messages)
         started = {b.call.id for b in run.bodies[:end] if isinstance(b, ToolStarted)}
         ended = {b.call_id for b in run.bodies[:end] if isinstance(b, ToolEnded)}

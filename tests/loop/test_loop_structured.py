@@ -149,7 +149,7 @@ async def test_the_result_may_be_handed_in_when_tool_calls_and_turns_are_used_up
     run = await drive(
         model, tools=[FakeTool("look", lambda: "x")], schema=SCHEMA, limits=Limits(max_tool_calls=1, max_turns=2)
     )
-    assert (run.outcome.ended, run.outcome.value, run.outcome.tool_uses) == ("steered", GOOD, 1)
+    assert (run.outcome.ended, run.outcome.value, run.outcome.tool_uses) == ("steered", GOOD, 2)
 
 
 async def test_a_provider_failure_is_not_a_validation_failure():
@@ -175,7 +175,7 @@ async def test_any_tool_may_end_a_run_with_its_answer():
     run = await drive(ScriptedModel(Turn(Call("done"))), tools=[Done()])
     assert (run.outcome.ended, run.outcome.text, run.outcome.value) == ("completed", "the end", None)
     run = await drive(ScriptedModel(Turn(Call("done", {"x": 1}))), tools=[Done()])
-    assert (run.outcome.text, run.outcome.value) == ('{"n": 1}', {"n": 1})
+    assert (run.outcome.text, run.outcome.value) == ('{"n":1}', {"n": 1})
 
 
 JSON = st.recursive(

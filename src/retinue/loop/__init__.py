@@ -2,8 +2,7 @@
 
 from retinue.loop.controls import Controls
 from retinue.loop.finish import check_schema
-from retinue.loop.history import History, rebuild
 from retinue.loop.job import Compaction, Job, Prior
 from retinue.loop.run import run_loop
 
-__all__ = ["Compaction", "Controls", "History", "Job", "Prior", "check_schema", "rebuild", "run_loop"]
+__all__ = ["Compaction", "Controls", "Job", "Prior", "check_schema", "run_loop"]

@@ -20,10 +20,10 @@ from retinue.models.protocol import Finished, Model, ModelRequest
 
 
 class Ask:
-    """After `bodies` is exhausted, `message` is the answer and `shown` the last text that was
-    streamed and then declared void by a retry."""
+    """After `bodies` is exhausted, `message` is the answer, `shown` the last text that was
+    streamed and then declared void by a retry, and `sent` whether there was a request at all."""
 
-    __slots__ = ("_clock", "_idle", "_interrupt", "_model", "_request", "_text", "message", "shown")
+    __slots__ = ("_clock", "_idle", "_interrupt", "_model", "_request", "_text", "message", "sent", "shown")
 
     def __init__(
         self, model: Model, request: ModelRequest, interrupt: Interrupt, idle: Countdown, clock: Clock
@@ -36,10 +36,12 @@ class Ask:
         self._text: list[str] = []
         self.message = AssistantMessage(())
         self.shown = ""
+        self.sent = False
 
     async def bodies(self) -> AsyncGenerator[Body, None]:
         feed, now, part_of = self._idle.feed, self._clock.monotonic, self._interrupt.part
         patience = 0.0
+        self.sent = self._interrupt.ending is None
         try:
             async with aclosing(self._model.stream(self._request)) as stream:
                 while True:

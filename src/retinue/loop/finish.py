@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+import orjson
 
 from retinue.domain.failure import Failure
 from retinue.domain.messages import AssistantMessage, Text, ToolCall, ToolResult, UserMessage, user
@@ -101,7 +102,10 @@ class Submission:
 
 def as_text(value: Any) -> str:
     """A structured result as the text of the outcome."""
-    return json.dumps(value, ensure_ascii=False, default=str)
+    try:
+        return orjson.dumps(value, default=str).decode()
+    except TypeError:  # a value of someone's own tool that is no JSON
+        return str(value)
 
 
 def _line(error: Any) -> str:
@@ -163,7 +167,7 @@ def _is_error_envelope(text: str) -> bool:
     if not (stripped.startswith("{") and stripped.endswith("}") and '"error"' in stripped):
         return False
     try:
-        data = json.loads(stripped)
+        data = orjson.loads(stripped)
     except ValueError:
         return False
     error = data.get("error")

@@ -168,8 +168,11 @@ class Steps:
             self._failure = error_in_disguise(message)
             if self._failure is not None:
                 message = replace(message, content=(), stop="error", failure=self._failure)
-        self._conversation.answered(message)
+        if self._failure is None or self._failure.kind != "context_overflow":
+            self._conversation.answered(message)
         self._tally.answered(message, ask.shown)
+        if message.stop == "aborted" and ask.sent:
+            self._tally.notes.append("The last request was cut off; its tokens are not in the usage.")
         return message
 
     def dispatch(self, message: AssistantMessage) -> Dispatch:
@@ -189,7 +192,7 @@ class Steps:
     def dispatched(self, dispatch: Dispatch, message: AssistantMessage) -> ToolMessage:
         """The results as they enter the conversation, and what they decide."""
         self._calls += dispatch.counted
-        self._tally.tool_uses += dispatch.counted
+        self._tally.tool_uses += len(dispatch.effects)
         self._refused = self._refused or dispatch.refused > 0
         for call, effect in dispatch.effects:
             self._tally.evidence.add(describe(call), effect)
@@ -234,7 +237,6 @@ class Steps:
     def _failed(self, failure: Failure) -> None:
         if self._interrupt.ending is not None:
             self.ending = self._interrupt.ending
-            self._tally.notes.append("The last request was cut off; its tokens are not in the usage.")
         elif failure.kind == "context_overflow" and self._compactor.overflows < MOST_OVERFLOWS:
             self._compactor.overflows += 1
         else:

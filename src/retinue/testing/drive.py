@@ -15,7 +15,8 @@ from retinue.domain.events import Body, RunEnded
 from retinue.domain.messages import Message, user
 from retinue.domain.outcome import Outcome
 from retinue.domain.tool import Tool, ToolContext, ToolOutput, ToolSpec, ok
-from retinue.loop import Controls, Job, rebuild, run_loop
+from retinue.log.replay import replay
+from retinue.loop import Controls, Job, run_loop
 from retinue.models.protocol import Model
 from retinue.testing.checks import check_grammar, check_history
 
@@ -38,7 +39,7 @@ class Recording:
     @property
     def messages(self) -> tuple[Message, ...]:
         """The conversation, as its events tell it."""
-        return rebuild(self.bodies).messages
+        return replay(self.bodies).messages
 
     def of(self, kind: type[B]) -> list[B]:
         """The events of one kind."""
