@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from retinue.domain.outcome import Outcome
 from retinue.domain.usage import Usage
 
 Status = Literal[
@@ -90,6 +91,8 @@ class ChildView:
     """The parent has read the result: no notification is due any more."""
     notes: tuple[str, ...] = ()
     activity: str = ""
+    outcome: Outcome | None = None
+    """How it ended, whole, for callers that report more than text; None where it is not at hand."""
 
     @property
     def live(self) -> bool:

@@ -43,6 +43,8 @@ TOOLS: Mapping[str, frozenset[EffectKind]] = {
     "dispatch_agent": _SPAWN,
     "get_subagent_result": _NONE,
     "steer_subagent": _SPAWN,
+    "list_subagents": _NONE,
+    "clear_subagents": _NONE,
 }
 """Canonical names with the most each tool may do. `find` is what others call glob."""
 
