@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from retinue.definitions.discover import levels
 from retinue.definitions.edit import write_atomically
 from retinue.domain.spec import DialectName
 from retinue.errors import UsageError
@@ -28,9 +28,9 @@ _PROJECT: Mapping[DialectName, str] = {
     "gemini": ".gemini/agents",
     "copilot": ".github/agents",
     "cursor": ".cursor/agents",
-    "generic": ".agents",
-    "kimi": ".kimi/agents",
 }
+HOMES: tuple[DialectName, ...] = tuple(_PROJECT)
+"""Dialects that have a folder to write to."""
 
 
 def check_name(name: str) -> str:
@@ -70,15 +70,16 @@ def agents_folder(dialect: DialectName, cwd: Path, *, user: bool) -> Path:
     """Where that dialect keeps agents: of the user, or of the project `cwd` belongs to. The
     nearest folder upward that exists wins; without one it is made at the repository's root, or
     in `cwd` outside a repository."""
+    if dialect not in _PROJECT:
+        raise UsageError(f"There is no folder for {dialect} agents.", remedy=f"Choose one of: {', '.join(HOMES)}.")
     if user:
         return _user_folder(dialect)
     place = _PROJECT[dialect]
     root = repository_root(cwd)
-    for folder in (cwd, *cwd.parents) if root else (cwd,):
-        if (folder / place).is_dir():
+    own = _user_folder(dialect) if dialect != "copilot" else None
+    for folder in levels(cwd) if root else (cwd,):
+        if (folder / place).is_dir() and folder / place != own:
             return folder / place
-        if folder == root:
-            break
     return (root or cwd) / place
 
 
@@ -88,11 +89,10 @@ def _user_folder(dialect: DialectName) -> Path:
     if dialect in ("pi", "devkit"):
         return pi_home() / "agents"
     if dialect == "opencode":
-        base = os.environ.get("XDG_CONFIG_HOME")
-        return (Path(base) if base else home() / ".config") / "opencode" / "agent"
-    if dialect in ("copilot", "generic", "kimi"):
+        return home() / ".config" / "opencode" / "agent"
+    if dialect == "copilot":
         raise UsageError(
-            f"There is no user folder for {dialect} agents.",
+            "GitHub Copilot has no user folder for agents.",
             remedy="Leave out --user, or choose another --dialect.",
         )
     return home() / _PROJECT[dialect]

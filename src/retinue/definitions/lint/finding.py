@@ -13,10 +13,12 @@ RANK: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """A change to one file. `what` is the sentence the user reads when it is made."""
+    """A change to one file. `what` is what the user reads when it is made; `fields` are the
+    fields of the spec that may come out different, and no other may."""
 
     what: str
     apply: Callable[[Text], Text]
+    fields: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from retinue.definitions.lint.nearness import distance, nearest
-from retinue.definitions.lint.rights import adds_rights
+from retinue.definitions.rights import adds_rights
 from retinue.domain.spec import AgentSpec, HookSpec, ServerRef, ToolPolicy
 
 OPEN = AgentSpec(name="a")

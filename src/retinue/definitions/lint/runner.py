@@ -1,0 +1,158 @@
+"""Lint over files, folders, or everything that is visible from a folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from retinue.definitions.catalog import Catalog
+from retinue.definitions.edit import write_atomically
+from retinue.definitions.guess import by_place
+from retinue.definitions.lint.files import check_bytes
+from retinue.definitions.lint.finding import Change, Finding, Found
+from retinue.definitions.lint.fix import judged, repaired
+from retinue.definitions.lint.groups import check_catalog, check_names
+from retinue.definitions.lint.keys import check_problems, check_unknown_keys
+from retinue.definitions.lint.subject import Subject
+from retinue.definitions.lint.tools import check_tools
+from retinue.definitions.lint.values import check_values
+from retinue.definitions.parse import parse, read_bytes, unusable
+from retinue.definitions.parsed import Parsed
+from retinue.definitions.skill import is_skill, parse_skill
+from retinue.domain.spec import Problem
+from retinue.errors import UsageError
+
+CHECKS = (check_problems, check_bytes, check_unknown_keys, check_values, check_tools)
+_SKIPPED = frozenset({".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv", ".tox", ".mypy_cache"})
+_MARKDOWN = (".md", ".markdown")
+_YAML = (".yaml", ".yml")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """`findings` by file and line; `changes` what --fix did; `files` how many were looked at."""
+
+    findings: tuple[Finding, ...]
+    changes: tuple[Change, ...]
+    files: int
+
+    def worst(self, *, strict: bool = False) -> bool:
+        """Whether something fails: an error, or with `strict` a warning."""
+        return any(each.severity == "error" or (strict and each.severity == "warning") for each in self.findings)
+
+
+def lint_paths(paths: Iterable[Path | str], *, fix: bool = False) -> Report:
+    """Files as they are named; folders with everything below that looks like an agent. Raises
+    UsageError for a path that does not exist."""
+    subjects = [_subject(path) for path in _expanded(paths)]
+    return _report(subjects, fix, check_names)
+
+
+def lint_catalog(cwd: Path, *, fix: bool = False) -> Report:
+    """Every agent file visible from `cwd`, but for those of the package, of plugins and of an
+    administrator, which are not the user's to change; and which file replaces which."""
+    catalog = Catalog.load(cwd)
+    own = [entry.parsed for entry in catalog.entries if entry.source in ("project", "user")]
+    parsed = [*own, *(failed.parsed for failed in catalog.failed)]
+    subjects = [Subject(each, _data(each.file)) for each in {each.file: each for each in parsed}.values()]
+    return _report(subjects, fix, lambda _: check_catalog(Catalog.load(cwd)))
+
+
+def lint_subject(subject: Subject) -> Iterator[Found]:
+    """Every check on one file."""
+    for check in CHECKS:
+        yield from check(subject)
+
+
+def _report(subjects: list[Subject], fix: bool, together: Callable[[list[Subject]], Iterable[Finding]]) -> Report:
+    changes: list[Change] = []
+    if fix:
+        fixed = []
+        for subject in subjects:
+            after, made = repaired(subject, lint_subject)
+            problem = _written(subject, after) if made else None
+            fixed.append(subject if problem else after)
+            changes += () if problem else made
+        subjects = fixed
+    findings = {judged(subject, found): None for subject in subjects for found in lint_subject(subject)}
+    findings.update(dict.fromkeys(together(subjects)))
+    return Report(tuple(sorted(findings, key=lambda each: each.order)), tuple(changes), len(subjects))
+
+
+def _written(before: Subject, after: Subject) -> bool:
+    """Writes the repaired file; True if that was not possible, or the file changed meanwhile."""
+    path = Path(before.parsed.file)
+    if _data(str(path)) != before.data or after.data is None:
+        return True
+    try:
+        write_atomically(path, after.data)
+    except OSError:
+        return True
+    return False
+
+
+def _subject(path: Path) -> Subject:
+    name = str(path)
+    data = read_bytes(name)
+    if isinstance(data, Problem):
+        return Subject(unusable(name, data), None)
+    return Subject(_parsed(name, data), data)
+
+
+def _parsed(name: str, data: bytes) -> Parsed:
+    return parse_skill(data, path=name) if is_skill(name) else parse(data, path=name)
+
+
+def _data(path: str) -> bytes | None:
+    data = read_bytes(path)
+    return None if isinstance(data, Problem) else data
+
+
+def _expanded(paths: Iterable[Path | str]) -> list[Path]:
+    found: dict[str, Path] = {}
+    for given in paths:
+        path = Path(given)
+        if path.is_dir():
+            for each in _below(path):
+                found.setdefault(os.path.realpath(each), each)
+        elif path.exists() or path.is_symlink():
+            found.setdefault(os.path.realpath(path), path)
+        else:
+            raise UsageError(f"{path} does not exist.", remedy="Name a file or a folder of agents.")
+    return list(found.values())
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Agent files below a folder: in places where agents live every Markdown file, elsewhere
+    those that begin with frontmatter. Links to folders are not followed."""
+    for base, folders, files in os.walk(folder):
+        folders[:] = sorted(each for each in folders if each not in _SKIPPED)
+        for name in sorted(files):
+            path = Path(base) / name
+            if _looks_like_agent(path):
+                yield path
+
+
+def _looks_like_agent(path: Path) -> bool:
+    name = path.name.lower()
+    if is_skill(str(path)):
+        return False
+    at_home = by_place(str(path)) is not None or {"agents", "agent"} & set(path.parts[:-1])
+    if name.endswith(_MARKDOWN):
+        return bool(at_home) or _starts_with(path, (b"---", b"\xef\xbb\xbf---"))
+    return name.endswith(_YAML) and _starts_with(path, (b"agent:", b"version:")) and _has_agent(path)
+
+
+def _starts_with(path: Path, beginnings: tuple[bytes, ...]) -> bool:
+    try:
+        with path.open("rb") as stream:
+            return stream.read(16).startswith(beginnings)
+    except OSError:
+        return True
+
+
+def _has_agent(path: Path) -> bool:
+    data = _data(str(path)) or b""
+    return data.startswith(b"agent:") or b"\nagent:" in data
