@@ -19,7 +19,7 @@ from collections.abc import AsyncGenerator
 from retinue.domain.messages import user
 from retinue.loop import Controls, run_loop
 from retinue.models.protocol import Finished, ModelRequest
-from retinue.testing import SCRIPTED, Call, FakeTool, Hang, Say, ScriptedModel, Turn, job
+from retinue.testing import Call, FakeTool, Hang, Say, ScriptedModel, Turn, job, settle
 
 TOOL = FakeTool("look", lambda path: f"content of {path}")
 REQUEST = ModelRequest(system="s", messages=(user("go"),))
@@ -73,8 +73,8 @@ async def waiting(count: int) -> tuple[float, float]:
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     tracemalloc.start()
     tasks = [asyncio.create_task(run(model)) for model in models]
-    while not all(len(model.requests) == 2 for model in models):
-        await asyncio.sleep(0)
+    await settle()
+    assert all(len(model.requests) == 2 for model in models), "not every run waits for its second answer"
     gc.collect()
     allocated = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()

@@ -7,11 +7,10 @@ import pytest
 from retinue.domain.events import AssistantEnded, Compacted, MessageAdded, TurnEnded, Warned
 from retinue.domain.failure import Failure
 from retinue.domain.limits import Limits
-from retinue.domain.messages import AssistantMessage, Image, Text, ToolCall, ToolMessage, UserMessage, user
+from retinue.domain.messages import AssistantMessage, Image, Text, ToolCall, ToolMessage, UserMessage
 from retinue.domain.tool import ToolOutput
 from retinue.domain.usage import Usage
 from retinue.loop import Compaction, Controls
-from retinue.loop.prompts import prompt
 from retinue.models.protocol import Finished
 from retinue.testing import (
     SCRIPTED,
@@ -281,9 +280,3 @@ async def test_a_second_compaction_keeps_the_task_and_the_first_summary_is_summe
     assert "summary two" in second.messages[1].text
     assert len(run.of(MessageAdded)) == 1
     check_prefix(model.requests, compactions=2)
-
-
-def test_prompts_fill_in_values_and_keep_other_braces():
-    assert "150" in prompt("summary", words=150)
-    assert prompt("dropped", count="{x}", calls='{"a": 1}').count('{"a": 1}') == 1
-    assert user("x").origin == "task"

@@ -239,7 +239,7 @@ async def test_progress_is_shown_while_the_tool_runs_and_also_reaches_the_contex
             return ok("done")
 
     from retinue.domain.tool import ToolContext
-    from retinue.testing.drive import job
+    from retinue.testing.recording import job
 
     work = job(tools=[Chatty()])
     work.context.progress = lambda call_id, text: heard.append(text)
@@ -298,3 +298,36 @@ async def test_tool_results_enter_the_conversation_as_one_message():
     run = await drive(model, tools=[FakeTool("t", lambda: "x")])
     [ended] = run.of(ToolsEnded)
     assert model.requests[1].messages[-1] == ended.message
+
+
+async def test_a_tool_in_a_thread_of_its_own_may_report_progress():
+    class Threaded:
+        spec = ToolSpec("threaded", "threaded", {"type": "object"})
+
+        async def run(self, call_id, arguments, context):
+            await asyncio.to_thread(lambda: [context.progress(call_id, f"{n} ") for n in range(50)])
+            await asyncio.sleep(0)
+            return ok("done")
+
+    run = await drive(ScriptedModel(Turn(Call("threaded")), "ok"), tools=[Threaded()])
+    assert "".join(progress.text for progress in run.of(ToolProgress)) == "".join(f"{n} " for n in range(50))
+
+
+async def test_a_flood_of_progress_keeps_its_end():
+    class Flood:
+        spec = ToolSpec("flood", "flood", {"type": "object"})
+
+        async def run(self, call_id, arguments, context):
+            for n in range(3_000):
+                context.progress(call_id, f"{n:099} ")
+            return ok("done")
+
+    run = await drive(ScriptedModel(Turn(Call("flood")), "ok"), tools=[Flood()])
+    shown = "".join(progress.text for progress in run.of(ToolProgress))
+    assert len(shown) == 64_000 and shown.endswith("2999 ")
+
+
+async def test_of_very_many_tools_only_some_are_named_to_a_model_that_guesses():
+    tools = [FakeTool(f"tool{n}", str) for n in range(200)]
+    run = await drive(ScriptedModel(Turn(Call("x" * 5_000)), "ok"), tools=tools)
+    assert results(run)[0].text.endswith("tool59 and 140 more.") and len(results(run)[0].text) < 1_000

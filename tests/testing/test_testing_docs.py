@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 DOCS = Path(__file__).parents[2] / "docs" / "testing.md"
 
 
@@ -36,3 +38,20 @@ def test_the_manual_names_everything_that_is_exported():
     text = DOCS.read_text(encoding="utf-8")
     known = {"Repository", "SCRIPTED", "ScriptError", "script"}
     assert [name for name in retinue.testing.__all__ if name not in known and f"`{name}`" not in text] == []
+
+
+def test_names_are_loaded_when_used_so_that_the_plugin_costs_other_projects_nothing():
+    check = (
+        "import retinue.testing.pytest_plugin, sys; print(sorted(m for m in sys.modules if m.startswith('retinue')))"
+    )
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['retinue', 'retinue.testing', 'retinue.testing.pytest_plugin']"
+
+
+def test_every_exported_name_is_there_and_no_other():
+    import retinue.testing
+
+    for name in retinue.testing.__all__:
+        assert getattr(retinue.testing, name) is not None
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = retinue.testing.nonsense

@@ -15,6 +15,7 @@ from retinue.domain.events import Body, Retrying, TextDelta, ThinkingDelta
 from retinue.domain.failure import Failure
 from retinue.domain.messages import AssistantMessage, Text
 from retinue.loop.interrupt import Interrupt, Interrupted
+from retinue.loop.shrink import cut
 from retinue.loop.watch import Countdown
 from retinue.models.protocol import Finished, Model, ModelRequest
 
@@ -64,7 +65,7 @@ class Ask:
         except StopAsyncIteration:
             self._fail(Failure("dropped", "The model's stream ended without an end."))
         except Exception as error:  # noqa: BLE001 - a model that raises is a failed request, not a dead run
-            self._fail(Failure("internal", f"The model raised {type(error).__name__}: {error}"))
+            self._fail(Failure("internal", cut(f"The model raised {type(error).__name__}: {error}", 1_000)))
 
     def _void(self, part: Retrying) -> Retrying:
         text = part.partial or "".join(self._text)

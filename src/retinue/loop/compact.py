@@ -49,7 +49,7 @@ class Compactor:
 
     def is_due(self, conversation: Conversation) -> bool:
         share = self._job.compaction.at
-        if share is None:
+        if share is None or self._model.info.window <= 0:
             return False
         return conversation.tokens >= max(share * self._model.info.window, self._not_before)
 

@@ -20,9 +20,11 @@ from retinue.domain.tool import Tool, ToolContext, ToolOutput, failed
 from retinue.loop import refusals
 from retinue.loop.interrupt import Interrupt
 from retinue.loop.job import Job
+from retinue.loop.shrink import cut
 from retinue.loop.watch import Countdown, Watch
 
 _PROGRESS_KEPT = 64_000
+_REASON_KEPT = 1_000
 
 
 @dataclass(slots=True)
@@ -156,6 +158,7 @@ class Dispatch:
         if isinstance(output, ToolOutput):
             return output
         reason = f"{type(error).__name__}: {error}" if error is not None else f"it returned {type(output).__name__}"
+        reason = cut(reason, _REASON_KEPT)
         self.warnings.append(Warned("internal", f"The tool {running.call.name} is defective: {reason}"))
         return failed(refusals.defect(running.call.name, reason), ToolEffect("unknown"))
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from retinue.domain.effects import ToolEffect
+from retinue.domain.messages import ToolCall
 from retinue.domain.outcome import Evidence
+from retinue.loop.shrink import describe
 
 _MOST = 200
 _LONGEST = 500
@@ -24,17 +26,16 @@ class Collector:
         self._denials: dict[str, None] = {}
         self._unknown: dict[str, None] = {}
 
-    def add(self, call: str, effect: ToolEffect) -> None:
-        """`call` names the call for people, should nobody know what it did."""
+    def add(self, call: ToolCall, effect: ToolEffect) -> None:
         self._read.update(dict.fromkeys(effect.reads))
         self._written.update(dict.fromkeys(touched.path for touched in effect.writes))
         self._hosts.update(dict.fromkeys(effect.hosts))
         if effect.command is not None:
             self._commands[effect.command] = None
         if effect.denied is not None:
-            self._denials[f"{call}: {effect.denied}"] = None
+            self._denials[f"{describe(call)}: {effect.denied}"] = None
         if effect.status in ("unknown", "started"):
-            self._unknown[call] = None
+            self._unknown[describe(call)] = None
 
     def evidence(self) -> Evidence:
         return Evidence(

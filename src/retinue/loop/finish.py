@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import orjson
 
@@ -52,13 +52,14 @@ class Submission:
     def __init__(self, schema: Mapping[str, Any] | bool) -> None:
         self._validator = _validator(schema)
         self._wrapped = not _is_plain_object(schema)
+        parameters = schema if _is_plain_object(schema) else _wrap(schema)
         self._attempts = 0
         self._reminded = False
         self._last = ""
         self.spec = ToolSpec(
             SUBMIT,
             prompt("submit-description"),
-            _wrap(schema) if self._wrapped else schema,  # type: ignore[arg-type]  # a plain object is a mapping
+            parameters,
             exclusive=True,
             ends_run=True,
         )
@@ -116,7 +117,7 @@ def _line(error: Any) -> str:
     return f"{place.lstrip('.')}: {message}" if place else message
 
 
-def _is_plain_object(schema: Mapping[str, Any] | bool) -> bool:
+def _is_plain_object(schema: Mapping[str, Any] | bool) -> TypeGuard[Mapping[str, Any]]:
     return isinstance(schema, Mapping) and schema.get("type") == "object" and _COMBINED.isdisjoint(schema)
 
 

@@ -23,11 +23,11 @@ class Interrupted(Exception):  # noqa: N818 - it is a signal between two functio
 class Interrupt:
     """The first reason wins and stays."""
 
-    __slots__ = ("_cancelled", "_loop", "_task", "_waker", "ending")
+    __slots__ = ("_cancelled", "_task", "_waker", "ending", "loop")
 
     def __init__(self) -> None:
         self.ending: Ending | None = None
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._task: asyncio.Task[object] | None = None
         self._cancelled = False
         self._waker: asyncio.Future[None] | None = None
@@ -48,7 +48,7 @@ class Interrupt:
         if self._task is asyncio.current_task():
             # Called by the model itself, in the middle of its step: a cancellation now could
             # strike anywhere later. It may still end this step by itself; look again then.
-            self._loop.call_soon(self._cut)
+            self.loop.call_soon(self._cut)
         else:
             self._cut()
 
@@ -81,7 +81,7 @@ class Interrupt:
     async def woken(self) -> None:
         """Waits for `wake`; returns at once if it came since the last wait."""
         if self._waker is None:
-            self._waker = self._loop.create_future()
+            self._waker = self.loop.create_future()
         try:
             await self._waker
         finally:
@@ -89,6 +89,6 @@ class Interrupt:
 
     def wake(self) -> None:
         if self._waker is None:
-            self._waker = self._loop.create_future()
+            self._waker = self.loop.create_future()
         if not self._waker.done():
             self._waker.set_result(None)

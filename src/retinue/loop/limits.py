@@ -32,8 +32,9 @@ class Turns:
     its last turn is simply completed. Whichever limit asks first, it is asked once.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, *, hands_in: bool = False) -> None:
         self._limits = limits
+        self._finish = f"hand in your result with `{SUBMIT}`" if hands_in else "give your final answer"
         self._grace = max(limits.grace_turns, 1)
         self._taken = 0
         self._last: int | None = None
@@ -52,13 +53,13 @@ class Turns:
             self._last = end if self._last is None else min(self._last, end)
             if self.wrapped is None:
                 self.wrapped = "turns"
-                text = prompt("wrap-up-turns", limit=most, grace=self._grace)
+                text = prompt("wrap-up-turns", limit=most, grace=self._grace, finish=self._finish)
                 return WrapUp("turns", user(text, "wrap-up"), f"The turn limit of {most} is reached.")
         if calls_refused and self.wrapped is None:
             self.wrapped = "tool_calls"
             self._last = self._taken + self._grace
             most = self._limits.max_tool_calls
-            text = prompt("wrap-up-tool-calls", limit=most)
+            text = prompt("wrap-up-tool-calls", limit=most, finish=self._finish)
             return WrapUp("tool_calls", user(text, "wrap-up"), f"The limit of {most} tool calls is reached.")
         return None
 

@@ -15,12 +15,15 @@ STOPPED = "Stopped while running: whether it took effect is not known. Check bef
 CANCELLED = "The tool cancelled itself; whether it took effect is not known. Check before you repeat it."
 
 _SHOWN = 200
+_NAMED = 60
 
 
 def reason(call: ToolCall, tool: Tool | None, stop: StopReason, tools: Mapping[str, Tool]) -> str | None:
     """Why `call` cannot be run, or None."""
     if tool is None:
-        offered = ", ".join(tools) or "none"
+        offered = ", ".join([*tools][:_NAMED]) or "none"
+        if len(tools) > _NAMED:
+            offered += f" and {len(tools) - _NAMED} more"
         return f"There is no tool named {call.name[:_SHOWN]!r}. The tools you have: {offered}."
     if call.broken is not None:
         return _broken(call, stop)

@@ -54,14 +54,14 @@ async def run_loop(job: Job, model: Model, controls: Controls) -> AsyncGenerator
 async def _after(steps: Steps, message: AssistantMessage) -> AsyncGenerator[Body, None]:
     """From the model's message on: its tool calls, the end of the turn, perhaps of the run."""
     yield AssistantEnded(steps.number, message)
-    if message.tool_calls:
-        dispatch = steps.dispatch(message)
+    if steps.calls:
+        dispatch = steps.dispatch(message.stop)
         async with aclosing(dispatch.bodies()) as bodies:
             async for body in bodies:
                 yield body
-        yield ToolsEnded(steps.dispatched(dispatch, message))
+        yield ToolsEnded(steps.dispatched(dispatch))
     yield steps.turn_ended(message)
-    for body in steps.after_turn(message):
+    for body in steps.after_turn():
         yield body
     while steps.is_final:
         for body in steps.finish():

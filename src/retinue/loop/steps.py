@@ -5,12 +5,14 @@ All decisions are here: whether there is another turn, what is said before it, h
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 from retinue.domain.events import Body, LimitReached, MessageAdded, TurnEnded, Warned
 from retinue.domain.failure import Failure
-from retinue.domain.messages import AssistantMessage, ToolMessage, UserMessage
+from retinue.domain.messages import AssistantMessage, StopReason, ToolCall, ToolMessage, UserMessage
 from retinue.domain.outcome import Ended, Outcome
 from retinue.domain.tool import Tool, ToolOutput
 from retinue.loop.ask import Ask
@@ -23,7 +25,7 @@ from retinue.loop.history import mend, settled, used_ids
 from retinue.loop.interrupt import Interrupt
 from retinue.loop.job import Job
 from retinue.loop.limits import Repeats, Turns, over_budget
-from retinue.loop.shrink import cut, describe
+from retinue.loop.shrink import cut
 from retinue.loop.tally import Tally, failure_of
 from retinue.loop.tokens import Conversation, overhead
 from retinue.loop.watch import Watch
@@ -31,7 +33,8 @@ from retinue.models.protocol import Model, ModelRequest
 
 
 class Steps:
-    """The state of one run between its steps. `ending` is set once it is decided."""
+    """The state of one run between its steps. `ending` is set once it is decided; `calls` are
+    those of the newest message; `is_final` says that the model considers itself done."""
 
     def __init__(self, job: Job, model: Model, controls: Controls) -> None:
         limits = job.limits
@@ -46,7 +49,7 @@ class Steps:
         self._used = used_ids(history)
         self._conversation = Conversation(overhead(job.system, self._specs), history)
         self._tally = Tally(job, model.info.full_name)
-        self._turns = Turns(limits)
+        self._turns = Turns(limits, hands_in=self._submission is not None)
         self._repeats = Repeats(limits.repeated_calls)
         self._interrupt = Interrupt()
         self._watch = Watch(job.clock)
@@ -59,6 +62,7 @@ class Steps:
             tool_timeout=job.context.tool_timeout or limits.tool_seconds,
         )
         self._dispatch: Dispatch | None = None
+        self._thread = threading.get_ident()
         self._failure: Failure | None = None
         self._calls = 0
         self._refused = False
@@ -66,6 +70,7 @@ class Steps:
         self.number = job.first_turn
         self.ending: Ending | None = None
         self.is_final = False
+        self.calls: tuple[ToolCall, ...] = ()
         controls.attach(self)
 
     # Heard from outside, at any time
@@ -85,6 +90,10 @@ class Steps:
             self._dispatch.waiting(call_id, begins)
 
     def _progress(self, call_id: str, text: str) -> None:
+        if threading.get_ident() != self._thread:  # a tool that works in a thread of its own
+            with suppress(RuntimeError):  # the event loop is gone: so is everyone who would look
+                self._interrupt.loop.call_soon_threadsafe(self._progress, call_id, text)
+            return
         self._job.context.progress(call_id, text)
         if self._dispatch is not None:
             self._dispatch.progress(call_id, text)
@@ -163,8 +172,9 @@ class Steps:
     def answered(self, ask: Ask) -> AssistantMessage:
         """The model's message as it enters the conversation."""
         message = settled(ask.message, self._used)
+        self.calls = message.tool_calls
         self._failure = failure_of(message)
-        if self._failure is None and not message.tool_calls:
+        if self._failure is None and not self.calls:
             self._failure = error_in_disguise(message)
             if self._failure is not None:
                 message = replace(message, content=(), stop="error", failure=self._failure)
@@ -175,7 +185,7 @@ class Steps:
             self._tally.notes.append("The last request was cut off; its tokens are not in the usage.")
         return message
 
-    def dispatch(self, message: AssistantMessage) -> Dispatch:
+    def dispatch(self, stop: StopReason) -> Dispatch:
         most = self._job.limits.max_tool_calls
         self._dispatch = Dispatch(
             self._job,
@@ -183,26 +193,26 @@ class Steps:
             self._interrupt,
             self._watch,
             self._context,
-            calls=message.tool_calls,
-            stop=message.stop,
+            calls=self.calls,
+            stop=stop,
             allowed=None if most is None else max(most - self._calls, 0),
         )
         return self._dispatch
 
-    def dispatched(self, dispatch: Dispatch, message: AssistantMessage) -> ToolMessage:
+    def dispatched(self, dispatch: Dispatch) -> ToolMessage:
         """The results as they enter the conversation, and what they decide."""
         self._calls += dispatch.counted
         self._tally.tool_uses += len(dispatch.effects)
         self._refused = self._refused or dispatch.refused > 0
         for call, effect in dispatch.effects:
-            self._tally.evidence.add(describe(call), effect)
+            self._tally.evidence.add(call, effect)
         results, interrupted = dispatch.message, self._interrupt.ending
         if dispatch.answer is not None and (interrupted is None or interrupted.limit is not None):
             self.ending = self._done(dispatch.answer)
         elif interrupted is None:
-            results, self.ending = self._repeats.judge(message.tool_calls, results)
+            results, self.ending = self._repeats.judge(self.calls, results)
             if self._submission is not None and self.ending is None:
-                self.ending = self._submission.judge(message.tool_calls, results.results)
+                self.ending = self._submission.judge(self.calls, results.results)
         self._conversation.add(results)
         return results
 
@@ -213,7 +223,7 @@ class Steps:
 
     # After a turn
 
-    def after_turn(self, message: AssistantMessage) -> Iterator[Body]:
+    def after_turn(self) -> Iterator[Body]:
         """Whether the run is done; what happened meanwhile that people should know."""
         if self._dispatch is not None:
             yield from self._dispatch.warnings
@@ -229,7 +239,7 @@ class Steps:
         self._compactor.overflows = 0
         self._turns.took_one()
         interrupted = self._interrupt.ending
-        if message.tool_calls or (interrupted is not None and interrupted.limit is None):
+        if self.calls or (interrupted is not None and interrupted.limit is None):
             self.ending = interrupted
         else:  # a limit that fires when the answer is there comes too late to matter
             self.is_final = True

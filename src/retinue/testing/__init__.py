@@ -1,26 +1,36 @@
-"""Fakes for testing agents and tools without a provider: documented, and used by our own tests."""
+"""Fakes for testing agents and tools without a provider: documented, and used by our own tests.
 
-from retinue.testing.chaos import ChaosModel, Rates
-from retinue.testing.checks import check_grammar, check_history, check_prefix
-from retinue.testing.clock import FakeClock, settle
-from retinue.testing.drive import FakeTool, Recording, drive, job
-from retinue.testing.model import SCRIPTED, ScriptedModel, ScriptError
-from retinue.testing.repository import Repository, temporary_repository
-from retinue.testing.script import (
-    Call,
-    Do,
-    Expect,
-    Fail,
-    Hang,
-    Retry,
-    Say,
-    Spend,
-    Stop,
-    Think,
-    Turn,
-    Wait,
-    script,
-)
+Names are loaded when they are used: pytest imports this package for its plugin in every project
+that has Retinue installed, and most of those tests need none of it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from retinue.testing.chaos import ChaosModel, Rates
+    from retinue.testing.checks import check_grammar, check_history, check_prefix
+    from retinue.testing.clock import FakeClock, settle
+    from retinue.testing.model import SCRIPTED, ScriptedModel, ScriptError
+    from retinue.testing.recording import FakeTool, Recording, drive, job
+    from retinue.testing.repository import Repository, temporary_repository
+    from retinue.testing.scripts import (
+        Call,
+        Do,
+        Expect,
+        Fail,
+        Hang,
+        Retry,
+        Say,
+        Spend,
+        Stop,
+        Think,
+        Turn,
+        Wait,
+        script,
+    )
 
 __all__ = [
     "SCRIPTED",
@@ -53,3 +63,14 @@ __all__ = [
     "settle",
     "temporary_repository",
 ]
+
+_HOMES = ("scripts", "model", "clock", "checks", "recording", "chaos", "repository")
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        for home in _HOMES:
+            module = import_module(f"retinue.testing.{home}")
+            if name in vars(module):
+                return vars(module)[name]
+    raise AttributeError(f"retinue.testing has no {name!r}")

@@ -15,7 +15,7 @@ from retinue.domain.failure import Failure
 from retinue.domain.messages import AssistantMessage, Message, StopReason, Text, Thinking, ToolCall
 from retinue.domain.usage import Usage
 from retinue.models.protocol import Finished, ModelInfo, ModelRequest, Part, ToolCallStarted
-from retinue.testing.script import (
+from retinue.testing.scripts import (
     Call,
     Do,
     Expect,
@@ -57,7 +57,7 @@ class ScriptedModel:
 
     @classmethod
     def parse(cls, text: str, info: ModelInfo = SCRIPTED) -> Self:
-        """From the lines described in `retinue.testing.script`."""
+        """From the lines described in `retinue.testing.scripts`."""
         return cls(*script(text), info=info)
 
     def add(self, *turns: Turn | str) -> None:

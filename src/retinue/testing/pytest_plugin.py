@@ -18,17 +18,18 @@ if TYPE_CHECKING:
     from retinue.testing.clock import FakeClock
     from retinue.testing.model import ScriptedModel
     from retinue.testing.repository import Repository
+    from retinue.testing.scripts import Turn
 
 
 @pytest.fixture
 def scripted_model() -> Iterator[Callable[..., ScriptedModel]]:
-    """A function that takes turns, or one string of script lines."""
+    """A function that takes turns, or `lines` of a script."""
     from retinue.testing.model import ScriptedModel
 
     made: list[ScriptedModel] = []
 
-    def make(*turns: object, lines: str | None = None, **options: object) -> ScriptedModel:
-        model = ScriptedModel.parse(lines, **options) if lines is not None else ScriptedModel(*turns, **options)  # type: ignore[arg-type]  # passed on as given
+    def make(*turns: Turn | str, lines: str | None = None) -> ScriptedModel:
+        model = ScriptedModel(*turns) if lines is None else ScriptedModel.parse(lines)
         made.append(model)
         return model
 
