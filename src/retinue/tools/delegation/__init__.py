@@ -1,0 +1,1 @@
+"""What the tools that start and handle other agents share: texts, frames, bounds, descriptions."""
