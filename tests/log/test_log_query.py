@@ -73,9 +73,14 @@ async def test_projects_are_searched_together(tmp_path):
     (home / "projects" / "bad" / "log.db").write_bytes(b"garbage" * 1000)
     found = everywhere(home, lambda reader: [row.task for row in reader.list_runs()])
     assert [tasks for _, tasks in found] == [["one"], ["two"]]
-    (home / "projects" / "bad" / "log.db").unlink()
     folder, row = find_run(home, "2222", first=home / "projects" / "one")
     assert (folder.name, row.task) == ("two", "two")
+    with pytest.raises(StateError):
+        find_run(home, "2222", first=home / "projects" / "bad")
+    await make(home / "projects" / "three", (RunPlace("2222-y"), stories.whole("three")))
+    with pytest.raises(UsageError, match="2222-x in /project"):
+        find_run(home, "2222")
+    assert find_run(home, "2222", first=home / "projects" / "three")[1].task == "three"
     with pytest.raises(UnknownRunError):
         find_run(home, "3333")
     with pytest.raises(UnknownRunError):

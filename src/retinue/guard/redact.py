@@ -20,6 +20,7 @@ from retinue.guard.secrets import (
     SHORTEST_TOKEN,
     Rule,
     Span,
+    compiled,
     cut_out,
     private_keys,
     secret_values,
@@ -136,17 +137,16 @@ def _spellings(values: tuple[str, ...]) -> tuple[str, ...]:
 
 def _literally(value: str) -> tuple[bytes, tuple[Rule, ...]]:
     data = value.encode("utf-8", "surrogatepass")
-    return data.lower(), (Rule(re.compile(b"(?P<hide>" + re.escape(data) + b")"), folded=False),)
+    return data.lower(), (Rule(b"(?P<hide>" + re.escape(data) + b")", folded=False),)
 
 
-_BY_SHAPE = Redactor()
-_LOOSE = re.compile(
-    r"(?:api|auth|access|secret|client|refresh|private|session)[_-]?(?:key|token|secret)"
-    r"[\"'\\]{0,4}[ \t]{0,8}[:=][ \t]{0,8}[\"'\\]{0,4}[A-Za-z0-9_+/=-]",
-    re.IGNORECASE,
+_LOOSE = (
+    rb"(?:api|auth|access|secret|client|refresh|private|session)[_-]?(?:key|token|secret)"
+    rb"[\"'\\]{0,4}[ \t]{0,8}[:=][ \t]{0,8}[\"'\\]{0,4}[a-z0-9_+/=-]"
 )
 
 
 def contains_secret(text: str) -> bool:
     """Whether text has a secret, or what looks like one: a key with any value at all."""
-    return _LOOSE.search(text) is not None or _BY_SHAPE(text) is not text
+    low = text.encode("utf-8", "surrogatepass").lower()
+    return compiled(_LOOSE).search(low) is not None or Redactor()(text) is not text

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 REDACTED = b"[REDACTED]"
 Span = tuple[int, int, bytes]
@@ -26,22 +27,28 @@ _PLAIN = rb"[A-Za-z0-9_+=-][A-Za-z0-9_+/=-]{19,}+(?![(\[])"
 _LOUD = rb"[A-Za-z0-9_+=~%@!^-][A-Za-z0-9_+/=.~%@!^:-]{7,}+(?![(\[{])"
 
 
+@cache
+def compiled(pattern: bytes) -> re.Pattern[bytes]:
+    """Patterns are compiled when text first calls for them: most processes meet but a few."""
+    return re.compile(pattern)
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """`pattern` begins with literal bytes, which is what makes it fast, and has a group `hide`
     (replaced by `shown`) or `value` (replaced by `=[REDACTED]`, separator and quotes included).
     With `folded` it is in lower case, for lower-cased text. `head` must end where it begins."""
 
-    pattern: re.Pattern[bytes]
-    head: re.Pattern[bytes] | None = None
+    pattern: bytes
+    head: bytes = b""
     folded: bool = True
     shown: bytes = REDACTED
 
     def spans(self, text: bytes, low: bytes) -> Iterator[Span]:
         searched = low if self.folded else text
-        for match in self.pattern.finditer(searched):
+        for match in compiled(self.pattern).finditer(searched):
             begin = match.start()
-            if self.head is not None and not self.head.search(searched, max(begin - 24, 0), begin):
+            if self.head and not compiled(self.head + rb"\Z").search(searched, max(begin - 24, 0), begin):
                 continue
             if "value" in match.re.groupindex and match.group("value") is not None:
                 yield *match.span("value"), b"=" + REDACTED
@@ -66,11 +73,11 @@ def _named(marker: bytes, more: bytes, head: bytes, plain: bytes, length: int, f
         _QUOTE,
         inside,
     )
-    return Rule(re.compile(pattern), re.compile(head + rb"\Z") if head else None, folded)
+    return Rule(pattern, head, folded)
 
 
 def _after(marker: bytes, rest: bytes, head: bytes = b"") -> Rule:
-    return Rule(re.compile(re.escape(marker) + rest), re.compile(head + rb"\Z") if head else None)
+    return Rule(re.escape(marker) + rest, head)
 
 
 _NAME_HEAD = rb"(?:api|auth|access|secret|client|refresh|private|session|bearer)[_-]?"
@@ -91,7 +98,7 @@ _BEARER = (
     rb"(?:[ \t]|\\t){1,4}(?!(?:tokens?|auth|authentication|authorization|scheme|headers?|credentials?|of|and|or|for|is|"
     rb"in|with)\b)(?P<hide>[a-z0-9._~+/=-]++)"
 )
-_EXPORT = re.compile(
+_EXPORT = (
     rb"(?P<hide>export[ \t]{1,8}[A-Za-z_][A-Za-z0-9_]{0,80}+="
     rb"(?:(?P<quote>%b)%b{20,}+(?P=quote)?|[A-Za-z0-9_+=][A-Za-z0-9_+/=.~-]{19,}+))" % (_QUOTE, _INSIDE)
 )
@@ -121,11 +128,11 @@ RULES: tuple[tuple[bytes, tuple[Rule, ...]], ...] = (
     (b"?", (_after(b"?", _QUERY),)),
     (b"&", (_after(b"&", _QUERY),)),
     (b"://", (_after(b"://", rb"(?P<hide>[^\s/:@\"'\\<>{}]{0,256}+:[^\s/@\"'\\<>{}]{1,256}+)@"),)),
-    (b"export", (Rule(_EXPORT, re.compile(_EDGE + rb"\Z"), folded=False, shown=b"[ENV_VAR_REDACTED]"),)),
+    (b"export", (Rule(_EXPORT, _EDGE, folded=False, shown=b"[ENV_VAR_REDACTED]"),)),
 )
 """Rules by the lower-case word without which none of them can match."""
 
-_TOKENS = re.compile(
+_TOKENS = (
     rb"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))(?:(?P<github>gh[pousr]_[A-Za-z0-9]{20,}+|github_pat_[A-Za-z0-9_]{20,}+)"
     rb"|sk-ant-[A-Za-z0-9_-]{16,}+"
     rb"|sk-(?=[A-Za-z_-]{0,40}+[0-9])[A-Za-z0-9_-]{20,}+"
@@ -158,27 +165,27 @@ def tokens(text: bytes) -> Iterator[Span]:
     while begin >= 0:
         end = mask.find(b" ", begin)
         end = len(mask) if end < 0 else end
-        for match in _TOKENS.finditer(text, begin, end):
+        for match in compiled(_TOKENS).finditer(text, begin, end):
             yield *match.span(), b"[GITHUB_TOKEN_REDACTED]" if match.group("github") else REDACTED
         begin = mask.find(_LONG, end)
 
 
-_KEY_BEGIN = re.compile(rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
-_KEY_END = re.compile(rb"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
-_KEY_BODY = re.compile(rb"(?:\s|\\[nr]|[A-Za-z0-9+/=]{30,})*+(?:[A-Za-z0-9+/]{1,29}={0,2}(?=\s|\\[nr]|\Z))?")
+_KEY_BEGIN = rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+_KEY_END = rb"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+_KEY_BODY = rb"(?:\s|\\[nr]|[A-Za-z0-9+/=]{30,})*+(?:[A-Za-z0-9+/]{1,29}={0,2}(?=\s|\\[nr]|\Z))?"
 _KEY_LENGTH = 16_384
 
 
 def private_keys(text: bytes) -> Iterator[Span]:
     """Whole key blocks; of a block without an end, the lines that can only be a key."""
     position, next_end = 0, -1
-    while begin := _KEY_BEGIN.search(text, position):
+    while begin := compiled(_KEY_BEGIN).search(text, position):
         if next_end < begin.end():
-            found = _KEY_END.search(text, begin.end())
+            found = compiled(_KEY_END).search(text, begin.end())
             next_end = found.end() if found else len(text) + _KEY_LENGTH
         position = next_end
         if next_end - begin.end() > _KEY_LENGTH:
-            body = _KEY_BODY.match(text, begin.end())
+            body = compiled(_KEY_BODY).match(text, begin.end())
             position = body.end() if body else begin.end()
         yield begin.start(), position, b"[PRIVATE_KEY_REDACTED]"
 

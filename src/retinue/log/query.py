@@ -203,17 +203,27 @@ def everywhere(home: Path, read: Callable[[Reader], T]) -> list[tuple[Path, T]]:
 
 
 def find_run(home: Path, id_or_prefix: str, first: Path | None = None) -> tuple[Path, RunRow]:
-    """The project folder and row of a run, looked for in `first` and then everywhere."""
-    folders = [folder for folder in log_folders(home) if folder != first]
-    last: UnknownRunError | None = None
-    for folder in [first, *folders] if first is not None else folders:
+    """The project folder and row of a run: the one in `first` if it has one, else the only one
+    anywhere. Raises as `Reader.run`; another project's unreadable log is passed over."""
+    unknown: UnknownRunError | None = None
+    found: list[tuple[Path, RunRow]] = []
+    for folder in [*([first] if first is not None else []), *(f for f in log_folders(home) if f != first)]:
         try:
             with Reader.open(folder) as reader:
-                return folder, reader.run(id_or_prefix)
+                found.append((folder, reader.run(id_or_prefix)))
         except UnknownRunError as error:
-            if last is None or "Near" in error.remedy:
-                last = error
-    raise last or UnknownRunError(f"There is no run '{id_or_prefix}'.", remedy="Nothing has been run yet.")
+            unknown = unknown if unknown is not None and "Near" not in error.remedy else error
+        except StateError:
+            if folder == first:
+                raise
+        if found and folder == first:
+            break
+    if len(found) > 1:
+        ids = ", ".join(f"{row.id} in {row.cwd}" for _, row in found)
+        raise UsageError(f"Several runs begin with '{id_or_prefix}': {ids}.", remedy="Give more of the id.")
+    if found:
+        return found[0]
+    raise unknown or UnknownRunError(f"There is no run '{id_or_prefix}'.", remedy="Nothing has been run yet.")
 
 
 def as_dict(row: RunRow) -> dict[str, Any]:

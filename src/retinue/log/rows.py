@@ -118,7 +118,8 @@ class Tally:
                 self.turns += 1
                 self.usage = larger(self.usage, body.total, body.usage)
             case AssistantEnded():
-                self.model = body.message.model or self.model
+                known, self.model = self.model, body.message.model or self.model
+                return self.model != known
             case Compacted():
                 self.compactions += 1
             case RunCreated() | RunStarted() | RunResumed() | RunEnded():

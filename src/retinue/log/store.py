@@ -12,6 +12,7 @@ import asyncio
 import atexit
 import time
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +26,12 @@ from retinue.log.query import Reader
 from retinue.log.redaction import Redactor
 from retinue.log.rows import RunPlace, RunRow, tally_of
 from retinue.log.subscribe import Subscription
-from retinue.log.voice import Voice
+from retinue.log.voice import Delta, Voice
 from retinue.log.writer import Job, Writer
 
-GATHER_SECONDS = 0.005
-"""How long a durable event may wait for company before it is written."""
 STREAM_SECONDS = 0.05
-"""The same for streamed text, counted from the last time anything was written."""
+"""How long streamed text waits for company, counted from the last time anything was written.
+Durable events wait only for others of the same moment: the loop's current round."""
 
 
 class _Open:
@@ -59,6 +59,7 @@ class Log:
         self._unannounced = 0
         self._handed_over = 0.0
         self._timer: asyncio.TimerHandle | None = None
+        self._handing_over = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._subscribers: dict[str | None, list[Subscription]] = {}
@@ -91,14 +92,9 @@ class Log:
         run = self._runs.get(place.run_id)
         if run is None:
             run = self._begin(place, body)
-        now = time.time()
         if isinstance(body, TRANSIENT):
-            shown = [body] if run.voice is None else run.voice.say(body)
-            for delta in shown:
-                event = Event(place.run_id, place.parent_id, place.root_id, run.seq, now, delta)
-                self._pending.append(event)
-            self._soon(STREAM_SECONDS - (time.monotonic() - self._handed_over))
-            return Event(place.run_id, place.parent_id, place.root_id, run.seq, now, body)
+            return self._stream(run, body)
+        now = time.time()
         if run.voice is not None and not run.voice.silent:
             for rest in run.voice.before(body):
                 self._pending.append(Event(place.run_id, place.parent_id, place.root_id, run.seq, now, rest))
@@ -107,7 +103,9 @@ class Log:
         self._pending.append(event)
         if isinstance(body, RunEnded):
             del self._runs[place.run_id]
-        self._soon(GATHER_SECONDS)
+        if not self._handing_over:
+            self._handing_over = True
+            self._require_loop().call_soon(self._hand_over)
         return event
 
     async def flush(self) -> None:
@@ -143,8 +141,8 @@ class Log:
         the run as it was. Raises UnknownRunError, and StateError while it is running."""
         if run_id in self._runs:
             raise StateError(f"Run {run_id} is already running in this process.", remedy="Steer it or wait for it.")
-        row = self.reader.run(run_id)
         await self.flush()
+        row = self.reader.run(run_id)
         last = await self._ask(lambda writer: _take_over(writer, self.folder, row.id))
         self._runs[row.id] = _Open(row.place, last, Voice(self._redact) if self._redact is not None else None)
         return row
@@ -188,23 +186,30 @@ class Log:
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
 
-    def _soon(self, delay: float) -> None:
-        """Hands over after `delay`, or earlier if that was already arranged."""
-        loop = self._loop
-        assert loop is not None
-        if self._timer is not None:
-            if self._timer.when() <= loop.time() + delay:
-                return
-            self._timer.cancel()
-        self._timer = loop.call_later(max(delay, 0.0), self._hand_over)
+    def _stream(self, run: _Open, delta: Delta) -> Event:
+        place = run.place
+        event = Event(place.run_id, place.parent_id, place.root_id, run.seq, time.time(), delta)
+        if run.voice is None:
+            self._pending.append(event)
+        else:
+            self._pending += [event if shown is delta else replace(event, body=shown) for shown in run.voice.say(delta)]
+        if self._timer is None and not self._handing_over:
+            due = self._handed_over + STREAM_SECONDS
+            self._timer = self._require_loop().call_at(due, self._hand_over)
+        return event
+
+    def _require_loop(self) -> asyncio.AbstractEventLoop:
+        assert self._loop is not None
+        return self._loop
 
     def _hand_over(self, force: bool = False) -> None:
+        self._handing_over = False
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if self._pending or force:
             self._submitted += 1
-            self._handed_over = time.monotonic()
+            self._handed_over = self._loop.time() if self._loop is not None else 0.0
             self._writer.submit(Batch(self._submitted, self._pending))
             self._pending = []
 
