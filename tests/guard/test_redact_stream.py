@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from retinue.guard.redact import Redactor
@@ -54,7 +54,7 @@ def cut(text, places):
     st.lists(st.one_of(st.sampled_from(WORDS), st.sampled_from(SECRETS)), min_size=1, max_size=8),
     st.lists(st.integers(0, 10**6), max_size=60),
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_pieces_say_what_the_whole_says(parts, places):
     text = " ".join(parts)
     stream = redact.stream()

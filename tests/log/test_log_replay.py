@@ -1,7 +1,7 @@
 """Whatever moment a process died in, its events give back a conversation that can go on."""
 
 import log_stories as stories
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from retinue.domain.effects import ToolEffect
@@ -107,7 +107,7 @@ def runs(draw):
 
 
 @given(runs(), st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_cut_gives_a_conversation_that_can_go_on(run, data):
     bodies, after = run
     cut = data.draw(st.integers(0, len(bodies)))
@@ -139,7 +139,7 @@ def _last_turn(bodies):
 
 
 @given(runs())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_the_whole_stream_gives_the_whole_conversation(run):
     bodies, after = run
     past = replay(Event("r", None, "r", n, 1.0, body) for n, body in enumerate(bodies))

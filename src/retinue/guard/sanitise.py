@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 
@@ -15,9 +16,12 @@ _FRAME_PATH = re.compile(r"^(\s{1,64})at [^\n()]{0,400}\([^\n()]{1,1000}\)", re.
 _HOMES = re.compile(r"(?<![\w.~-])(?:/home|/Users)/[\w.-]+|(?<!\w)[A-Za-z]:\\Users\\[\w.-]+|(?<!\w)G:\\[\w.-]+")
 
 
-def sanitise(text: str, environment: Mapping[str, str], redact: Callable[[str], str] | None = None) -> str:
+def sanitise(
+    text: str, environment: Mapping[str, str] | None = None, redact: Callable[[str], str] | None = None
+) -> str:
     """Secrets first, then the places of stack frames, home folders, and stack frames beyond the
     fifth: in this order, because a path can be part of a secret and never the other way round."""
+    environment = os.environ if environment is None else environment
     text = (redact or Redactor(environment))(text)
     text = _FRAME_PATH.sub(r"\1at [REDACTED_PATH]", text)
     return _shortened(_without_homes(text, environment))
