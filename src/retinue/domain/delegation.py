@@ -131,9 +131,10 @@ class Delegation(Protocol):
 
     def view(self, agent_id: str) -> ChildView | Refusal: ...
 
-    async def wait(self, agent_id: str, seconds: float) -> Waited | Refusal:
+    async def wait(self, agent_id: str, seconds: float, call_id: str | None = None) -> Waited | Refusal:
         """Waits for the end, through the queue, at most `seconds`; ends early when a steering
-        message for the parent is pending. Cancelling ends only the wait."""
+        message for the parent is pending. Cancelling ends only the wait. `call_id` is the tool
+        call that waits: its own time limit stands still meanwhile."""
         ...
 
     def consume(self, agent_id: str) -> None:

@@ -6,7 +6,7 @@ what they said arrives again, whole, in a durable body.
 
 Order within a run, as a grammar:
 
-    RunCreated RunStarted ( MessageAdded | Turn | Compacted | Warned | LimitReached )* RunEnded
+    RunCreated RunStarted ( MessageAdded | Turn | Compacted | Warned | LimitReached | ResultRead )* RunEnded
     Turn = TurnStarted ( TextDelta | ThinkingDelta | Retrying )* AssistantEnded
            ( ToolStarted | ToolProgress | ToolEnded )* ToolsEnded? TurnEnded
 
@@ -164,6 +164,15 @@ class TurnEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class ResultRead:
+    """This run has the result of its child `child_id`: no announcement of it is due any more.
+    Written when the result went back as a tool result; an announcement is a MessageAdded."""
+
+    child_id: str
+    type: Literal["child.read"] = field(default="child.read", init=False)
+
+
+@dataclass(frozen=True, slots=True)
 class LimitReached:
     """`action` says what follows: one wrap-up message, or the end of the run."""
 
@@ -218,6 +227,7 @@ Body = (
     | ToolEnded
     | ToolsEnded
     | TurnEnded
+    | ResultRead
     | LimitReached
     | Compacted
     | Warned

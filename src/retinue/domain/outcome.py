@@ -38,6 +38,8 @@ class Outcome:
     failure: Failure | None = None
     limit: LimitName | None = None
     usage: Usage = field(default_factory=Usage)
+    tree_usage: Usage | None = None
+    """What the run and all its descendants used; None when it had none."""
     turns: int = 0
     tool_uses: int = 0
     compactions: int = 0

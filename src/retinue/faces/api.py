@@ -71,8 +71,10 @@ class Retinue:
         schema: Mapping[str, Any] | None = None,
         cwd: str | Path | None = None,
         isolation: str | None = None,
+        background: bool = True,
     ) -> Run:
-        """Starts `agent` on `task`. Raises UnknownAgentError, UnknownModelError or LaunchError."""
+        """Starts `agent` on `task`; in the background it may have to wait for a slot. Raises
+        UnknownAgentError, UnknownModelError or LaunchError."""
         spec = self._world.catalog().find(agent).spec if isinstance(agent, str) else agent
         request = RunRequest(
             spec=spec,
@@ -86,7 +88,7 @@ class Retinue:
             isolation="worktree" if isolation == "worktree" else None,
             depth=1,
         )
-        return await self._supervisor.start(request)
+        return (await self._supervisor.start(request, background=background)).handle
 
     async def prompt(self, text: str, *, agent: str | None = None, **options: Any) -> Run:
         """Talks to the main agent, or to `agent` as the main agent."""
@@ -99,11 +101,11 @@ class Retinue:
             pinned=EVERYTHING,
             **options,
         )
-        return await self._supervisor.start(request)
+        return (await self._supervisor.start(request)).handle
 
     async def resume(self, run_id: str, prompt: str | None = None, **options: Any) -> Run:
         """Goes on with a run of the log, from this process or any earlier one."""
-        return await self._supervisor.resume(run_id, prompt, **options)
+        return (await self._supervisor.resume(run_id, prompt, **options)).handle
 
     async def stop_all(self, reason: str = "Stopped by the user.") -> int:
         return await self._supervisor.stop_all(reason)

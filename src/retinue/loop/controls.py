@@ -99,6 +99,11 @@ class Controls:
         return (*self._steers, *self._follow_ups)
 
     @property
+    def stopping(self) -> bool:
+        """Someone has asked the run to stop."""
+        return self._stop is not None
+
+    @property
     def is_waiting(self) -> bool:
         return bool(self._waits)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
 from retinue.domain.events import Event
@@ -24,6 +24,7 @@ class RunHandle:
         self.place = place
         self.launch = launch
         self.controls = Controls()
+        self.stopper: Callable[[str], bool] = self.controls.stop
         self._log = log
         self._ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
@@ -38,7 +39,8 @@ class RunHandle:
     @property
     def outcome(self) -> Outcome | None:
         """None until the run has ended."""
-        return self._ended.result() if self._ended.done() and not self._ended.cancelled() else None
+        over = self._ended.done() and not self._ended.cancelled() and self._ended.exception() is None
+        return self._ended.result() if over else None
 
     async def events(self) -> AsyncIterator[Event]:
         """Every event from the first one on, each after it is in the log; ends with the run.
@@ -68,12 +70,16 @@ class RunHandle:
 
     def stop(self, reason: str = "Stopped by the user.") -> bool:
         """Ends the run as `stopped` and keeps what it has said. False once it has ended."""
-        return self.controls.stop(reason)
+        return self.stopper(reason)
 
     async def wait(self) -> Outcome:
         """The outcome, whatever it is: a failed run does not raise. Cancelling the wait leaves
         the run alone."""
         return await asyncio.shield(self._ended)
+
+    async def wait_settled(self) -> None:
+        """Like `wait`, for those who only need to know that it is over."""
+        await asyncio.wait({self._ended})
 
     def settle(self, outcome: Outcome) -> None:
         if not self._ended.done():

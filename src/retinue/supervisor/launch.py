@@ -6,18 +6,21 @@ be honoured is refused with a reason (`LaunchError`), or noted so that the outco
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from retinue.context.environment import detect
 from retinue.context.prompt import system_prompt
+from retinue.domain.delegation import Delegation
 from retinue.domain.limits import Limits
 from retinue.domain.request import RunRequest
-from retinue.domain.spec import AgentSpec
+from retinue.domain.spec import AgentSpec, ToolPolicy
 from retinue.domain.tool import Tool
+from retinue.domain.toolnames import canonical
 from retinue.errors import DisabledAgentError, LaunchError
-from retinue.models.retry import Retrying, RetryPolicy
 from retinue.models.select import Selection, build_model, select_model
+from retinue.supervisor.offer import SPAWNING, delegation_policy, delegation_tools
+from retinue.tools.filter import select_tools, split_entry
 
 if TYPE_CHECKING:
     from retinue.models.protocol import Model
@@ -40,19 +43,22 @@ class Launch:
     notes: tuple[str, ...] = ()
 
 
-async def prepare(request: RunRequest, world: World) -> Launch:
-    """Raises LaunchError when the agent must not start, UnknownModelError when the caller
-    named a model that does not exist."""
+async def prepare(
+    request: RunRequest, world: World, delegation: Delegation | None = None, parent: Launch | None = None
+) -> Launch:
+    """`delegation` is the run's way to other runs, offered as tools where its file allows it;
+    `parent` bounds what it may have. Raises LaunchError when the agent must not start, and
+    UnknownModelError when the caller named a model that does not exist."""
     spec = request.spec
     _check(spec, request)
     notes: list[str] = []
     selection = await _select(request, world, notes)
-    tools = _tools(request, world, notes)
+    tools = _tools(request, world, notes, delegation, parent)
     return Launch(
         request=request,
-        model=_patient(build_model(selection, world.transport), world.settings.settings),
+        model=build_model(selection, world.transport),
         model_name=selection.info.full_name,
-        system=system_prompt(spec, detect(request.cwd), depth=request.depth),
+        system=_system(request, world, parent, tools),
         tools=tools,
         limits=_limits(request, world.settings.settings, notes),
         thinking=_thinking(request) or selection.thinking,
@@ -94,25 +100,60 @@ async def _select(request: RunRequest, world: World, notes: list[str]) -> Select
     return selection
 
 
-def _patient(model: Model, settings: Settings) -> Model:
-    """The same model, asked again when a request failed for a passing reason."""
-    if not settings.retry_enabled or model.info.provider in ("offline", "local"):
-        return model
-    return Retrying(model, RetryPolicy(attempts=settings.retry_max_attempts))
-
-
-def _tools(request: RunRequest, world: World, notes: list[str]) -> tuple[Tool, ...]:
-    from retinue.tools.filter import select_tools
-
-    spec = request.spec
+def _tools(
+    request: RunRequest, world: World, notes: list[str], delegation: Delegation | None, parent: Launch | None
+) -> tuple[Tool, ...]:
+    spec, settings = request.spec, world.settings.settings
     planning = "plan" in (request.permission_mode, spec.permission_mode)
-    selection = select_tools(spec.tools, world.tools, readonly=bool(spec.readonly) or planning, agent=spec.name)
+    may_spawn = delegation is not None and _may_spawn(request, settings)
+    available = world.tools
+    if may_spawn and delegation is not None:
+        available = {**available, **delegation_tools(delegation, world, request)}
+    selection = select_tools(
+        _with_subagents(spec),
+        available,
+        readonly=bool(spec.readonly) or planning,
+        parent=frozenset(tool.spec.name for tool in parent.tools) if parent else None,
+        allow_spawn=may_spawn,
+        agent=spec.name,
+    )
     if selection.refusal is not None:
         raise LaunchError(
             f"Agent '{spec.name}' {selection.refusal}", remedy="Correct the file's `tools`, or leave the key out."
         )
     notes.extend(selection.notes)
     return tuple(selection.tools.values())
+
+
+def _may_spawn(request: RunRequest, settings: Settings) -> bool:
+    """Main agents may. Others may if their file says so: a list of agents, `Agent` among the
+    tools, or no list of tools at all in a twin of the parent."""
+    spec = request.spec
+    if not settings.subagents_enabled or request.depth >= settings.max_subagent_depth or spec.isolated:
+        return False
+    if spec.subagents is not None:
+        return bool(spec.subagents)
+    if spec.tools.allow is not None:
+        return any(name in SPAWNING for entry in spec.tools.allow for name in canonical(split_entry(entry)[0]))
+    return request.depth == 0 or spec.prompt_mode == "append"
+
+
+def _with_subagents(spec: AgentSpec) -> ToolPolicy:
+    """A file that lists agents it may start need not list the tool that starts them."""
+    allow = spec.tools.allow
+    if spec.subagents and allow is not None and "*" not in allow:
+        return replace(spec.tools, allow=(*allow, *sorted(SPAWNING)))
+    return spec.tools
+
+
+def _system(request: RunRequest, world: World, parent: Launch | None, tools: tuple[Tool, ...]) -> str:
+    text = system_prompt(
+        request.spec, detect(request.cwd), parent=parent.system if parent else None, depth=request.depth
+    )
+    if request.depth == 0 and world.settings.settings.inject_delegation_policy:
+        policy = delegation_policy(world.catalog(), tools)
+        text = f"{text}\n\n{policy}" if policy else text
+    return text
 
 
 def _limits(request: RunRequest, settings: Settings, notes: list[str]) -> Limits:

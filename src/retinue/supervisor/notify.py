@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from retinue.domain.delegation import ChildView, Status
 from retinue.domain.format import format_cost
+
+if TYPE_CHECKING:
+    from retinue.supervisor.member import Member
 
 SINGLE_PREVIEW = 500
 GROUP_PREVIEW = 300
@@ -64,6 +68,16 @@ def notification(
     head += " (partial — others still running)" if partial else ""
     hint = "Use get_subagent_result with an id above for the whole result of an agent."
     return "\n\n".join([head, *blocks, hint])
+
+
+def roster(parent: Member) -> str:
+    """The live children of a run, for a conversation that has just forgotten their ids."""
+    live = [child for child in parent.children if child.live]
+    if not live:
+        return ""
+    lines = [f"- {child.id} ({child.handle.agent}, {child.status}): {escape(child.description)}" for child in live]
+    head = "These agents that you started are still at work; you will be told when each has ended:"
+    return "\n".join([head, *lines])
 
 
 def announced(text: str) -> tuple[str, ...]:

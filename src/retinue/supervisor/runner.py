@@ -23,19 +23,22 @@ from retinue.loop.job import Compaction, Job, Prior
 from retinue.loop.run import run_loop
 from retinue.settings.places import private_folder
 from retinue.supervisor.launch import Launch
+from retinue.supervisor.notify import roster
 
 if TYPE_CHECKING:
     from retinue.log.replay import Conversation
     from retinue.supervisor.handle import RunHandle
+    from retinue.supervisor.member import Member
     from retinue.supervisor.world import World
 
 
-async def execute(handle: RunHandle, world: World, past: Conversation | None = None) -> None:
+async def execute(member: Member, world: World, past: Conversation | None = None) -> None:
     """Runs to the end and settles the handle. Only cancellation leaves the run without an
     ending; the log then shows it as interrupted, which is what it is."""
+    handle = member.handle
     log, place = world.log, handle.place
     try:
-        outcome = await _record(handle, world, past)
+        outcome = await _record(member, world, past)
         handle.settle(outcome)
     except StateError as error:
         handle.break_off(error)
@@ -47,21 +50,25 @@ async def execute(handle: RunHandle, world: World, past: Conversation | None = N
         ended = Outcome("error", failure=failure, model=handle.launch.model_name)
         log.append(place, RunEnded(ended))
         await log.flush()
+        member.observe(RunEnded(ended))
         handle.settle(ended)
         raise
 
 
-async def _record(handle: RunHandle, world: World, past: Conversation | None) -> Outcome:
+async def _record(member: Member, world: World, past: Conversation | None) -> Outcome:
+    handle = member.handle
     log, place, launch = world.log, handle.place, handle.launch
-    for opening in _openings(handle, world, past):
+    for opening in _openings(handle, past):
         log.append(place, opening)
+        member.observe(opening)
     outcome: Outcome | None = None
-    async with aclosing(run_loop(_job(handle, world, past), launch.model, handle.controls)) as bodies:
+    async with aclosing(run_loop(_job(member, world, past), launch.model, handle.controls)) as bodies:
         async for body in bodies:
             if isinstance(body, RunEnded):
-                outcome = replace(body.outcome, notes=(*launch.notes, *body.outcome.notes))
+                outcome = _complete(body.outcome, member)
                 body = RunEnded(outcome)
             log.append(place, body)
+            member.observe(body)
             if isinstance(body, (ToolStarted, RunEnded)):
                 await log.flush()
     if outcome is None:
@@ -69,7 +76,13 @@ async def _record(handle: RunHandle, world: World, past: Conversation | None) ->
     return outcome
 
 
-def _openings(handle: RunHandle, world: World, past: Conversation | None) -> list[Body]:
+def _complete(outcome: Outcome, member: Member) -> Outcome:
+    """With what only the supervisor knows: notes of the launch, and the cost of the whole tree."""
+    tree = outcome.usage + member.below if member.children else None
+    return replace(outcome, notes=(*member.handle.launch.notes, *outcome.notes), tree_usage=tree)
+
+
+def _openings(handle: RunHandle, past: Conversation | None) -> list[Body]:
     launch = handle.launch
     names = tuple(tool.spec.name for tool in launch.tools)
     bodies: list[Body] = []
@@ -81,8 +94,9 @@ def _openings(handle: RunHandle, world: World, past: Conversation | None) -> lis
     return bodies
 
 
-def _job(handle: RunHandle, world: World, past: Conversation | None) -> Job:
-    launch, settings = handle.launch, world.settings.settings
+def _job(member: Member, world: World, past: Conversation | None) -> Job:
+    handle, settings = member.handle, world.settings.settings
+    launch = handle.launch
     request = launch.request
     prior = Prior(past.usage, past.turn, past.tool_uses, past.compactions) if past else Prior()
     return Job(
@@ -98,6 +112,7 @@ def _job(handle: RunHandle, world: World, past: Conversation | None) -> Job:
         first_turn=past.turn + 1 if past else 1,
         prior=prior,
         compaction=Compaction(settings.compaction_at, settings.compaction_keep_turns),
+        remind=lambda: roster(member),
     )
 
 

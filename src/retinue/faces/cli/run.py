@@ -73,6 +73,7 @@ def execute(args: argparse.Namespace) -> int:
                 limits=limits_of(args),
                 schema=schema,
                 isolation=args.isolation,
+                background=False,
             )
             output: Output = "events" if args.mode == "json" else "result" if args.json else "text"
             return await drive(run, output, quiet=args.quiet)

@@ -1,0 +1,271 @@
+"""One run's way to other runs: `Delegation` for the tools of that run.
+
+Everything a model may ask passes through here, so that ownership, depth, budget and the file's
+word are checked in one place. What it gets wrong comes back as a Refusal it can act on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from retinue.context.fork import inherited_context
+from retinue.domain.delegation import ChildView, Refusal, SpawnCall, Waited
+from retinue.domain.events import ResultRead
+from retinue.domain.request import RunRequest
+from retinue.errors import RetinueError, UnknownModelError
+from retinue.supervisor.member import Member
+from retinue.supervisor.readout import conversation_text, spoken_lines
+from retinue.supervisor.resolution import Options, merge, resolve_type
+
+if TYPE_CHECKING:
+    from retinue.supervisor.crew import Supervisor
+
+POLL_SECONDS = 0.25
+SHORTEST_PREFIX = 4
+
+
+class Delegate:
+    """Bound to the run `run_id` of `supervisor`; made before the run exists, used while it does."""
+
+    def __init__(self, supervisor: Supervisor, run_id: str) -> None:
+        self._crew = supervisor
+        self._run_id = run_id
+
+    @property
+    def _me(self) -> Member:
+        return self._crew.members[self._run_id]
+
+    async def spawn(self, call: SpawnCall) -> ChildView | Refusal:
+        whole = self._crew.stash.take(call)
+        if isinstance(whole, Refusal):
+            return whole
+        if whole.resume:
+            return await self._resume(whole)
+        refusal = self._premature(whole)
+        if refusal is not None:
+            return refusal
+        spec = self._me.handle.launch.request.spec
+        allowed = spec.subagents if isinstance(spec.subagents, tuple) else None
+        found = resolve_type(
+            whole.agent,
+            self._crew.world.catalog(),
+            self._crew.settings,
+            vocabulary=whole.vocabulary,
+            strict=self._me.depth > 0,
+            allowed=allowed,
+        )
+        if isinstance(found, Refusal):
+            return self._stashed(found, whole)
+        options = merge(found.spec, whole, self._crew.settings)
+        notes = tuple(note for note in (found.note, *(f"ignored: {each}" for each in options.ignored)) if note)
+        request = await self._request(found.spec, whole, options)
+        try:
+            child = await self._crew.start(
+                request,
+                parent=self._me,
+                description=whole.description or found.spec.name,
+                background=options.background,
+                name=whole.name,
+                call_id=whole.call_id,
+                join=whole.join,
+                notes=notes,
+            )
+        except UnknownModelError as error:
+            return self._stashed(Refusal(code=error.code, message=str(error)), whole)
+        except RetinueError as error:
+            return self._stashed(Refusal(code=error.code, message=str(error)), whole)
+        self._crew.stash.drop(whole.retry)
+        return await self._until_done(child, whole)
+
+    async def _resume(self, call: SpawnCall) -> ChildView | Refusal:
+        child = self._own(call.resume or "")
+        if isinstance(child, Member):
+            if child.live:
+                return Refusal(
+                    code="STILL_RUNNING",
+                    message=f'Agent "{child.id}" is still {child.status}. Steer it, or wait for its result.',
+                )
+            if child.stopped_by_person:
+                return Refusal(
+                    code="STOPPED_BY_USER",
+                    message=f'Agent "{child.id}" was stopped by the user and is not resumed by another agent.',
+                )
+        run_id = child.id if isinstance(child, Member) else self._crew.own_in_log(self._run_id, call.resume or "")
+        if run_id is None:
+            assert isinstance(child, Refusal)
+            return child
+        try:
+            again = await self._crew.resume(
+                run_id,
+                call.prompt,
+                parent=self._me,
+                background=call.background is not False,
+                call_id=call.call_id,
+                join=call.join,
+            )
+        except RetinueError as error:
+            return Refusal(code=error.code, message=str(error))
+        return await self._until_done(again, call)
+
+    async def _until_done(self, child: Member, call: SpawnCall) -> ChildView:
+        """A foreground run is waited for; cancelling the wait stops it. Moving it to the
+        background ends the wait."""
+        if child.background:
+            return self._crew.view(child)
+        with self._me.handle.controls.waiting(call.call_id):
+            try:
+                await child.settled_or_detached()
+            except asyncio.CancelledError:
+                self._crew.stop(child, "Stopped with the agent that waited for it.", by_person=False)
+                raise
+        if not child.live:
+            self.consume(child.id)
+        return self._crew.view(child)
+
+    def view(self, agent_id: str) -> ChildView | Refusal:
+        return self._on_own(agent_id, lambda child: child)
+
+    async def wait(self, agent_id: str, seconds: float, call_id: str | None = None) -> Waited | Refusal:
+        child = self._own(agent_id)
+        if isinstance(child, Refusal):
+            return child
+        me, clock = self._me, self._crew.clock
+        deadline = clock.monotonic() + seconds
+        with me.handle.controls.waiting(call_id):
+            ended = asyncio.ensure_future(child.handle.wait_settled())
+            try:
+                while not ended.done():
+                    if me.handle.controls.pending_steer:
+                        return Waited(view=self._crew.view(child), end="pending_message")
+                    left = deadline - clock.monotonic()
+                    if left <= 0:
+                        return Waited(view=self._crew.view(child), end="timeout")
+                    nap = asyncio.ensure_future(clock.sleep(min(left, POLL_SECONDS)))
+                    await asyncio.wait({ended, nap}, return_when=asyncio.FIRST_COMPLETED)
+                    nap.cancel()
+            finally:
+                ended.cancel()
+        return Waited(view=self._crew.view(child), end="completed")
+
+    def consume(self, agent_id: str) -> None:
+        child = self._own(agent_id)
+        if isinstance(child, Member) and not child.live and not child.consumed:
+            self._crew.room(self._me).consumed(child)
+            self._crew.world.log.append(self._me.handle.place, ResultRead(child.id))
+
+    def steer(self, agent_id: str, message: str) -> ChildView | Refusal:
+        child = self._own(agent_id)
+        if isinstance(child, Refusal):
+            return child
+        if not child.live or not child.handle.steer(message):
+            return Refusal(
+                code="NOT_RUNNING",
+                message=f'Agent "{child.id}" is not running ({child.status}): the message was not delivered. '
+                "Resume it to go on with it.",
+            )
+        return self._crew.view(child)
+
+    def stop(self, agent_id: str) -> ChildView | Refusal:
+        child = self._own(agent_id)
+        if isinstance(child, Refusal):
+            return child
+        if not self._crew.stop(child, "Stopped by the agent that started it.", by_person=False):
+            return Refusal(code="NOT_RUNNING", message=f'Agent "{child.id}" has already ended ({child.status}).')
+        return self._crew.view(child)
+
+    def children(self) -> tuple[ChildView, ...]:
+        return tuple(self._crew.view(child) for child in reversed(self._me.children))
+
+    def clear(self, agent_ids: tuple[str, ...], older_than_minutes: float, include_errors: bool) -> tuple[str, ...]:
+        now = self._crew.clock.now()
+        cleared = []
+        for child in list(self._me.children):
+            if child.live or (agent_ids and child.id not in agent_ids):
+                continue
+            old = child.finished is not None and now - child.finished >= older_than_minutes * 60
+            good = child.status in ("completed", "steered", "stopped")
+            if agent_ids or (old and (good or include_errors)):
+                self._me.children.remove(child)
+                cleared.append(child.id)
+        return tuple(cleared)
+
+    def transcript_lines(self, agent_id: str) -> list[str]:
+        child = self._own(agent_id)
+        return spoken_lines(child.handle.recorded()) if isinstance(child, Member) else []
+
+    def conversation(self, agent_id: str) -> str:
+        child = self._own(agent_id)
+        return conversation_text(child.handle.recorded()) if isinstance(child, Member) else ""
+
+    def _on_own(self, agent_id: str, do: Callable[[Member], Member]) -> ChildView | Refusal:
+        child = self._own(agent_id)
+        return child if isinstance(child, Refusal) else self._crew.view(do(child))
+
+    def _own(self, agent_id: str) -> Member | Refusal:
+        """The child that an id, a beginning of one or a name means; nobody else's runs exist here."""
+        wanted = agent_id.strip()
+        mine = self._me.children
+        for child in mine:
+            if wanted in (child.id, child.name):
+                return child
+        alike = [child for child in mine if len(wanted) >= SHORTEST_PREFIX and child.id.startswith(wanted)]
+        if len(alike) == 1:
+            return alike[0]
+        known = ", ".join(f"{child.id} ({child.description})" for child in mine if child.live) or "none"
+        if alike:
+            message = f'"{wanted}" could be any of {", ".join(child.id for child in alike)}.'
+        else:
+            message = f'Agent not found: "{wanted}". It may have been cleaned up. Running agents: {known}.'
+        return Refusal(code="AGENT_NOT_FOUND", message=message)
+
+    def _premature(self, call: SpawnCall) -> Refusal | None:
+        settings, depth = self._crew.settings, self._me.depth + 1
+        if call.schedule is not None:
+            return Refusal(
+                code="UNSUPPORTED", message="Schedules are not available in this version: leave out `schedule`."
+            )
+        if depth > settings.max_subagent_depth:
+            message = (
+                f"Agents may be nested {settings.max_subagent_depth} deep at most; this one would be number {depth}."
+            )
+            return Refusal(code="SUBAGENT_DEPTH_EXCEEDED", message=message)
+        if not call.prompt.strip():
+            return Refusal(code="INVALID_INPUT", message="Missing required argument: prompt.")
+        return None
+
+    async def _request(self, spec: object, call: SpawnCall, options: Options) -> RunRequest:
+        from retinue.domain.spec import AgentSpec
+
+        assert isinstance(spec, AgentSpec)
+        me = self._me.handle
+        task = call.prompt
+        if options.inherit_context:
+            await self._crew.world.log.flush()
+            task = inherited_context(self._crew.world.log.reader.conversation(me.id).messages) + task
+        if spec.initial_prompt:
+            task = f"{spec.initial_prompt}\n\n{task}"
+        parent = me.launch.request
+        if options.isolated:
+            spec = replace(spec, subagents=False)
+        return RunRequest(
+            spec=spec,
+            task=task,
+            cwd=parent.cwd,
+            model=options.model if options.model != spec.model.name else None,
+            thinking=options.thinking,
+            limits={} if options.max_turns is None else {"max_turns": options.max_turns or None},
+            schema=spec.output_schema,
+            parent_id=me.id,
+            root_id=me.place.root_id,
+            depth=self._me.depth + 1,
+            isolation="worktree" if options.isolation else None,
+            permission_mode=parent.permission_mode,
+        )
+
+    def _stashed(self, refusal: Refusal, call: SpawnCall) -> Refusal:
+        """Keeps the call, so that the model corrects one field instead of writing it all again."""
+        kept = replace(call, isolation=None) if call.isolation == "worktree" else call
+        return replace(refusal, retry=self._crew.stash.keep(kept))

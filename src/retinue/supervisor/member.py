@@ -1,0 +1,142 @@
+"""A run as a member of its tree: where it stands, whose it is, how far it is."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+
+from retinue.domain.delegation import ChildView, Status
+from retinue.domain.events import (
+    AssistantEnded,
+    Body,
+    Compacted,
+    RunEnded,
+    RunStarted,
+    ToolEnded,
+    ToolStarted,
+    TurnEnded,
+)
+from retinue.domain.format import context_percent
+from retinue.domain.usage import Usage
+from retinue.supervisor.handle import RunHandle
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """Counts what a run does as it does it, so that a view costs no look into the log."""
+
+    handle: RunHandle
+    parent: Member | None = None
+    description: str = ""
+    background: bool = False
+    name: str | None = None
+    call_id: str | None = None
+    notes: tuple[str, ...] = ()
+    status: Status = "queued"
+    stopped_by_person: bool = False
+    consumed: bool = False
+    announced: bool = False
+    children: list[Member] = field(default_factory=list)
+    began: float | None = None
+    finished: float | None = None
+    turns: int = 0
+    tool_uses: int = 0
+    compactions: int = 0
+    usage: Usage = field(default_factory=Usage)
+    below: Usage = field(default_factory=Usage)
+    """What all descendants have used."""
+    context_tokens: int = 0
+    activity: str = ""
+    detached: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when a foreground run is moved to the background: its waiter stops waiting."""
+
+    @property
+    def id(self) -> str:
+        return self.handle.id
+
+    @property
+    def depth(self) -> int:
+        return self.handle.launch.request.depth
+
+    @property
+    def live(self) -> bool:
+        return self.finished is None
+
+    def observe(self, body: Body) -> None:
+        """Takes one event of the run in. Called for every one, so it does little."""
+        match body:
+            case TurnEnded():
+                self.turns = body.turn
+                self.charge(body.usage)
+                self.context_tokens = body.context_tokens
+            case ToolStarted():
+                self.activity = body.call.name
+            case ToolEnded():
+                self.tool_uses += 1
+            case AssistantEnded():
+                self.activity = ""
+            case Compacted():
+                self.compactions += 1
+                self.context_tokens = 0
+            case RunStarted():
+                self.status, self.began = "running", time.time()
+            case RunEnded(outcome):
+                self.status, self.finished = outcome.ended, time.time()
+            case _:
+                pass
+
+    def charge(self, usage: Usage) -> None:
+        """Every ancestor's tree has used it, too."""
+        self.usage += usage
+        above = self.parent
+        while above is not None:
+            above.below += usage
+            above = above.parent
+
+    async def settled_or_detached(self) -> None:
+        ended = asyncio.ensure_future(self.handle.wait_settled())
+        moved = asyncio.ensure_future(self.detached.wait())
+        try:
+            await asyncio.wait({ended, moved}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ended.cancel()
+            moved.cancel()
+
+    def descendants(self) -> list[Member]:
+        return [member for child in self.children for member in (child, *child.descendants())]
+
+    def view(self, queue_position: int | None = None) -> ChildView:
+        launch, outcome = self.handle.launch, self.handle.outcome
+        spec = launch.request.spec
+        end = self.finished or time.time()
+        return ChildView(
+            id=self.id,
+            agent=spec.name,
+            display_name=spec.display_name or spec.name,
+            description=self.description,
+            status=self.status,
+            handle=self.name,
+            call_id=self.call_id,
+            background=self.background,
+            depth=self.depth,
+            parent_id=self.handle.place.parent_id,
+            started_at=self.began,
+            ended_at=self.finished,
+            duration_ms=round((end - self.began) * 1000) if self.began else 0,
+            turns=self.turns,
+            tool_uses=self.tool_uses,
+            usage=self.usage,
+            context_percent=context_percent(self.context_tokens, launch.model.info.window),
+            compactions=self.compactions,
+            text=outcome.text if outcome else "",
+            error=f"{outcome.failure.message} {outcome.failure.remedy}".strip()
+            if outcome and outcome.failure
+            else None,
+            partial=outcome.partial if outcome else False,
+            transcript=launch.transcript,
+            queue_position=queue_position,
+            consumed=self.consumed,
+            notes=(*self.notes, *(outcome.notes if outcome else ())),
+            activity=self.activity,
+        )
