@@ -1,8 +1,8 @@
 """One run from its first event to its last: the loop's bodies become events of the log.
 
 The loop is asked for its next body only after the last one is on its way to the file, and before
-a tool runs the fact that it starts is *in* the file. So a process that dies leaves no effect
-without a trace.
+a tool that can change anything runs, the fact that it starts is *in* the file. So a process that
+dies leaves no effect without a trace.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from retinue.domain.effects import READ_ONLY
 from retinue.domain.events import Body, RunEnded, RunResumed, RunStarted, ToolStarted, Warned
 from retinue.domain.failure import Failure
 from retinue.domain.messages import UserMessage, user
@@ -61,6 +62,7 @@ async def _record(member: Member, world: World, past: Conversation | None) -> Ou
     for opening in _openings(handle, past):
         log.append(place, opening)
         member.observe(opening)
+    changing = {tool.spec.name for tool in launch.tools if not tool.spec.effects <= READ_ONLY}
     outcome: Outcome | None = None
     async with aclosing(run_loop(_job(member, world, past), launch.model, handle.controls)) as bodies:
         async for body in bodies:
@@ -69,7 +71,7 @@ async def _record(member: Member, world: World, past: Conversation | None) -> Ou
                 body = RunEnded(outcome)
             log.append(place, body)
             member.observe(body)
-            if isinstance(body, (ToolStarted, RunEnded)):
+            if isinstance(body, RunEnded) or (isinstance(body, ToolStarted) and body.call.name in changing):
                 await log.flush()
     if outcome is None:
         raise RuntimeError("the loop ended without an outcome")
