@@ -8,17 +8,16 @@ the next time, and compared: no change is ever missed, however quick.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from retinue.definitions.discover import Folder
-from retinue.definitions.parse import parse_at_home, read_bytes, unusable
+from retinue.definitions.files import read_signed
+from retinue.definitions.parse import parse_at_home, unusable
 from retinue.definitions.parsed import Parsed
-from retinue.definitions.scan import Seen, Signature, scan
+from retinue.definitions.scan import Signature, just_written, scan, unchanged
 from retinue.domain.spec import Problem
 
-_FINE = 30_000_000
-_COARSE = 2_100_000_000
-_SECOND = 1_000_000_000
 MAX_FOLDERS = 512
 
 
@@ -31,13 +30,22 @@ class Reading:
     files: tuple[Parsed, ...]
 
 
-@dataclass(slots=True)
-class _Known:
-    seen: list[Seen]
-    parsed: dict[str, tuple[Signature, Parsed]]
+class _File(NamedTuple):
+    """A file with a `signature` is not read again while it keeps it. One that was written just
+    before it was read has none yet: its `data` are kept, and compared the next time."""
+
+    signature: Signature | None
+    parsed: Parsed
+    data: bytes | None = None
+
+
+class _Known(NamedTuple):
+    """`signatures` of the folders and files that, all unchanged, prove that nothing changed;
+    None while that cannot be proved."""
+
+    files: dict[str, _File]
     reading: Reading
-    fresh: dict[str, bytes] = field(default_factory=dict)
-    """Files written so shortly before they were read that their signature proves nothing."""
+    signatures: list[tuple[str, Signature]] | None
 
 
 class FileCache:
@@ -47,14 +55,12 @@ class FileCache:
         self._folders: dict[Folder, _Known] = {}
 
     def read(self, folder: Folder) -> Reading:
-        now = time.time_ns()
-        seen = scan(folder)
         known = self._folders.get(folder)
-        if known is not None and known.seen == seen and not known.fresh:
+        if known is not None and known.signatures is not None and unchanged(known.signatures):
             return known.reading
         if len(self._folders) >= MAX_FOLDERS:
             self._folders.clear()
-        found = _read_all(folder, seen, known, now)
+        found = _read_folder(folder, known)
         self._folders[folder] = found
         return found.reading
 
@@ -62,43 +68,46 @@ class FileCache:
         self._folders.clear()
 
 
-def _read_all(folder: Folder, seen: list[Seen], known: _Known | None, now: int) -> _Known:
-    parsed: dict[str, tuple[Signature, Parsed]] = {}
-    fresh: dict[str, bytes] = {}
-    files: list[Parsed] = []
-    for path, state in seen:
-        if isinstance(state, Problem):
-            files.append(unusable(path, state, folder.home))
-            continue
-        old = known.parsed.get(path) if known is not None else None
-        unsure = known is not None and path in known.fresh
-        if old is not None and old[0] == state and not unsure:
-            parsed[path] = old
-            files.append(old[1])
-            continue
-        data = read_bytes(path)
-        if isinstance(data, Problem):
-            files.append(unusable(path, data, folder.home))
-            fresh[path] = b""
-            continue
-        if old is not None and old[0] == state and known is not None and known.fresh.get(path) == data:
-            result = old[1]
+def _read_folder(folder: Folder, known: _Known | None) -> _Known:
+    old = known.files if known is not None else {}
+    scanned = scan(folder)
+    files: dict[str, _File] = {}
+    for path, problem in scanned.files:
+        before = old.get(path)
+        if problem is not None:
+            files[path] = _refused(folder, path, problem, before)
+        elif before is not None and before.signature is not None and unchanged([(path, before.signature)]):
+            files[path] = before
         else:
-            result = parse_at_home(data, path, folder.home, folder.source)
-        parsed[path] = (state, result)
-        files.append(result)
-        if _just_written(state, now):
-            fresh[path] = data
-    if (
-        known is not None
-        and len(files) == len(known.reading.files)
-        and all(new is old for new, old in zip(files, known.reading.files, strict=True))
-    ):
-        return _Known(seen, parsed, known.reading, fresh)
-    return _Known(seen, parsed, Reading(folder, tuple(files)), fresh)
+            files[path] = _read(folder, path, before)
+    signatures = scanned.folders
+    if signatures is not None:
+        proofs = [(path, file.signature) for path, file in files.items() if file.signature is not None]
+        signatures = [*signatures, *proofs] if len(proofs) == len(files) else None
+    if known is not None and _results(files) == _results(known.files):
+        return _Known(files, known.reading, signatures)
+    return _Known(files, Reading(folder, tuple([file.parsed for file in files.values()])), signatures)
 
 
-def _just_written(state: Signature, now: int) -> bool:
-    newest = max(state[0], state[1])
-    window = _COARSE if newest % _SECOND == 0 else _FINE
-    return newest > now - window
+def _read(folder: Folder, path: str, before: _File | None) -> _File:
+    now = time.time_ns()
+    found = read_signed(path)
+    if isinstance(found, Problem):
+        return _refused(folder, path, found, before)
+    data, signature = found
+    if before is not None and before.data == data:
+        parsed = before.parsed
+    else:
+        parsed = parse_at_home(data, path, folder.home, folder.source)
+    return _File(None, parsed, data) if just_written(signature, now) else _File(signature, parsed)
+
+
+def _refused(folder: Folder, path: str, problem: Problem, before: _File | None) -> _File:
+    """Never trusted the next time: what made it unreadable may have passed."""
+    if before is not None and before.parsed.error == problem:
+        return before
+    return _File(None, unusable(path, problem, folder.home))
+
+
+def _results(files: dict[str, _File]) -> list[tuple[str, int]]:
+    return [(path, id(file.parsed)) for path, file in files.items()]

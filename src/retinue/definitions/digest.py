@@ -4,26 +4,38 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections.abc import Mapping
+from typing import Any
 
 import orjson
 
 from retinue.domain.spec import AgentSpec
 
 _ASIDE = frozenset({"source", "path", "fates", "hash"})
-_DEFAULTS = {
-    each.name: each.default if each.default is not dataclasses.MISSING else None
-    for each in dataclasses.fields(AgentSpec)
-    if each.name not in _ASIDE
+_PLAIN = AgentSpec(name="")
+_DEFAULTS: Mapping[str, Any] = {
+    field.name: getattr(_PLAIN, field.name)
+    for field in dataclasses.fields(AgentSpec)
+    if field.name not in (*_ASIDE, "name", "dialect")
 }
+_MISSING = object()
 _OPTIONS = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
 
 
 def spec_hash(spec: AgentSpec) -> str:
     """sha256, hex, over every field that is not its default; where the spec came from and what
-    became of its keys do not count."""
+    became of the keys of its file do not count."""
     content = {}
-    for name, default in _DEFAULTS.items():
-        value = getattr(spec, name)
-        if value != default:
-            content[name] = value
+    for field in dataclasses.fields(spec):
+        value = getattr(spec, field.name)
+        if field.name not in _ASIDE and _DEFAULTS.get(field.name, _MISSING) != value:
+            content[field.name] = value
     return hashlib.sha256(orjson.dumps(content, option=_OPTIONS)).hexdigest()
+
+
+def seal(spec: AgentSpec) -> AgentSpec:
+    """`spec` with its hash. A catalog of a thousand files leaves the hashing to whoever takes
+    one of them; the value is the same whenever it is computed."""
+    if not spec.hash:
+        object.__setattr__(spec, "hash", spec_hash(spec))
+    return spec

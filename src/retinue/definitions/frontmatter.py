@@ -10,12 +10,12 @@ Nothing here knows a dialect; nothing here raises.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 from retinue.definitions.parsed import Place, Reading
 from retinue.definitions.yaml_recover import load_lines, load_quoted, load_simple
+from retinue.definitions.yaml_simple import load_plain
 from retinue.definitions.yaml_values import Document, Item, YamlError, load_mapping
 from retinue.domain.spec import Problem
 
@@ -31,8 +31,7 @@ _MISPLACED = re.compile(r"\s*(?:<!--.*?-->\s*)?---[ \t]*\n[ \t]*[A-Za-z_][\w-]*[
 _UNFENCED = re.compile(r"\s*(?:name|description|tools)[ \t]*:", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
+class Split(NamedTuple):
     """`block` is None where there is no frontmatter; then `body` is the whole text, and
     `error` says why if someone obviously meant to have one. Both have LF newlines."""
 
@@ -45,41 +44,40 @@ class Split:
     error: Problem | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Frontmatter:
-    items: tuple[Item, ...] = ()
+class Frontmatter(NamedTuple):
+    items: Sequence[Item] = ()
     reading: Reading = "none"
     problems: tuple[Problem, ...] = ()
     error: Problem | None = None
 
-    @property
-    def places(self) -> Mapping[str, Place]:
-        return Places(self.items)
-
 
 class Places(Mapping[str, Place]):
-    """Where each key stands in the file. Computed when asked: most readers never do.
-    A repeated key is found at its last place."""
+    """Where each key stands in the file. Found out by reading the block again when someone
+    asks, which hardly anyone does. A repeated key is found at its last place."""
 
-    __slots__ = ("_items",)
+    __slots__ = ("_again", "_first_line", "_found")
 
-    def __init__(self, items: tuple[Item, ...]) -> None:
-        self._items = items
+    def __init__(self, again: Callable[[], Sequence[Item]], first_line: int = BLOCK_LINE) -> None:
+        self._again = again
+        self._first_line = first_line
+        self._found: dict[str, Place] | None = None
+
+    def _places(self) -> dict[str, Place]:
+        if self._found is None:
+            add = self._first_line
+            self._found = {
+                item.key: Place(item.line + add, item.column + 1, item.end_line + add) for item in self._again()
+            }
+        return self._found
 
     def __getitem__(self, key: str) -> Place:
-        for item in reversed(self._items):
-            if item.key == key:
-                return Place(item.line + BLOCK_LINE, item.column + 1, item.end_line + BLOCK_LINE)
-        raise KeyError(key)
+        return self._places()[key]
 
     def __iter__(self) -> Iterator[str]:
-        return iter({item.key: None for item in self._items})
+        return iter(self._places())
 
     def __len__(self) -> int:
-        return len({item.key for item in self._items})
-
-
-NO_PLACES = Places(())
+        return len(self._places())
 
 
 def split(data: bytes) -> Split:
@@ -117,6 +115,9 @@ def read(block: str, known: Callable[[str], bool], *, simple: bool = False) -> F
         document = load_simple(block)
         if document is not None:
             return _finished(document, "simple", ())
+    document = load_plain(block)
+    if document is not None:
+        return _finished(document, "yaml", ())
     try:
         return _finished(load_mapping(block), "yaml", ())
     except YamlError as error:
@@ -134,7 +135,7 @@ def _finished(document: Document, reading: Reading, problems: tuple[Problem, ...
     items = document.items
     if len({item.key for item in items}) != len(items):
         problems = (*problems, *_repeated(items))
-    return Frontmatter(tuple(items), reading, problems)
+    return Frontmatter(items, reading, problems)
 
 
 def _decode(data: bytes) -> tuple[str, tuple[Problem, ...], Problem | None]:

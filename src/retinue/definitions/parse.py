@@ -5,38 +5,40 @@
 
 from __future__ import annotations
 
-import os
-import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from retinue.definitions.dialects import DIALECTS
 from retinue.definitions.dialects.table import Dialect
 from retinue.definitions.dialects.translate import Draft, build, translate
-from retinue.definitions.digest import spec_hash
-from retinue.definitions.frontmatter import BLOCK_LINE, NO_PLACES, Frontmatter, Split, read, split
+from retinue.definitions.digest import seal
+from retinue.definitions.files import MAX_FILE, too_large
+from retinue.definitions.files import read_bytes as read_bytes
+from retinue.definitions.frontmatter import BLOCK_LINE, Frontmatter, Places, Split, read, split
 from retinue.definitions.guess import by_place, guess_dialect, refine
-from retinue.definitions.parsed import Parsed
+from retinue.definitions.parsed import Parsed, Place
 from retinue.definitions.yaml_values import Item
 from retinue.domain.spec import AgentSpec, DialectName, Problem, Source
 
-MAX_FILE = 10 * 1024 * 1024
-
 _DOCUMENTS = frozenset({"readme", "agents", "claude", "gemini", "changelog", "contributing", "license"})
 _NO_FRONTMATTER = Frontmatter()
+NO_PLACES: Mapping[str, Place] = {}
 
 
 def parse(data: bytes, *, path: str, dialect: DialectName | None = None, source: Source = "project") -> Parsed:
     """What `data`, the content of the file at `path`, means. The dialect is guessed from the
     path, and from the keys where the path leaves it open, unless it is given."""
     if dialect is not None:
-        return _parse(data, path, DIALECTS[dialect], source, None)
-    home = by_place(path)
-    return parse_at_home(data, path, home, source)
+        parsed = _parse(data, path, DIALECTS[dialect], source, None)
+    else:
+        parsed = parse_at_home(data, path, by_place(path), source)
+    return sealed(parsed)
 
 
 def parse_at_home(data: bytes, path: str, home: DialectName | None, source: Source) -> Parsed:
-    """Like `parse`, for a file in a folder that belongs to `home` whatever its path looks like."""
+    """Like `parse`, for a file in a folder that belongs to `home` whatever its path looks like,
+    and without the hash of the spec: see `sealed`."""
     shared = home is None or home == "pi"
     return _parse(data, path, DIALECTS[refine(home, ())], source, home if shared else None, shared)
 
@@ -50,26 +52,11 @@ def parse_file(path: Path, *, dialect: DialectName | None = None, source: Source
     return parse(data, path=name, dialect=dialect, source=source)
 
 
-def read_bytes(path: str) -> bytes | Problem:
-    """The content of a regular file, or why not. Never waits for a pipe or a device."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
-    except OSError as error:
-        return _unreadable(error)
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            return Problem("not-a-file", "error", "This is not a regular file.", "Remove it from the agents folder.")
-        if status.st_size > MAX_FILE:
-            return too_large(status.st_size)
-        chunks = []
-        while chunk := os.read(descriptor, 1 << 20):
-            chunks.append(chunk)
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-    except OSError as error:
-        return _unreadable(error)
-    finally:
-        os.close(descriptor)
+def sealed(parsed: Parsed) -> Parsed:
+    """`parsed` with the hash of its spec filled in."""
+    if parsed.spec is not None:
+        seal(parsed.spec)
+    return parsed
 
 
 def unusable(path: str, error: Problem, dialect: DialectName | None = None) -> Parsed:
@@ -123,8 +110,9 @@ def finish(table: Dialect, parts: Split, matter: Frontmatter, path: str, source:
             error = _describe(draft, table, name, source)
         if error is None:
             spec = build(draft, table, name=name, prompt=parts.body, source=source, path=path)
-            object.__setattr__(spec, "hash", spec_hash(spec))
     problems = (*parts.problems, *matter.problems, *draft.problems)
+    if error is not None:
+        problems = (*problems, error)
     choice = draft.values.get("tools.allow")
     denied = draft.values.get("tools.deny") or (choice.refused if choice is not None else ())
     model = draft.values.get("model.name")
@@ -140,10 +128,17 @@ def finish(table: Dialect, parts: Split, matter: Frontmatter, path: str, source:
         spec=spec,
         reading=matter.reading,
         fates=draft.fates,
-        places=matter.places if matter.items else NO_PLACES,
-        problems=problems if error is None else (*problems, error),
+        places=_places(table, parts, matter, first_line),
+        problems=problems,
         error=error,
     )
+
+
+def _places(table: Dialect, parts: Split, matter: Frontmatter, first_line: int) -> Mapping[str, Place]:
+    block = parts.block
+    if not block or not matter.items:
+        return NO_PLACES
+    return Places(lambda: read(block, table.knows, simple=table.simple).items, first_line)
 
 
 def _parse_whole(data: bytes, path: str, table: Dialect, source: Source) -> Parsed:
@@ -155,27 +150,30 @@ def _parse_whole(data: bytes, path: str, table: Dialect, source: Source) -> Pars
         if item.key == table.nested_under and isinstance(item.value, dict):
             items.remove(item)
             items += [Item(key, value, item.line, 0, item.end_line) for key, value in item.value.items()]
-    matter = Frontmatter(tuple(items), matter.reading, matter.problems, matter.error)
-    return finish(table, parts, matter, path, source)
+    return finish(table, parts, matter._replace(items=items), path, source)
 
 
 def _name(table: Dialect, written: Any, parts: Split, path: str, source: Source) -> tuple[str, Problem | None]:
-    stem = file_name(path, table.suffixes)
-    if parts.block is None and (table.frontmatter_required or stem.lower() in _DOCUMENTS):
+    if parts.block is None and (table.frontmatter_required or _is_document(path)):
         text = "This file has no frontmatter, so it is documentation and not an agent."
         remedy = "To make it an agent, begin it with '---', name, description and '---'."
         return "", Problem("no-frontmatter", "info", text, remedy, None, 1, 1)
     if not written:
+        stem = file_name(path, table.suffixes)
         if table.name_rule == "required" and source != "plugin":
             text = f"There is no name, and {table.title} takes none from the file's name."
             return "", Problem("missing-name", "error", text, f"Add 'name: {stem}'.", "name", 1, 1)
         return path_name(path, stem) if table.name_rule == "path" else stem, None
     name: str = written
-    refused = next((letter for letter in table.forbidden_in_name if letter in name), "")
-    if refused or (table.name == "claude" and name.startswith("-")):
-        text = f"The name '{name}' may not " + (f"contain '{refused}'." if refused else "begin with '-'.")
+    refused = table.forbidden_in_name
+    if (refused and refused in name) or (name[0] == "-" and table.name == "claude"):
+        text = f"The name '{name}' may not " + (f"contain '{refused}'." if refused in name else "begin with '-'.")
         return "", Problem("bad-name", "error", text, "Choose letters, digits and hyphens.", "name", None, None)
     return name, None
+
+
+def _is_document(path: str) -> bool:
+    return file_name(path, (".md",)).lower() in _DOCUMENTS
 
 
 def _describe(draft: Draft, table: Dialect, name: str, source: Source) -> Problem | None:
@@ -203,12 +201,3 @@ def path_name(path: str, stem: str) -> str:
         if folders[index] in ("agent", "agents"):
             return "/".join((*folders[index + 1 :], stem))
     return stem
-
-
-def _unreadable(error: OSError) -> Problem:
-    return Problem("unreadable", "error", f"The file cannot be read: {error.strerror}.", "Check its permissions.")
-
-
-def too_large(size: int) -> Problem:
-    text = f"The file has {size:,} bytes; at most {MAX_FILE:,} are read."
-    return Problem("too-large", "error", text, "An agent is a prompt: keep it short.")

@@ -10,39 +10,68 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from retinue.definitions.cache import Reading
-from retinue.definitions.parse import file_name
+from retinue.definitions.digest import seal
+from retinue.definitions.parse import file_name, sealed
 from retinue.definitions.parsed import Parsed
 from retinue.domain.spec import AgentSpec, Problem, Source
 
 
-@dataclass(frozen=True, slots=True)
 class Entry:
     """One agent that loaded. `shadowed_by` is the path of the file that replaced it;
     `duplicate_of` the same, where both lie in one folder and neither place is stronger."""
 
-    name: str
-    parsed: Parsed
-    spec: AgentSpec
-    source: Source
-    shadowed_by: str | None = None
-    duplicate_of: str | None = None
-    plugin: str | None = None
+    __slots__ = ("_parsed", "duplicate_of", "name", "plugin", "shadowed_by", "source")
+
+    def __init__(
+        self,
+        parsed: Parsed,
+        name: str,
+        source: Source,
+        shadowed_by: str | None = None,
+        duplicate_of: str | None = None,
+        plugin: str | None = None,
+    ) -> None:
+        self._parsed = parsed
+        self.name = name
+        self.source = source
+        self.shadowed_by = shadowed_by
+        self.duplicate_of = duplicate_of
+        self.plugin = plugin
+
+    def __repr__(self) -> str:
+        return f"Entry({self.name!r}, {self.source!r}, {self.path!r})"
+
+    @property
+    def parsed(self) -> Parsed:
+        return sealed(self._parsed)
+
+    @property
+    def spec(self) -> AgentSpec:
+        return seal(self._spec)
 
     @property
     def path(self) -> str:
-        return self.parsed.file
+        return self._parsed.file
 
     @property
     def enabled(self) -> bool:
-        return self.spec.enabled
+        return self._spec.enabled
+
+    @property
+    def _spec(self) -> AgentSpec:
+        spec = self._parsed.spec
+        if spec is None:
+            raise ValueError("an entry is made of a file that loaded")
+        return spec
 
     @property
     def problems(self) -> tuple[Problem, ...]:
+        found = self._parsed.problems
         if self.duplicate_of is None:
-            return self.parsed.problems
+            return found
         text = f"Another file of this folder is also called '{self.name}': {self.duplicate_of}. That one counts."
         problem = Problem("duplicate-name", "warning", text, "Rename or remove one of them.", "name")
-        return (*self.parsed.problems, problem)
+        return (*found, problem)
 
     @property
     def qualified_name(self) -> str:
@@ -85,12 +114,12 @@ def resolve(readings: Iterable[Reading]) -> tuple[tuple[Entry, ...], tuple[Faile
             winner = winners.get(spec.name)
             source, plugin = reading.folder.source, reading.folder.plugin
             if winner is None:
-                entry = Entry(spec.name, parsed, spec, source, plugin=plugin)
+                entry = Entry(parsed, spec.name, source, plugin=plugin)
                 winners[spec.name] = entry
                 owners[spec.name] = reading
             else:
                 duplicate = winner.path if owners[spec.name] is reading else None
-                entry = Entry(spec.name, parsed, spec, source, winner.path, duplicate, plugin)
+                entry = Entry(parsed, spec.name, source, winner.path, duplicate, plugin)
             entries.append(entry)
     order = {entry.path: index for index, entry in enumerate(entries)}
     return tuple(entries), tuple(_failed(parsed, index, winners, order) for index, parsed in broken)

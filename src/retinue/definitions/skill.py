@@ -10,8 +10,9 @@ from retinue.definitions.dialects.shared_rows import DESCRIPTION, NAME, unused
 from retinue.definitions.dialects.structures import HOOKS, MODEL
 from retinue.definitions.dialects.table import Dialect, Field
 from retinue.definitions.dialects.tools import SPACED_TOOLS
+from retinue.definitions.files import MAX_FILE, too_large
 from retinue.definitions.frontmatter import Frontmatter, read, split
-from retinue.definitions.parse import MAX_FILE, finish, too_large, unusable
+from retinue.definitions.parse import finish, sealed, unusable
 from retinue.definitions.parsed import Parsed
 from retinue.domain.spec import Source
 
@@ -42,7 +43,7 @@ def parse_skill(data: bytes, *, path: str, source: Source = "project") -> Parsed
         return unusable(path, too_large(len(data)), "generic")
     parts = split(data)
     matter = Frontmatter() if parts.block is None else read(parts.block, SKILL.knows)
-    return finish(SKILL, parts, matter, _named_after_folder(path), source)
+    return sealed(finish(SKILL, parts, matter, _named_after_folder(path), source))
 
 
 def _named_after_folder(path: str) -> str:

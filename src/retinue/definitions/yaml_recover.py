@@ -13,12 +13,14 @@ import textwrap
 from collections.abc import Callable
 from typing import Any
 
+from retinue.definitions.yaml_simple import load_plain
 from retinue.definitions.yaml_values import Document, Item, YamlError, load_mapping, load_value
 
 FREE_TEXT = frozenset({"description", "when_to_use", "whenToUse", "prompt", "systemPrompt"})
 """Keys whose unindented continuation lines belong to them."""
 
-_ONE_LINE = re.compile(r"([A-Za-z_][\w.-]*)[ \t]*:[ \t]+(\S.*?)[ \t]*")
+_KEY = re.compile(r"[A-Za-z_][\w.-]*[ \t]*")
+_BLANK = frozenset({" ", "\t"})
 _ANY_KEY = re.compile(r"([A-Za-z_][\w.-]*)[ \t]*:(.*)")
 _BLOCK_SCALAR = re.compile(r"[|>][-+0-9]*(\s+#.*)?")
 _SIMPLE_LINE = re.compile(r"([\w-]+):(.*)")
@@ -30,14 +32,19 @@ def load_quoted(block: str) -> Document:
     """`block` after quoting the one-line values that do not parse alone. Raises YamlError."""
     lines = block.split("\n")
     changed = False
-    for number, line in enumerate(lines):
-        quoted = _quoted(line, _next_written(lines, number))
+    following = ""
+    for number in range(len(lines) - 1, -1, -1):
+        line = lines[number]
+        quoted = _quoted(line, following)
         if quoted is not None:
             lines[number] = quoted
             changed = True
+        if line and not line.isspace():
+            following = line
     if not changed:
         raise YamlError("no single line is at fault")
-    return load_mapping("\n".join(lines))
+    repaired = "\n".join(lines)
+    return load_plain(repaired) or load_mapping(repaired)
 
 
 def load_lines(block: str, known: Callable[[str], bool]) -> Document:
@@ -75,19 +82,28 @@ def unquoted(text: str) -> str:
 
 
 def _quoted(line: str, following: str) -> str | None:
-    """`line` with its value in double quotes, or None where it has to stay as it is."""
-    match = _ONE_LINE.fullmatch(line)
-    if match is None or following[:1] in (" ", "\t"):
+    """`line` with its value in double quotes, or None where it has to stay as it is: where it
+    parses alone, or goes on in the `following` line."""
+    key, colon, rest = line.partition(":")
+    if not colon or rest[:1] not in _BLANK or following[:1] in _BLANK or _KEY.fullmatch(key) is None:
         return None
-    key, value = match[1], match[2]
-    if value[0] in "'\"" or _BLOCK_SCALAR.fullmatch(value) or _opens(value):
+    value = rest.strip(" \t")
+    if not value or value[0] in "'\"" or _BLOCK_SCALAR.fullmatch(value) or _opens(value) or _parses(line, value):
         return None
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'{key}: "{escaped}"'
+
+
+def _parses(line: str, value: str) -> bool:
+    if load_plain(line) is not None:
+        return True
+    if value[0].isalnum() and ": " in value and " #" not in value:
+        return False
     try:
         load_value(line)
     except YamlError:
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return f'{key}: "{escaped}"'
-    return None
+        return False
+    return True
 
 
 def _opens(value: str) -> bool:
@@ -95,13 +111,6 @@ def _opens(value: str) -> bool:
     if value[0] not in "[{":
         return False
     return value.count("[") > value.count("]") or value.count("{") > value.count("}")
-
-
-def _next_written(lines: list[str], number: int) -> str:
-    for line in lines[number + 1 :]:
-        if line.strip():
-            return line
-    return ""
 
 
 def _segments(lines: list[str], known: Callable[[str], bool]) -> list[tuple[str, int, list[str]]]:

@@ -60,6 +60,8 @@ class Item:
     end_line: int
     text: str | None = None
     """The source text, where `value` is a scalar that is not text itself."""
+    indent: int = field(default=-1, compare=False)
+    """Of the lines of a block list, while one is being read line by line."""
 
 
 @dataclass(slots=True)

@@ -22,6 +22,8 @@ def split_names(text: str, *, spaces: bool = False) -> tuple[str, ...]:
         parts = text.split(",")
         if spaces and len(parts) == 1:
             parts = text.split()
+        if '"' not in text and "'" not in text:
+            return tuple([name for part in parts if (name := part.strip())])
     else:
         parts = _split_outside(text, ",")
         if spaces and len(parts) == 1:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from retinue.definitions.dialects.names import describe, read_names
 from retinue.definitions.dialects.table import UNSET, BadValueError, Kind
@@ -20,8 +20,7 @@ class UnreadableGuardError(BadValueError):
     nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelChoice:
+class ModelChoice(NamedTuple):
     """`written` as in the file; `name` None inherits."""
 
     written: str | tuple[str, ...]
@@ -34,12 +33,19 @@ def _model(value: Any) -> Any:
         return UNSET
     if not isinstance(value, (str, list)):
         raise BadValueError(f"the name of a model is wanted, not {describe(value)}")
+    if isinstance(value, str) and "," not in value:
+        return _one_model(value.strip())
     names = read_names(value)
     if not names:
         return UNSET
     written = value.strip() if isinstance(value, str) else names
     first = None if names[0] == "inherit" else names[0]
     return ModelChoice(written, first, names[1:])
+
+
+@lru_cache(maxsize=256)
+def _one_model(name: str) -> Any:
+    return ModelChoice(name, None if name == "inherit" else name) if name else UNSET
 
 
 def _servers(value: Any) -> Any:

@@ -89,6 +89,9 @@ class Match:
     field: Field
     how: How
     fate: Fate
+    rank: int = 1000
+    """Of two rows for one field of the spec, the lower rank wins: rows as they are listed,
+    and every slip after them."""
 
 
 NameRule = Literal["required", "file", "path"]
@@ -116,29 +119,29 @@ class Dialect:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     foreign: tuple[Field, ...] = ()
     notes: tuple[str, ...] = ()
-    ranks: Mapping[str, int] = field(init=False, repr=False, default_factory=dict)
-    """Of two rows for one field of the spec, the one listed first wins."""
-    _found: Mapping[str, Match] = field(init=False, repr=False, default_factory=dict)
+    exact: Mapping[str, Match] = field(init=False, repr=False, default_factory=dict)
+    """Every key that is written exactly as a row has it."""
     _squeezed: Mapping[str, tuple[Field, How]] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         found: dict[str, Match] = {}
         squeezed: dict[str, tuple[Field, How]] = {}
-        for row, how in (*((row, "own") for row in self.fields), *((row, "foreign") for row in self.foreign)):
+        rows: list[tuple[Field, How]] = [(row, "own") for row in self.fields]
+        rows += [(row, "foreign") for row in self.foreign]
+        for rank, (row, how) in enumerate(rows):
             for spelling in row.spellings:
-                found.setdefault(spelling, Match(row, _how(how), _fate(row, spelling, how)))
-                squeezed.setdefault(squeeze(spelling), (row, _how(how)))
-        object.__setattr__(self, "ranks", {row.key: rank for rank, row in enumerate(self.fields)})
-        object.__setattr__(self, "_found", found)
+                found.setdefault(spelling, Match(row, how, _fate(row, spelling, how), rank))
+                squeezed.setdefault(squeeze(spelling), (row, how))
+        object.__setattr__(self, "exact", found)
         object.__setattr__(self, "_squeezed", squeezed)
 
     def knows(self, key: str) -> bool:
         """Exactly as written; this is what ends a description in the line-by-line reading."""
-        return key in self._found
+        return key in self.exact
 
     def match(self, key: str) -> Match | None:
         """What `key` is here, or None for a key that is unknown."""
-        return self._found.get(key) or _near(self, key)
+        return self.exact.get(key) or _near(self, key)
 
     def nearest(self, key: str) -> tuple[Field, How] | None:
         tight = squeeze(key)
@@ -180,11 +183,7 @@ def off_by_one(left: str, right: str) -> bool:
     return a[1:] == b if len(a) > len(b) else a == b[1:]
 
 
-def _how(text: str) -> How:
-    return "own" if text == "own" else "foreign"
-
-
-def _fate(row: Field, spelling: str, how: str) -> Fate:
+def _fate(row: Field, spelling: str, how: How) -> Fate:
     if row.to is None:
         return Fate("ignored", None, row.note or "not used by Retinue")
     if how == "foreign":

@@ -6,43 +6,46 @@ a bad deny list denies everything.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
-from retinue.definitions.dialects.names import describe, read_names
+from retinue.definitions.dialects.names import describe, read_names, split_names
 from retinue.definitions.dialects.table import UNSET, BadValueError, Kind
 from retinue.domain.toolnames import canonical
 
 EVERY = frozenset({"*", "all"})
 DENY_ALL = ("*",)
 
+_SHORT = 400
+_SELECTOR = "ext:"
 _NOTHING_RULE = "no tools at all, and reported as an error"
 
 
-@dataclass(frozen=True, slots=True)
-class ToolChoice:
-    """`names` as written (None: no restriction said), `refused` those a map switches off,
-    `only` whether names that are not mentioned are out."""
+class ToolChoice(NamedTuple):
+    """`names` as written, `refused` those a map switches off. `allow` is None for every tool;
+    `selectors` are the names of extension tools among `names`."""
 
     names: tuple[str, ...]
     refused: tuple[str, ...] = ()
-    only: bool = True
-
-    @property
-    def allow(self) -> tuple[str, ...] | None:
-        """None for every tool; `*` and `all` say so wherever they stand."""
-        plain = tuple(dict.fromkeys(name for name in self.names if not name.startswith("ext:")))
-        if not self.only or any(name.lower() in EVERY for name in plain):
-            return None
-        return () if [name.lower() for name in plain] == ["none"] else plain
-
-    @property
-    def selectors(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(name for name in self.names if name.startswith("ext:")))
+    allow: tuple[str, ...] | None = ()
+    selectors: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ToolRules:
+def chosen(names: tuple[str, ...], refused: tuple[str, ...] = (), *, only: bool = True) -> ToolChoice:
+    """What `names` mean: `*` or `all` anywhere is every tool, `none` alone is no tool. Unless
+    `only`, names that are not mentioned are allowed too."""
+    lowered = {name.lower() for name in names}
+    allow: tuple[str, ...] | None = None
+    selectors: tuple[str, ...] = ()
+    if only and EVERY.isdisjoint(lowered):
+        allow = () if lowered == {"none"} else tuple(dict.fromkeys(names))
+    if _SELECTOR in "".join(names):
+        selectors = tuple(dict.fromkeys([name for name in names if name[:4] == _SELECTOR]))
+        allow = allow and tuple([name for name in allow if name[:4] != _SELECTOR])
+    return ToolChoice(names, refused, allow, selectors)
+
+
+class ToolRules(NamedTuple):
     """opencode's `permission` map: tools that are out, and the only ones that are in."""
 
     deny: tuple[str, ...] = ()
@@ -50,19 +53,27 @@ class ToolRules:
 
 
 def _choice(value: Any, *, spaces: bool = False) -> Any:
+    if type(value) is str and not spaces and len(value) < _SHORT and value[:1] != "[":
+        return _same_words(value)
     if value is None:
         return UNSET
     if value is False:
-        return ToolChoice(())
+        return chosen(())
     if isinstance(value, dict):
         return _from_map(value)
     try:
-        return ToolChoice(read_names(value, spaces=spaces))
+        return chosen(read_names(value, spaces=spaces))
     except BadValueError as error:
-        instead = ToolChoice(error.instead if isinstance(error.instead, tuple) else ())
+        instead = chosen(error.instead if isinstance(error.instead, tuple) else ())
         raise BadValueError(
             f"{error.why}; what could not be read is not allowed", error.remedy, instead=instead
         ) from None
+
+
+@lru_cache(maxsize=1024)
+def _same_words(text: str) -> ToolChoice:
+    """Many files say exactly the same: one reading does for all of them."""
+    return chosen(split_names(text))
 
 
 def _spaced_choice(value: Any) -> Any:
@@ -74,7 +85,7 @@ def _from_map(value: dict[str, Any]) -> ToolChoice:
     one tool is switched on, those that are not named are out."""
     on = tuple(name for name, state in value.items() if state is True or state == "allow")
     off = tuple(name for name, state in value.items() if not (state is True or state == "allow"))
-    choice = ToolChoice(on, off, only=bool(on) or "*" in off)
+    choice = chosen(on, off, only=bool(on) or "*" in off)
     strange = [name for name in off if value[name] is not False and value[name] != "deny"]
     if strange:
         why = f"'{strange[0]}' is neither true nor false; read as false"
@@ -97,11 +108,11 @@ def _both(left: ToolChoice, right: ToolChoice) -> ToolChoice:
     """Said twice: what both allow."""
     refused = (*left.refused, *right.refused)
     if left.allow is None or right.allow is None:
-        chosen = right if left.allow is None else left
-        return ToolChoice(chosen.names, refused, chosen.only)
+        narrower = right if left.allow is None else left
+        return ToolChoice(narrower.names, refused, narrower.allow, narrower.selectors)
     other = {key for name in right.allow for key in (name, *canonical(name))}
     kept = (name for name in left.names if name in other or not other.isdisjoint(canonical(name)))
-    return ToolChoice(tuple(kept), refused)
+    return chosen(tuple(kept), refused)
 
 
 def _rules(value: Any) -> Any:

@@ -7,8 +7,7 @@ more than either; a misspelt key limits but never grants.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from retinue.definitions.dialects.shared_rows import SLIP
@@ -24,71 +23,64 @@ NOT_IN_PLUGINS = frozenset({"hooks", "servers", "permission_mode"})
 _UNKNOWN = Fate("ignored", None, "unknown key")
 _SAYS_NOTHING = Fate("ignored", None, "no value")
 _NOT_IN_PLUGIN = Fate("ignored", None, "not allowed in a plugin")
-_PLAIN = ModelPolicy()
-_OPEN = ToolPolicy()
-_SESSION = SessionPolicy()
+_SHARED: Mapping[str, Any] = {"tools": ToolPolicy(), "model": ModelPolicy(), "session": SessionPolicy()}
 
 
-@dataclass(slots=True)
 class Draft:
     """The fields as read so far. `rows` remembers which row gave a field, to settle two rows
     that mean the same one."""
 
-    values: dict[str, Any] = field(default_factory=dict)
-    rows: dict[str, tuple[int, str]] = field(default_factory=dict)
-    fates: dict[str, Fate] = field(default_factory=dict)
-    extra: dict[str, Any] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
-    error: Problem | None = None
+    __slots__ = ("error", "extra", "fates", "problems", "rows", "values")
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.rows: dict[str, tuple[int, str]] = {}
+        self.fates: dict[str, Fate] = {}
+        self.extra: dict[str, Any] = {}
+        self.problems: list[Problem] = []
+        self.error: Problem | None = None
 
 
 def translate(dialect: Dialect, items: Iterable[Item], source: Source, first_line: int) -> Draft:
     draft = Draft()
-    ranks = dialect.ranks
+    exact, values, fates = dialect.exact, draft.values, draft.fates
     for item in items:
-        match = dialect.match(item.key)
-        if match is None:
-            draft.fates[item.key] = _UNKNOWN
-            draft.extra[item.key] = item.value
-        elif match.field.to is None:
-            draft.fates[item.key] = match.fate
-            draft.extra[item.key] = item.value
+        key = item.key
+        match = exact.get(key) or dialect.match(key)
+        if match is None or match.field.to is None:
+            fates[key] = _UNKNOWN if match is None else match.fate
+            draft.extra[key] = item.value
+            continue
+        target, kind, value = match.field.to, match.field.kind, item.value
+        if (match.how != "own" or source == "plugin") and not _accepted(draft, item, match, source, first_line):
+            continue
+        if kind.textual and type(value) is not str:
+            value = _as_text(item)
+        try:
+            value = kind.read(value)
+        except BadValueError as error:
+            value = _bad(draft, item, match.field, error, first_line)
         else:
-            _take(draft, item, match, ranks.get(match.field.key, len(ranks)), source, first_line)
+            fates[key] = match.fate if value is not UNSET else _SAYS_NOTHING
+        if value is UNSET:
+            continue
+        if target in values:
+            _settle(draft, item, match.field, target, value, match.rank)
+        else:
+            values[target] = value
+            draft.rows[target] = (match.rank, key)
     return draft
 
 
-def _take(draft: Draft, item: Item, match: Match, rank: int, source: Source, first_line: int) -> None:
-    row = match.field
-    target: str = row.to or ""
-    if source == "plugin" and target in NOT_IN_PLUGINS:
-        _drop(draft, item, _NOT_IN_PLUGIN)
-        draft.problems.append(
-            _problem("not-in-plugin", "info", item, first_line, f"'{item.key}' is ignored in plugins.")
-        )
-        return
-    if match.how != "own" and not _accepted(draft, item, match, first_line):
-        return
-    value = item.value
-    kind = row.kind
-    if kind.textual and not isinstance(value, (str, list, dict)) and value is not None:
-        value = item.text if item.text is not None else scalar_text(value)
-    try:
-        value = kind.read(value)
-    except BadValueError as error:
-        value = _bad(draft, item, row, error, first_line)
-    else:
-        draft.fates[item.key] = match.fate if value is not UNSET else _SAYS_NOTHING
-    if value is UNSET:
-        return
-    _settle(draft, item, row, target, value, rank if match.how == "own" else rank + 1000)
+def _as_text(item: Item) -> Any:
+    """A scalar as its source text; lists, mappings and nothing as they are."""
+    if item.value is None or isinstance(item.value, (str, list, dict)):
+        return item.value
+    return item.text if item.text is not None else scalar_text(item.value)
 
 
 def _settle(draft: Draft, item: Item, row: Field, target: str, value: Any, rank: int) -> None:
-    if target not in draft.values:
-        draft.values[target] = value
-        draft.rows[target] = (rank, item.key)
-        return
+    """A field that was said before: both count where that means less, else the better row."""
     old_rank, old_key = draft.rows[target]
     if row.kind.combine is not None:
         draft.values[target] = row.kind.combine(draft.values[target], value)
@@ -102,9 +94,17 @@ def _settle(draft: Draft, item: Item, row: Field, target: str, value: Any, rank:
     draft.rows[target] = (rank, item.key)
 
 
-def _accepted(draft: Draft, item: Item, match: Match, first_line: int) -> bool:
-    """Whether a key that is not spelt as the dialect does still counts; says so either way."""
+def _accepted(draft: Draft, item: Item, match: Match, source: Source, first_line: int) -> bool:
+    """Whether a key counts that is not spelt as the dialect does, or stands in a plugin; says
+    so either way."""
     row = match.field
+    if source == "plugin" and row.to in NOT_IN_PLUGINS:
+        _drop(draft, item, _NOT_IN_PLUGIN)
+        text = f"'{item.key}' is ignored in plugins."
+        draft.problems.append(_problem("not-in-plugin", "info", item, first_line, text))
+        return False
+    if match.how == "own":
+        return True
     if match.how == "foreign":
         if row.note is SLIP:
             draft.problems.append(_slip(item, row, first_line))
@@ -152,26 +152,22 @@ def _problem(code: str, severity: Severity, item: Item, first_line: int, text: s
 
 
 def build(draft: Draft, dialect: Dialect, *, name: str, prompt: str, source: Source, path: str) -> AgentSpec:
-    """The spec of a draft that is fit to be one. Its hash is filled in by the caller."""
-    values = dict(dialect.defaults, **draft.values) if dialect.defaults else dict(draft.values)
-    tools: dict[str, Any] = {}
-    model: dict[str, Any] = {}
-    session: dict[str, Any] = {}
-    parts = {"tools": tools, "model": model, "session": session}
-    plain: dict[str, Any] = {}
+    """The spec of a draft that is fit to be one. Its hash is still to come: see `digest.seal`."""
+    values = draft.values
+    if dialect.defaults:
+        values = {**dialect.defaults, **values}
+    fields: dict[str, Any] = {}
     for target, value in values.items():
-        group, dot, attribute = target.partition(".")
-        if dot:
-            parts[group][attribute] = value
-        else:
-            plain[target] = value
-    plain["name"] = name
-    plain["prompt"] = prompt or plain.get("prompt", "")
+        group = target.partition(".")[0]
+        if group == target:
+            fields[target] = value
+        elif group not in fields:
+            fields[group] = _POLICIES[group](values)
+    if prompt:
+        fields["prompt"] = prompt
     return AgentSpec(
-        **plain,
-        tools=_tool_policy(tools) if tools else _OPEN,
-        model=_model_policy(model) if model else _PLAIN,
-        session=SessionPolicy(**session) if session else _SESSION,
+        name=name,
+        **{**_SHARED, **fields},
         extra=draft.extra,
         source=source,
         path=path,
@@ -180,26 +176,44 @@ def build(draft: Draft, dialect: Dialect, *, name: str, prompt: str, source: Sou
     )
 
 
-def _tool_policy(tools: dict[str, Any]) -> ToolPolicy:
-    choice: ToolChoice | None = tools.pop("allow", None)
-    rules: ToolRules | None = tools.pop("rules", None)
-    denied: list[str] = list(tools.pop("deny", ()))
-    allow = selectors = None
+def _tool_policy(values: Mapping[str, Any]) -> ToolPolicy:
+    choice: ToolChoice | None = values.get("tools.allow")
+    rules: ToolRules | None = values.get("tools.rules")
+    denied: tuple[str, ...] = values.get("tools.deny", ())
+    allow: tuple[str, ...] | None = None
+    selectors: tuple[str, ...] = ()
     if choice is not None:
         allow, selectors = choice.allow, choice.selectors
-        denied += (name for name in choice.refused if name != "*")
+        denied += tuple([name for name in choice.refused if name != "*"])
     if rules is not None:
         denied += rules.deny
         if rules.only is not None:
-            allow = rules.only if allow is None else tuple(name for name in allow if name in rules.only)
+            allow = rules.only if allow is None else tuple([name for name in allow if name in rules.only])
     if DENY_ALL[0] in denied:
         allow = ()
-    return ToolPolicy(allow=allow, deny=tuple(dict.fromkeys(denied)), selectors=selectors or (), **tools)
+    extensions, excluded = values.get("tools.extensions"), values.get("tools.exclude_extensions", ())
+    return ToolPolicy(allow, tuple(dict.fromkeys(denied)), selectors, extensions, excluded)
 
 
-def _model_policy(model: dict[str, Any]) -> ModelPolicy:
-    choice: ModelChoice | None = model.pop("name", None)
-    fallbacks: tuple[str, ...] = model.pop("fallbacks", ())
-    if choice is None:
-        return ModelPolicy(fallbacks=fallbacks, **model)
-    return ModelPolicy(name=choice.name, fallbacks=(*choice.fallbacks, *fallbacks), **model)
+def _model_policy(values: Mapping[str, Any]) -> ModelPolicy:
+    choice: ModelChoice | None = values.get("model.name")
+    name, fallbacks = (choice.name, choice.fallbacks) if choice is not None else (None, ())
+    return ModelPolicy(
+        name,
+        (*fallbacks, *values.get("model.fallbacks", ())),
+        values.get("model.thinking"),
+        values.get("model.temperature"),
+    )
+
+
+def _session_policy(values: Mapping[str, Any]) -> SessionPolicy:
+    return SessionPolicy(
+        values.get("session.persist"), values.get("session.directory"), values.get("session.transcript")
+    )
+
+
+_POLICIES: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
+    "tools": _tool_policy,
+    "model": _model_policy,
+    "session": _session_policy,
+}

@@ -26,8 +26,9 @@ def _text(value: Any) -> Any:
 
 def _label(value: Any) -> Any:
     """Text that may be blank: a name or description that was written, if only as `""`."""
-    found = _text(value)
-    return "" if found is UNSET and value is not None else found
+    if type(value) is str:
+        return value.strip()
+    return UNSET if value is None else _text(value)
 
 
 def _names(value: Any) -> Any:
