@@ -1,4 +1,4 @@
-"""What a request cost."""
+"""Money: unknown is never free, and never an underestimate."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import pytest
 
 from retinue.domain.usage import Usage
 from retinue.models.cost import priced
-from retinue.models.known import FREE
 from retinue.models.protocol import Prices
 
-TIERED = Prices(2, 10, 0.2, 2.5, above=(200_000, Prices(4, 15, 0.4, 5)))
+USAGE = Usage(input=1000, output=100, cache_read=10_000, cache_write=500)
 
 
-def test_an_unknown_price_is_not_zero() -> None:
-    assert priced(Usage(input=5), None).cost_usd is None
-    assert priced(Usage(input=5, output=5, cache_read=5, cache_write=5), FREE).cost_usd == 0
+def test_every_kind_of_token_has_its_price() -> None:
+    cost = priced(USAGE, Prices(3.0, 15.0, 0.3, 3.75)).cost_usd
+    assert cost == pytest.approx((1000 * 3 + 100 * 15 + 10_000 * 0.3 + 500 * 3.75) / 1e6)
 
 
-def test_a_long_request_is_priced_by_its_tier_as_a_whole() -> None:
-    short = Usage(input=100_000, cache_read=100_000)
-    assert priced(short, TIERED).cost_usd == pytest.approx(0.2 + 0.02)
-    long = Usage(input=100_000, cache_read=100_001, output=1_000)
-    assert priced(long, TIERED).cost_usd == pytest.approx(0.4 + 0.0400004 + 0.015)
+def test_a_cache_without_a_price_costs_what_input_costs_and_writing_a_quarter_more() -> None:
+    cost = priced(USAGE, Prices(2.0, 8.0)).cost_usd
+    assert cost == pytest.approx((1000 * 2 + 100 * 8 + 10_000 * 2 + 500 * 2.5) / 1e6)
+
+
+def test_free_is_zero_and_unknown_is_none() -> None:
+    assert priced(USAGE, Prices(0.0, 0.0)).cost_usd == 0.0
+    assert priced(USAGE, None).cost_usd is None

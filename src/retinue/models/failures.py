@@ -115,6 +115,9 @@ def from_status(wire: Wire, status: int, headers: Mapping[str, str], body: bytes
     kind = _kind(status, said.lower(), words)
     text = wire.scrub(said)
     failure = _failure(wire, kind, f"{wire.name} answered {status}" + (f": {text}" if text else "."), status)
+    if kind == "authentication" and _no_credit(said, words):
+        variable = wire.key_variable or KEY_VARIABLES.get(wire.provider) or "this key"
+        return replace(failure, remedy=f"The account behind {variable} has no credit left.")
     if 300 <= status < 400:
         place = wire.scrub(display_url(headers.get("location", "elsewhere")))
         return replace(failure, message=f"{wire.name} answered {status}: moved to {place}.", remedy=_BASE_URL)
@@ -173,15 +176,13 @@ def _failure(wire: Wire, kind: FailureKind, message: str, status: int | None) ->
         "context_overflow": "Shorten the conversation, or use a model with a larger window.",
         "not_found": f"See the models with: retinue models list. The base URL is {display_url(wire.url)}.",
     }
-    if kind == "authentication" and any(word in message.lower() for word in _QUOTA):
-        return Failure(kind, message, f"The account behind {variable or 'this key'} has no credit left.", status)
     return Failure(kind, message, remedies.get(kind, ""), status)
 
 
 def _kind(status: int | None, said: str, words: str) -> FailureKind:
     """The status first; words where several things share a status, or there is none."""
     if status == 429:
-        return "authentication" if any(word in f"{words} {said}" for word in _QUOTA) else "rate_limit"
+        return "authentication" if _no_credit(said, words) else "rate_limit"
     if status in (401, 402, 403):
         return "authentication"
     if status == 413 or any(phrase in said or phrase in words for phrase in _OVERFLOW):
@@ -200,6 +201,10 @@ def _kind(status: int | None, said: str, words: str) -> FailureKind:
     if status is not None:
         return "invalid_request"
     return named or "server"
+
+
+def _no_credit(said: str, words: str) -> bool:
+    return any(word in f"{words} {said.lower()}" for word in _QUOTA)
 
 
 def _read(body: bytes) -> tuple[str, str, Any]:

@@ -26,6 +26,8 @@ _KEPT = (
 _FORMATS = {"string": ("date-time",), "number": ("float", "double"), "integer": ("int32", "int64")}
 _TYPES = frozenset({"string", "number", "integer", "boolean", "array", "object"})
 _DEEPEST = 12
+_MOST = 2000
+"""Nodes of the result. References are written out, and a few of them can multiply without end."""
 
 
 def gemini_schema(schema: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -37,10 +39,14 @@ def gemini_schema(schema: Mapping[str, Any]) -> dict[str, Any] | None:
 class _Translation:
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
+        self._left = _MOST
 
     def node(self, schema: Any, depth: int) -> dict[str, Any]:
-        if not isinstance(schema, Mapping) or depth > _DEEPEST:
-            return {"type": "string"} if depth > _DEEPEST else {}
+        self._left -= 1
+        if depth > _DEEPEST or self._left < 0:
+            return {"type": "object"}
+        if not isinstance(schema, Mapping):
+            return {}
         schema = self._flat(schema, depth)
         out: dict[str, Any] = {key: schema[key] for key in _KEPT if key in schema}
         kind, nullable = _type(schema)

@@ -32,6 +32,9 @@ _REASONING = ("reasoning_content", "reasoning", "reasoning_text", "thinking")
 
 
 class OpenAIChatModel(WireModel):
+    _field: str | None = None
+    _field_learned = False
+
     def url(self) -> str:
         return self._endpoint("/chat/completions", "v1", always=False)
 
@@ -44,9 +47,10 @@ class OpenAIChatModel(WireModel):
 
     def body(self, request: ModelRequest) -> dict[str, Any]:
         quirks = self._quirks
+        field = self._field if self._field_learned else quirks.reasoning_field
         body: dict[str, Any] = {
             "model": self._info.id,
-            "messages": build_messages(request, self._info, self._system_role(), quirks.reasoning_field),
+            "messages": build_messages(request, self._info, self._system_role(), field),
             "stream": True,
         }
         if quirks.stream_usage:
@@ -72,6 +76,15 @@ class OpenAIChatModel(WireModel):
             body[key] = request.max_output
         self._think(body, request)
         return self._finish_body(body, request)
+
+    def adapt(self, request: ModelRequest, body: dict[str, Any], refusal: str) -> bool:
+        """Servers of reasoning models either want the reasoning back or do not want it, and say
+        so by refusing: the other way is tried once."""
+        if "reasoning_content" in refusal and not self._field_learned:
+            self._field = None if self._quirks.reasoning_field == "reasoning_content" else "reasoning_content"
+            self._field_learned = True
+            return True
+        return super().adapt(request, body, refusal)
 
     def _system_role(self) -> str:
         if self._quirks.system_role:

@@ -32,7 +32,7 @@ def _number(text: str | None, factor: float = 1.0) -> float | None:
     except ValueError:
         return None
     # inf and nan are numbers to Python and nonsense to everyone else.
-    return value * factor if value is not None and abs(value) < 1e9 else None
+    return value * factor if value is not None and abs(value * factor) < 1e10 else None
 
 
 def _http_date(text: str | None, now: float) -> float | None:

@@ -55,10 +55,11 @@ def level_of(text: str | None) -> Level | None:
 
 def version_of(model: str, family: str) -> tuple[int, int] | None:
     """The version in a model id: (4, 5) for claude-sonnet-4-5-20250929, (5, 0) for gpt-5-mini,
-    None for another family or a name without a number."""
+    None for another family or a name without a number. After a family that is written with its
+    dash the number has to follow at once: gpt-oss-20b is no GPT 20."""
     name = model.rpartition("/")[2].lower()
     start = name.find(family)
-    if start < 0:
+    if start < 0 or (family.endswith("-") and not name[start + len(family) :][:1].isdecimal()):
         return None
     numbers = re.findall(r"(?<![\d.])\d{1,2}(?:\.\d{1,2})?(?![\d.])", name[start:])
     if not numbers:
@@ -121,8 +122,8 @@ def openai_effort(model: str, level: Level) -> str:
         top = {"xhigh": "high" if version < (5, 2) else "xhigh"}
         top["max"] = "max" if version >= (5, 6) else top["xhigh"]
         return {"off": lowest, "minimal": small, **top}.get(level, level)
-    o_series = re.match(r"o\d", model.rpartition("/")[2]) is not None
-    return {"off": "low" if o_series else "none", "minimal": "low", "xhigh": "high", "max": "high"}.get(level, level)
+    always = re.match(r"o\d|gpt-oss", model.rpartition("/")[2]) is not None
+    return {"off": "low" if always else "none", "minimal": "low", "xhigh": "high", "max": "high"}.get(level, level)
 
 
 # ------------------------------------------------------------------ Gemini

@@ -6,6 +6,7 @@ failures to reuse of the connection, is here and the same for all.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Protocol
@@ -114,14 +115,14 @@ class WireModel:
                 reader.absorb_whole(parse_event(await response.body(_WHOLE_LIMIT)))
             elif response is not None:
                 while data := await response.read():
-                    at_end = _absorb(events.feed(data), reader, draft)
+                    at_end = absorb(events.feed(data), reader, draft)
                     for part in draft.shown():
                         yield part
                     if at_end:
                         await response.drain(_DRAIN_SECONDS)
                         break
                 else:
-                    _absorb(events.finish(), reader, draft)
+                    absorb_rest(events, reader, draft)
         except TransportError as error:
             if draft.stop is None:
                 draft.fail(failures.from_transport(self._wire, error))
@@ -161,10 +162,7 @@ class WireModel:
 
     # ---------------------------------------------------------------- small parts
     def _fixed_headers(self, key: str | None) -> dict[str, str]:
-        from retinue import __version__
-
-        headers = {"content-type": "application/json", "accept": "text/event-stream"}
-        headers["user-agent"] = f"retinue/{__version__}"
+        headers = {"content-type": "application/json", "accept": "text/event-stream", "user-agent": "retinue"}
         auth = (self._quirks.auth or self.auth_header).lower()
         if key and auth == "bearer":
             headers["authorization"] = f"Bearer {key}"
@@ -207,7 +205,7 @@ def _plain(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else str(value)
 
 
-def _absorb(payloads: list[bytes], reader: Reader, draft: Draft) -> bool:
+def absorb(payloads: list[bytes], reader: Reader, draft: Draft) -> bool:
     """True when nothing more is to be waited for."""
     for payload in payloads:
         if payload == b"[DONE]":
@@ -215,6 +213,13 @@ def _absorb(payloads: list[bytes], reader: Reader, draft: Draft) -> bool:
             return True
         reader.absorb(parse_event(payload))
     return reader.done or draft.failure is not None
+
+
+def absorb_rest(events: Events, reader: Reader, draft: Draft) -> None:
+    """What the end of the stream completes. A last event that was cut in two is not garbage:
+    the draft, which lacks its end, will say that the stream was dropped."""
+    with contextlib.suppress(ValueError):
+        absorb(events.finish(), reader, draft)
 
 
 def _plain_json(response: Response) -> bool:

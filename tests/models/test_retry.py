@@ -1,0 +1,228 @@
+"""Retries without real time: who is asked again, when, and what is kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retinue.domain.events import Retrying as RetryingEvent
+from retinue.domain.events import TextDelta
+from retinue.domain.failure import TRANSIENT, Failure, FailureKind
+from retinue.domain.messages import AssistantMessage, Text, Thinking
+from retinue.models.protocol import Finished, Model, ModelInfo, ModelRequest, Part
+from retinue.models.retry import Retrying, RetryPolicy
+from retinue.models.transport import Transport
+from tests.models.scripts import FORMATS, info, model, request
+from tests.models.servers import Reply, Server, failing
+from tests.models.test_wire_faults import begun, said
+
+ALL_KINDS: tuple[FailureKind, ...] = (
+    "authentication", "rate_limit", "overloaded", "server", "context_overflow", "invalid_request", "not_found",
+    "refused", "dropped", "timeout", "malformed", "length", "internal",
+)  # fmt: skip
+
+
+class Scripted:
+    """Plays attempts: a text is an answer, a failure ends an attempt after its text."""
+
+    info: ModelInfo = info("anthropic")
+
+    def __init__(self, *attempts: tuple[str, Failure | None]) -> None:
+        self.attempts = list(attempts)
+        self.closed = 0
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Part, None]:
+        text, failure = self.attempts.pop(0)
+        try:
+            for word in text.split():
+                yield TextDelta(word)
+            content = (Text(text.replace(" ", "")),) if text else ()
+            yield Finished(AssistantMessage(content, "error" if failure else "end", failure=failure))
+        finally:
+            self.closed += 1
+
+    async def close(self) -> None:
+        self.closed += 100
+
+
+class Time:
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.slept: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+async def run(
+    inner: Model, time: Time, draw: float = 0.5, policy: RetryPolicy | None = None, **more: Any
+) -> list[Part]:
+    retrying = Retrying(inner, policy, sleep=time.sleep, draw=lambda: draw, clock=lambda: time.now, **more)
+    return [part async for part in retrying.stream(request())]
+
+
+def final(parts: list[Part]) -> AssistantMessage:
+    assert isinstance(parts[-1], Finished)
+    return parts[-1].message
+
+
+async def test_success_needs_no_retry() -> None:
+    parts = await run(Scripted(("hello you", None)), Time())
+    assert parts[:2] == [TextDelta("hello"), TextDelta("you")] and final(parts).text == "helloyou"
+
+
+async def test_what_was_shown_is_handed_on_when_it_becomes_void() -> None:
+    dropped = Failure("dropped", "cut")
+    parts = await run(Scripted(("half an", dropped), ("the whole answer", None)), Time())
+    assert parts[2] == RetryingEvent(1, 0.25, dropped, partial="halfan")
+    assert final(parts).text == "thewholeanswer" and final(parts).failure is None
+
+
+async def test_delays_double_up_to_the_cap_with_full_jitter() -> None:
+    time, failure = Time(), Failure("server", "oops")
+    policy = RetryPolicy(attempts=9, cap=4.0)
+    await run(Scripted(*[("", failure)] * 9), time, 1.0, policy)
+    assert time.slept == [0.5, 1.0, 2.0, 4.0, 4.0, 4.0, 4.0, 4.0]
+    time = Time()
+    await run(Scripted(*[("", failure)] * 9), time, 0.0, policy)
+    assert time.slept == [0.0] * 8
+
+
+async def test_retry_after_is_honoured_with_jitter_on_top() -> None:
+    time = Time()
+    await run(Scripted(("", Failure("rate_limit", "slow", retry_after=10.0)), ("ok", None)), time, 0.5)
+    assert time.slept == [10.25]
+
+
+async def test_a_wait_beyond_patience_ends_at_once() -> None:
+    time = Time()
+    parts = await run(Scripted(("", Failure("rate_limit", "slow", retry_after=3600.0))), time)
+    assert time.slept == [] and final(parts).failure is not None
+    late = Failure("overloaded", "x", retry_after=50.0)
+    await run(Scripted(*[("", late)] * 5), time, 0.0, RetryPolicy(total_seconds=120.0))
+    assert time.slept == [50.0, 50.0]
+
+
+async def test_after_the_last_failure_the_longest_text_stays() -> None:
+    failure = Failure("dropped", "cut")
+    inner = Scripted(("a", failure), ("the longest of all", failure), ("b c", failure), ("", failure), ("x", failure))
+    message = final(await run(inner, Time()))
+    assert (message.stop, message.text) == ("error", "thelongestofall")
+    assert message.failure is not None and "tried 5 times" in message.failure.message and inner.closed == 5
+
+
+@pytest.mark.parametrize("kind", ALL_KINDS)
+async def test_only_passing_failures_are_retried(kind: FailureKind) -> None:
+    time = Time()
+    parts = await run(Scripted(("", Failure(kind, "x")), ("ok", None)), time)
+    assert (final(parts).text == "ok") == (kind in TRANSIENT)
+
+
+async def test_a_refusal_is_an_answer() -> None:
+    class Refusing(Scripted):
+        async def stream(self, request: ModelRequest) -> AsyncGenerator[Part, None]:
+            self.closed += 1
+            yield Finished(AssistantMessage((), "refusal", failure=Failure("refused", "no")))
+
+    inner = Refusing()
+    assert final(await run(inner, Time())).stop == "refusal" and inner.closed == 1
+
+
+async def test_a_stream_without_an_end_counts_as_dropped() -> None:
+    class Endless(Scripted):
+        async def stream(self, request: ModelRequest) -> AsyncGenerator[Part, None]:
+            self.closed += 1
+            if self.closed > 1:
+                yield Finished(AssistantMessage((Thinking("x"), Text("ok"))))
+            else:
+                yield TextDelta("partial")
+
+    parts = await run(Endless(), Time())
+    assert isinstance(parts[1], RetryingEvent) and parts[1].failure.kind == "dropped" and parts[1].partial == "partial"
+
+
+async def test_the_gate_stands_before_and_after_every_attempt() -> None:
+    class Gate:
+        def __init__(self) -> None:
+            self.calls: list[str] = []
+
+        async def before(self) -> None:
+            self.calls.append("before")
+
+        async def after(self, failure: Failure | None) -> None:
+            self.calls.append(failure.kind if failure else "fine")
+
+    gate = Gate()
+    await run(Scripted(("", Failure("overloaded", "x")), ("ok", None)), Time(), gate=gate)
+    assert gate.calls == ["before", "overloaded", "before", "fine"]
+    gate = Gate()
+    inner = Scripted(("a b c", None))
+    async with aclosing(Retrying(inner, gate=gate).stream(request())) as stream:
+        async for _ in stream:
+            break
+    assert gate.calls == ["before", "fine"] and inner.closed == 1
+
+
+async def test_closing_closes_the_model() -> None:
+    inner = Scripted()
+    await Retrying(inner).close()
+    assert inner.closed == 100
+
+
+async def test_cancelling_while_waiting() -> None:
+    waiting = asyncio.Event()
+
+    async def sleep(_: float) -> None:
+        waiting.set()
+        await asyncio.Event().wait()
+
+    async def consume() -> None:
+        async for _ in Retrying(Scripted(("", Failure("server", "x"))), sleep=sleep).stream(request()):
+            pass
+
+    task = asyncio.create_task(consume())
+    await waiting.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@given(
+    st.integers(1, 60),
+    st.floats(0, 1, exclude_max=True),
+    st.none() | st.floats(0, 1e6),
+    st.sampled_from(ALL_KINDS),
+)
+def test_no_delay_is_negative_or_longer_than_promised(
+    failed: int, draw: float, asked: float | None, kind: FailureKind
+) -> None:
+    policy = RetryPolicy(attempts=50)
+    wait = policy.delay(failed, Failure(kind, "x", retry_after=asked), lambda: draw)
+    if wait is not None:
+        assert kind in TRANSIENT and failed < 50
+        assert (asked or 0.0) <= wait <= (asked or 0.0) + policy.cap
+        assert asked is None or asked <= policy.longest_wait
+
+
+# ------------------------------------------------------------------ over HTTP
+@pytest.mark.parametrize("provider", FORMATS)
+async def test_a_burst_of_529_a_500_a_429_and_a_cut_stream_are_survived(provider: str) -> None:
+    busy = failing(529, {"error": {"type": "overloaded_error", "message": "Overloaded"}}, retry_after="1")
+    cut = Reply([*begun(provider, "Only half of it"), "cut"])
+    replies = [busy, busy, failing(500, {"error": {"message": "oops"}}), failing(429, {}, retry_after="2"), cut]
+    async with Server(*replies, Reply(said(provider, "The answer."))) as server:
+        time, transport = Time(), Transport()
+        policy = RetryPolicy(attempts=6)
+        parts = await run(model(provider, server.url, transport=transport), time, 0.0, policy)
+        await transport.close()
+    assert final(parts).text == "The answer." and final(parts).failure is None
+    assert time.slept == [1.0, 1.0, 0.0, 2.0, 0.0]
+    kinds = [part.failure.kind for part in parts if isinstance(part, RetryingEvent)]
+    assert kinds == ["overloaded", "overloaded", "server", "rate_limit", "dropped"]

@@ -1,0 +1,69 @@
+"""Waiting times in every form in which servers write them."""
+
+from __future__ import annotations
+
+from email.utils import formatdate
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retinue.models.retry_after import duration, retry_after
+
+NOW = 1_800_000_000.0
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"retry-after": "20"}, 20.0),
+        ({"retry-after": "1.5"}, 1.5),
+        ({"retry-after-ms": "250", "retry-after": "1"}, 0.25),
+        ({"retry-after": formatdate(NOW + 90, usegmt=True)}, 90.0),
+        ({"retry-after": formatdate(NOW - 90, usegmt=True)}, 0.0),
+        ({"retry-after": "-5"}, 0.0),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "inf"}, None),
+        ({"retry-after": "nan"}, None),
+        (
+            {
+                "anthropic-ratelimit-requests-remaining": "0",
+                "anthropic-ratelimit-requests-reset": "2027-01-15T08:00:30Z",
+                "anthropic-ratelimit-tokens-remaining": "1000",
+                "anthropic-ratelimit-tokens-reset": "2027-01-15T09:00:00Z",
+            },
+            30.0,
+        ),
+        ({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "1m2.5s"}, 62.5),
+        ({"x-ratelimit-remaining-tokens": "5", "x-ratelimit-reset-tokens": "1m"}, None),
+        ({"x-ratelimit-reset": str(int((NOW + 12) * 1000)), "x-ratelimit-remaining": "0"}, 12.0),
+        ({"x-ratelimit-reset": "8"}, 8.0),
+    ],
+)
+def test_headers(headers: dict[str, str], seconds: float | None) -> None:
+    found = retry_after(headers, None, NOW)
+    assert found == (None if seconds is None else pytest.approx(seconds))
+
+
+def test_the_details_of_a_google_error() -> None:
+    assert retry_after({}, [{"reason": "x"}, {"retryDelay": "3.5s"}], NOW) == 3.5
+    assert retry_after({}, [{"retryDelay": 7}, None], NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("34s", 34), ("1m30s", 90), ("20ms", 0.02), ("2h", 7200), ("12", 12), ("", None), ("1x", None), ("s", None)],
+)
+def test_durations(text: str, seconds: float | None) -> None:
+    assert duration(text) == seconds
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["retry-after", "retry-after-ms", "x-ratelimit-reset", "x-ratelimit-reset-tokens"]), st.text()
+    )
+)
+def test_nonsense_never_raises_and_never_goes_back_in_time(headers: dict[str, str]) -> None:
+    found = retry_after({**headers, "x-ratelimit-remaining-tokens": "0"}, None, NOW)
+    assert found is None or found >= 0
