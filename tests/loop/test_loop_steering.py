@@ -7,8 +7,21 @@ import pytest
 from retinue.domain.events import AssistantEnded, MessageAdded, RunEnded, ToolsEnded, TurnEnded
 from retinue.domain.limits import Limits
 from retinue.domain.messages import UserMessage
+from retinue.errors import UsageError
 from retinue.loop import Controls
-from retinue.testing import Call, Do, Expect, FakeTool, ScriptedModel, Turn, check_prefix, drive, settle
+from retinue.testing import (
+    Call,
+    Do,
+    Expect,
+    FakeClock,
+    FakeTool,
+    ScriptedModel,
+    Turn,
+    Wait,
+    check_prefix,
+    drive,
+    settle,
+)
 
 TOOL = FakeTool("look", lambda: "seen")
 
@@ -109,8 +122,6 @@ async def test_a_run_kept_open_waits_for_its_notifications():
 
 
 async def test_a_run_kept_open_can_be_stopped_and_runs_out_of_time():
-    from retinue.testing import FakeClock
-
     controls = Controls()
     with controls.keep_open():
         task = asyncio.create_task(drive(ScriptedModel("so far"), controls=controls))
@@ -143,8 +154,34 @@ async def test_steering_beyond_the_turn_limit_comes_with_the_wrap_up():
 async def test_controls_belong_to_one_run():
     controls = Controls()
     await drive(ScriptedModel("done"), controls=controls)
+    clock = FakeClock()
     with pytest.raises(RuntimeError, match="one run"):
-        await drive(ScriptedModel("done"), controls=controls)
+        await drive(ScriptedModel("done"), controls=controls, clock=clock)
+    assert clock.pending == 0
+
+
+async def test_a_run_that_could_not_start_leaves_its_mailbox_and_clock_alone():
+    controls, clock = Controls(), FakeClock()
+    with pytest.raises(UsageError):
+        await drive(ScriptedModel(), controls=controls, clock=clock, schema={"type": "nonsense"})
+    assert clock.pending == 0 and not controls.ended
+    controls.steer("said before")
+    run = await drive(ScriptedModel("done"), controls=controls, clock=clock)
+    assert said(run, "steer") == ["said before"]
+
+
+async def test_waiting_that_began_before_the_run_counts():
+    controls, clock, gate = Controls(), FakeClock(), asyncio.Event()
+    with controls.waiting():
+        task = asyncio.create_task(
+            drive(
+                ScriptedModel(Turn(Wait(gate), "done")), controls=controls, clock=clock, limits=Limits(idle_seconds=5)
+            )
+        )
+        await clock.advance(60)
+        assert not task.done()
+    gate.set()
+    assert (await task).outcome.ended == "completed"
 
 
 async def test_steering_during_a_tool_call_waits_for_its_result():

@@ -114,14 +114,18 @@ class Controls:
     # What the loop does
 
     def attach(self, listener: Listener) -> None:
-        """The loop begins to listen; what came before is told now."""
+        """The loop begins to listen. Raises if another run does, or did."""
         if self._listener is not None or self._ended:
             raise RuntimeError("Controls belong to one run: make new ones for the next.")
         self._listener = listener
-        for call_id in self._waits:
-            listener.waiting(call_id, True)
-        if self._stop is not None:
-            listener.stop(self._stop)
+
+    def catch_up(self) -> None:
+        """Tells the loop what came before it listened."""
+        if self._listener is not None:
+            for call_id in self._waits:
+                self._listener.waiting(call_id, True)
+            if self._stop is not None:
+                self._listener.stop(self._stop)
 
     def close(self) -> None:
         """From here on nothing is accepted."""

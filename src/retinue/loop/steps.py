@@ -37,11 +37,13 @@ class Steps:
     those of the newest message; `is_final` says that the model considers itself done."""
 
     def __init__(self, job: Job, model: Model, controls: Controls) -> None:
+        # These two may raise; nothing has been started yet when they do.
+        self._submission = Submission(job.schema) if job.schema is not None else None
+        controls.attach(self)
         limits = job.limits
         self._job = job
         self._model = model
         self._controls = controls
-        self._submission = Submission(job.schema) if job.schema is not None else None
         tools: tuple[Tool, ...] = (*job.tools, *([self._submission] if self._submission else []))
         self._tools = {tool.spec.name: tool for tool in tools}
         self._specs = tuple(tool.spec for tool in tools)
@@ -71,7 +73,7 @@ class Steps:
         self.ending: Ending | None = None
         self.is_final = False
         self.calls: tuple[ToolCall, ...] = ()
-        controls.attach(self)
+        controls.catch_up()
 
     # Heard from outside, at any time
 
