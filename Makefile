@@ -11,18 +11,20 @@ help: ## print this text
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable . --group dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --constraint constraints.txt pip
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[all]' --group dev
 	@touch $@
 
 setup: $(STAMP) ## create the virtual environment with everything pinned
 
-demo: $(STAMP) ## run the main job on an embedded default
-	$(BIN)/retinue agents list --cwd examples/agents
-	-$(BIN)/retinue agents lint --cwd examples/agents
+QUESTION ?= Where are settings merged from their layers?
+
+demo: $(STAMP) ## run an Explore agent on this source with the embedded default; QUESTION="…"
+	$(BIN)/retinue run Explore "$(QUESTION)" --cwd src
 
 test: $(STAMP) ## check style, types, imports, docs; run all tests with coverage
-	$(BIN)/ruff check src tests bench
-	$(BIN)/ruff format --check src tests bench
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m docs.generate --check
@@ -38,8 +40,8 @@ bench: $(STAMP) ## print the benchmark ratios
 	@for script in bench/*.py; do echo "== $$script"; $(BIN)/python $$script; done
 
 format: $(STAMP) ## format the code
-	$(BIN)/ruff format src tests bench
-	$(BIN)/ruff check --fix src tests bench
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) build dist .coverage* .mypy_cache .ruff_cache .hypothesis .pytest_cache
