@@ -11,10 +11,11 @@ import asyncio
 import contextlib
 import json
 import socket
+import ssl
 import struct
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 Step = bytes | float | Literal["cut", "reset", "hang"]
 
@@ -68,7 +69,7 @@ class Server:
     def bodies(self) -> list[Any]:
         return [seen.body for seen in self.seen]
 
-    async def __aenter__(self) -> Server:
+    async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0, limit=2**26)
         self.port: int = self._server.sockets[0].getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
@@ -79,6 +80,7 @@ class Server:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await settle()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -138,22 +140,52 @@ class Server:
         return reply.framing != "close"
 
 
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@contextlib.asynccontextmanager
+async def listening(handler: Handler, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+    """A server for other protocols: yields its port, and leaves no connection behind."""
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.add(task)
+        try:
+            with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+                await handler(reader, writer)
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0, ssl=tls)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await settle()
+
+
+async def settle() -> None:
+    """Lets closed sockets be closed."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
 @contextlib.asynccontextmanager
 async def raw_server(*answers: bytes) -> AsyncIterator[str]:
     """Sends exactly these bytes, one answer per connection, whatever it was asked."""
     left = list(answers)
 
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-            head = await reader.readuntil(b"\r\n\r\n")
-            length = [int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if b"content-length" in line]
-            await reader.readexactly(length[0] if length else 0)
-            writer.write(left.pop(0))
-            await writer.drain()
-        writer.close()
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = [int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if b"content-length" in line]
+        await reader.readexactly(length[0] if length else 0)
+        writer.write(left.pop(0))
+        await writer.drain()
 
-    server = await asyncio.start_server(connected, "127.0.0.1", 0)
-    try:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    finally:
-        server.close()
+    async with listening(answer) as port:
+        yield f"http://127.0.0.1:{port}"

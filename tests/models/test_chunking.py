@@ -28,7 +28,7 @@ from tests.models.scripts import (
 from tests.models.servers import sse
 from tests.models.test_sse import cut
 
-WORDS = "Grüße aus Köln 🎉 — 日本語 ‮ e\u0301"
+WORDS = "Grüße aus Köln 🎉 — 日本語 \u202e e\u0301"
 ANSWERS: dict[str, list[bytes]] = {
     "anthropic": sse(
         *anthropic_events(

@@ -7,12 +7,13 @@ import gzip
 import ssl
 import zlib
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 from retinue.models import connect
 from retinue.models.transport import Transport, TransportError, shared_transport
-from tests.models.servers import Reply, Server, raw_server
+from tests.models.servers import Handler, Reply, Server, listening, raw_server, settle
 
 HEADERS = {"content-type": "application/json"}
 
@@ -320,100 +321,90 @@ async def test_a_proxy_that_refuses_the_tunnel(transport: Transport, monkeypatch
 
 
 # ------------------------------------------------------------------ TLS
-async def tls_server(certificate: ssl.SSLContext, body: bytes) -> asyncio.Server:
+def speaking(body: bytes) -> Handler:
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while True:
-                await reader.readuntil(b"\r\n\r\n")
-                await reader.readexactly(2)
-                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
-        except (asyncio.IncompleteReadError, ConnectionError):
-            writer.close()
+        while True:
+            await reader.readuntil(b"\r\n\r\n")
+            await reader.readexactly(2)
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
 
-    return await asyncio.start_server(connected, "127.0.0.1", 0, ssl=certificate)
+    return connected
+
+
+def authority(name: str) -> tuple[ssl.SSLContext, ssl.SSLContext, bytes]:
+    """A server's context for that name, a client's that trusts it, and the certificate."""
+    trustme = pytest.importorskip("trustme")
+    made = trustme.CA()
+    served, trusting = (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context())
+    made.issue_cert(name).configure_cert(served)
+    made.configure_trust(trusting)
+    return served, trusting, made.cert_pem.bytes()
 
 
 async def test_certificates_are_verified() -> None:
-    trustme = pytest.importorskip("trustme")
-    authority = trustme.CA()
-    served, trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
-    authority.issue_cert("localhost").configure_cert(served)
-    authority.configure_trust(trusting)
-    server = await tls_server(served, b"safe")
-    url = f"https://localhost:{server.sockets[0].getsockname()[1]}/v1"
+    served, trusting, _ = authority("localhost")
     trusted, plain = Transport(tls=trusting), Transport()
-    assert await fetch(trusted, url) == (200, b"safe")
-    assert await fetch(trusted, url) == (200, b"safe")
-    with pytest.raises(TransportError) as caught:
-        await fetch(plain, url)
-    assert caught.value.problem == "certificate"
-    with pytest.raises(TransportError) as caught:
-        await fetch(trusted, url.replace("localhost", "127.0.0.1"))
-    assert caught.value.problem == "certificate"
-    await trusted.close()
-    server.close()
+    async with listening(speaking(b"safe"), served) as port:
+        url = f"https://localhost:{port}/v1"
+        assert await fetch(trusted, url) == (200, b"safe")
+        assert await fetch(trusted, url) == (200, b"safe")
+        with pytest.raises(TransportError) as caught:
+            await fetch(plain, url)
+        assert caught.value.problem == "certificate"
+        with pytest.raises(TransportError) as caught:
+            await fetch(trusted, url.replace("localhost", "127.0.0.1"))
+        assert caught.value.problem == "certificate"
+        await trusted.close()
 
 
-async def test_certificates_of_ssl_cert_file_are_trusted(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    trustme = pytest.importorskip("trustme")
-    authority = trustme.CA()
-    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("localhost").configure_cert(served)
-    server = await tls_server(served, b"safe")
-    authority.cert_pem.write_to_path(f"{tmp_path}/ca.pem")
-    monkeypatch.setenv("SSL_CERT_FILE", f"{tmp_path}/ca.pem")
+async def test_certificates_of_ssl_cert_file_are_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    served, _, certificate = authority("localhost")
+    (tmp_path / "ca.pem").write_bytes(certificate)
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
     connect.default_tls.cache_clear()
     transport = Transport()
     try:
-        assert await fetch(transport, f"https://localhost:{server.sockets[0].getsockname()[1]}") == (200, b"safe")
+        async with listening(speaking(b"safe"), served) as port:
+            assert await fetch(transport, f"https://localhost:{port}") == (200, b"safe")
+            await transport.close()
     finally:
         connect.default_tls.cache_clear()
-        await transport.close()
-        server.close()
 
 
 async def test_tls_spoken_to_a_plain_server_is_explained(transport: Transport) -> None:
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        writer.close()
 
-    server = await asyncio.start_server(connected, "127.0.0.1", 0)
-    with pytest.raises(TransportError) as caught:
-        await fetch(transport, f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}")
-    assert caught.value.problem == "unreachable"
-    server.close()
+    async with listening(connected) as port:
+        with pytest.raises(TransportError) as caught:
+            await fetch(transport, f"https://127.0.0.1:{port}")
+        assert caught.value.problem == "unreachable"
 
 
 async def test_tls_through_a_tunnel(monkeypatch: pytest.MonkeyPatch) -> None:
-    trustme = pytest.importorskip("trustme")
-    authority = trustme.CA()
-    served, trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
-    authority.issue_cert("models.example").configure_cert(served)
-    authority.configure_trust(trusting)
-    server = await tls_server(served, b"inside")
-    port = server.sockets[0].getsockname()[1]
+    served, trusting, _ = authority("models.example")
     heads: list[bytes] = []
 
-    async def tunnel(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        heads.append(await reader.readuntil(b"\r\n\r\n"))
-        inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+    async def copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        while data := await source.read(65536):
+            sink.write(data)
+        sink.close()
 
-        async def copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-            while data := await source.read(65536):
-                sink.write(data)
-            sink.close()
+    async with listening(speaking(b"inside"), served) as port:
 
-        await asyncio.gather(copy(reader, inner_writer), copy(inner_reader, writer))
+        async def tunnel(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            heads.append(await reader.readuntil(b"\r\n\r\n"))
+            inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            await asyncio.gather(copy(reader, inner_writer), copy(inner_reader, writer))
 
-    proxy = await asyncio.start_server(tunnel, "127.0.0.1", 0)
-    monkeypatch.setenv("HTTPS_PROXY", f"http://me:pw@127.0.0.1:{proxy.sockets[0].getsockname()[1]}")
-    transport = Transport(tls=trusting)
-    assert await fetch(transport, "https://models.example/v1") == (200, b"inside")
-    assert await fetch(transport, "https://models.example/v1") == (200, b"inside")
+        async with listening(tunnel) as proxy:
+            monkeypatch.setenv("HTTPS_PROXY", f"http://me:pw@127.0.0.1:{proxy}")
+            transport = Transport(tls=trusting)
+            assert await fetch(transport, "https://models.example/v1") == (200, b"inside")
+            assert await fetch(transport, "https://models.example/v1") == (200, b"inside")
+            await transport.close()
+            await settle()
     assert len(heads) == 1 and heads[0].startswith(b"CONNECT models.example:443 HTTP/1.1\r\n")
     assert b"proxy-authorization: Basic bWU6cHc=" in heads[0]
-    await transport.close()
-    proxy.close()
-    server.close()
