@@ -7,7 +7,7 @@ from retinue.domain.limits import Limits
 from retinue.domain.messages import ToolMessage
 from retinue.domain.tool import ToolSpec, ok
 from retinue.loop import Controls
-from retinue.testing import Call, FakeClock, FakeTool, Hang, Retry, ScriptedModel, Turn, Wait, drive, settle
+from retinue.testing import Call, FakeClock, FakeTool, Hang, Pulse, Retry, ScriptedModel, Turn, Wait, drive, settle
 
 
 class Stage:
@@ -66,6 +66,17 @@ async def test_AA06_signs_of_life_feed_the_idle_clock_until_the_hard_limit_fires
     run = await stage.end()
     assert (run.outcome.ended, run.outcome.limit) == ("timeout", "time")
     assert len(run.of(TextDelta)) >= 45
+
+
+async def test_a_model_that_writes_a_long_argument_is_not_idle():
+    gates = [asyncio.Event() for _ in range(20)]
+    steps = [step for gate in gates for step in (Wait(gate), Pulse())]
+    stage = Stage(Turn(*steps, "written"), limits=Limits(idle_seconds=10))
+    for gate in gates:
+        await stage.clock.advance(9)
+        gate.set()
+        await settle()
+    assert (await stage.end()).outcome.text == "written"
 
 
 async def test_a_long_silent_tool_is_bounded_by_its_own_limit_and_not_by_the_idle_clock():

@@ -11,7 +11,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "testing.md"
 
 
 def pytest_in(folder):
-    options = ["-q", "-p", "no:cacheprovider", "-p", "retinue.testing.pytest_plugin", "-o", "asyncio_mode=auto"]
+    options = ["-q", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto"]
     return subprocess.run(
         [sys.executable, "-m", "pytest", *options, str(folder)], capture_output=True, text=True, cwd=folder
     )

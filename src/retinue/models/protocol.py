@@ -67,11 +67,17 @@ class ToolCallStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class Alive:
+    """Something arrived that shows nothing: a piece of a call's arguments, a ping. It keeps a
+    model that writes a long file from looking idle."""
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     message: AssistantMessage
 
 
-Part = TextDelta | ThinkingDelta | ToolCallStarted | Retrying | Finished
+Part = TextDelta | ThinkingDelta | ToolCallStarted | Alive | Retrying | Finished
 
 
 class Model(Protocol):

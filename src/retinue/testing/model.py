@@ -14,13 +14,14 @@ from retinue.domain.events import Retrying, TextDelta, ThinkingDelta
 from retinue.domain.failure import Failure
 from retinue.domain.messages import AssistantMessage, Message, StopReason, Text, Thinking, ToolCall
 from retinue.domain.usage import Usage
-from retinue.models.protocol import Finished, ModelInfo, ModelRequest, Part, ToolCallStarted
+from retinue.models.protocol import Alive, Finished, ModelInfo, ModelRequest, Part, ToolCallStarted
 from retinue.testing.scripts import (
     Call,
     Do,
     Expect,
     Fail,
     Hang,
+    Pulse,
     Retry,
     Say,
     Spend,
@@ -155,6 +156,8 @@ class _Answer:
                 self.failure = Failure(step.kind, step.message, retry_after=step.retry_after)
             case Do():
                 step.action()
+            case Pulse():
+                yield Alive()
             case Stop():
                 self._stop = step.reason
             case Spend():

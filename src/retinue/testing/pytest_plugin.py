@@ -1,5 +1,4 @@
-"""Fixtures for pytest. Switched on by `pytest_plugins = ["retinue.testing.pytest_plugin"]` in a
-conftest, or by itself where the package registers its entry point.
+"""Fixtures for pytest, there wherever Retinue is installed; what they need is imported on use.
 
     scripted_model   makes scripted models, and fails the test if one was not played to its end
     fake_clock       a clock that moves only when told

@@ -76,6 +76,11 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
+class Pulse:
+    """A sign of life that shows nothing, such as a piece of a long argument."""
+
+
+@dataclass(frozen=True, slots=True)
 class Hang:
     """Nothing more, ever. Can be cancelled like a dead connection."""
 
@@ -109,7 +114,7 @@ class Spend:
     usage: Usage
 
 
-Step = Say | Think | Call | Fail | Retry | Wait | Hang | Do | Expect | Stop | Spend
+Step = Say | Think | Call | Fail | Retry | Wait | Pulse | Hang | Do | Expect | Stop | Spend
 
 
 @dataclass(frozen=True, slots=True, init=False)
