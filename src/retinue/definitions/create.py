@@ -59,7 +59,7 @@ def file_name(name: str, dialect: DialectName) -> str:
     if dialect == "codingcode":
         stem = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     else:
-        stem = _UNSAFE.sub("-", name).strip(". ")
+        stem = _UNSAFE.sub("-", name).strip(". -")
     stem = stem or "agent"
     if dialect == "copilot":
         return f"{stem}.agent.md"

@@ -95,9 +95,10 @@ def off_switch(dialect: DialectName) -> tuple[str, bool]:
 def _entry(key: str, value: Any, dialect: DialectName) -> list[str]:
     if isinstance(value, (list, tuple, dict)):
         name = quoting.scalar(key, in_list=True)
-        if dialect == "codingcode":
-            return [f"{name}: {quoting.json_flow(value)}"]
-        if isinstance(value, (list, tuple)) and not any(isinstance(item, (list, dict)) for item in value):
+        words = isinstance(value, (list, tuple)) and not any(isinstance(item, (list, dict)) for item in value)
+        if dialect == "codingcode" and not (words and all(quoting.is_plain_in_list(str(item)) for item in value)):
+            return [f"{name}: {quoting.json_flow(value)}"]  # its own reader knows no nesting, but JSON
+        if words:
             return [f"{name}: {quoting.flow(value)}"]
     return quoting.entry(key, value)
 

@@ -23,6 +23,7 @@ class Code:
 CODES: Mapping[str, Code] = {
     # The file
     "unreadable": Code("error", "The file or folder cannot be read.", "Check its permissions."),
+    "not-writable": Code("error", "The repaired file could not be written.", "Check its permissions."),
     "not-a-file": Code("error", "The path is a pipe, socket, device or folder.", "Remove it from the agents folder."),
     "broken-link": Code("error", "A symbolic link leads nowhere.", "Repair or remove it."),
     "too-large": Code("error", "The file is larger than 10 MB.", "An agent is a prompt: keep it short."),
@@ -114,3 +115,13 @@ CODES: Mapping[str, Code] = {
         "error", "The file is broken, so its name loads from a weaker place.", "Repair the file or remove it."
     ),
 }
+
+
+def reference() -> str:
+    """The table as Markdown, for the reference page."""
+    lines = ["| code | severity | meaning | remedy | `--fix` |", "|---|---|---|---|---|"]
+    for name, code in sorted(CODES.items()):
+        lines.append(
+            f"| `{name}` | {code.severity} | {code.meaning} | {code.remedy} | {'yes' if code.fixable else ''} |"
+        )
+    return "\n".join(lines) + "\n"

@@ -13,7 +13,7 @@ FAMILIES = (
     "mimo", "phi", "command", "nova", "sonar", "smollm", "granite", "nemotron", "mai", "yi", "hermes", "starcoder",
     "olmo",
 )  # fmt: skip
-_SERIES = re.compile(r"o[1-9](?:$|[-.])|sonnet|opus|haiku|fable")
+_SERIES = re.compile(r"(?:o[1-9]|sonnet|opus|haiku|fable)(?:$|[-.\d])")
 _CHOICES = re.compile(r"\s*\|\s*|\s*,\s*")
 
 

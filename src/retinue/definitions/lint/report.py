@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePath
 from typing import Any
 
 from retinue.definitions.lint.finding import Change, Finding
@@ -11,11 +12,12 @@ from retinue.domain.spec import Severity
 _LEVEL: dict[Severity, str] = {"error": "error", "warning": "warning", "info": "notice"}
 
 
-def text(findings: Iterable[Finding]) -> str:
-    """`file:line:column: severity: reason [code]`, then the remedy on a line of its own."""
+def text(findings: Iterable[Finding], base: Path | None = None) -> str:
+    """`file:line:column: severity: reason [code]`, then the remedy on a line of its own. Files
+    below `base` are named from there."""
     lines: list[str] = []
     for found in findings:
-        place = ":".join(str(part) for part in (found.file, found.line, found.column) if part is not None)
+        place = ":".join(str(part) for part in (near(found.file, base), found.line, found.column) if part is not None)
         mark = ", fixable" if found.fixable else ""
         lines.append(f"{_one_line(place)}: {found.severity}: {_one_line(found.reason)} [{found.code}{mark}]")
         if found.remedy:
@@ -23,11 +25,12 @@ def text(findings: Iterable[Finding]) -> str:
     return "".join(line + "\n" for line in lines)
 
 
-def github(findings: Iterable[Finding]) -> str:
-    """Workflow commands, one a line: nothing in a file's text can end or forge one."""
+def github(findings: Iterable[Finding], base: Path | None = None) -> str:
+    """Workflow commands, one a line: nothing in a file's text can end or forge one. `base` is
+    the workspace, from which GitHub wants its paths."""
     lines: list[str] = []
     for found in findings:
-        values = {"file": found.file, "line": found.line, "col": found.column, "title": found.code}
+        values = {"file": near(found.file, base), "line": found.line, "col": found.column, "title": found.code}
         properties = ",".join(f"{key}={_property(str(value))}" for key, value in values.items() if value is not None)
         message = f"{found.reason} {found.remedy}".strip()
         lines.append(f"::{_LEVEL[found.severity]} {properties}::{_data(message)}")
@@ -51,6 +54,12 @@ def count(findings: Iterable[Finding]) -> dict[str, int]:
     for found in findings:
         totals[names[found.severity]] += 1
     return totals
+
+
+def near(path: str, base: Path | None) -> str:
+    """`path` from `base` on, if it lies below."""
+    pure = PurePath(path)
+    return str(pure.relative_to(base)) if base is not None and pure.is_relative_to(base) else path
 
 
 def _plain(found: Finding) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,17 +47,19 @@ def lint_paths(paths: Iterable[Path | str], *, fix: bool = False) -> Report:
     """Files as they are named; folders with everything below that looks like an agent. Raises
     UsageError for a path that does not exist."""
     subjects = [_subject(path) for path in _expanded(paths)]
-    return _report(subjects, fix, check_names)
+    return _report(subjects, {subject.parsed.file for subject in subjects} if fix else (), check_names)
 
 
 def lint_catalog(cwd: Path, *, fix: bool = False) -> Report:
     """Every agent file visible from `cwd`, but for those of the package, of plugins and of an
-    administrator, which are not the user's to change; and which file replaces which."""
+    administrator, which are not the user's to change; and which file replaces which. `fix`
+    changes files of the project only: those of the user serve other projects too."""
     catalog = Catalog.load(cwd)
     own = [entry.parsed for entry in catalog.entries if entry.source in ("project", "user")]
     parsed = [*own, *(failed.parsed for failed in catalog.failed)]
     subjects = [Subject(each, _data(each.file)) for each in {each.file: each for each in parsed}.values()]
-    return _report(subjects, fix, lambda _: check_catalog(Catalog.load(cwd)))
+    project = {entry.path for entry in catalog.entries if entry.source == "project"}
+    return _report(subjects, project if fix else (), lambda _: check_catalog(Catalog.load(cwd)))
 
 
 def lint_subject(subject: Subject) -> Iterator[Found]:
@@ -66,31 +68,37 @@ def lint_subject(subject: Subject) -> Iterator[Found]:
         yield from check(subject)
 
 
-def _report(subjects: list[Subject], fix: bool, together: Callable[[list[Subject]], Iterable[Finding]]) -> Report:
+def _report(
+    subjects: list[Subject], fixable: Collection[str], together: Callable[[list[Subject]], Iterable[Finding]]
+) -> Report:
     changes: list[Change] = []
-    if fix:
-        fixed = []
-        for subject in subjects:
+    findings: dict[Finding, None] = {}
+    checked: list[Subject] = []
+    for subject in subjects:
+        if subject.parsed.file in fixable:
             after, made = repaired(subject, lint_subject)
-            problem = _written(subject, after) if made else None
-            fixed.append(subject if problem else after)
-            changes += () if problem else made
-        subjects = fixed
-    findings = {judged(subject, found): None for subject in subjects for found in lint_subject(subject)}
-    findings.update(dict.fromkeys(together(subjects)))
-    return Report(tuple(sorted(findings, key=lambda each: each.order)), tuple(changes), len(subjects))
+            trouble = _write(subject, after) if made else ""
+            if trouble:
+                findings[subject.found("not-writable", trouble).finding] = None
+            else:
+                subject = after
+                changes += made
+        checked.append(subject)
+        findings.update(dict.fromkeys(judged(subject, found) for found in lint_subject(subject)))
+    findings.update(dict.fromkeys(together(checked)))
+    return Report(tuple(sorted(findings, key=lambda each: each.order)), tuple(changes), len(checked))
 
 
-def _written(before: Subject, after: Subject) -> bool:
-    """Writes the repaired file; True if that was not possible, or the file changed meanwhile."""
+def _write(before: Subject, after: Subject) -> str:
+    """Puts the repaired file in place; says why if that is not possible."""
     path = Path(before.parsed.file)
-    if _data(str(path)) != before.data or after.data is None:
-        return True
+    if after.data is None or _data(str(path)) != before.data:
+        return "The file changed while it was being repaired."
     try:
         write_atomically(path, after.data)
-    except OSError:
-        return True
-    return False
+    except OSError as error:
+        return f"The repaired file cannot be written: {error.strerror or error}."
+    return ""
 
 
 def _subject(path: Path) -> Subject:

@@ -31,7 +31,9 @@ def add_common(parser: argparse.ArgumentParser) -> None:
 def add_place(parser: argparse.ArgumentParser) -> None:
     """Where a written file goes."""
     parser.add_argument("--user", action="store_true", help="in your own folder instead of the project's")
-    parser.add_argument("--dialect", choices=WRITABLE, default="retinue", help="whose format and folder (default: retinue)")
+    parser.add_argument(
+        "--dialect", choices=WRITABLE, default="retinue", help="whose format and folder (default: retinue)"
+    )
     parser.add_argument("--force", action="store_true", help="replace a file that exists")
 
 

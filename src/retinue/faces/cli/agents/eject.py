@@ -1,0 +1,51 @@
+"""Copies an agent into a file you can edit; the copy replaces the original.
+
+Built-in agents, a plugin's and your own all can be copied. In the same dialect the copy is
+exact; in another one you are told what it cannot say.
+
+  retinue agents eject Explore                   to .retinue/agents/Explore.md
+  retinue agents eject reviewer --user           for all your projects
+  retinue agents eject Plan --dialect claude     to .claude/agents/Plan.md
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from retinue.definitions.catalog import Catalog
+from retinue.definitions.manage import eject
+from retinue.domain.codec import to_data
+from retinue.faces.cli.agents._common import add_common, add_place, folder, print_json, say
+from retinue.faces.cli.agents.convert import describe
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="the agent to copy")
+    add_place(parser)
+    add_common(parser)
+
+
+def execute(args: argparse.Namespace) -> int:
+    cwd = folder(args)
+    made = eject(args.name, cwd, dialect=args.dialect, user=args.user, force=args.force)
+    winner = Catalog.load(cwd).find(made.name).path
+    counts = winner == str(made.path)
+    if args.json:
+        print_json(
+            {
+                "name": made.name,
+                "from": made.origin,
+                "path": str(made.path),
+                "dialect": made.dialect,
+                "losses": to_data(made.losses),
+                "replaced": made.replaced,
+                "effective": counts,
+            }
+        )
+        return 0
+    print(made.path)
+    for loss in made.losses:
+        say(f"{made.name}: {describe(loss)}")
+    if not counts:
+        say(f"Note: '{made.name}' is still loaded from {winner}, which is stronger.")
+    return 0

@@ -1,0 +1,25 @@
+"""Switches an agent on again that `agents disable` switched off.
+
+The file is then what it was before, byte for byte. A file that did nothing but hide a built-in
+agent is deleted.
+
+  retinue agents enable reviewer
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from retinue.definitions.manage import enable
+from retinue.faces.cli.agents._common import add_common, folder
+from retinue.faces.cli.agents.disable import tell
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="the agent to switch on")
+    add_common(parser)
+
+
+def execute(args: argparse.Namespace) -> int:
+    tell(enable(args.name, folder(args)), enabled=True, as_json=args.json)
+    return 0

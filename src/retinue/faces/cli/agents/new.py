@@ -1,0 +1,126 @@
+"""Creates an agent file, from options or by asking.
+
+  retinue agents new reviewer --description "Reviews a change before it is committed" --readonly
+  retinue agents new fixer --description "Fixes one failing test" --tools read,edit,bash --prompt @fixer.txt
+  retinue agents new                             asks step by step; Ctrl-C leaves nothing behind
+
+--tools takes names, `all`, `none` or `read-only`. What you leave open is inherited and not
+written. A file that exists is never replaced without --force.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from retinue.definitions.catalog import Catalog
+from retinue.definitions.create import agents_folder, check_name, file_name, write_new
+from retinue.definitions.dialects.names import split_names
+from retinue.definitions.lint import report
+from retinue.definitions.lint.runner import lint_paths
+from retinue.definitions.own_names import in_dialect
+from retinue.definitions.write import write_agent
+from retinue.domain.spec import AgentSpec, DialectName, ModelPolicy, ToolPolicy
+from retinue.errors import UsageError
+from retinue.faces.cli.agents import _wizard
+from retinue.faces.cli.agents._common import add_common, add_place, folder, print_json, read_text, say
+
+READ_ONLY = ("read", "grep", "find", "ls")
+_OPEN = frozenset({"", "inherit", "default"})
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", nargs="?", metavar="NAME", help="such as code-reviewer")
+    parser.add_argument("--description", metavar="TEXT", help="when to use it: the main agent decides by this")
+    parser.add_argument("--tools", metavar="LIST", help="names, or all, none, read-only (default: inherit)")
+    parser.add_argument("--model", metavar="M", help="provider/model or an alias (default: inherit)")
+    parser.add_argument("--thinking", metavar="LEVEL", help="off, minimal, low, medium, high, xhigh, max")
+    parser.add_argument("--prompt", metavar="TEXT", help="the instructions; - reads stdin, @file a file")
+    parser.add_argument("--readonly", action="store_true", help="it changes nothing")
+    parser.set_defaults(body="")
+    add_place(parser)
+    add_common(parser)
+
+
+def execute(args: argparse.Namespace) -> int:
+    cwd = folder(args)
+    if args.description is None:
+        if not (sys.stdin.isatty() and sys.stderr.isatty()) or args.json:
+            raise UsageError(
+                "An agent needs a description.", remedy='Add --description "when to use it", or run in a terminal.'
+            )
+        _wizard.ask(args)
+    spec = _spec(args)
+    path = agents_folder(args.dialect, cwd, user=args.user) / file_name(spec.name, args.dialect)
+    made = write_new(path, write_agent(spec, args.dialect), force=args.force)
+    _tell(args, cwd, spec, made.path, made.replaced)
+    return 0
+
+
+def _spec(args: argparse.Namespace) -> AgentSpec:
+    if args.name is None:
+        raise UsageError("An agent needs a name.", remedy="Try: retinue agents new reviewer --description …")
+    name = check_name(args.name)
+    description = args.description.strip()
+    if not description:
+        raise UsageError("The description is empty.", remedy="Say in a sentence when to use the agent.")
+    prompt = args.body if args.prompt is None else read_text(args.prompt)
+    return AgentSpec(
+        name=name,
+        description=description,
+        prompt=prompt.strip() or _starter(name, description),
+        tools=ToolPolicy(allow=_tools(args.tools, args.dialect, args.readonly)),
+        model=ModelPolicy(name=_chosen(args.model), thinking=_chosen(args.thinking)),
+        readonly=True if args.readonly else None,
+        dialect=args.dialect,
+    )
+
+
+def _tools(text: str | None, dialect: DialectName, readonly: bool) -> tuple[str, ...] | None:
+    words = split_names(text or "")
+    if not words:
+        words = READ_ONLY if readonly else ()
+        if not words:
+            return None
+    if len(words) == 1 and words[0].lower() in ("all", "*", "inherit"):
+        return None
+    if len(words) == 1 and words[0].lower() == "none":
+        return ()
+    listed = (name for word in words for name in (READ_ONLY if word.lower() in ("read-only", "readonly") else (word,)))
+    return tuple(dict.fromkeys(own for name in listed for own in in_dialect(name, dialect)))
+
+
+def _chosen(value: str | None) -> str | None:
+    return None if value is None or value.strip() in _OPEN else value.strip()
+
+
+def _starter(name: str, description: str) -> str:
+    return (
+        f"You are {name}. {description}\n\n"
+        "Do what the task says and nothing beside it. "
+        "If something is unclear, choose the simplest reading and say so.\n\n"
+        "Report the result first, then what you did with `path:line`, then what is uncertain."
+    )
+
+
+def _tell(args: argparse.Namespace, cwd: Path, spec: AgentSpec, path: Path, replaced: bool) -> None:
+    winner = Catalog.load(cwd).find(spec.name).path
+    findings = lint_paths([path]).findings
+    if args.json:
+        print_json(
+            {
+                "name": spec.name,
+                "path": str(path),
+                "dialect": args.dialect,
+                "replaced": replaced,
+                "effective": winner == str(path),
+                "findings": report.document(findings, (), 1)["findings"],
+            }
+        )
+        return
+    print(path)
+    if winner != str(path):
+        say(f"Note: '{spec.name}' is still loaded from {winner}, which is stronger.")
+    print(report.text(findings), end="", file=sys.stderr)
+    say(f'Try it: retinue run {spec.name} "…"')

@@ -1,0 +1,34 @@
+"""A project and a home of its own for each test, with agents in files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from retinue.definitions.cache import FileCache
+from retinue.definitions.catalog import Catalog, Entry
+
+
+class Project:
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root = folder / "project"
+        self.home = folder / "home"
+        (self.root / ".git").mkdir(parents=True)
+        self.home.mkdir()
+        monkeypatch.setenv("HOME", str(self.home))
+        for name in ("RETINUE_HOME", "PI_CODING_AGENT_DIR", "RETINUE_DISABLE_BUILTIN_AGENTS", "GITHUB_WORKSPACE"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.chdir(self.root)
+
+    def write(self, path: str, text: str | bytes) -> Path:
+        target = self.root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return target
+
+    def catalog(self) -> Catalog:
+        return Catalog.load(self.root, cache=FileCache())
+
+    def agent(self, name: str) -> Entry:
+        return self.catalog().find(name)

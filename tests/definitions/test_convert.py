@@ -1,0 +1,188 @@
+"""Converting between dialects: own names, honest losses, and the way back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agent_specs import WRITABLE, specs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from retinue.definitions.compare import differences, value_of
+from retinue.definitions.convert import Conversion, convert
+from retinue.definitions.own_names import OWN
+from retinue.definitions.parse import parse, parse_file
+from retinue.definitions.parsed import Parsed
+from retinue.definitions.rights import adds_rights
+from retinue.definitions.write import write_agent
+from retinue.domain.spec import AgentSpec, DialectName
+from retinue.domain.toolnames import canonical
+from retinue.errors import DefinitionError, UsageError
+
+CORPUS = Path(__file__).parents[3] / "shared" / "corpus"
+
+
+def read(text: str, dialect: DialectName, name: str = "agent.md") -> Parsed:
+    return parse(text.encode(), path=f"x/{name}", dialect=dialect)
+
+
+def back(made: Conversion) -> Parsed:
+    parsed = parse(made.text.encode(), path=f"x/{made.file_name}", dialect=made.dialect)
+    assert parsed.spec is not None
+    return parsed
+
+
+CLAUDE = """---
+name: reviewer
+description: "Reviews: code"
+tools: Read, Grep, Glob, Bash(git diff:*), mcp__github__get_issue
+disallowedTools: Write
+model: sonnet
+maxTurns: 9
+---
+
+Review the change.
+"""
+
+
+def test_tools_get_the_names_of_the_target_and_models_keep_theirs() -> None:
+    made = convert(read(CLAUDE, "claude"), "pi")
+    assert "tools: read, grep, find, bash(git diff:*), mcp__github__get_issue\n" in made.text
+    assert "disallowed_tools: write\n" in made.text
+    assert "max_turns: 9\n" in made.text
+    assert "model: sonnet\n" in made.text
+    assert made.losses == ()
+    assert made.file_name == "reviewer.md"
+
+
+@pytest.mark.parametrize("to", [name for name in WRITABLE if name not in ("claude", "generic")])
+def test_there_and_back_is_the_same_agent(to: DialectName) -> None:
+    parsed = read(CLAUDE, "claude")
+    made = convert(parsed, to)
+    assert {loss.kind for loss in made.losses} <= {"ignored-there"}
+    again = convert(back(made), "claude")
+    assert parsed.spec is not None
+    assert differences(parsed.spec, back(again).spec or AgentSpec(name="")) == ()
+
+
+def test_names_that_would_not_come_back_are_said() -> None:
+    text = CLAUDE.replace("Read, Grep", "NotebookEdit, search, Grep")
+    losses = convert(read(text, "claude"), "pi").losses
+    assert [(loss.kind, loss.what) for loss in losses] == [("renamed", "NotebookEdit"), ("renamed", "search")]
+    assert "grep, find, ls" in losses[1].why
+
+
+def test_what_cannot_be_expressed_is_a_loss_with_its_reason() -> None:
+    text = CLAUDE.replace("maxTurns: 9", "permissionMode: plan\nmemory: user\ninitialPrompt: Hi")
+    losses = {loss.field: loss for loss in convert(read(text, "claude"), "gemini").losses}
+    assert set(losses) == {"permission_mode", "memory", "initial_prompt", "tools.deny"}
+    assert losses["memory"].why == "Gemini CLI has no key for it"
+    assert losses["tools.deny"].kind == "ignored-there"
+
+
+def test_limits_the_target_does_not_know_are_written_for_retinue_and_said() -> None:
+    made = convert(read(CLAUDE, "claude"), "cursor")
+    assert back(made).spec is not None
+    assert {loss.field for loss in made.losses} == {"tools.deny", "max_turns"}
+    assert "max_turns: 9" in made.text
+
+
+def test_several_models_become_one_where_only_one_is_read() -> None:
+    text = "---\nname: a\ndescription: d\nmodel: [x/y, z/w]\n---\nGo.\n"
+    made = convert(read(text, "copilot"), "claude")
+    assert "model: x/y\n" in made.text
+    assert [(loss.field, loss.what) for loss in made.losses] == [("model.fallbacks", "z/w")]
+
+
+def test_a_name_the_target_refuses_is_changed_and_said() -> None:
+    made = convert(read("---\nname: 'core: x'\ndescription: d\n---\nGo.\n", "copilot"), "claude")
+    assert made.name == "core- x"
+    assert made.losses[0].kind == "renamed"
+
+
+def test_unknown_keys_are_kept_in_order() -> None:
+    text = "---\nname: a\ndescription: d\nvibe: calm\ntags: [x, {y: 'no'}]\nversion: 1.10\n---\nGo.\n"
+    made = convert(read(text, "claude"), "opencode")
+    spec = back(made).spec
+    assert spec is not None
+    assert list(spec.extra.items()) == [("vibe", "calm"), ("tags", ["x", {"y": "no"}]), ("version", "1.10")]
+
+
+@pytest.mark.parametrize(
+    ("line", "to"),
+    [
+        ("permission_mode: bypassPermissions", "retinue"),
+        ("mcp_servers: [evil]", "gemini"),
+        ("allow_subagents: all", "pi"),
+        ("output: {}", "pi"),
+    ],
+)
+def test_a_key_without_effect_never_gains_one_that_adds_rights(line: str, to: DialectName) -> None:
+    parsed = read(f"---\nname: a\ndescription: d\n{line}\n---\nGo.\n", "cursor")
+    made = convert(parsed, to)
+    after = back(made).spec
+    assert parsed.spec is not None
+    assert after is not None
+    assert not adds_rights(parsed.spec, after)
+    key = line.partition(":")[0]
+    assert key in after.extra or any(loss.field == f"extra.{key}" for loss in made.losses)
+
+
+def test_a_file_that_is_no_agent_cannot_be_converted() -> None:
+    with pytest.raises(DefinitionError, match="no name"):
+        convert(read("---\ndescription: d\n---\n", "claude"), "pi")
+    with pytest.raises(UsageError, match="prompt in a file"):
+        convert(read(CLAUDE, "claude"), "kimi")
+
+
+def test_the_name_tables_are_names_of_the_tools_they_claim() -> None:
+    for dialect, names in OWN.items():
+        for tool, name in names.items():
+            assert canonical(name) in ((tool,), ("Agent",), ("dispatch_agent",)), (dialect, tool, name)
+
+
+@given(data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_whatever_is_not_named_as_lost_comes_back(data: Any) -> None:
+    origin, to = data.draw(st.sampled_from(WRITABLE)), data.draw(st.sampled_from(WRITABLE))
+    written = write_agent(data.draw(specs), origin)
+    parsed = parse(written.encode(), path="x/agent.md", dialect=origin)
+    assert parsed.spec is not None
+    made = convert(parsed, to)
+    result = back(made).spec
+    assert result is not None
+    named = {loss.field.partition(".")[0] if loss.field.startswith("extra") else loss.field for loss in made.losses}
+    for field in differences(parsed.spec, result):
+        if field in ("tools.allow", "tools.deny"):
+            old, new = (_tools(value_of(spec, field)) for spec in (parsed.spec, result))
+            assert old == new or field in named
+        else:
+            assert field in named, (field, value_of(parsed.spec, field), value_of(result, field), made.losses)
+
+
+def _tools(names: object) -> object:
+    """A tool list by what it means."""
+    return {each for name in names for each in canonical(name) or (name,)} if isinstance(names, tuple) else names
+
+
+@pytest.mark.skipif(not CORPUS.exists(), reason="the corpus is not part of the repository")
+def test_every_lossless_conversion_of_the_corpus_comes_back_the_same() -> None:
+    lossless = 0
+    for line in (CORPUS / "index.jsonl").read_text().splitlines():
+        record = json.loads(line)
+        if record["dialect"] in ("skills", "kimi"):
+            continue
+        parsed = parse_file(CORPUS / record["file"], dialect=record["dialect"])
+        if parsed.spec is None:
+            continue
+        for to in ("retinue", "claude", "pi", "opencode"):
+            made = convert(parsed, to)
+            if not made.losses:
+                again = back(convert(back(made), parsed.dialect)).spec
+                assert again is not None
+                assert differences(parsed.spec, again) == (), record["file"]
+                lossless += 1
+    assert lossless > 1500

@@ -1,0 +1,128 @@
+"""Ejecting: the copy means what the original meant (case A40)."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from agent_project import Project
+from agent_specs import meaning
+
+from retinue.definitions.manage import disable, eject
+from retinue.definitions.write import write_agent
+from retinue.domain.spec import AgentSpec, DialectName, ModelPolicy, ToolPolicy
+from retinue.errors import UnknownAgentError, UsageError
+
+BASE = AgentSpec(name="a", description="Use it: always #1", prompt="Do the work.\n\n---\nstill the prompt")
+A40 = [
+    BASE,
+    dataclasses.replace(BASE, tools=ToolPolicy(allow=("read", "grep"))),
+    dataclasses.replace(BASE, tools=ToolPolicy(allow=("read", "bash", "edit", "write", "grep", "find", "ls"))),
+    dataclasses.replace(BASE, tools=ToolPolicy(allow=())),
+    dataclasses.replace(BASE, tools=ToolPolicy(allow=("read",), selectors=("ext:a",), deny=("bash",))),
+    dataclasses.replace(BASE, background=False),
+    dataclasses.replace(BASE, background=True, isolated=False, inherit_context=True),
+    dataclasses.replace(BASE, tools=ToolPolicy(extensions=("a", "b"), exclude_extensions=("c",)), skills=("x", "y")),
+    dataclasses.replace(BASE, tools=ToolPolicy(extensions=False), skills=True),
+    dataclasses.replace(BASE, tools=ToolPolicy(extensions=True), skills=False),
+    dataclasses.replace(BASE, subagents=("b", "c")),
+    dataclasses.replace(BASE, subagents=True),
+    dataclasses.replace(BASE, model=ModelPolicy(name="p/m:high", thinking="off"), max_turns=0, prompt_mode="append"),
+    dataclasses.replace(BASE, memory="project", isolation="worktree", display_name="A: one", color="#FF00aa"),
+    dataclasses.replace(BASE, extra={"version": "1.10", "when": {"a": ["b", None]}}),
+]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    return Project(tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("spec", A40)
+@pytest.mark.parametrize("origin", ["pi", "retinue"])
+def test_A40_eject_then_reload_gives_the_identical_configuration(
+    project: Project, spec: AgentSpec, origin: DialectName
+) -> None:
+    folder = project.home / (".pi/agent/agents" if origin == "pi" else ".retinue/agents")
+    folder.mkdir(parents=True)
+    (folder / "a.md").write_text(write_agent(spec, origin))
+    before = project.agent("a")
+    assert before.source == "user"
+    for dialect in ("pi", "retinue"):
+        made = eject("a", project.root, dialect=dialect)
+        after = project.agent("a")
+        assert after.path == str(made.path)
+        assert after.source == "project"
+        assert made.losses == ()
+        assert meaning(after.spec) == meaning(before.spec) == meaning(spec)
+        made.path.unlink()
+
+
+def test_every_built_in_agent_can_be_ejected_verbatim(project: Project) -> None:
+    builtin = [entry for entry in project.catalog().entries if entry.source == "builtin"]
+    assert builtin
+    for entry in builtin:
+        made = eject(entry.name, project.root)
+        assert made.path.read_bytes() == Path(entry.path).read_bytes()
+        assert meaning(project.agent(entry.name).spec) == meaning(entry.spec)
+
+
+def test_the_same_dialect_is_copied_byte_for_byte_with_comments_and_line_endings(project: Project) -> None:
+    text = "---\r\n# mine\r\nname: a\r\ndescription: 'd'   # why\r\nfree: [x]\r\n---\r\nDo it.\r\n"
+    source = project.home / ".claude/agents/deep/file.md"
+    source.parent.mkdir(parents=True)
+    source.write_bytes(text.encode())
+    made = eject("a", project.root, dialect="claude")
+    assert made.path == project.root / ".claude/agents/a.md"
+    assert made.path.read_bytes() == text.encode()
+
+
+def test_another_dialect_gets_its_own_names_and_the_losses_are_told(project: Project) -> None:
+    made = eject("Explore", project.root, dialect="claude")
+    assert "tools: Read, Grep, Glob, LS" in made.path.read_text()
+    assert [loss.kind for loss in made.losses] == ["ignored-there"]
+    assert project.agent("Explore").path == str(made.path)
+
+
+def test_existing_files_are_replaced_only_by_force(project: Project) -> None:
+    path = project.write(".retinue/agents/Plan.md", "---\nname: mine\n---\nMine.\n")
+    with pytest.raises(UsageError, match="exists"):
+        eject("Plan", project.root)
+    assert path.read_text() == "---\nname: mine\n---\nMine.\n"
+    assert eject("Plan", project.root, force=True).replaced
+    assert project.agent("Plan").path == str(path)
+
+
+def test_an_agent_is_not_copied_onto_itself(project: Project) -> None:
+    project.write(".retinue/agents/a.md", "---\nname: a\n---\nMine.\n")
+    with pytest.raises(UsageError, match="already"):
+        eject("a", project.root, force=True)
+    with pytest.raises(UnknownAgentError):
+        eject("nobody", project.root)
+
+
+def test_an_ejected_built_in_agent_is_switched_off_in_its_file(project: Project) -> None:
+    made = eject("Plan", project.root)
+    assert disable("Plan", project.root).action == "edited"
+    assert made.path.read_text().startswith("---\nenabled: false\nname: Plan\n")
+
+
+def test_the_user_folder_is_chosen_by_option_and_by_environment(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert eject("Plan", project.root, user=True).path == project.home / ".retinue/agents/Plan.md"
+    monkeypatch.setenv("RETINUE_HOME", str(project.home / "elsewhere"))
+    assert eject("Plan", project.root, user=True).path == project.home / "elsewhere/agents/Plan.md"
+    monkeypatch.setenv("PI_CODING_AGENT_DIR", str(project.home / "pi"))
+    assert eject("Plan", project.root, user=True, dialect="pi").path == project.home / "pi/agents/Plan.md"
+    with pytest.raises(UsageError, match="no user folder"):
+        eject("Plan", project.root, user=True, dialect="copilot")
+
+
+def test_a_project_folder_above_is_used_before_a_new_one_is_made(project: Project) -> None:
+    below = project.root / "src/deep"
+    below.mkdir(parents=True)
+    assert eject("Plan", below).path == project.root / ".retinue/agents/Plan.md"
+    (below / ".retinue/agents").mkdir(parents=True)
+    assert eject("Explore", below).path == below / ".retinue/agents/Explore.md"

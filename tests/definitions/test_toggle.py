@@ -1,0 +1,269 @@
+"""Switching agents off and on: cases A42 to A46, and every way a file can be off."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from agent_project import Project
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from messy_files import messy
+
+from retinue.definitions.manage import disable, enable, locate
+from retinue.definitions.parse import parse
+from retinue.definitions.toggle import is_stub, stub, switch_off, switch_on
+from retinue.domain.spec import DialectName
+from retinue.errors import ConfigurationError, UnknownAgentError, UsageError
+
+PLAIN = "---\nname: a\ndescription: d\n---\nDo the work.\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    return Project(tmp_path, monkeypatch)
+
+
+def off(text: str | bytes, dialect: DialectName = "pi", path: str = ".pi/agents/a.md") -> bytes:
+    data = text.encode() if isinstance(text, str) else text
+    done = switch_off(data, parse(data, path=path, dialect=dialect))
+    assert not done.refused
+    return done.data
+
+
+def on(data: bytes, dialect: DialectName = "pi", path: str = ".pi/agents/a.md") -> bytes:
+    done = switch_on(data, parse(data, path=path, dialect=dialect))
+    assert not done.refused
+    return done.data
+
+
+def is_off(text: str | bytes, dialect: DialectName = "pi") -> bool:
+    data = text.encode() if isinstance(text, str) else text
+    spec = parse(data, path=".pi/agents/a.md", dialect=dialect).spec
+    assert spec is not None
+    return not spec.enabled
+
+
+def test_A42_disabling_inserts_the_key_once() -> None:
+    once = off(PLAIN)
+    assert once == b"---\nenabled: false\nname: a\ndescription: d\n---\nDo the work.\n"
+    assert off(once) == once
+
+
+@pytest.mark.parametrize("line", ["enabled: false", "enabled:   FALSE  # c", '"enabled": false', "'enabled' : False"])
+@pytest.mark.parametrize("where", [1, 2, 3])
+def test_A42_disabling_is_idempotent_wherever_the_key_already_is(line: str, where: int) -> None:
+    lines = PLAIN.splitlines()
+    lines.insert(where, line)
+    text = "\n".join(lines)
+    assert off(text) == text.encode()
+
+
+def test_A42_line_endings_are_kept_and_recognised() -> None:
+    crlf = PLAIN.replace("\n", "\r\n").encode()
+    done = off(crlf)
+    assert done == b"---\r\nenabled: false\r\n" + crlf[5:]
+    assert is_off(done)
+    assert off(done) == done
+    assert on(done) == crlf
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"\xef\xbb\xbf" + PLAIN.encode(), "byte order mark"),
+        (b"Just a prompt, no frontmatter.\n", "no frontmatter"),
+        (b"", "no frontmatter"),
+    ],
+)
+def test_A42_a_file_without_visible_frontmatter_is_reported_and_left_alone(data: bytes, reason: str) -> None:
+    done = switch_off(data, parse(data, path=".pi/agents/a.md", dialect="pi"))
+    assert reason in done.refused
+    assert (done.data, done.changed) == (data, False)
+
+
+def test_A42_frontmatter_that_takes_no_further_line_is_reported_and_left_alone() -> None:
+    data = b"---\n{name: a, description: d}\n---\nbody\n"
+    done = switch_off(data, parse(data, path=".pi/agents/a.md", dialect="pi"))
+    assert "key: value" in done.refused
+    assert done.data == data
+
+
+@pytest.mark.parametrize("where", [1, 2, 3])
+def test_A43_enabling_removes_the_key_first_middle_or_last(where: int) -> None:
+    lines = PLAIN.splitlines(keepends=True)
+    lines.insert(where, "enabled: false  # for now\n")
+    assert on("".join(lines).encode()) == PLAIN.encode()
+
+
+@pytest.mark.parametrize("text", [PLAIN, PLAIN.replace("name: a", "name: a\nenabled: true")])
+def test_A43_nothing_to_strip_changes_nothing(text: str) -> None:
+    data = text.encode()
+    done = switch_on(data, parse(data, path=".pi/agents/a.md", dialect="pi"))
+    assert (done.changed, done.data) == (False, data)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        PLAIN,
+        "---\r\nname: a\r\n# c\r\n\r\ndescription: d\r\n---\r\nenabled: false\r\n",
+        "---\nname: a\nenabled: true   # mine\ndescription: d\n---\n",
+        "---\nenabled:\n  true\nname: a\ndescription: d\n---\nno newline at the end",
+        '---\nname: a\nenabled: "false"\ndescription: >\n  d\n  # not a comment\n---\n',
+        "---\n---\nbody",
+        "---\nname: a\ndescription: one: two\ntools: a: b\n---\nbroken YAML that was recovered\n",
+        "---\nname: a\nenabled: true\ndescription: d\nenabled: true\n---\ntwice\n",
+    ],
+)
+def test_A43_off_and_on_restores_every_byte(text: str) -> None:
+    data = text.encode()
+    done = off(data)
+    assert is_off(done)
+    assert on(done) == data
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "enabled: false",
+        "enabled: False",
+        "enabled: FALSE",
+        "enabled: false # c",
+        '"enabled": false',
+        "enabled: false   ",
+    ],
+)
+def test_A44_forms_that_switch_off(line: str) -> None:
+    text = PLAIN.replace("description", f"{line}\ndescription")
+    assert is_off(text)
+    assert on(text.encode()) == PLAIN.encode()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        PLAIN.replace("name: a", 'name: a\nenabled: "false"'),
+        PLAIN.replace("name: a", "name: a\nenabled: no"),
+        PLAIN + "enabled: false\n",
+        "---\nname: a\n---\n---\nenabled: false\n---\n",
+    ],
+)
+def test_A44_forms_that_do_not(text: str) -> None:
+    assert not is_off(text)
+    assert is_off(off(text))
+
+
+@pytest.mark.parametrize("fence", ["----", "--- x"])
+def test_A44_only_a_line_of_three_dashes_closes_the_block(fence: str) -> None:
+    """Then the key stands in the block, or the file has none: the reader decides, not a pattern."""
+    data = f"---\nname: a\n{fence}\nenabled: false\n---\nbody\n".encode()
+    parsed = parse(data, path=".pi/agents/a.md", dialect="pi")
+    if parsed.spec is not None:
+        assert switch_on(data, parsed).changed is not parsed.spec.enabled
+
+
+def test_A46_the_recorded_file_is_preferred_and_a_guess_replaces_a_deleted_one(project: Project) -> None:
+    other = project.write(".agents/agents/reviewer.md", PLAIN.replace("name: a", "name: reviewer"))
+    recorded = project.write(".pi/agents/odd-name.md", PLAIN.replace("name: a", "name: reviewer"))
+    entry = project.agent("reviewer")
+    assert locate(entry, project.root) == recorded
+    recorded.unlink()
+    assert locate(entry, project.root) == other
+    strongest = project.write(".pi/agents/reviewer.md", PLAIN)
+    assert locate(entry, project.root) == strongest
+    strongest.unlink()
+    other.unlink()
+    personal = project.home / ".pi/agent/agents/reviewer.md"
+    personal.parent.mkdir(parents=True)
+    personal.write_text(PLAIN)
+    assert locate(entry, project.root) == personal
+    personal.unlink()
+    with pytest.raises(ConfigurationError, match="gone"):
+        locate(entry, project.root)
+
+
+def test_a_built_in_agent_is_hidden_by_a_stub_and_the_stub_deleted_again(project: Project) -> None:
+    done = disable("explore", project.root)
+    assert done.action == "stub-written"
+    assert done.path.read_bytes() == b"---\nname: Explore\nenabled: false\n---\n"
+    assert "Explore" not in project.catalog().names
+    assert disable("Explore", project.root).action == "unchanged"
+    assert enable("Explore", project.root).action == "stub-deleted"
+    assert not done.path.exists()
+    assert project.agent("Explore").source == "builtin"
+    assert enable("Explore", project.root).action == "unchanged"
+
+
+def test_a_stub_that_says_only_enabled_false_as_pi_writes_it_is_deleted_too(project: Project) -> None:
+    path = project.write(".pi/agents/Plan.md", "---\nenabled: false\n---\n")
+    assert not project.agent("Plan").enabled
+    assert enable("Plan", project.root).action == "stub-deleted"
+    assert not path.exists()
+
+
+def test_a_file_with_a_prompt_is_no_stub() -> None:
+    data = stub("a")
+    assert is_stub(data, parse(data, path="x.md", dialect="retinue"))
+    for more in (data + b"Do it.\n", data.replace(b"name", b"model: x\nname")):
+        assert not is_stub(more, parse(more, path="x.md", dialect="retinue"))
+
+
+def test_a_stub_never_replaces_a_file_of_another_agent(project: Project) -> None:
+    path = project.write(".retinue/agents/Explore.md", PLAIN.replace("name: a", "name: something-else"))
+    with pytest.raises(UsageError, match="exists"):
+        disable("Explore", project.root)
+    assert b"something-else" in path.read_bytes()
+
+
+CASES: list[tuple[str, DialectName, str]] = [
+    (".retinue/agents/a.md", "retinue", "enabled: false"),
+    (".claude/agents/a.md", "claude", "enabled: false"),
+    (".pi/agents/a.md", "pi", "enabled: false"),
+    (".agents/a.md", "devkit", "disabled: true"),
+    (".codingcode/agents/a.md", "codingcode", "disabled: true"),
+    (".opencode/agent/a.md", "opencode", "disable: true"),
+    (".gemini/agents/a.md", "gemini", "enabled: false"),
+    (".github/agents/a.agent.md", "copilot", "enabled: false"),
+    (".cursor/agents/a.md", "cursor", "enabled: false"),
+]
+
+
+@pytest.mark.parametrize(("path", "dialect", "line"), CASES)
+def test_every_dialect_has_its_own_switch(project: Project, path: str, dialect: DialectName, line: str) -> None:
+    file = project.write(path, PLAIN)
+    assert project.agent("a").parsed.dialect == dialect
+    assert disable("a", project.root).action == "edited"
+    assert line in file.read_text().splitlines()
+    assert not project.agent("a").enabled
+    assert enable("a", project.root).action == "edited"
+    assert file.read_text() == PLAIN
+
+
+def test_refusals_name_the_file_and_the_remedy(project: Project) -> None:
+    project.write(".retinue/agents/b.md", b"\xef\xbb\xbf" + PLAIN.replace("name: a", "name: b").encode())
+    with pytest.raises(ConfigurationError, match="byte order mark") as caught:
+        disable("b", project.root)
+    assert "lint --fix" in caught.value.remedy
+    with pytest.raises(UnknownAgentError):
+        disable("nobody", project.root)
+
+
+DIALECTS: tuple[DialectName, ...] = ("retinue", "claude", "pi", "codingcode", "opencode", "gemini", "copilot", "cursor")
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@given(data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_off_and_on_restores_any_file_that_can_be_switched(dialect: DialectName, data: st.DataObject) -> None:
+    end = data.draw(st.sampled_from(["\n", "\r\n"]))
+    text = data.draw(messy(dialect)).replace("\n", end).encode()
+    parsed = parse(text, path="x/agent.md", dialect=dialect)
+    done = switch_off(text, parsed)
+    if done.changed:
+        after = parse(done.data, path="x/agent.md", dialect=dialect)
+        assert after.spec is not None
+        assert not after.spec.enabled
+        assert switch_on(done.data, after).data == text
+    else:
+        assert done.data == text
