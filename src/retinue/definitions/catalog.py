@@ -11,7 +11,7 @@ from retinue.definitions.builtins import BUILTIN_FOLDER, FALLBACK, builtins_disa
 from retinue.definitions.cache import FileCache, Reading
 from retinue.definitions.discover import Folder, find_folders, levels
 from retinue.definitions.flags import read_flag
-from retinue.definitions.precedence import Entry, Failed, resolve
+from retinue.definitions.precedence import Entry, Failed, claimed_name, resolve
 from retinue.domain.spec import AgentSpec, Problem
 from retinue.errors import DefinitionError, UnknownAgentError
 
@@ -103,8 +103,10 @@ class Catalog:
             raise UnknownAgentError(
                 f"'{name}' could be any of {names}.", remedy="Write the name with its capital letters."
             )
+        broken = next((each for each in self.failed if claimed_name(each.parsed) == name), None)
+        why = f" Its file could not be loaded: {broken.path}: {broken.reason}" if broken is not None else ""
         listed = ", ".join(sorted(self.names)) or "none"
-        raise UnknownAgentError(f"There is no agent '{name}'.", remedy=f"Available agents: {listed}.")
+        raise UnknownAgentError(f"There is no agent '{name}'.{why}", remedy=f"Available agents: {listed}.")
 
     def general_purpose(self) -> AgentSpec:
         """The agent to fall back to. There is one even where all built-in agents are off."""

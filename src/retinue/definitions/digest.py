@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 from collections.abc import Mapping
 from typing import Any
 
 import orjson
 
+from retinue.domain.codec import to_data
 from retinue.domain.spec import AgentSpec
 
 _ASIDE = frozenset({"source", "path", "fates", "hash"})
@@ -30,7 +32,11 @@ def spec_hash(spec: AgentSpec) -> str:
         value = getattr(spec, field.name)
         if field.name not in _ASIDE and _DEFAULTS.get(field.name, _MISSING) != value:
             content[field.name] = value
-    return hashlib.sha256(orjson.dumps(content, option=_OPTIONS)).hexdigest()
+    try:
+        data = orjson.dumps(content, option=_OPTIONS)
+    except TypeError:  # half a surrogate pair, or a number beyond 64 bits, which JSON text can hold
+        data = json.dumps(to_data(content), sort_keys=True).encode()
+    return hashlib.sha256(data).hexdigest()
 
 
 def seal(spec: AgentSpec) -> AgentSpec:

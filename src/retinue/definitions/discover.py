@@ -24,6 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from retinue.definitions.guess import by_place
 from retinue.domain.spec import DialectName, Source
 from retinue.settings.places import home, pi_home, repository_root, retinue_home
 
@@ -124,7 +125,7 @@ def _private(folder: Path) -> bool:
 
 def _policy(folders: Iterable[Path | str]) -> Iterator[Folder]:
     for folder in folders:
-        yield Folder(str(folder), "policy", "retinue", recursive=True)
+        yield Folder(str(folder), "policy", by_place(f"{folder}/agent.md") or "retinue", recursive=True)
     yield Folder("/etc/retinue/agents", "policy", "retinue", recursive=True)
     managed = _MANAGED.get(sys.platform, "/etc/claude-code/.claude/agents")
     yield Folder(managed, "policy", "claude", recursive=True)

@@ -11,7 +11,7 @@ from retinue.definitions.discover import Folder
 from retinue.definitions.frontmatter import Frontmatter, Split
 from retinue.definitions.parse import finish, unusable
 from retinue.definitions.parsed import Parsed
-from retinue.definitions.yaml_values import Item
+from retinue.definitions.yaml_values import Item, too_deep
 from retinue.domain.spec import Problem
 from retinue.errors import UsageError
 
@@ -26,7 +26,7 @@ def read_flag(text: str) -> Reading:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"The value of {FLAG} is not valid JSON: {error}.", remedy=_SHAPE) from None
-    if not isinstance(data, dict):
+    if not isinstance(data, dict) or too_deep(data):
         raise UsageError(f"The value of {FLAG} is not a JSON object.", remedy=_SHAPE)
     files = tuple(_agent(name, fields) for name, fields in data.items())
     return Reading(Folder(FLAG, "flag", "claude"), files)

@@ -22,6 +22,8 @@ from retinue.domain.spec import Problem
 MAX_BLOCK = 256 * 1024
 """Characters of frontmatter. The longest of 13,000 surveyed files has a twentieth of this."""
 
+MAX_KEYS = 1000
+
 BLOCK_LINE = 2
 """The line of the file on which the block begins."""
 
@@ -81,13 +83,10 @@ class Places(Mapping[str, Place]):
 
 
 def split(data: bytes) -> Split:
-    text, problems, error = _decode(data)
-    bom = text.startswith("\ufeff")
-    if bom:
-        text = text[1:]
-    text, newline = _normalise(text)
-    if error is not None:
-        return Split(None, text.strip(), 1, bom, newline, problems, error)
+    whole = decode(data)
+    if whole.error is not None:
+        return whole
+    text, bom, newline, problems = whole.body, whole.bom, whole.newline, whole.problems
     first_end = text.find("\n")
     first = text if first_end < 0 else text[:first_end]
     if first.rstrip() != "---":
@@ -104,6 +103,14 @@ def split(data: bytes) -> Split:
             return Split(block, rest.strip(), block.count("\n") + 3, bom, newline, problems)
         position += 1
     return Split(None, text.strip(), 1, bom, newline, problems, _unclosed(text))
+
+
+def decode(data: bytes) -> Split:
+    """The text of a file, all of it in `body`, before any fence is looked for."""
+    text, problems, error = _decode(data)
+    bom = text.startswith("\ufeff")
+    text, newline = _normalise(text[1:] if bom else text)
+    return Split(None, text, 1, bom, newline, problems, error)
 
 
 def read(block: str, known: Callable[[str], bool], *, simple: bool = False) -> Frontmatter:
@@ -133,6 +140,8 @@ def read(block: str, known: Callable[[str], bool], *, simple: bool = False) -> F
 
 def _finished(document: Document, reading: Reading, problems: tuple[Problem, ...]) -> Frontmatter:
     items = document.items
+    if len(items) > MAX_KEYS:
+        return Frontmatter(error=_too_many(len(items)))
     if len({item.key for item in items}) != len(items):
         problems = (*problems, *_repeated(items))
     return Frontmatter(items, reading, problems)
@@ -255,6 +264,11 @@ def _too_large(block: str) -> Problem:
         BLOCK_LINE,
         1,
     )
+
+
+def _too_many(count: int) -> Problem:
+    text = f"The frontmatter has {count:,} keys; at most {MAX_KEYS:,} are read."
+    return Problem("frontmatter-too-large", "error", text, "Keep only the keys of an agent.", None, BLOCK_LINE, 1)
 
 
 def _encoding(found: str, line: int | None) -> Problem:

@@ -23,7 +23,7 @@ _HOMES: dict[tuple[str, str], DialectName] = {
     (".claude-plugin", "agents"): "claude",
     (".pi", "agents"): "pi",
     (".agents", "agents"): "pi",
-    ("agent", "agents"): "pi",
+    (".pi", "agent"): "pi",
     (".codingcode", "agents"): "codingcode",
     (".opencode", "agent"): "opencode",
     (".opencode", "agents"): "opencode",

@@ -15,7 +15,7 @@ from retinue.definitions.dialects.translate import Draft, build, translate
 from retinue.definitions.digest import seal
 from retinue.definitions.files import MAX_FILE, too_large
 from retinue.definitions.files import read_bytes as read_bytes
-from retinue.definitions.frontmatter import BLOCK_LINE, Frontmatter, Places, Split, read, split
+from retinue.definitions.frontmatter import BLOCK_LINE, Frontmatter, Places, Split, decode, read, split
 from retinue.definitions.guess import by_place, guess_dialect, refine
 from retinue.definitions.parsed import Parsed, Place
 from retinue.definitions.yaml_values import Item
@@ -105,7 +105,7 @@ def finish(table: Dialect, parts: Split, matter: Frontmatter, path: str, source:
     error = parts.error or matter.error or draft.error
     spec: AgentSpec | None = None
     if error is None:
-        name, error = _name(table, written, parts, path, source)
+        name, error = _name(table, written, parts, matter, path, source)
         if error is None and not description:
             error = _describe(draft, table, name, source)
         if error is None:
@@ -114,7 +114,9 @@ def finish(table: Dialect, parts: Split, matter: Frontmatter, path: str, source:
     if error is not None:
         problems = (*problems, error)
     choice = draft.values.get("tools.allow")
-    denied = draft.values.get("tools.deny") or (choice.refused if choice is not None else ())
+    denied = draft.values.get("tools.deny")
+    if denied is None and choice is not None and choice.refused:
+        denied = choice.refused
     model = draft.values.get("model.name")
     return Parsed(
         file=path,
@@ -122,7 +124,7 @@ def finish(table: Dialect, parts: Split, matter: Frontmatter, path: str, source:
         name=written,
         description=description,
         tools=None if choice is None else choice.names,
-        disallowed_tools=denied or None,
+        disallowed_tools=denied,
         model=None if model is None else model.written,
         prompt=parts.body,
         spec=spec,
@@ -143,8 +145,9 @@ def _places(table: Dialect, parts: Split, matter: Frontmatter, first_line: int) 
 
 def _parse_whole(data: bytes, path: str, table: Dialect, source: Source) -> Parsed:
     """A file that is YAML from its first line to its last."""
-    parts = split(b"---\n" + data.removeprefix(b"\xef\xbb\xbf") + b"\n---\n")
-    matter = read(parts.block or "", table.knows)
+    whole = decode(data)
+    parts = whole._replace(block=whole.body, body="")
+    matter = read(whole.body, table.knows)
     items = list(matter.items)
     for item in matter.items:
         if item.key == table.nested_under and isinstance(item.value, dict):
@@ -153,7 +156,9 @@ def _parse_whole(data: bytes, path: str, table: Dialect, source: Source) -> Pars
     return finish(table, parts, matter._replace(items=items), path, source)
 
 
-def _name(table: Dialect, written: Any, parts: Split, path: str, source: Source) -> tuple[str, Problem | None]:
+def _name(
+    table: Dialect, written: Any, parts: Split, matter: Frontmatter, path: str, source: Source
+) -> tuple[str, Problem | None]:
     if parts.block is None and (table.frontmatter_required or _is_document(path)):
         text = "This file has no frontmatter, so it is documentation and not an agent."
         remedy = "To make it an agent, begin it with '---', name, description and '---'."
@@ -168,7 +173,8 @@ def _name(table: Dialect, written: Any, parts: Split, path: str, source: Source)
     refused = table.forbidden_in_name
     if (refused and refused in name) or (name[0] == "-" and table.name == "claude"):
         text = f"The name '{name}' may not " + (f"contain '{refused}'." if refused in name else "begin with '-'.")
-        return "", Problem("bad-name", "error", text, "Choose letters, digits and hyphens.", "name", None, None)
+        line = next((item.line + BLOCK_LINE for item in matter.items if item.key == "name"), None)
+        return "", Problem("bad-name", "error", text, "Choose letters, digits and hyphens.", "name", line, 1)
     return name, None
 
 

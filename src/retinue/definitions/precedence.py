@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from retinue.definitions.cache import Reading
 from retinue.definitions.digest import seal
+from retinue.definitions.discover import Folder
 from retinue.definitions.parse import file_name, sealed
 from retinue.definitions.parsed import Parsed
 from retinue.domain.spec import AgentSpec, Problem, Source
@@ -112,7 +113,7 @@ def resolve(readings: Iterable[Reading]) -> tuple[tuple[Entry, ...], tuple[Faile
                 broken.append((len(entries), parsed))
                 continue
             winner = winners.get(spec.name)
-            source, plugin = reading.folder.source, reading.folder.plugin
+            source, plugin = reading.folder.source, _scope(reading.folder, parsed.file)
             if winner is None:
                 entry = Entry(parsed, spec.name, source, plugin=plugin)
                 winners[spec.name] = entry
@@ -123,6 +124,14 @@ def resolve(readings: Iterable[Reading]) -> tuple[tuple[Entry, ...], tuple[Faile
             entries.append(entry)
     order = {entry.path: index for index, entry in enumerate(entries)}
     return tuple(entries), tuple(_failed(parsed, index, winners, order) for index, parsed in broken)
+
+
+def _scope(folder: Folder, path: str) -> str | None:
+    """`plugin` or `plugin:sub:folders`, under which a plugin's agent can be asked for too."""
+    if folder.plugin is None:
+        return None
+    below = path[len(folder.path) :].replace("\\", "/").strip("/").split("/")[:-1]
+    return ":".join([folder.plugin, *below])
 
 
 def _failed(parsed: Parsed, index: int, winners: dict[str, Entry], order: dict[str, int]) -> Failed:

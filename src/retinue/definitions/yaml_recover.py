@@ -19,6 +19,7 @@ from retinue.definitions.yaml_values import Document, Item, YamlError, load_mapp
 FREE_TEXT = frozenset({"description", "when_to_use", "whenToUse", "prompt", "systemPrompt"})
 """Keys whose unindented continuation lines belong to them."""
 
+MAX_SEGMENTS = 300
 _KEY = re.compile(r"[A-Za-z_][\w.-]*[ \t]*")
 _BLANK = frozenset({" ", "\t"})
 _ANY_KEY = re.compile(r"([A-Za-z_][\w.-]*)[ \t]*:(.*)")
@@ -48,11 +49,15 @@ def load_quoted(block: str) -> Document:
 
 
 def load_lines(block: str, known: Callable[[str], bool]) -> Document:
-    """Whatever keys can be found. Never raises; the document may be empty."""
+    """Whatever keys can be found. Never raises; the document may be empty, and is if there are
+    too many to be frontmatter at all."""
     indent = len(block) - len(block.lstrip(" \t"))
     text = textwrap.dedent(block) if indent and not block.startswith("\n") else block
     document = Document()
-    for key, first, lines in _segments(text.split("\n"), known):
+    segments = _segments(text.split("\n"), known)
+    if len(segments) > MAX_SEGMENTS:
+        return document
+    for key, first, lines in segments:
         value = _segment_value(key, lines)
         document.items.append(Item(key, value, first, 0, first + len(lines) - 1))
     return document

@@ -113,6 +113,21 @@ def scalar_text(value: object) -> str:
     return str(value)
 
 
+def too_deep(value: Any) -> bool:
+    """Whether a value from elsewhere (JSON) nests deeper than YAML is allowed to."""
+    layer = [value]
+    for _ in range(MAX_DEPTH):
+        layer = [
+            each
+            for item in layer
+            if isinstance(item, (dict, list))
+            for each in (item.values() if isinstance(item, dict) else item)
+        ]
+        if not layer:
+            return False
+    return True
+
+
 def _number(text: str) -> Any:
     if len(text) > 20:
         return text

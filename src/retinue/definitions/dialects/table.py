@@ -147,6 +147,9 @@ class Dialect:
         tight = squeeze(key)
         if tight in self._squeezed:
             return self._squeezed[tight][0], "near"
+        guessed = self._about_tools(tight)
+        if guessed is not None:
+            return guessed, "near"
         for known, (row, _) in self._squeezed.items():
             if row.kind.role == "limits" and len(known) >= 5 and off_by_one(tight, known):
                 return row, "near"
@@ -154,6 +157,18 @@ class Dialect:
             if how == "own" and len(known) >= 6 and off_by_one(tight, known):
                 return row, "typo"
         return None
+
+    def _about_tools(self, tight: str) -> Field | None:
+        """`permitted_tools`, `bannedTools`: words that can only mean one of the two lists."""
+        if "tool" not in tight:
+            return None
+        if any(word in tight for word in _REFUSING):
+            return self._squeezed["disallowedtools"][0] if "disallowedtools" in self._squeezed else None
+        return self._squeezed["tools"][0] if any(word in tight for word in _ALLOWING) else None
+
+
+_REFUSING = ("disallow", "deny", "denied", "forbid", "block", "exclude", "banned", "without", "except", "disable")
+_ALLOWING = ("allow", "permit", "only", "whitelist", "enabled", "available")
 
 
 @lru_cache(maxsize=4096)

@@ -18,6 +18,7 @@ DENY_ALL = ("*",)
 
 _SHORT = 400
 _SELECTOR = "ext:"
+_FLOW = frozenset("[{ ")
 _NOTHING_RULE = "no tools at all, and reported as an error"
 
 
@@ -53,7 +54,7 @@ class ToolRules(NamedTuple):
 
 
 def _choice(value: Any, *, spaces: bool = False) -> Any:
-    if type(value) is str and not spaces and len(value) < _SHORT and value[:1] != "[":
+    if type(value) is str and not spaces and len(value) < _SHORT and value[:1] not in _FLOW:
         return _same_words(value)
     if value is None:
         return UNSET
@@ -61,6 +62,8 @@ def _choice(value: Any, *, spaces: bool = False) -> Any:
         return chosen(())
     if isinstance(value, dict):
         return _from_map(value)
+    if isinstance(value, str) and value.lstrip()[:1] == "{":
+        raise BadValueError("the map cannot be read; no tool is allowed", "Close it with '}'.", instead=chosen(()))
     try:
         return chosen(read_names(value, spaces=spaces))
     except BadValueError as error:

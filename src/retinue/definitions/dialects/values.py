@@ -11,6 +11,7 @@ from typing import Any
 
 from retinue.definitions.dialects.names import describe, read_names
 from retinue.definitions.dialects.table import UNSET, BadValueError, Kind
+from retinue.definitions.yaml_values import too_deep
 
 _YES = frozenset({"true", "yes", "on", "1"})
 _NO = frozenset({"false", "no", "off", "0"})
@@ -100,6 +101,8 @@ def _switch(value: Any) -> Any:
 
 def _exact_true(value: Any) -> Any:
     """pi's rule: present means said, and only an unquoted `true` says yes."""
+    if value is None:
+        return UNSET
     if isinstance(value, bool):
         return value
     raise BadValueError(f"only an unquoted true counts as yes; {describe(value)} was read as false", instead=False)
@@ -224,7 +227,7 @@ def _mapping(value: Any) -> Any:
             value = json.loads(value)
         except (ValueError, RecursionError):
             raise BadValueError("the text is not valid JSON") from None
-    if not isinstance(value, dict):
+    if not isinstance(value, dict) or too_deep(value):
         raise BadValueError(f"a mapping is wanted, not {describe(value)}")
     return value
 

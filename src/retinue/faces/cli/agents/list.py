@@ -1,0 +1,91 @@
+"""Every agent visible from here, and which file won.
+
+Agents go to stdout, files that could not be loaded to stderr. --json prints one document with
+all agents, the replaced ones included (`shadowed_by` names the file that counts instead).
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from collections.abc import Sequence
+
+from retinue.definitions.catalog import Catalog, Entry, Failed
+from retinue.faces.cli.agents._common import add_common, folder, say
+from retinue.faces.cli.agents._show import clean, clipped, problem_data, write_json
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    add_common(parser)
+    parser.add_argument("--agents", metavar="JSON", help="agents given here, as Claude Code's option of that name")
+    parser.add_argument("--all", action="store_true", help="also the replaced agents and files that are no agents")
+
+
+def execute(args: argparse.Namespace) -> int:
+    catalog = Catalog.load(folder(args), agents_json=args.agents)
+    if args.json:
+        write_json({"agents": [_data(entry) for entry in _ordered(catalog)], "failed": _failed_data(catalog.failed)})
+        return 0
+    shown = [entry for entry in _ordered(catalog) if args.all or entry.shadowed_by is None]
+    _print_table(shown)
+    for each in catalog.failed:
+        if each.problem.severity == "error" or args.all:
+            where = f"{each.path}:{each.line}" if each.line else each.path
+            say(f"not loaded: {clean(where)}: {clean(each.reason)}")
+    return 0
+
+
+def _ordered(catalog: Catalog) -> list[Entry]:
+    """The agents that count first, each group by name."""
+    return sorted(catalog.entries, key=lambda entry: (entry.shadowed_by is not None, entry.name.casefold(), entry.path))
+
+
+def _data(entry: Entry) -> dict[str, object]:
+    parsed, spec = entry.parsed, entry.spec
+    return {
+        "name": entry.name,
+        "description": spec.description,
+        "source": entry.source,
+        "dialect": parsed.dialect,
+        "path": entry.path,
+        "tools": None if parsed.tools is None else list(parsed.tools),
+        "model": list(parsed.model) if isinstance(parsed.model, tuple) else parsed.model,
+        "readonly": spec.readonly is True,
+        "enabled": entry.enabled,
+        "shadowed_by": entry.shadowed_by,
+        "problems": [problem_data(problem) for problem in entry.problems],
+    }
+
+
+def _failed_data(failed: Sequence[Failed]) -> list[dict[str, object]]:
+    return [{"path": each.path, "reason": each.reason, "line": each.line} for each in failed]
+
+
+def _print_table(entries: Sequence[Entry]) -> None:
+    rows = [_row(entry) for entry in entries]
+    if not rows:
+        say("There are no agents here. Create one with: retinue agents new")
+        return
+    heads = ("NAME", "SOURCE", "TOOLS", "MODEL", "DESCRIPTION")
+    limits = (28, 16, 30, 22)
+    widths = [
+        min(limit, max(len(head), *(len(row[column]) for row in rows)))
+        for column, (head, limit) in enumerate(zip(heads, limits, strict=False))
+    ]
+    wide = shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 10_000
+    rest = max(20, wide - sum(widths) - 2 * len(widths))
+    for row in (heads, *rows):
+        cells = [clipped(cell, width).ljust(width) for cell, width in zip(row, widths, strict=False)]
+        print("  ".join([*cells, clipped(row[4], rest)]).rstrip())
+
+
+def _row(entry: Entry) -> tuple[str, str, str, str, str]:
+    parsed = entry.parsed
+    note = "" if entry.enabled else ", off"
+    note += "" if entry.shadowed_by is None else ", replaced"
+    tools = "all" if parsed.tools is None else ", ".join(parsed.tools) or "none"
+    model = parsed.model if isinstance(parsed.model, str) else ", ".join(parsed.model or ())
+    description = " ".join(entry.spec.description.split())
+    texts = (entry.name, f"{entry.source}{note}", tools, model or "inherit", description)
+    return (clean(texts[0]), clean(texts[1]), clean(texts[2]), clean(texts[3]), clean(texts[4]))
