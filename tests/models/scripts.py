@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import Any
 
+from hypothesis import HealthCheck, settings
+
 from retinue.domain.events import TextDelta, ThinkingDelta
 from retinue.domain.messages import AssistantMessage, Message, user
 from retinue.domain.tool import ToolSpec
@@ -30,6 +32,9 @@ IDS = {
     "openai-responses": "gpt-5",
     "gemini": "gemini-3-pro-preview",
 }
+
+RELAXED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""For property tests on machines that are busy with other things."""
 
 READ = ToolSpec(
     "read",

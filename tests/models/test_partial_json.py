@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retinue.models.partial_json import parse_arguments, parse_event
+from tests.models.scripts import RELAXED
 
 
 @pytest.mark.parametrize(
@@ -56,6 +57,10 @@ def test_what_has_none_is_broken_and_kept(raw: str) -> None:
     assert parse_arguments(raw) == ({}, raw)
 
 
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@RELAXED
 @given(st.text())
 def test_any_text_is_either_an_object_that_can_be_written_again_or_broken(raw: str) -> None:
     arguments, broken = parse_arguments(raw)
@@ -63,6 +68,7 @@ def test_any_text_is_either_an_object_that_can_be_written_again_or_broken(raw: s
     orjson.dumps(arguments)
 
 
+@RELAXED
 @given(
     st.dictionaries(
         st.text(), st.recursive(st.none() | st.text() | st.floats(allow_nan=False, allow_infinity=False), st.lists)
@@ -72,6 +78,7 @@ def test_every_object_is_read_as_it_is(value: dict[str, Any]) -> None:
     assert parse_arguments(json.dumps(value)) == (json.loads(json.dumps(value)), None)
 
 
+@RELAXED
 @given(st.binary())
 def test_any_bytes_are_json_or_a_value_error(data: bytes) -> None:
     with contextlib.suppress(ValueError):

@@ -18,7 +18,7 @@ from retinue.domain.messages import AssistantMessage, Text, Thinking
 from retinue.models.protocol import Finished, Model, ModelInfo, ModelRequest, Part
 from retinue.models.retry import Retrying, RetryPolicy
 from retinue.models.transport import Transport
-from tests.models.scripts import FORMATS, info, model, request
+from tests.models.scripts import FORMATS, RELAXED, info, model, request
 from tests.models.servers import Reply, Server, failing
 from tests.models.test_wire_faults import begun, said
 
@@ -194,6 +194,7 @@ async def test_cancelling_while_waiting() -> None:
         await task
 
 
+@RELAXED
 @given(
     st.integers(1, 60),
     st.floats(0, 1, exclude_max=True),

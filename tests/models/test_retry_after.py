@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retinue.models.retry_after import duration, retry_after
+from tests.models.scripts import RELAXED
 
 NOW = 1_800_000_000.0
 
@@ -59,6 +60,7 @@ def test_durations(text: str, seconds: float | None) -> None:
     assert duration(text) == seconds
 
 
+@RELAXED
 @given(
     st.dictionaries(
         st.sampled_from(["retry-after", "retry-after-ms", "x-ratelimit-reset", "x-ratelimit-reset-tokens"]), st.text()

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retinue.models.sse import Events
+from tests.models.scripts import RELAXED
 
 
 def payloads(*pieces: bytes) -> list[bytes]:
@@ -43,6 +44,7 @@ def test_an_event_at_the_end_needs_no_empty_line() -> None:
     assert payloads(b"") == []
 
 
+@RELAXED
 @given(
     st.lists(st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\r\n"), max_size=20), max_size=6),
     st.sampled_from([b"\n", b"\r\n", b"\r"]),
@@ -56,6 +58,7 @@ def test_cutting_never_changes_the_payloads(texts: list[str], end: bytes, places
     assert payloads(*(stream[i : i + 1] for i in range(len(stream)))) == expected
 
 
+@RELAXED
 @given(st.binary(max_size=200), st.lists(st.integers(0, 200), max_size=20))
 def test_cutting_never_changes_garbage_either(data: bytes, places: list[int]) -> None:
     assert payloads(*cut(data, places)) == payloads(data)

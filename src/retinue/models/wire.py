@@ -19,12 +19,13 @@ from retinue.models import failures
 from retinue.models.draft import Draft
 from retinue.models.failures import Wire
 from retinue.models.partial_json import parse_event
-from retinue.models.protocol import ModelInfo, ModelRequest, Part
+from retinue.models.protocol import Alive, ModelInfo, ModelRequest, Part
 from retinue.models.quirks import Quirks
 from retinue.models.repair import Repairs
 from retinue.models.sse import Events
 from retinue.models.transport import Response, Transport, TransportError
 
+_ALIVE = (Alive(),)
 _WHOLE_LIMIT = 64 * 1024 * 1024
 _DRAIN_SECONDS = 0.25
 
@@ -116,7 +117,7 @@ class WireModel:
             elif response is not None:
                 while data := await response.read():
                     at_end = absorb(events.feed(data), reader, draft)
-                    for part in draft.shown():
+                    for part in draft.shown() or _ALIVE:
                         yield part
                     if at_end:
                         await response.drain(_DRAIN_SECONDS)
