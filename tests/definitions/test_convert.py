@@ -186,3 +186,16 @@ def test_every_lossless_conversion_of_the_corpus_comes_back_the_same() -> None:
                 assert differences(parsed.spec, again) == (), record["file"]
                 lossless += 1
     assert lossless > 1500
+
+
+def test_a_kimi_file_says_that_its_prompt_lies_elsewhere() -> None:
+    text = "version: 1\nagent:\n  name: a\n  description: d\n  system_prompt_path: ./system.md\n"
+    losses = convert(parse(text.encode(), path="agent.yaml"), "claude").losses
+    assert losses[0].field == "prompt"
+    assert losses[0].what == "./system.md"
+
+
+def test_hooks_and_servers_are_named_in_losses() -> None:
+    text = CLAUDE.replace("maxTurns: 9", "hooks: {Stop: [{command: x}]}\nmcpServers: [a, {b: {url: u}}]")
+    losses = {loss.field: loss.what for loss in convert(read(text, "claude"), "pi").losses}
+    assert losses == {"hooks": "Stop hook", "servers": "a, b"}

@@ -281,3 +281,12 @@ def test_the_corpus_is_linted_whole_and_known_trouble_is_found() -> None:
     recovered = [each for each in done.findings if each.code == "frontmatter-recovered"]
     assert len(recovered) > 60
     assert all(each.fixable for each in recovered)
+
+
+def test_a_file_is_known_by_its_place_and_named_as_it_was_given(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.write(".pi/agents/a.md", agent("max_turns: 5", "thinkin: high"))
+    monkeypatch.chdir(project.root / ".pi/agents")
+    found = lint_paths(["a.md"]).findings
+    assert [(each.file, each.remedy) for each in found] == [("a.md", "Did you mean 'thinking'?")]

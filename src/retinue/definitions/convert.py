@@ -19,7 +19,7 @@ from retinue.definitions.parse import parse
 from retinue.definitions.parsed import Parsed
 from retinue.definitions.rights import adds_rights
 from retinue.definitions.write import rows, statements, write_agent
-from retinue.domain.spec import AgentSpec, DialectName
+from retinue.domain.spec import AgentSpec, DialectName, HookSpec, ServerRef
 from retinue.errors import DefinitionError
 
 LossKind = Literal["lost", "renamed", "ignored-there"]
@@ -64,6 +64,7 @@ def convert(parsed: Parsed, to: DialectName) -> Conversion:
         spec = _fitted(spec, table, losses)
     spec = _without_live_extras(spec, table, losses)
     text = write_agent(spec, to)
+    losses += _kept_elsewhere(parsed)
     losses += _lost(spec, _read(spec, text, to), table)
     if to != parsed.dialect:
         losses += _only_ours(spec, table)
@@ -143,6 +144,14 @@ def _without_live_extras(spec: AgentSpec, table: Dialect, losses: list[Loss]) ->
     return rest
 
 
+def _kept_elsewhere(parsed: Parsed) -> Iterator[Loss]:
+    """Kimi's files name the file of their prompt instead of holding it."""
+    if parsed.spec is not None and not parsed.spec.prompt:
+        for key in ("system_prompt_path", "systemPromptPath"):
+            if key in parsed.spec.extra:
+                yield Loss("prompt", describe(parsed.spec.extra[key]), "the prompt is in that file, which is not read")
+
+
 def _lost(spec: AgentSpec, result: AgentSpec, table: Dialect) -> Iterator[Loss]:
     for field in differences(spec, result):
         if field == "extra":
@@ -176,11 +185,17 @@ def _only_ours(spec: AgentSpec, table: Dialect) -> Iterator[Loss]:
 
 def describe(value: object) -> str:
     """A value in a sentence: short, on one line."""
-    if isinstance(value, tuple) and all(isinstance(item, str) for item in value):
-        text = ", ".join(value) or "none"
+    if isinstance(value, tuple):
+        text = ", ".join(_label(item) for item in value) or "none"
     elif isinstance(value, bool):
         text = "true" if value else "false"
     else:
         text = str(value)
     text = " ".join(text.split())
     return f"{text[:77]}…" if len(text) > 78 else text
+
+
+def _label(item: object) -> str:
+    if isinstance(item, HookSpec):
+        return f"{item.event} hook"
+    return item.name if isinstance(item, ServerRef) else str(item)

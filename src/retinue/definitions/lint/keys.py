@@ -85,9 +85,10 @@ def _near_miss(subject: Subject, key: str, found: Found) -> Found:
     meant = own or (match.field.key if match is not None else None)
     if meant is None or meant == key or meant in subject.parsed.fates:
         return found
-    finding = replace(found.finding, remedy=f"Write '{meant}'.")
+    finding = replace(found.finding, remedy=f"Did you mean '{meant}'?")
     if subject.parsed.fates[key].fate != "ignored":
-        finding = replace(finding, reason=f"'{key}' is not a key of {subject.table.title}; it was read as '{meant}'.")
+        reason = f"'{key}' is not a key of {subject.table.title}; it was read as '{meant}'."
+        finding = replace(finding, reason=reason, remedy=f"Write '{meant}'.")
     return Found(finding, _renamed(subject, key, meant))
 
 

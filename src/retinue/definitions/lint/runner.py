@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from retinue.definitions.catalog import Catalog
@@ -19,7 +19,6 @@ from retinue.definitions.lint.subject import Subject
 from retinue.definitions.lint.tools import check_tools
 from retinue.definitions.lint.values import check_values
 from retinue.definitions.parse import parse, read_bytes, unusable
-from retinue.definitions.parsed import Parsed
 from retinue.definitions.skill import is_skill, parse_skill
 from retinue.domain.spec import Problem
 from retinue.errors import UsageError
@@ -44,10 +43,16 @@ class Report:
 
 
 def lint_paths(paths: Iterable[Path | str], *, fix: bool = False) -> Report:
-    """Files as they are named; folders with everything below that looks like an agent. Raises
-    UsageError for a path that does not exist."""
-    subjects = [_subject(path) for path in _expanded(paths)]
-    return _report(subjects, {subject.parsed.file for subject in subjects} if fix else (), check_names)
+    """Files as they are named; folders with everything below that looks like an agent. Findings
+    name files as they were given. Raises UsageError for a path that does not exist."""
+    given = {os.path.abspath(path): str(path) for path in _expanded(paths)}  # noqa: PTH100 (links are not resolved)
+    subjects = [_subject(path) for path in given]
+    done = _report(subjects, given if fix else (), check_names)
+    return Report(
+        tuple(replace(each, file=given.get(each.file, each.file)) for each in done.findings),
+        tuple(replace(each, file=given.get(each.file, each.file)) for each in done.changes),
+        done.files,
+    )
 
 
 def lint_catalog(cwd: Path, *, fix: bool = False) -> Report:
@@ -101,16 +106,12 @@ def _write(before: Subject, after: Subject) -> str:
     return ""
 
 
-def _subject(path: Path) -> Subject:
-    name = str(path)
-    data = read_bytes(name)
+def _subject(path: str) -> Subject:
+    """By its whole path: where a file lies says which dialect it is."""
+    data = read_bytes(path)
     if isinstance(data, Problem):
-        return Subject(unusable(name, data), None)
-    return Subject(_parsed(name, data), data)
-
-
-def _parsed(name: str, data: bytes) -> Parsed:
-    return parse_skill(data, path=name) if is_skill(name) else parse(data, path=name)
+        return Subject(unusable(path, data), None)
+    return Subject(parse_skill(data, path=path) if is_skill(path) else parse(data, path=path), data)
 
 
 def _data(path: str) -> bytes | None:
@@ -147,7 +148,7 @@ def _looks_like_agent(path: Path) -> bool:
     name = path.name.lower()
     if is_skill(str(path)):
         return False
-    at_home = by_place(str(path)) is not None or {"agents", "agent"} & set(path.parts[:-1])
+    at_home = by_place(str(path.absolute())) is not None or {"agents", "agent"} & set(path.parts[:-1])
     if name.endswith(_MARKDOWN):
         return bool(at_home) or _starts_with(path, (b"---", b"\xef\xbb\xbf---"))
     return name.endswith(_YAML) and _starts_with(path, (b"agent:", b"version:")) and _has_agent(path)
