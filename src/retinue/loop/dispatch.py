@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from retinue.domain.effects import ToolEffect
 from retinue.domain.events import Body, ToolEnded, ToolProgress, ToolStarted, Warned
 from retinue.domain.messages import StopReason, ToolCall, ToolMessage, ToolResult
-from retinue.domain.tool import Tool, ToolContext, ToolOutput, failed
+from retinue.domain.tool import Tool, ToolContext, ToolOutput, ToolSpec, failed
 from retinue.loop import refusals
 from retinue.loop.interrupt import Interrupt
 from retinue.loop.job import Job
@@ -46,6 +46,7 @@ class Dispatch:
         self,
         job: Job,
         tools: Mapping[str, Tool],
+        specs: Mapping[str, ToolSpec],
         interrupt: Interrupt,
         watch: Watch,
         context: ToolContext,
@@ -56,6 +57,7 @@ class Dispatch:
     ) -> None:
         self._job = job
         self._tools = tools
+        self._specs = specs
         self._interrupt = interrupt
         self._watch = watch
         self._calls = calls
@@ -113,13 +115,16 @@ class Dispatch:
         )
 
     def _is_exclusive(self, call: ToolCall) -> bool:
-        tool = self._tools.get(call.name)
-        return tool is not None and tool.spec.exclusive
+        spec = self._specs.get(call.name)
+        return spec is not None and spec.exclusive
+
+    def _ends_run(self, call: ToolCall) -> bool:
+        spec = self._specs.get(call.name)
+        return spec is not None and spec.ends_run
 
     def _is_over_the_limit(self, call: ToolCall) -> bool:
         """Refuses a call that the run may no longer make. Handing in the result always may."""
-        tool = self._tools.get(call.name)
-        if tool is not None and tool.spec.ends_run:
+        if self._ends_run(call):
             return False
         if self._allowed is not None and self.counted >= self._allowed:
             self.refused += 1
@@ -129,14 +134,13 @@ class Dispatch:
         return False
 
     def _start(self, call: ToolCall) -> None:
-        tool = self._tools.get(call.name)
-        refusal = refusals.reason(call, tool, self._stop, self._tools)
-        if tool is None or refusal is not None:
-            self._finish(call, failed(refusal or ""), 0.0)
+        refusal = refusals.reason(call, self._stop, self._specs)
+        if refusal is not None:
+            self._finish(call, failed(refusal), 0.0)
         elif self._interrupt.ending is not None:
             self._finish(call, failed(refusals.NOT_RUN), 0.0)
         else:
-            task = asyncio.create_task(_run(tool, call, self._context))
+            task = asyncio.create_task(_run(self._tools[call.name], call, self._context))
             countdown = self._watch.start(self._job.limits.tool_seconds, lambda: self._timed_out(call.id))
             self._running[call.id] = _Running(call, task, countdown, self._job.clock.monotonic())
             task.add_done_callback(lambda done: self._done(call.id, done))
@@ -167,8 +171,7 @@ class Dispatch:
         self._results[call.id] = result
         self.effects.append((call, output.effect))
         self._outbox.append(ToolEnded(call.id, call.name, result, output.effect, round(seconds * 1000)))
-        tool = self._tools.get(call.name)
-        if tool is not None and tool.spec.ends_run and not output.is_error and self.answer is None:
+        if self.answer is None and not output.is_error and self._ends_run(call):
             self.answer = output
         self._interrupt.wake()
 

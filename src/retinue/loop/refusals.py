@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from retinue.domain.messages import StopReason, ToolCall
-from retinue.domain.tool import Tool
+from retinue.domain.tool import ToolSpec
 from retinue.loop.arguments import problem
 
 LIMIT = "Not run: this run has used all its tool calls. Give your final answer from what you know."
@@ -18,16 +18,17 @@ _SHOWN = 200
 _NAMED = 60
 
 
-def reason(call: ToolCall, tool: Tool | None, stop: StopReason, tools: Mapping[str, Tool]) -> str | None:
+def reason(call: ToolCall, stop: StopReason, tools: Mapping[str, ToolSpec]) -> str | None:
     """Why `call` cannot be run, or None."""
-    if tool is None:
+    spec = tools.get(call.name)
+    if spec is None:
         offered = ", ".join([*tools][:_NAMED]) or "none"
         if len(tools) > _NAMED:
             offered += f" and {len(tools) - _NAMED} more"
         return f"There is no tool named {call.name[:_SHOWN]!r}. The tools you have: {offered}."
     if call.broken is not None:
         return _broken(call, stop)
-    wrong = problem(call.arguments, tool.spec.parameters)
+    wrong = problem(call.arguments, spec.parameters)
     if wrong is not None:
         return f"Not run: the arguments do not fit {call.name}: {wrong}. Correct them and call it again."
     return None

@@ -45,11 +45,12 @@ class Steps:
         self._model = model
         self._controls = controls
         tools: tuple[Tool, ...] = (*job.tools, *([self._submission] if self._submission else []))
-        self._tools = {tool.spec.name: tool for tool in tools}
-        self._specs = tuple(tool.spec for tool in tools)
+        self._specs = {spec.name: spec for spec in (tool.spec for tool in tools)}
+        self._tools = dict(zip(self._specs, tools, strict=True))
+        self._offered = tuple(self._specs.values())
         history = mend(job.history)
         self._used = used_ids(history)
-        self._conversation = Conversation(overhead(job.system, self._specs), history)
+        self._conversation = Conversation(overhead(job.system, self._offered), history)
         self._tally = Tally(job, model.info.full_name)
         self._turns = Turns(limits, hands_in=self._submission is not None)
         self._repeats = Repeats(limits.repeated_calls)
@@ -164,7 +165,7 @@ class Steps:
         request = ModelRequest(
             system=job.system,
             messages=tuple(self._conversation.messages),
-            tools=self._specs,
+            tools=self._offered,
             max_output=job.max_output,
             thinking=job.thinking,
             temperature=job.temperature,
@@ -192,6 +193,7 @@ class Steps:
         self._dispatch = Dispatch(
             self._job,
             self._tools,
+            self._specs,
             self._interrupt,
             self._watch,
             self._context,
