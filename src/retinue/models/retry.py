@@ -13,7 +13,7 @@ import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from retinue.domain import events
 from retinue.domain.events import TextDelta
@@ -44,12 +44,28 @@ class RetryPolicy:
 
 
 class Gate(Protocol):
-    """Stands before every attempt, for a limiter that many runs share. `before` may wait;
-    `after` is called once for each, with the failure or None, even if the attempt is cancelled."""
+    """Stands before every attempt, for a limiter that many runs share. `before` may wait; if it
+    gives a failure, nothing is sent and the trying ends with that. `after` is called once for each
+    attempt that was sent, with the failure or None, even if the attempt is cancelled."""
 
-    async def before(self) -> None: ...
+    async def before(self) -> Failure | None: ...
 
     async def after(self, failure: Failure | None) -> None: ...
+
+
+@runtime_checkable
+class WatchfulGate(Protocol):
+    """A gate that wants to know when the first part of an answer arrives."""
+
+    def began(self) -> None: ...
+
+
+class _OpenGate:
+    async def before(self) -> None:
+        return None
+
+    async def after(self, failure: Failure | None) -> None:
+        return None
 
 
 class Retrying:
@@ -68,7 +84,8 @@ class Retrying:
     ) -> None:
         self._model = model
         self._policy = policy or RetryPolicy()
-        self._gate = gate
+        self._gate: Gate = gate or _OpenGate()
+        self._began = gate.began if isinstance(gate, WatchfulGate) else None
         self._sleep = sleep
         self._draw = draw
         self._clock = clock
@@ -88,20 +105,28 @@ class Retrying:
             attempt += 1
             shown: list[str] = []
             message: AssistantMessage | None = None
-            if self._gate is not None:
-                await self._gate.before()
+            arrived = now()
+            closed = await self._gate.before()
+            if closed is not None:
+                ended = AssistantMessage((), "error", model=self.info.full_name, failure=closed)
+                yield Finished(_final(ended, longest or ended, attempt - 1))
+                return
+            started += now() - arrived  # waiting in line is not trying
+            began = self._began
             try:
                 async with aclosing(self._model.stream(request)) as parts:
                     async for part in parts:
                         if isinstance(part, Finished):
                             message = part.message
                             break
+                        if began is not None:
+                            began()
+                            began = None
                         if isinstance(part, TextDelta):
                             shown.append(part.text)
                         yield part
             finally:
-                if self._gate is not None:
-                    await self._gate.after(message.failure if message is not None else None)
+                await self._gate.after(message.failure if message is not None else None)
             if message is None:
                 message = _ended(self.info, shown)
             if message.failure is None or message.stop != "error":

@@ -1,0 +1,151 @@
+"""How fast one account may be asked: plain arithmetic on moments that are handed in.
+
+Nothing is limited until a provider refuses. Then everyone holds until the moment it named (or a
+growing pause, if it named none), the number of requests at once is halved, and one request goes
+ahead to see whether the door is open again. After its answer the others follow, spread over a
+second; every few answers one more is let in at once, until after five quiet minutes all is
+forgotten.
+
+    calm ──refused──▶ held ──time──▶ one probe ──answered──▶ paced ──quiet──▶ calm
+                       ▲                  │
+                       └──────refused─────┘
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+CUT = 0.5
+WINDOW_SECONDS = 1.0
+"""Within this time the number of requests at once is cut only once, however many are refused."""
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
+MOST_ASKED = 3_600.0
+"""A Retry-After beyond an hour counts as an hour: then it is tried again."""
+PROBE_SECONDS = 5.0
+SPREAD_SECONDS = 1.0
+FORGET_SECONDS = 300.0
+_ROUNDING = 1e-6
+
+
+class Pace:
+    """All times are monotonic seconds. `draw` gives numbers from 0 to 1, for jitter."""
+
+    __slots__ = (
+        "_cut_at",
+        "_draw",
+        "_fine",
+        "_news_at",
+        "_next_start",
+        "_paced_until",
+        "_probe_due",
+        "_probe_until",
+        "_refused_at",
+        "_strikes",
+        "calm",
+        "held_until",
+        "limit",
+    )
+
+    def __init__(self, draw: Callable[[], float]) -> None:
+        self._draw = draw
+        self._cut_at = self._news_at = self._refused_at = -math.inf
+        self._forget()
+
+    def _forget(self) -> None:
+        self.calm = True
+        self.limit = math.inf
+        self.held_until = self._next_start = self._paced_until = self._probe_until = 0.0
+        self._probe_due = False
+        self._strikes = self._fine = 0
+
+    def delay(self, now: float, in_flight: int) -> float | None:
+        """0.0: go now. More: look again in so many seconds. None: when a request has ended."""
+        if self.calm:
+            return 0.0
+        if now < self.held_until - _ROUNDING:
+            return self.held_until - now
+        if now - self._refused_at > FORGET_SECONDS:
+            self._forget()
+            return 0.0
+        if self._probe_until:
+            if now < self._probe_until - _ROUNDING:
+                return self._probe_until - now
+            self._open(now)
+        if in_flight >= self.limit:
+            return None
+        return max(self._next_start - now, 0.0) if now < self._next_start - _ROUNDING else 0.0
+
+    def sent(self, now: float) -> None:
+        """A request goes out."""
+        if self.calm:
+            return
+        if self._probe_due:
+            self._probe_due, self._probe_until = False, now + PROBE_SECONDS
+        elif now < self._paced_until:
+            self._next_start = now + 2.0 * self._draw() * SPREAD_SECONDS / self.limit
+
+    def answered(self, now: float, sent_at: float, in_flight: int) -> None:
+        """The provider took a request; `in_flight` counts it. What was sent before the last
+        refusal says nothing about now."""
+        if self.calm or sent_at <= self._news_at:
+            return
+        self._strikes = 0
+        if self._probe_until:
+            self._open(now)
+        if in_flight >= self.limit:
+            self._fine += 1
+            if self._fine >= max(1, self.limit // 4):
+                self.limit, self._fine = self.limit + 1, 0
+
+    def lost(self, sent_at: float) -> None:
+        """A request ended without an answer of the provider: if it was the probe, another goes."""
+        if self._probe_until and sent_at > self._news_at:
+            self._probe_due, self._probe_until = True, 0.0
+
+    def refused(self, now: float, sent_at: float, in_flight: int, retry_after: float | None, *, busy: bool) -> bool:
+        """The provider would not take a request (`in_flight` counts it). `busy`: because of too
+        many. Gives whether others should know."""
+        asked = None if retry_after is None or math.isnan(retry_after) else min(max(retry_after, 0.0), MOST_ASKED)
+        news = busy and sent_at > self._news_at
+        if not news and asked is None:
+            self.lost(sent_at)
+            return False
+        before = self.held_until, self.limit
+        self.calm = False
+        self._refused_at = now
+        if news:
+            self._cut(now, in_flight)
+            self._strikes += 1
+            self._news_at = now
+        if asked is not None:
+            self._hold(now + asked + self._draw() * min(0.05 + 0.1 * asked, 1.0))
+        else:
+            pause = min(FIRST_PAUSE * 2.0 ** min(self._strikes - 1, 16), LONGEST_PAUSE)
+            self._hold(now + pause * (0.5 + self._draw()))
+        return self.held_until > before[0] + 0.5 or self.limit < before[1]
+
+    def adopt(self, now: float, held_until: float, limit: float, refused_at: float) -> None:
+        """What another process learned at `refused_at` about the same account."""
+        self.calm = False
+        self._refused_at = max(self._refused_at, refused_at)
+        self._news_at = max(self._news_at, refused_at)
+        self.limit = max(min(self.limit, limit), 1.0)
+        self._hold(min(held_until, now + MOST_ASKED) + self._draw() * min(0.05 + 0.1 * max(held_until - now, 0.0), 1.0))
+
+    def _cut(self, now: float, in_flight: int) -> None:
+        if now - self._cut_at < WINDOW_SECONDS:
+            return
+        self._cut_at = now
+        self._fine = 0
+        at_once = in_flight if self.limit == math.inf else self.limit
+        self.limit = float(max(math.floor(CUT * at_once), 1))
+
+    def _hold(self, until: float) -> None:
+        self._probe_due, self._probe_until = True, 0.0
+        self.held_until = max(self.held_until, until)
+
+    def _open(self, now: float) -> None:
+        self._probe_until = 0.0
+        self._next_start = now
+        self._paced_until = now + SPREAD_SECONDS
