@@ -1,8 +1,8 @@
 """Fixtures for pytest, there wherever Retinue is installed; what they need is imported on use.
 
-    scripted_model   makes scripted models, and fails the test if one was not played to its end
-    fake_clock       a clock that moves only when told
-    repository       a real git repository with one commit, in the test's own folder
+scripted_model   makes scripted models, and fails the test if one was not played to its end
+fake_clock       a clock that moves only when told
+repository       a real git repository with one commit, in the test's own folder
 """
 
 from __future__ import annotations
