@@ -186,6 +186,10 @@ class Settings(Values):
         "full", Choice("full", "compact", "custom"), section="sub-agents", applies="next session",
         doc="Which description of the Agent tool the model sees.",
     )
+    delegation_vocabulary: Literal["claude", "devkit", "codingcode"] = setting(
+        "claude", Choice("claude", "devkit", "codingcode"), section="sub-agents", applies="next run",
+        doc="Whose tools for starting agents the model gets: Agent and its four helpers, subagent, or dispatch_agent.",
+    )  # fmt: skip
     inject_delegation_policy: bool = setting(
         True, _FLAG, section="sub-agents", applies="next session", aliases=("subagents.injectDelegationPolicy",),
         doc="Tell the main agent when to delegate and to whom.",

@@ -19,7 +19,7 @@ from retinue.domain.tool import Tool
 from retinue.domain.toolnames import canonical
 from retinue.errors import DisabledAgentError, LaunchError
 from retinue.models.select import Selection, build_model, select_model
-from retinue.supervisor.offer import SPAWNING, delegation_policy, delegation_tools
+from retinue.supervisor.offer import SPAWNING, offered_tools, policy_text
 from retinue.tools.filter import select_tools, split_entry
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _tools(
     may_spawn = delegation is not None and _may_spawn(request, settings)
     available = world.tools
     if may_spawn and delegation is not None:
-        available = {**available, **delegation_tools(delegation, world, request)}
+        available = {**available, **offered_tools(delegation, world, request, notes)}
     selection = select_tools(
         _with_subagents(spec),
         available,
@@ -150,9 +150,9 @@ def _system(request: RunRequest, world: World, parent: Launch | None, tools: tup
     text = system_prompt(
         request.spec, detect(request.cwd), parent=parent.system if parent else None, depth=request.depth
     )
-    if request.depth == 0 and world.settings.settings.inject_delegation_policy:
-        policy = delegation_policy(world.catalog(), tools)
-        text = f"{text}\n\n{policy}" if policy else text
+    delegates = any(tool.spec.name in SPAWNING for tool in tools)
+    if request.depth == 0 and delegates and world.settings.settings.inject_delegation_policy:
+        text = f"{text}\n\n{policy_text(world, request)}".rstrip()
     return text
 
 

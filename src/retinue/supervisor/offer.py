@@ -4,30 +4,61 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from retinue.context.delegation_policy import delegation_policy
 from retinue.domain.delegation import Delegation
 from retinue.domain.request import RunRequest
+from retinue.domain.spec import AgentSpec
 from retinue.domain.tool import Tool
+from retinue.tools.delegation.base import Live
+from retinue.tools.delegation.describe import Wording, find_template
+from retinue.tools.delegation.kit import NAMES, delegation_tools
+from retinue.tools.delegation.types import type_lines
 
 if TYPE_CHECKING:
-    from retinue.definitions.catalog import Catalog
     from retinue.supervisor.world import World
 
-SPAWNING = frozenset(
-    {
-        "Agent",
-        "get_subagent_result",
-        "steer_subagent",
-        "list_subagents",
-        "clear_subagents",
-        "subagent",
-        "dispatch_agent",
-    }
-)
+SPAWNING = frozenset(name for names in NAMES.values() for name in names)
+"""Every tool that has to do with other runs, in all vocabularies."""
 
 
-def delegation_tools(delegation: Delegation, world: World, request: RunRequest) -> dict[str, Tool]:
-    return {}
+def offered_tools(delegation: Delegation, world: World, request: RunRequest, notes: list[str]) -> dict[str, Tool]:
+    """The tools with which the run of `request` may start others."""
+    settings = world.settings.settings
+    template = None
+    if settings.tool_description_mode == "custom":
+        found = find_template(request.cwd, world.environment)
+        notes.extend(found.warnings)
+        template = found.text
+    wording = Wording(
+        types=type_lines(_startable(world, request), frozenset(world.tools)),
+        mode=settings.tool_description_mode,
+        template=template,
+        depth=request.depth,
+        max_depth=settings.max_subagent_depth,
+        background=settings.background_by_default,
+        schedules=False,
+        worktrees=False,
+    )
+    return delegation_tools(
+        delegation,
+        vocabulary=settings.delegation_vocabulary,
+        wording=wording,
+        live=lambda: Live(
+            wait_seconds=settings.wait_timeout_seconds,
+            max_concurrent=settings.max_concurrent,
+            show_cost=settings.show_cost,
+        ),
+        enabled=settings.subagents_enabled,
+    )
 
 
-def delegation_policy(catalog: Catalog, tools: tuple[Tool, ...]) -> str:
-    return ""
+def policy_text(world: World, request: RunRequest) -> str:
+    """The lines in the main agent's prompt that say when to delegate, and to whom."""
+    return delegation_policy(_startable(world, request), world.settings.settings.delegation_vocabulary)
+
+
+def _startable(world: World, request: RunRequest) -> tuple[AgentSpec, ...]:
+    allowed = request.spec.subagents
+    return tuple(
+        entry.spec for entry in world.catalog().agents if not isinstance(allowed, tuple) or entry.spec.name in allowed
+    )
