@@ -127,8 +127,7 @@ class Retrying:
                         yield part
             finally:
                 await self._gate.after(message.failure if message is not None else None)
-            if message is None:
-                message = _ended(self.info, shown)
+            message = message or _ended(self.info, shown)
             if message.failure is None or message.stop != "error":
                 yield Finished(message)
                 return
