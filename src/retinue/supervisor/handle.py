@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
-from retinue.domain.events import Event
+from retinue.domain.events import TRANSIENT, Event, RunEnded
 from retinue.domain.outcome import Outcome
 from retinue.loop.controls import Controls
 
@@ -42,23 +42,36 @@ class RunHandle:
         over = self._ended.done() and not self._ended.cancelled() and self._ended.exception() is None
         return self._ended.result() if over else None
 
-    async def events(self) -> AsyncIterator[Event]:
+    async def events(self, *, tree: bool = False) -> AsyncIterator[Event]:
         """Every event from the first one on, each after it is in the log; ends with the run.
+        With `tree` those of all runs below it, too.
 
         Safe to start at any time: what is already written comes from the log, the rest live.
         """
-        subscription = self._log.subscribe(run_id=self.id)
+        place = self.place
+        subscription = self._log.subscribe(root_id=place.root_id) if tree else self._log.subscribe(run_id=self.id)
         await self._log.flush()
-        seen = 0
-        for event in self._log.reader.events(self.id):
-            seen = event.seq
+        seen: dict[str, int] = {}
+        for event in self._written(tree):
+            seen[event.run_id] = event.seq
             yield event
         if self._ended.done():
             subscription.close()
             return
         async for event in subscription:
-            if event.seq > seen or (event.seq == seen and _is_live(event)):
+            last = seen.get(event.run_id, 0)
+            if event.seq > last or (event.seq == last and isinstance(event.body, TRANSIENT)):
                 yield event
+            if event.run_id == self.id and isinstance(event.body, RunEnded):
+                subscription.close()
+                return
+
+    def _written(self, tree: bool) -> list[Event]:
+        if not tree:
+            return self.recorded()
+        reader = self._log.reader
+        runs = [row.id for row in reader.list_runs(root_id=self.place.root_id)]
+        return sorted((event for run in runs for event in reader.events(run)), key=lambda event: event.at)
 
     def recorded(self) -> list[Event]:
         """The durable events in the log so far."""
@@ -90,9 +103,3 @@ class RunHandle:
         if not self._ended.done():
             self._ended.set_exception(error)
             self._ended.exception()  # seen: it is raised to those who wait, not at exit
-
-
-def _is_live(event: Event) -> bool:
-    from retinue.domain.events import TRANSIENT
-
-    return isinstance(event.body, TRANSIENT)

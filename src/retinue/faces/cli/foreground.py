@@ -30,7 +30,7 @@ async def drive(run: Run, output: Output, *, quiet: bool = False) -> int:
         if output == "events":
             outcome = await _print_events(run)
         else:
-            progress = Progress(run.agent, quiet=quiet or output != "text")
+            progress = Progress(run.agent, run_id=run.id, quiet=quiet or output != "text")
             outcome = await _show(run, progress)
             print(_document(run, outcome, output), flush=True)
     if output == "text" and not outcome.ok:
@@ -40,7 +40,7 @@ async def drive(run: Run, output: Output, *, quiet: bool = False) -> int:
 
 async def _show(run: Run, progress: Progress) -> Outcome:
     if not progress.quiet:
-        async for event in run.events():
+        async for event in run.events(tree=True):
             progress.show(event)
     return await run.wait()
 
@@ -51,11 +51,11 @@ async def _print_events(run: Run) -> Outcome:
 
     out = sys.stdout.buffer
     last: Event | None = None
-    async for event in run.events():
+    async for event in run.events(tree=True):
         out.write(event_to_json(event) + b"\n")
         if not isinstance(event.body, TRANSIENT) or isinstance(event.body, (ThinkingDelta, ToolProgress)):
             out.flush()
-        last = event
+        last = event if event.run_id == run.id else last
     outcome = await run.wait()
     if last is not None:
         out.write(outcome_to_json(last, outcome) + b"\n")

@@ -16,6 +16,7 @@ from retinue.domain.events import (
     Event,
     LimitReached,
     Retrying,
+    RunCreated,
     RunEnded,
     RunStarted,
     TextDelta,
@@ -28,20 +29,38 @@ from retinue.domain.format import format_duration, format_tokens
 
 
 class Progress:
-    """Draws the events of one run. Quiet mode shows warnings only."""
+    """Draws the events of one run, and in short those of the runs below it. Quiet mode shows
+    warnings only."""
 
-    def __init__(self, agent: str, *, quiet: bool = False, stream: TextIO | None = None) -> None:
+    def __init__(self, agent: str, *, run_id: str = "", quiet: bool = False, stream: TextIO | None = None) -> None:
         self.agent = agent
+        self.run_id = run_id
+        self._names: dict[str, str] = {}
         self.quiet = quiet
         self.stream = sys.stderr if stream is None else stream
         self.live = self.stream.isatty()
         self._open_line = False
 
     def show(self, event: Event) -> None:
-        line = self._line(event.body)
+        below = bool(self.run_id) and event.run_id != self.run_id
+        line = self._child_line(event) if below else self._line(event.body)
         if line:
             self._close_line()
             print(line, file=self.stream, flush=True)
+
+    def _child_line(self, event: Event) -> str | None:
+        """A run below this one: that it started, what goes wrong, how it ended."""
+        body = event.body
+        if isinstance(body, RunCreated):
+            self._names[event.run_id] = f"{body.agent} {event.run_id[:8]}"
+            line = f"  ▸ {self._names[event.run_id]}: {_first_line(body.task, 80)}"
+            return None if self.quiet else line
+        name = self._names.get(event.run_id, event.run_id[:8])
+        if isinstance(body, Warned):
+            return f"  ! {name}: {body.text}"
+        if isinstance(body, RunEnded) and not self.quiet:
+            return f"  {name} {self._ended(body)}"
+        return None
 
     def _line(self, body: Body) -> str | None:
         if isinstance(body, Warned):
