@@ -148,7 +148,7 @@ def test_a_hard_limit_on_output_goes_before_a_timeout():
 def test_a_long_answer_is_cut_for_the_parent_and_whole_in_the_result():
     whole = "\n".join(f"line {n}" for n in range(6_000))
     text, details = made(Outcome("completed", whole))
-    assert text.startswith("[TRUNCATED: showing first 5000 of 6000 lines, 47.7 KB of 57.5 KB]\nline 0\n")
+    assert text.startswith("[TRUNCATED: showing first 5000 of 6000 lines, 47.7KB of 57.5KB]\nline 0\n")
     assert details["error"] == {
         "code": "SUBAGENT_OUTPUT_TRUNCATED",
         "message": "Output truncated: showing 5000 of 6000 lines",
@@ -177,7 +177,7 @@ def test_truncation_keeps_whole_characters_within_its_bounds(piece, times):
 
 def test_one_endless_line_is_cut_too():
     cut = first_part("ä" * 300_000)
-    assert (cut.shown, cut.total) == (1, 1) and "200.0 KB of 585.9 KB" in cut.text
+    assert (cut.shown, cut.total) == (1, 1) and "200.0KB of 585.9KB" in cut.text
 
 
 def test_everything_a_parent_sees_is_sanitised():

@@ -5,6 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
+from retinue.domain.format import format_bytes
 from retinue.tools.capture import Capture
 from retinue.tools.clean import StreamCleaner, clean
 from retinue.tools.truncate import (
@@ -12,13 +13,11 @@ from retinue.tools.truncate import (
     cut_bytes,
     head_and_tail,
     line_count,
-    size_text,
-    truncate_result,
 )
 
 
 def test_sizes_have_one_decimal():
-    assert [size_text(n) for n in (0, 512, 1024, 1536, 204800, 5 * 1024 * 1024)] == [
+    assert [format_bytes(n) for n in (0, 512, 1024, 1536, 204800, 5 * 1024 * 1024)] == [
         "0B",
         "512B",
         "1.0KB",
@@ -26,34 +25,6 @@ def test_sizes_have_one_decimal():
         "200.0KB",
         "5.0MB",
     ]
-
-
-def test_a_result_within_both_bounds_is_left_alone():
-    text = "x\n" * 4999
-    assert truncate_result(text) == text
-
-
-def test_a_result_of_too_many_lines_keeps_the_first_under_a_marker():
-    result = truncate_result("\n".join(str(n) for n in range(6000)))
-    first, *rest = result.split("\n")
-    assert first == "[TRUNCATED: showing first 5000 of 6000 lines, 23.3KB of 28.2KB]"
-    assert rest == [str(n) for n in range(5000)]
-
-
-def test_a_result_of_too_many_bytes_keeps_whole_lines():
-    result = truncate_result(("y" * 1023 + "\n") * 300)
-    assert result.startswith("[TRUNCATED: showing first 200 of 301 lines, 200.0KB of 300.0KB]\n")
-
-
-@given(st.text(alphabet="a\né😀\ud800", max_size=80), st.integers(0, 60), st.integers(1, 10))
-def test_truncation_never_cuts_a_character_and_never_exceeds_its_bounds(text, most, lines):
-    result = truncate_result(text, most, lines)
-    if result != text:
-        kept = result.partition("\n")[2]
-        assert text.startswith(kept)
-        assert byte_length(kept) <= most
-        assert kept.count("\n") < lines
-        assert re.match(r"\[TRUNCATED: showing first \d+ of \d+ lines, \S+ of \S+\]\n", result)
 
 
 @given(st.text(alphabet="aé😀\ud800", max_size=30), st.integers(0, 60))

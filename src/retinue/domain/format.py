@@ -64,6 +64,15 @@ def format_cost(dollars: float | None) -> str:
     return f"~${whole}.{digits[:2]}{digits[2:].rstrip('0')}"
 
 
+def format_bytes(count: int) -> str:
+    """`512B`, `1.5KB`, `2.0MB`."""
+    if count < 1024:
+        return f"{count}B"
+    if count < 1024 * 1024:
+        return f"{count / 1024:.1f}KB"
+    return f"{count / 1024 / 1024:.1f}MB"
+
+
 def format_duration(milliseconds: float) -> str:
     """`12.3s`, `1m 12s`, `1h 5m`: at most two units, rounded down above a minute."""
     if milliseconds < 60_000:

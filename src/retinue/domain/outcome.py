@@ -10,6 +10,7 @@ from retinue.domain.limits import LimitName
 from retinue.domain.usage import Usage
 
 Ended = Literal["completed", "steered", "aborted", "stopped", "timeout", "over-budget", "error"]
+StoppedBy = Literal["person", "agent", "program"]
 
 SUCCESS: frozenset[Ended] = frozenset({"completed", "steered"})
 
@@ -48,6 +49,8 @@ class Outcome:
     branch: str | None = None
     evidence: Evidence = field(default_factory=Evidence)
     notes: tuple[str, ...] = ()
+    stopped_by: StoppedBy | None = None
+    """Who stopped it: what a person stopped, no agent takes up again."""
     type: Literal["outcome"] = field(default="outcome", init=False)
 
     @property

@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 from retinue.domain.spec import AgentSpec, PermissionMode
 
-
 Pinned = Literal["model", "thinking", "limits"]
 EVERYTHING: frozenset[Pinned] = frozenset({"model", "thinking", "limits"})
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from retinue.domain.format import format_bytes
 from retinue.domain.messages import AssistantMessage, Text, Thinking, ToolCall
 from retinue.domain.outcome import Outcome
 from retinue.domain.usage import Usage
@@ -113,7 +114,7 @@ def first_part(text: str) -> Cut | None:
     kept = "\n".join(text.split("\n", MOST_LINES)[:MOST_LINES])
     kept = kept.encode("utf-8", "replace")[:MOST_BYTES].decode("utf-8", "ignore")
     shown = kept.count("\n") + 1
-    sizes = f"{_bytes(len(kept.encode('utf-8', 'replace')))} of {_bytes(size)}"
+    sizes = f"{format_bytes(len(kept.encode('utf-8', 'replace')))} of {format_bytes(size)}"
     return Cut(f"[TRUNCATED: showing first {shown} of {total} lines, {sizes}]\n{kept}", shown, total)
 
 
@@ -192,11 +193,3 @@ def _clean(value: Any, sanitise: Callable[[str], str]) -> Any:
     if isinstance(value, (list, tuple)):
         return [_clean(item, sanitise) for item in value]
     return value
-
-
-def _bytes(size: int) -> str:
-    if size < 1024:
-        return f"{size} B"
-    if size < 1024 * 1024:
-        return f"{size / 1024:.1f} KB"
-    return f"{size / 1024 / 1024:.1f} MB"

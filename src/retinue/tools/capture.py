@@ -12,8 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from retinue.domain.format import format_bytes
 from retinue.tools.clean import StreamCleaner, clean
-from retinue.tools.truncate import join_parts, size_text, trim_head, trim_tail
+from retinue.tools.truncate import join_parts, trim_head, trim_tail
 
 SHOWN = 30_000
 """Characters of a command's output that a model gets."""
@@ -93,14 +94,14 @@ class Capture:
             return self._head
         if self._raw_tail:
             self._tail = (self._tail + clean(self._raw_tail.decode("utf-8", "replace")))[-_TAIL:]
-        gap = f"cut here: {size_text(self.bytes)} and {self.lines:,} lines in all; {self._rest()}"
+        gap = f"cut here: {format_bytes(self.bytes)} and {self.lines:,} lines in all; {self._rest()}"
         return join_parts(trim_head(self._head), gap, trim_tail(self._tail))
 
     def _rest(self) -> str:
         if self._file is None:
             return "the rest could not be stored"
         if self._stored > FILE_BYTES:
-            return f"the first {size_text(FILE_BYTES)} are in {self.path}"
+            return f"the first {format_bytes(FILE_BYTES)} are in {self.path}"
         return f"read or grep the whole in {self.path}"
 
     def close(self) -> None:

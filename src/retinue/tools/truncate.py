@@ -1,23 +1,10 @@
 """Bounding text: never inside a character, always with a count of what is missing.
 
-Two shapes. `head_and_tail` is for tool output, where the end matters as much as the start.
-`truncate_result` is for the answer of a whole run, which keeps its beginning under a marker
-line of the devkit family.
+`head_and_tail` is for tool output, where the end matters as much as the start. The answer of a
+whole run keeps its beginning under a marker line instead: see `retinue.loop.result`.
 """
 
 from __future__ import annotations
-
-RESULT_BYTES = 200 * 1024
-RESULT_LINES = 5000
-
-
-def size_text(count: int) -> str:
-    """Bytes for people: `512B`, `1.5KB`, `2.0MB`."""
-    if count < 1024:
-        return f"{count}B"
-    if count < 1024 * 1024:
-        return f"{count / 1024:.1f}KB"
-    return f"{count / 1024 / 1024:.1f}MB"
 
 
 def cut_bytes(text: str, most: int) -> str:
@@ -39,22 +26,6 @@ def byte_length(text: str) -> int:
 def line_count(text: str) -> int:
     """Lines as an editor counts them: a final newline ends the last line, it starts none."""
     return text.count("\n") + (not text.endswith("\n") if text else 0)
-
-
-def truncate_result(text: str, max_bytes: int = RESULT_BYTES, max_lines: int = RESULT_LINES) -> str:
-    """The first part of `text` that fits both bounds, under a line that says what it is."""
-    lines = text.split("\n")
-    size = byte_length(text)
-    if len(lines) <= max_lines and size <= max_bytes:
-        return text
-    kept = "\n".join(lines[:max_lines])
-    if byte_length(kept) > max_bytes:
-        cut = cut_bytes(kept, max_bytes)
-        whole_lines, _, _ = cut.rpartition("\n")
-        kept = whole_lines or cut
-    count = kept.count("\n") + 1
-    shown = f"{size_text(byte_length(kept))} of {size_text(size)}"
-    return f"[TRUNCATED: showing first {count} of {len(lines)} lines, {shown}]\n{kept}"
 
 
 def head_and_tail(text: str, most: int, rest: str, *, head_share: float = 0.4) -> str:

@@ -10,6 +10,7 @@ from threading import Event
 from typing import BinaryIO, ClassVar
 
 from retinue.domain.effects import ToolEffect
+from retinue.domain.format import format_bytes
 from retinue.domain.messages import Image, Text
 from retinue.domain.tool import ToolContext, ToolOutput, ok
 from retinue.tools.arguments import PATH_NAMES, Arguments
@@ -20,7 +21,6 @@ from retinue.tools.files import list_folder, open_regular, spot
 from retinue.tools.paths import Confined, confine
 from retinue.tools.read.lines import LINES, Window, window, window_of
 from retinue.tools.threads import in_thread
-from retinue.tools.truncate import size_text
 from retinue.tools.writing import LARGEST
 
 IMAGE_BYTES = 3_750_000
@@ -62,7 +62,7 @@ def _read(place: Confined, first: int, limit: int, context: ToolContext, stop: E
         kind = binary_kind(start[:SNIFFED])
         if kind is not None:
             raise ToolError(
-                f"{place.shown} is {kind} ({size_text(size)}), not text. Use a program made for it, if any."
+                f"{place.shown} is {kind} ({format_bytes(size)}), not text. Use a program made for it, if any."
             )
         codec = wide_encoding(start)
         if codec is not None:
@@ -96,12 +96,12 @@ def _image(
     place: Confined, data: bytes, media_type: str, size: int, context: ToolContext, effect: ToolEffect
 ) -> ToolOutput:
     if len(data) > IMAGE_BYTES:
-        most = size_text(IMAGE_BYTES)
+        most = format_bytes(IMAGE_BYTES)
         raise ToolError(
-            f"{place.shown} is an image of {size_text(size)}; at most {most} can be shown. Make it smaller."
+            f"{place.shown} is an image of {format_bytes(size)}; at most {most} can be shown. Make it smaller."
         )
     context.seen[str(place.path)] = content_hash(data)
-    text = f"{place.shown}: {media_type}, {size_text(len(data))}"
+    text = f"{place.shown}: {media_type}, {format_bytes(len(data))}"
     return ToolOutput((Text(text), Image(media_type, base64.b64encode(data).decode())), effect=effect)
 
 

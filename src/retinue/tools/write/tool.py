@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from retinue.domain.format import format_bytes
 from retinue.domain.tool import ToolContext, ToolOutput, ok
 from retinue.tools.arguments import PATH_NAMES, Arguments
 from retinue.tools.base import BuiltinTool, Properties
@@ -11,7 +12,7 @@ from retinue.tools.content import TextForm, binary_kind, forms_of
 from retinue.tools.errors import ToolError
 from retinue.tools.paths import Confined, confine
 from retinue.tools.threads import in_thread
-from retinue.tools.truncate import line_count, size_text
+from retinue.tools.truncate import line_count
 from retinue.tools.writing import Change, check_fresh, rewrite
 
 
@@ -64,4 +65,4 @@ def _form(old: bytes | None) -> TextForm:
 def _report(place: Confined, content: str, change: Change) -> str:
     did = "Created" if change.old is None else "Unchanged:" if change.old == change.new else "Replaced"
     kept = "; kept its CRLF line ends" if _form(change.old).crlf else ""
-    return f"{did} {place.shown} ({line_count(content)} lines, {size_text(len(change.new))}{kept})"
+    return f"{did} {place.shown} ({line_count(content)} lines, {format_bytes(len(change.new))}{kept})"
