@@ -2,9 +2,9 @@
 
 Nothing is limited until a provider refuses. Then everyone holds until the moment it named (or a
 growing pause, if it named none), the number of requests at once is halved, and one request goes
-ahead to see whether the door is open again. After its answer the others follow, spread over a
-second; every few answers one more is let in at once, until after five quiet minutes all is
-forgotten.
+ahead to see whether the door is open again. After its answer the others follow one by one, faster
+every second; every few answers one more is let in at once, until after five quiet minutes all
+is forgotten.
 
     calm ──refused──▶ held ──time──▶ one probe ──answered──▶ paced ──quiet──▶ calm
                        ▲                  │
@@ -24,6 +24,9 @@ MOST_ASKED = 3_600.0
 """A Retry-After beyond an hour counts as an hour: then it is tried again."""
 PROBE_SECONDS = 5.0
 SPREAD_SECONDS = 1.0
+"""In the first such time after a pause, starts are spread over it; in each further one they may
+follow each other twice as fast."""
+_SPREADS = 10
 FORGET_SECONDS = 300.0
 _ROUNDING = 1e-6
 
@@ -37,7 +40,7 @@ class Pace:
         "_fine",
         "_news_at",
         "_next_start",
-        "_paced_until",
+        "_opened_at",
         "_probe_due",
         "_probe_until",
         "_refused_at",
@@ -55,7 +58,8 @@ class Pace:
     def _forget(self) -> None:
         self.calm = True
         self.limit = math.inf
-        self.held_until = self._next_start = self._paced_until = self._probe_until = 0.0
+        self.held_until = self._next_start = self._probe_until = 0.0
+        self._opened_at = -math.inf
         self._probe_due = False
         self._strikes = self._fine = 0
 
@@ -82,8 +86,10 @@ class Pace:
             return
         if self._probe_due:
             self._probe_due, self._probe_until = False, now + PROBE_SECONDS
-        elif now < self._paced_until:
-            self._next_start = now + 2.0 * self._draw() * SPREAD_SECONDS / self.limit
+        else:
+            age = (now - self._opened_at) / SPREAD_SECONDS
+            if age < _SPREADS:
+                self._next_start = now + 2.0 * self._draw() * SPREAD_SECONDS / self.limit / 2.0**age
 
     def answered(self, now: float, sent_at: float, in_flight: int) -> None:
         """The provider took a request; `in_flight` counts it. What was sent before the last
@@ -147,5 +153,4 @@ class Pace:
 
     def _open(self, now: float) -> None:
         self._probe_until = 0.0
-        self._next_start = now
-        self._paced_until = now + SPREAD_SECONDS
+        self._next_start = self._opened_at = now
