@@ -1,0 +1,52 @@
+"""What the README shows, runs."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text("utf-8")
+
+
+def test_the_python_example_runs_with_the_embedded_default(tmp_path):
+    (example,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert len(example.splitlines()) <= 30
+    done = subprocess.run(
+        [sys.executable, "-c", example],
+        cwd=ROOT / "src",
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "completed" in done.stdout
+    assert re.search(r"[\w/]+\.py:\d+", done.stdout)
+
+
+def test_the_agent_example_loads_without_a_problem(tmp_path):
+    from retinue.definitions.parse import parse
+
+    (example,) = re.findall(r"```markdown\n(.*?)```", README, re.DOTALL)
+    parsed = parse(example.encode(), path=".retinue/agents/api-reviewer.md")
+    assert parsed.error is None
+    assert parsed.problems == ()
+    assert parsed.spec.readonly is True
+
+
+@pytest.mark.parametrize("line", re.findall(r"\$ (?:git diff \| )?(retinue [^#\n]*)", README), ids=str.strip)
+def test_every_command_of_the_readme_exists_with_its_options(line):
+    words = [word for word in line.split() if word != "retinue"]
+    verbs = words[:2] if words[0] in ("agents", "runs", "models") else words[:1]
+    done = subprocess.run([sys.executable, "-m", "retinue", *verbs, "--help"], capture_output=True, text=True)
+    assert done.returncode == 0
+    for option in (word for word in words if word.startswith("--")):
+        assert option in done.stdout
+
+
+def test_links_of_the_readme_lead_somewhere():
+    for target in re.findall(r"\]\(([^)#]+)\)", README):
+        assert (ROOT / target).exists(), target
