@@ -19,13 +19,13 @@ from retinue.log.query import Reader
 from retinue.log.rows import RunPlace
 from retinue.log.store import Log
 
-GOLDEN = Path(__file__).parent / "fixtures" / "v1.sql"
+FIXTURES = Path(__file__).parent / "fixtures"
 
 
-def golden(folder):
+def golden(folder, version=1):
     folder.mkdir(mode=0o700)
     connection = sqlite3.connect(log_file(folder))
-    connection.executescript(GOLDEN.read_text())
+    connection.executescript((FIXTURES / f"v{version}.sql").read_text())
     connection.close()
     return folder
 
@@ -150,10 +150,12 @@ except StateError as error:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="rights work differently")
-def test_a_read_only_home_can_be_read_and_not_written():
+@pytest.mark.parametrize("migrated", [True, False], ids=["this format", "an older format"])
+def test_a_read_only_home_can_be_read_and_not_written(migrated):
     with tempfile.TemporaryDirectory() as base:
         folder = golden(Path(base) / "p")
-        connect(folder).close()
+        if migrated:
+            connect(folder).close()
         for path, mode in ((log_file(folder), 0o444), (folder, 0o555), (Path(base), 0o755)):
             path.chmod(mode)
         done = subprocess.run([sys.executable, "-c", READ_ONLY, str(folder)], capture_output=True, text=True)
@@ -164,8 +166,9 @@ def test_a_read_only_home_can_be_read_and_not_written():
     assert "RETINUE_HOME" in sentence
 
 
-def test_the_golden_file_of_format_1_reads_as_it_did(tmp_path):
-    folder = golden(tmp_path / "p")
+@pytest.mark.parametrize("version", range(1, len(MIGRATIONS) + 1))
+def test_the_golden_file_of_every_format_reads_as_it_did(tmp_path, version):
+    folder = golden(tmp_path / "p", version)
     connect(folder).close()
     with Reader.open(folder) as reader:
         rows = {row.id[:1]: row for row in reader.list_runs()}
@@ -188,6 +191,16 @@ def test_the_golden_file_of_format_1_reads_as_it_did(tmp_path):
     assert check(folder) == []
 
 
+def test_format_1_gets_room_for_commands_and_those_of_format_2_stay(tmp_path):
+    connection = connect(golden(tmp_path / "old"))
+    assert connection.execute("SELECT count(*) FROM commands").fetchone()[0] == 0
+    assert connection.execute("PRAGMA user_version").fetchone()[0] == len(MIGRATIONS)
+    connection.close()
+    connection = connect(golden(tmp_path / "new", 2))
+    assert [row[0] for row in connection.execute("SELECT kind FROM commands ORDER BY id")] == ["steer", "stop"]
+    connection.close()
+
+
 def test_steps_are_applied_once_in_order_and_all_or_nothing(tmp_path):
     folder = golden(tmp_path / "p")
 
@@ -206,7 +219,8 @@ def test_steps_are_applied_once_in_order_and_all_or_nothing(tmp_path):
     assert "notes" in tables
     assert "half" not in tables
     assert connection.execute("SELECT count(*) FROM notes").fetchone()[0] == 1
-    assert [row[0] for row in connection.execute("SELECT name FROM migrations")] == ["create_log", "add_notes"]
+    names = [row[0] for row in connection.execute("SELECT name FROM migrations ORDER BY number")]
+    assert names == [*(step.__name__ for step in MIGRATIONS), "add_notes"]
     connection.close()
 
 

@@ -165,7 +165,7 @@ def _reading(folder: Path, path: Path) -> sqlite3.Connection:
             connection.close()
             connection = _open(f"{uri}?mode=ro&immutable=1")
             version = version_of(connection, path)
-        if version < len(MIGRATIONS):
+        if version < len(MIGRATIONS) and os.access(folder, os.W_OK) and os.access(path, os.W_OK):
             connect(folder).close()
     except BaseException:
         connection.close()

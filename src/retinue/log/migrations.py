@@ -96,7 +96,26 @@ def create_log(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE INDEX partials_by_run ON partials (run_id, seq)")
 
 
-MIGRATIONS: tuple[Migration, ...] = (create_log,)
+def add_commands(connection: sqlite3.Connection) -> None:
+    """2: what other processes ask of the process that runs a run. `owner` is the one that ran it
+    when the command was given: it is not meant for whoever takes the run up later."""
+    connection.execute(
+        """CREATE TABLE commands (
+            id INTEGER PRIMARY KEY,
+            owner TEXT NOT NULL,
+            run_id TEXT NOT NULL,
+            kind TEXT NOT NULL,
+            text TEXT NOT NULL,
+            at REAL NOT NULL,
+            taken_at REAL,
+            accepted INTEGER,
+            answer TEXT
+        )"""
+    )
+    connection.execute("CREATE INDEX commands_to_take ON commands (owner) WHERE taken_at IS NULL")
+
+
+MIGRATIONS: tuple[Migration, ...] = (create_log, add_commands)
 
 
 def migrate(connection: sqlite3.Connection, path: Path, migrations: tuple[Migration, ...] = MIGRATIONS) -> None:

@@ -114,6 +114,29 @@ class Reader:
             )
             return [self._event(place, *values) for values in found]
 
+    def ordered(self, run_id: str, types: Collection[str]) -> list[tuple[int, Event]]:
+        """The events of a run of these types, each with its place in the order of the whole log:
+        numbers of different runs can be compared."""
+        with self._reading():
+            row = self._connection.execute("SELECT parent_id, root_id FROM runs WHERE id=?", (run_id,)).fetchone()
+            if row is None:
+                return []
+            place = RunPlace(run_id, row[0], row[1])
+            marks = ", ".join("?" * len(types))
+            found = self._connection.execute(
+                f"SELECT id, seq, at, body FROM events WHERE run_id=? AND type IN ({marks}) ORDER BY seq",  # noqa: S608
+                (run_id, *types),
+            )
+            return [(values[0], self._event(place, *values[1:])) for values in found]
+
+    def newest(self, run_id: str) -> int:
+        """The place of a run's newest event in the order of the whole log; 0 without events."""
+        with self._reading():
+            row = self._connection.execute(
+                "SELECT id FROM events WHERE run_id=? ORDER BY seq DESC LIMIT 1", (run_id,)
+            ).fetchone()
+        return int(row[0]) if row is not None else 0
+
     def partial(self, run_id: str, kind: str = "text") -> str:
         """What was shown of an answer that is not whole, or never became so."""
         with self._reading():
@@ -155,6 +178,14 @@ class Reader:
         """Changes whenever another process or connection has committed something."""
         with self._reading():
             return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
+
+    def has_commands(self, owner: str) -> bool:
+        """Whether someone has asked something of a run of `owner` that it has not taken yet."""
+        with self._reading():
+            found = self._connection.execute(
+                "SELECT 1 FROM commands WHERE owner=? AND taken_at IS NULL LIMIT 1", (owner,)
+            ).fetchone()
+        return found is not None
 
     def _event(self, place: RunPlace, seq: int, at: float, body: str) -> Event:
         try:

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from retinue.domain.events import TRANSIENT, Body, Event, RunCreated, RunEnded, Warned
-from retinue.errors import StateError
+from retinue.errors import RetinueError, StateError
 from retinue.log.batch import Batch
 from retinue.log.claim import take_over
 from retinue.log.database import connect, log_file
@@ -28,6 +30,11 @@ from retinue.log.rows import RunPlace, RunRow, tally_of
 from retinue.log.subscribe import Subscription
 from retinue.log.voice import Delta, Voice
 from retinue.log.writer import Job, Writer
+
+if TYPE_CHECKING:
+    import sqlite3
+
+T = TypeVar("T")
 
 STREAM_SECONDS = 0.05
 """How long streamed text waits for company, counted from the last time anything was written.
@@ -143,9 +150,32 @@ class Log:
             raise StateError(f"Run {run_id} is already running in this process.", remedy="Steer it or wait for it.")
         await self.flush()
         row = self.reader.run(run_id)
-        last = await self._ask(lambda writer: _take_over(writer, self.folder, row.id))
+        taking = asyncio.ensure_future(self._ask(lambda writer: _take_over(writer, self.folder, row.id)))
+        try:
+            last = await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            with contextlib.suppress(RetinueError):
+                await taking
+                await self.give_back(row)
+            raise
         self._runs[row.id] = _Open(row.place, last, Voice(self._redact) if self._redact is not None else None)
         return row
+
+    async def give_back(self, row: RunRow) -> None:
+        """Undoes `claim`, as long as nothing was appended: the run is as `row` says again."""
+        self._runs.pop(row.id, None)
+        await self._ask(lambda writer: _give_back(writer, row))
+
+    @property
+    def owner(self) -> str:
+        """The id under which this process owns runs in the log."""
+        return self._writer.owner.id
+
+    async def transact(self, do: Callable[[sqlite3.Connection], T]) -> T:
+        """What `do` gives, done in one transaction after everything appended before. It runs in
+        the writer's thread and must be quick. Raises StateError."""
+        found: T = await self._ask(lambda writer: _transact(writer, do))
+        return found
 
     async def close(self) -> None:
         """Writes what is left and closes the file. Runs that have not ended become interrupted.
@@ -289,6 +319,17 @@ class Log:
             self._closed = True
             self._writer.stop()
             self._writer.join(timeout=5)
+
+
+def _transact(writer: Writer, do: Callable[[sqlite3.Connection], T]) -> T:
+    with writer.transaction():
+        return do(writer.connection)
+
+
+def _give_back(writer: Writer, row: RunRow) -> None:
+    writer.tallies.pop(row.id, None)
+    with writer.transaction():
+        writer.connection.execute("UPDATE runs SET state=?, owner=NULL WHERE id=?", (row.state, row.id))
 
 
 def _take_over(writer: Writer, folder: Path, run_id: str) -> int:

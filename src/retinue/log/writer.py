@@ -163,6 +163,8 @@ class Writer:
                 self.connection.execute("UPDATE owners SET heartbeat=? WHERE id=?", (time.time(), self.owner.id))
 
     def _do(self, job: Job) -> None:
+        if not job.done.set_running_or_notify_cancel():
+            return
         if self.failure is not None:
             job.done.set_exception(self.failure)
             return

@@ -1,0 +1,216 @@
+"""What one process asks of the run of another: written into the log, taken exactly once, answered.
+
+The sender addresses the process that owns the run at that moment, so a command is never carried
+out by one that takes the run up later. Who owns runs looks for commands when the file has
+changed; taking one and marking it as taken is one transaction, so two looks cannot both get it.
+A sender that gives up withdraws what nobody has taken: a command is carried out, refused or
+withdrawn, and its sender knows which.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from retinue.domain.states import LIVE
+from retinue.errors import StateError
+from retinue.log.claim import owners
+from retinue.log.database import connect, log_file, trouble
+from retinue.log.owner import this_process
+from retinue.log.query import Reader
+from retinue.log.rows import RunRow
+
+if TYPE_CHECKING:
+    import sqlite3
+
+CommandKind = Literal["steer", "stop", "stop-tree", "compact", "background"]
+
+PATIENCE_SECONDS = 10.0
+"""How long a sender waits. The owner looks five times a second, unless it hangs."""
+POLL_SECONDS = 0.05
+KEEP_SECONDS = 600.0
+"""After this time nobody waits for an answer any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """`text` is the message of `steer` and empty otherwise."""
+
+    run_id: str
+    kind: CommandKind
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A command that its owner must answer, by its number."""
+
+    number: int
+    command: Command
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`accepted`: the run has taken it. `text` says what happens now, or why not and what to do."""
+
+    run_id: str
+    accepted: bool
+    text: str
+
+
+# The sender
+
+
+async def send(folder: Path, commands: Sequence[Command], *, patience: float = PATIENCE_SECONDS) -> list[Answer]:
+    """One answer per command, in order. Never longer than `patience` seconds, whatever the owner
+    does. Raises UnknownRunError for a run that is not in this log, StateError when the log
+    cannot be used."""
+    import sqlite3
+
+    try:
+        connection = connect(folder)
+        try:
+            with Reader.open(folder) as reader:
+                rows = [reader.run(command.run_id) for command in commands]
+                return await _converse(connection, reader, commands, rows, patience)
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        raise trouble(error, log_file(folder)) from error
+
+
+async def _converse(
+    connection: sqlite3.Connection,
+    reader: Reader,
+    commands: Sequence[Command],
+    rows: Sequence[RunRow],
+    patience: float,
+) -> list[Answer]:
+    numbers = _give(connection, commands, rows)
+    answers: dict[int, Answer] = {}
+    deadline = time.monotonic() + patience
+    try:
+        while len(answers) < sum(number is not None for number in numbers):
+            late = time.monotonic() >= deadline
+            for number, row in zip(numbers, rows, strict=True):
+                if number is not None and number not in answers:
+                    answer = _answered(connection, number, row) or _given_up(connection, reader, number, row, late)
+                    if answer is not None:
+                        answers[number] = answer
+            if len(answers) < sum(number is not None for number in numbers):
+                await asyncio.sleep(POLL_SECONDS)
+    finally:
+        _forget(connection, [number for number in numbers if number is not None])
+    return [answers[number] if number is not None else not_live(row) for number, row in zip(numbers, rows, strict=True)]
+
+
+def _give(connection: sqlite3.Connection, commands: Sequence[Command], rows: Sequence[RunRow]) -> list[int | None]:
+    """The number under which each command was given; None where nobody runs the run."""
+    now, here = time.time(), this_process()
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        alive = {name for name, owner in owners(connection).items() if owner.alive(here)}
+        connection.execute("DELETE FROM commands WHERE at<?", (now - KEEP_SECONDS,))
+        numbers: list[int | None] = []
+        for command, row in zip(commands, rows, strict=True):
+            owner, state = connection.execute("SELECT owner, state FROM runs WHERE id=?", (row.id,)).fetchone()
+            if state not in LIVE or owner not in alive:
+                numbers.append(None)
+                continue
+            cursor = connection.execute(
+                "INSERT INTO commands (owner, run_id, kind, text, at) VALUES (?, ?, ?, ?, ?)",
+                (owner, row.id, command.kind, command.text, now),
+            )
+            numbers.append(cursor.lastrowid)
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    return numbers
+
+
+def _answered(connection: sqlite3.Connection, number: int, row: RunRow) -> Answer | None:
+    found = connection.execute("SELECT accepted, answer FROM commands WHERE id=?", (number,)).fetchone()
+    if found is None or found[0] is None:
+        return None
+    return Answer(row.id, bool(found[0]), found[1])
+
+
+def _given_up(connection: sqlite3.Connection, reader: Reader, number: int, row: RunRow, late: bool) -> Answer | None:
+    """The answer when the owner is gone or too slow; None while there is hope."""
+    if reader.run(row.id).state not in LIVE:
+        # It may have answered and ended between two looks.
+        return _answered(connection, number, row) or not_live(reader.run(row.id))
+    if not late:
+        return None
+    withdrawn = connection.execute("DELETE FROM commands WHERE id=? AND taken_at IS NULL", (number,)).rowcount
+    if withdrawn:
+        text = f"Not delivered: process {row.pid}, which runs it, did not answer. It may be busy or hang; try again."
+        return Answer(row.id, False, text)
+    return _answered(connection, number, row) or Answer(
+        row.id, False, f"Process {row.pid} has taken it and not answered yet. See: retinue runs show {row.id}"
+    )
+
+
+def not_live(row: RunRow) -> Answer:
+    """What to say about a run that nobody runs."""
+    if row.state == "ended":
+        text = f"Not delivered: the run has ended ({row.ended}). Go on with it: retinue runs resume {row.id}"
+    else:
+        text = f"Not delivered: the run was interrupted, its process is gone. Resume it: retinue runs resume {row.id}"
+    return Answer(row.id, False, text)
+
+
+def _forget(connection: sqlite3.Connection, numbers: Sequence[int]) -> None:
+    if numbers:
+        connection.execute(f"DELETE FROM commands WHERE id IN ({', '.join('?' * len(numbers))})", tuple(numbers))  # noqa: S608
+
+
+# The owner: the first two inside `Log.transact`
+
+
+def take(connection: sqlite3.Connection, owner: str) -> list[Taken]:
+    """The commands for the runs of `owner` that nobody has taken, in the order they were given.
+    From here on they are taken, and their text is nowhere but in the result."""
+    rows = connection.execute(
+        "SELECT id, run_id, kind, text FROM commands WHERE owner=? AND taken_at IS NULL ORDER BY id", (owner,)
+    ).fetchall()
+    connection.executemany(
+        "UPDATE commands SET taken_at=?, text='' WHERE id=?", [(time.time(), number) for number, *_ in rows]
+    )
+    return [Taken(number, Command(run_id, kind, text)) for number, run_id, kind, text in rows]
+
+
+def answer(connection: sqlite3.Connection, answers: Iterable[tuple[int, Answer]]) -> None:
+    connection.executemany(
+        "UPDATE commands SET accepted=?, answer=? WHERE id=?",
+        [(given.accepted, given.text, number) for number, given in answers],
+    )
+
+
+class Ear:
+    """Whether there is a command for `owner`. Asking costs a few microseconds while the file
+    has not changed, and one look into a small index when it has."""
+
+    def __init__(self, reader: Reader, owner: str) -> None:
+        self._reader = reader
+        self._owner = owner
+        self._version = -1
+
+    def again(self) -> None:
+        """What was heard could not be taken: the next look is a fresh one."""
+        self._version = -1
+
+    def hears(self) -> bool:
+        try:
+            version = self._reader.version()
+            if version == self._version:
+                return False
+            self._version = version
+            return self._reader.has_commands(self._owner)
+        except StateError:  # whoever writes to the log says so better
+            return False
