@@ -1,0 +1,154 @@
+"""subagent: one agent, one task, in the foreground, as devkit-pi calls it.
+
+The text is the report; the details object with its eight error codes is the output's `value`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, ClassVar, cast, get_args
+
+from retinue.domain.delegation import ChildView, Delegation, Refusal, SpawnCall
+from retinue.domain.effects import ToolEffect
+from retinue.domain.failure import Failure
+from retinue.domain.messages import Text
+from retinue.domain.outcome import Ended, Outcome
+from retinue.domain.tool import ToolContext, ToolOutput, ToolSpec
+from retinue.loop.result import ErrorCode, RunReport, refused, result_object
+from retinue.tools.arguments import Arguments
+from retinue.tools.base import Properties
+from retinue.tools.delegation.base import DelegationTool, Items, make_spec, shipped_prompt
+from retinue.tools.delegation.describe import Wording, fill
+from retinue.tools.delegation.frame import as_data, one_line
+
+_CODES: frozenset[str] = frozenset(get_args(ErrorCode))
+_OTHER_CODES: Mapping[str, ErrorCode] = {
+    "AGENT_DISABLED": "SUBAGENT_DISABLED",
+    "DEPTH_EXCEEDED": "SUBAGENT_DEPTH_EXCEEDED",
+    "USAGE": "INVALID_INPUT",
+}
+_ENDED: frozenset[str] = frozenset(get_args(Ended))
+
+
+def _no_items(run_id: str) -> tuple[Mapping[str, Any], ...]:
+    return ()
+
+
+class SubagentTool(DelegationTool):
+    """Checks come in devkit-pi's order: depth, switch, depth, agent, task, then the supervisor's."""
+
+    name = "subagent"
+    required = ("agent", "task")
+    properties: ClassVar[Properties] = {
+        "agent": {"type": "string", "minLength": 1, "description": "Name of the agent"},
+        "task": {"type": "string", "minLength": 1, "description": "The whole task"},
+    }
+
+    def __init__(
+        self,
+        delegation: Delegation,
+        wording: Wording | None = None,
+        *,
+        enabled: bool = True,
+        sanitise: Callable[[str], str] = str,
+        items: Items | None = None,
+    ) -> None:
+        self.wording = wording or Wording()
+        super().__init__(delegation, spec=subagent_spec(self.wording))
+        self.enabled = enabled
+        self.sanitise = sanitise
+        self.items = items or _no_items
+
+    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
+        refusal = self._refusal()
+        if refusal is not None:
+            return _output(refusal)
+        agent, task = _trimmed(given, "agent"), _trimmed(given, "task")
+        for name, value in (("agent", agent), ("task", task)):
+            if not value:
+                return _output(refused("INVALID_INPUT", f'"{name}" is missing: send the agent\'s name and its task.'))
+        found = await self.delegation.spawn(
+            SpawnCall(
+                prompt=task,
+                description=one_line(task, 60),
+                agent=agent,
+                background=False,
+                call_id=call_id,
+                vocabulary="devkit",
+            )
+        )
+        if isinstance(found, Refusal):
+            return _output(self._refused(found))
+        if found.live:
+            return _output(_detached(found))
+        self.delegation.consume(found.id)
+        return _output(self._result(found, task))
+
+    def _refusal(self) -> dict[str, Any] | None:
+        if self.wording.depth >= self.wording.max_depth:
+            depth = f"{self.wording.depth} of {self.wording.max_depth}"
+            text = f"Agents may not be nested deeper: this run is at depth {depth}. Do the task yourself."
+            return refused("SUBAGENT_DEPTH_EXCEEDED", text, mode="management")
+        if not self.enabled:
+            return refused("SUBAGENTS_DISABLED", "Subagents are switched off in the settings. Do the task yourself.")
+        return None
+
+    def _refused(self, refusal: Refusal) -> dict[str, Any]:
+        code = refusal.code if refusal.code in _CODES else _OTHER_CODES.get(refusal.code, "SUBAGENT_FAILED")
+        message = refusal.message
+        names = [line.name for line in self.wording.types]
+        if code == "UNKNOWN_AGENT" and not any(name in message for name in names):
+            message = f"{message} Available agents: {', '.join(names) or 'none'}."
+        return refused(cast(ErrorCode, code), message)
+
+    def _result(self, view: ChildView, task: str) -> dict[str, Any]:
+        report = RunReport(
+            agent=view.agent,
+            task=task,
+            outcome=view.outcome or _outcome(view),
+            session_file=view.transcript,
+            display_items=self.items(view.id),
+        )
+        return result_object(report, run_id=view.id, sanitise=lambda text: as_data(self.sanitise(text)))
+
+
+@lru_cache(maxsize=128)
+def subagent_spec(wording: Wording) -> ToolSpec:
+    return make_spec(SubagentTool, fill(shipped_prompt(SubagentTool), wording), SubagentTool.properties)
+
+
+def _outcome(view: ChildView) -> Outcome:
+    """What a view alone tells of an outcome."""
+    ended = cast(Ended, view.status if view.status in _ENDED else "error")
+    failure = Failure("internal", view.error) if view.error else None
+    return Outcome(
+        ended,
+        view.text,
+        partial=view.partial,
+        failure=failure,
+        usage=view.usage,
+        turns=view.turns,
+        tool_uses=view.tool_uses,
+        compactions=view.compactions,
+        duration_ms=view.duration_ms,
+        notes=view.notes,
+    )
+
+
+def _detached(view: ChildView) -> dict[str, Any]:
+    """A person moved the run to the background: there is no result yet."""
+    text = f"The agent goes on in the background as {view.id}. You will be notified when it ends."
+    return {"content": [{"type": "text", "text": text}], "details": {"mode": "single", "runId": view.id, "results": []}}
+
+
+def _output(result: dict[str, Any]) -> ToolOutput:
+    details = result["details"]
+    error = details.get("error")
+    is_error = error is not None and error["code"] != "SUBAGENT_OUTPUT_TRUNCATED"
+    text = "\n".join(part["text"] for part in result["content"])
+    return ToolOutput((Text(text),), is_error, ToolEffect("failed") if is_error else ToolEffect(), details)
+
+
+def _trimmed(given: Arguments, name: str) -> str:
+    return (given.optional_text(name) or "").strip()
