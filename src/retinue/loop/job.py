@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from retinue.domain.clock import SYSTEM_CLOCK, Clock
+from retinue.domain.lean import dataclass
 from retinue.domain.limits import Limits
 from retinue.domain.messages import Message, UserMessage
 from retinue.domain.tool import Tool, ToolContext
 from retinue.domain.usage import Usage
 from retinue.errors import LaunchError
+from retinue.loop.account import UNLIMITED, Account
 from retinue.loop.finish import SUBMIT
 
 
@@ -51,6 +53,8 @@ class Job:
     history: tuple[Message, ...] = ()
     tools: tuple[Tool, ...] = ()
     limits: Limits = field(default_factory=Limits)
+    account: Account = UNLIMITED
+    """What the run shares with its tree: charged after every request, asked before the next."""
     thinking: str | None = None
     temperature: float | None = None
     max_output: int | None = None

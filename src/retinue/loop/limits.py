@@ -12,6 +12,7 @@ from retinue.domain.failure import Failure
 from retinue.domain.limits import LimitName, Limits
 from retinue.domain.messages import Text, ToolCall, ToolMessage, ToolResult, UserMessage, user
 from retinue.domain.usage import Usage
+from retinue.loop.account import Verdict
 from retinue.loop.ending import Ending
 from retinue.loop.finish import SUBMIT
 from retinue.loop.prompts import prompt
@@ -38,14 +39,18 @@ class Turns:
         self._grace = max(limits.grace_turns, 1)
         self._taken = 0
         self._last: int | None = None
+        self._last_paid: int | None = None
         self.wrapped: LimitName | None = None
 
     def took_one(self) -> None:
         self._taken += 1
 
-    def before_next(self, calls_refused: bool) -> WrapUp | Ending | None:
-        """What the limits say to another turn."""
+    def before_next(self, calls_refused: bool, verdict: Verdict | None = None) -> WrapUp | Ending | None:
+        """What the limits say to another turn. A `verdict` of the run's account allows one more."""
         most = self._limits.max_turns
+        due = None if verdict is None else self._last_on_account(verdict)
+        if due is not None:
+            return due
         if self._last is not None and self._taken >= self._last:
             return self._abort()
         if most and self._taken >= most:
@@ -55,13 +60,23 @@ class Turns:
                 self.wrapped = "turns"
                 text = prompt("wrap-up-turns", limit=most, grace=self._grace, finish=self._finish)
                 return WrapUp("turns", user(text, "wrap-up"), f"The turn limit of {most} is reached.")
-        if calls_refused and self.wrapped is None:
+        most = self._limits.max_tool_calls
+        if calls_refused and most is not None and self.wrapped is None:
             self.wrapped = "tool_calls"
             self._last = self._taken + self._grace
-            most = self._limits.max_tool_calls
             text = prompt("wrap-up-tool-calls", limit=most, finish=self._finish)
             return WrapUp("tool_calls", user(text, "wrap-up"), f"The limit of {most} tool calls is reached.")
         return None
+
+    def _last_on_account(self, verdict: Verdict) -> WrapUp | Ending | None:
+        if not verdict.wrap_up or (self._last_paid is not None and self._taken >= self._last_paid):
+            return overdrawn(verdict)
+        self._last_paid = self._taken + 1
+        if self.wrapped is not None:
+            return None
+        self.wrapped = verdict.limit
+        text = prompt("wrap-up-budget", detail=verdict.text, finish=self._finish)
+        return WrapUp(verdict.limit, user(text, "wrap-up"), verdict.text)
 
     def _abort(self) -> Ending:
         limit = self.wrapped or "turns"
@@ -80,6 +95,11 @@ def over_budget(limits: Limits, usage: Usage) -> Ending | None:
         message = f"The cost budget is spent: ${cost:.4f} of ${limits.max_cost_usd:.4f}."
         return Ending("over-budget", Failure("budget", message, "Raise the cost budget and resume."), "cost")
     return None
+
+
+def overdrawn(verdict: Verdict) -> Ending:
+    """The end of a run whose account allows no other request."""
+    return Ending("over-budget", Failure("budget", verdict.text, "Raise the budget and resume."), verdict.limit)
 
 
 class Repeats:

@@ -15,6 +15,7 @@ from retinue.domain.failure import Failure
 from retinue.domain.messages import AssistantMessage, StopReason, ToolCall, ToolMessage, UserMessage
 from retinue.domain.outcome import Ended, Outcome
 from retinue.domain.tool import Tool, ToolOutput
+from retinue.domain.usage import Usage
 from retinue.loop.ask import Ask
 from retinue.loop.compact import MOST_OVERFLOWS, Compactor, Reason
 from retinue.loop.controls import Controls
@@ -24,12 +25,14 @@ from retinue.loop.finish import Submission, as_text, error_in_disguise
 from retinue.loop.history import mend, settled, used_ids
 from retinue.loop.interrupt import Interrupt
 from retinue.loop.job import Job
-from retinue.loop.limits import Repeats, Turns, over_budget
+from retinue.loop.limits import Repeats, Turns, over_budget, overdrawn
 from retinue.loop.shrink import cut
 from retinue.loop.tally import Tally, failure_of
 from retinue.loop.tokens import Conversation, overhead
 from retinue.loop.watch import Watch
 from retinue.models.protocol import Model, ModelRequest
+
+NOTHING = Usage()
 
 
 class Steps:
@@ -120,7 +123,7 @@ class Steps:
         """Whether there may be another turn, and what is said to the model before it."""
         if self._cannot_go_on():
             return
-        due = self._turns.before_next(self._refused)
+        due = self._turns.before_next(self._refused, self._job.account.verdict())
         if isinstance(due, Ending):
             self.ending = due
             return
@@ -136,7 +139,9 @@ class Steps:
         if self.ending is not None or reason is None:
             return []
         compacted = await self._compactor.compact(self._conversation, reason)
-        self._tally.usage += self._compactor.take_usage()
+        used = self._compactor.take_usage()
+        self._tally.usage += used
+        self._job.account.charge(used)
         stopping = self._cannot_go_on()
         if compacted is not None:
             self._tally.compactions += 1
@@ -156,6 +161,9 @@ class Steps:
 
     def _cannot_go_on(self) -> bool:
         self.ending = self.ending or self._interrupt.ending or over_budget(self._job.limits, self._tally.usage)
+        if self.ending is None:
+            verdict = self._job.account.verdict()
+            self.ending = overdrawn(verdict) if verdict is not None and not verdict.wrap_up else None
         return self.ending is not None
 
     # The turn
@@ -184,12 +192,12 @@ class Steps:
         if self._failure is None or self._failure.kind != "context_overflow":
             self._conversation.answered(message)
         self._tally.answered(message, ask.shown)
+        self._job.account.charge(message.usage, turns=1)
         if message.stop == "aborted" and ask.sent:
             self._tally.notes.append("The last request was cut off; its tokens are not in the usage.")
         return message
 
     def dispatch(self, stop: StopReason) -> Dispatch:
-        most = self._job.limits.max_tool_calls
         self._dispatch = Dispatch(
             self._job,
             self._tools,
@@ -199,13 +207,19 @@ class Steps:
             self._context,
             calls=self.calls,
             stop=stop,
-            allowed=None if most is None else max(most - self._calls, 0),
+            allowed=self._calls_left(),
         )
         return self._dispatch
+
+    def _calls_left(self) -> int | None:
+        most, shared = self._job.limits.max_tool_calls, self._job.account.calls_left()
+        own = None if most is None else max(most - self._calls, 0)
+        return shared if own is None else own if shared is None else min(own, shared)
 
     def dispatched(self, dispatch: Dispatch) -> ToolMessage:
         """The results as they enter the conversation, and what they decide."""
         self._calls += dispatch.counted
+        self._job.account.charge(NOTHING, tool_calls=dispatch.counted)
         self._tally.tool_uses += len(dispatch.effects)
         self._refused = self._refused or dispatch.refused > 0
         for call, effect in dispatch.effects:

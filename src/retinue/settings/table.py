@@ -145,6 +145,44 @@ class Settings(Values):
         doc="The newest turns that shortening leaves as they are.",
     )
 
+    budget_tokens: int | None = setting(
+        None, Whole(0, 10**12), name="budget.tokens", section="budgets", applies="next run",
+        doc="Tokens that a run and all agents below it may use together; 0 allows none.",
+    )
+    budget_usd: float | None = setting(
+        None, Number(0, 10**6, unit="US dollars"), name="budget.usd", section="budgets", applies="next run",
+        doc="What a run and all agents below it may cost together; 0 allows nothing.",
+    )
+    budget_turns: int | None = setting(
+        None, Whole(0, 10**9), name="budget.turns", section="budgets", applies="next run",
+        doc="Turns that a run and all agents below it may take together.",
+    )
+    budget_tool_calls: int | None = setting(
+        None, Whole(0, 10**9), name="budget.toolCalls", section="budgets", applies="next run",
+        doc="Tool calls that a run and all agents below it may make together.",
+    )
+    budget_seconds: float | None = setting(
+        None, Number(0, _YEAR, unit="seconds"), name="budget.seconds", section="budgets", applies="next run",
+        doc="How long after its start a run and all agents below it must be done.",
+    )
+    budget_spawns: int | None = setting(
+        None, Whole(0, 10**6), name="budget.spawns", section="budgets", applies="next run",
+        doc="Agents that may be started below a run, at any depth; 0 allows none.",
+    )
+    budget_allow_unpriced: bool = setting(
+        False, _FLAG, name="budget.allowUnpriced", section="budgets", applies="next run",
+        doc="Under a budget in dollars, use models whose price is not known, as if they cost nothing. "
+        "Counts only in your own settings.",
+    )
+    quote_above: int | None = setting(
+        16, Whole(0, 10**6, zero_is_none=True), section="budgets",
+        doc="When one run wants to start more agents than this, what they will cost is estimated and consent is asked.",
+    )
+    quote_policy: Literal["refuse", "allow"] = setting(
+        "refuse", Choice("refuse", "allow"), section="budgets",
+        doc="What happens above quoteAbove when nobody can be asked. `allow` counts only in your own settings.",
+    )
+
     subagents_enabled: bool = setting(
         True, _FLAG, name="subagents.enabled", section="sub-agents", applies="next session",
         doc="Offer the tools that start other agents.",

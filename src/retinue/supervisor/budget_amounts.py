@@ -1,0 +1,85 @@
+"""How much a tree of runs may spend, as people write it down. Six numbers, each optional."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from retinue.domain.lean import dataclass
+from retinue.errors import UsageError
+
+if TYPE_CHECKING:
+    from retinue.settings.table import Settings
+
+N = TypeVar("N", int, float)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """None: not limited. 0: nothing may be spent."""
+
+    tokens: int | None = None
+    usd: float | None = None
+    turns: int | None = None
+    tool_calls: int | None = None
+    seconds: float | None = None
+    spawns: int | None = None
+
+    @classmethod
+    def of_settings(cls, settings: Settings) -> Budget:
+        """The budget of a whole tree, as `budget.*` has it."""
+        return cls(
+            tokens=settings.budget_tokens,
+            usd=settings.budget_usd,
+            turns=settings.budget_turns,
+            tool_calls=settings.budget_tool_calls,
+            seconds=settings.budget_seconds,
+            spawns=settings.budget_spawns,
+        )
+
+    @classmethod
+    def read(cls, raw: Any, where: str = "budget") -> Budget:
+        """From a file or a call: `{"usd": 0.5, "toolCalls": 40}`. Raises UsageError for anything
+        else: a budget that is misread must not become no budget."""
+        known = {field.name for field in fields(cls)}
+        if not isinstance(raw, Mapping):
+            raise UsageError(f"`{where}` must be a mapping.", remedy=f"It may have: {', '.join(sorted(known))}.")
+        values: dict[str, Any] = {}
+        for key, value in raw.items():
+            name = "tool_calls" if key == "toolCalls" else key
+            if name not in known:
+                raise UsageError(f"`{where}.{key}` is unknown.", remedy=f"Known: {', '.join(sorted(known))}.")
+            values[name] = None if value is None else _amount(value, f"{where}.{key}", name in ("usd", "seconds"))
+        return cls(**values)
+
+    def within(self, other: Budget) -> Budget:
+        """The tighter of both, one by one."""
+        return Budget(
+            **{each.name: lower(getattr(self, each.name), getattr(other, each.name)) for each in fields(self)}
+        )
+
+
+def _amount(value: Any, where: str, fraction: bool) -> float:
+    kinds = (int, float) if fraction else (int,)
+    if type(value) not in kinds or not math.isfinite(value) or value < 0:
+        what = "a number" if fraction else "a whole number"
+        raise UsageError(f"`{where}` must be {what}, 0 or more.", remedy="Leave it out for no limit.")
+    amount: float = value
+    return amount
+
+
+def lower(one: N | None, other: N | None) -> N | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one, other)
+
+
+NO_LIMITS = Budget()
+
+
+def allows_unpriced(settings: Settings) -> bool:
+    """Whether models without a price may be used under a budget in dollars. A repository that was
+    cloned cannot say so."""
+    return settings.budget_allow_unpriced and settings.origin("budget_allow_unpriced").personal
