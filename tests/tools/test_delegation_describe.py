@@ -9,15 +9,16 @@ from pathlib import Path
 import pytest
 from delegation_crew import Crew
 
+import retinue.builtin
 import retinue.tools.agent
 from retinue.context.delegation_policy import delegation_policy
 from retinue.context.environment import Environment
 from retinue.context.prompt import system_prompt
 from retinue.definitions.catalog import Catalog
+from retinue.definitions.parse import parse_file
 from retinue.domain.codec import to_data
 from retinue.domain.spec import AgentSpec, ModelPolicy, ToolPolicy
 from retinue.domain.toolnames import TOOLS
-from retinue.faces.api import main_agent
 from retinue.tools.agent.tool import AgentTool, agent_spec
 from retinue.tools.delegation.describe import Wording, describe, fill, find_template
 from retinue.tools.delegation.kit import delegation_tools
@@ -26,6 +27,7 @@ from retinue.tools.registry import builtin_tools
 
 SNAPSHOTS = Path(__file__).with_name("snapshots") / "delegation"
 SHIPPED = Path(retinue.tools.agent.__file__).with_name("prompt.md")
+MAIN = Path(retinue.builtin.__file__).parent / "prompts" / "main.md"
 ALL = "{{typeList}}|{{compactTypeList}}|{{agentDir}}|{{scheduleGuideline}}|{{isolationGuideline}}|{{currentDepth}}|"
 ALL += "{{maxDepth}}|{{recursiveGuideline}}"
 
@@ -61,7 +63,8 @@ def agreed(name: str, text: str) -> None:
 
 def test_the_whole_prompt_of_the_main_agent_stays_under_3000_tokens(builtins):
     environment = Environment("/home/somebody/projects/something", True, "main", "linux")
-    system = f"{system_prompt(main_agent(), environment)}\n\n{delegation_policy(builtins)}"
+    main = parse_file(MAIN, dialect="retinue", source="builtin").spec
+    system = f"{system_prompt(main, environment)}\n\n{delegation_policy(builtins)}"
     tools = delegation_tools(Crew(), wording=Wording(types=type_lines(builtins)))
     sizes = {name: tokens(wire(tool.spec)) for name, tool in {**builtin_tools(), **tools}.items()}
     total = tokens(system) + sum(sizes.values())

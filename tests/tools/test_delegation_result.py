@@ -10,13 +10,15 @@ from delegation_crew import Crew
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from retinue.domain.delegation import Refusal
+from retinue.domain.events import AssistantEnded, Event, MessageAdded, ToolsEnded
 from retinue.domain.messages import AssistantMessage, Text, ToolCall, ToolMessage, ToolResult, user
 from retinue.domain.tool import ToolContext
 from retinue.domain.usage import Usage
 from retinue.loop.arguments import problem
+from retinue.supervisor.readout import conversation_text, spoken_lines
 from retinue.testing import settle
 from retinue.tools.delegation.base import Live
-from retinue.tools.delegation.conversation import conversation_text, spoken_lines
 from retinue.tools.delegation.peek import Peek, peek_text
 from retinue.tools.get_subagent_result.tool import GetSubagentResultTool
 
@@ -26,6 +28,10 @@ async def read(crew, context, agent_id, live=Live, **arguments):
     arguments = {"agent_id": agent_id, **arguments}
     assert problem(arguments, tool.spec.parameters) is None
     return await tool.run("call-1", arguments, context)
+
+
+def events(*bodies):
+    return [Event("r", None, "r", seq, 0.0, body) for seq, body in enumerate(bodies, 1)]
 
 
 async def test_the_header_has_every_field_in_one_order(context):
@@ -59,6 +65,15 @@ async def test_an_unknown_id_is_an_error_that_lists_what_there_is(context):
     assert 'Agent not found: "nope". It may have been cleaned up.' in made.text
     assert view.id in made.text
     assert "look around" in made.text
+
+
+async def test_what_a_refusal_lists_already_is_not_listed_again(context):
+    crew = Crew()
+    live, ended = crew.add(), crew.add("completed")
+    crew.view = lambda agent_id: Refusal(code="AGENT_NOT_FOUND", message=f"Not found. Running agents: {live.id}.")
+    text = (await read(crew, context, "nope")).text
+    assert text.count(live.id) == 1
+    assert text.count(ended.id) == 1
 
 
 async def test_ids_may_be_short_and_handles_may_have_an_at(context):
@@ -257,12 +272,10 @@ async def test_M09_peek_is_ignored_with_verbose(context):
 
 
 def test_M09_a_message_of_four_lines_counts_as_four_lines():
-    messages = [
-        user("the task"),
-        AssistantMessage((Text("one\ntwo\n\nthree\n"), ToolCall("c", "read", {}))),
-        ToolMessage((ToolResult("c", "read", (Text("four"),)),)),
-    ]
-    assert spoken_lines(messages) == ["one", "two", "three", "four"]
+    answer = AssistantMessage((Text("one\ntwo\n\nthree\n"), ToolCall("c", "read", {})))
+    results = ToolMessage((ToolResult("c", "read", (Text("four"),)),))
+    bodies = (MessageAdded(user("the task")), AssistantEnded(1, answer), ToolsEnded(results))
+    assert spoken_lines(events(*bodies)) == ["one", "two", "three", "four"]
 
 
 async def test_peek_is_limited_to_20000_characters_from_the_end_that_matters(context):
@@ -318,16 +331,15 @@ async def test_a_result_that_cannot_be_stored_still_arrives(context):
 
 
 def test_M11_the_conversation_names_who_spoke_and_cuts_tool_results():
-    messages = [
-        user("Find it"),
-        AssistantMessage((Text("Looking."), ToolCall("1", "grep", {}), ToolCall("2", "", {}))),
-        ToolMessage((ToolResult("1", "grep", (Text("r" * 201),)), ToolResult("2", "", (Text("ok"),)))),
-        AssistantMessage((ToolCall("3", "read", {}),)),
-    ]
-    assert conversation_text(messages) == (
-        "[User]: Find it\n\n[Assistant]: Looking.\n\n[Tool Calls]:\n  Tool: grep\n  Tool: unknown\n\n"
-        f"[Tool Result (grep)]: {'r' * 200}...\n\n[Tool Result (unknown)]: ok\n\n[Tool Calls]:\n  Tool: read"
-    )
+    calls = AssistantMessage((Text("Looking."), ToolCall("1", "grep", {}), ToolCall("2", "", {})))
+    results = ToolMessage((ToolResult("1", "grep", (Text("r" * 201),)), ToolResult("2", "ls", (Text("ok"),))))
+    silent = AssistantMessage((ToolCall("3", "read", {}),))
+    bodies = (MessageAdded(user("Find it")), AssistantEnded(1, calls), ToolsEnded(results), AssistantEnded(2, silent))
+    blocks = conversation_text(events(*bodies)).split("\n\n")
+    assert blocks[:3] == ["[User]: Find it", "[Assistant]: Looking.", "[Tool Calls]:\n  Tool: grep\n  Tool: unknown"]
+    assert blocks[3].startswith(f"[Tool Result (grep)]: {'r' * 200}")
+    assert len(blocks[3]) <= len("[Tool Result (grep)]: ") + 203
+    assert blocks[4:] == ["[Tool Result (ls)]: ok", "[Tool Calls]:\n  Tool: read"]
     assert conversation_text([]) == ""
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from retinue.domain.delegation import Delegation
+from retinue.domain.lean import dataclass
 from retinue.domain.tool import ToolSpec
 from retinue.domain.toolnames import TOOLS
 from retinue.tools.arguments import Arguments

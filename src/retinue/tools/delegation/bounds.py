@@ -7,9 +7,9 @@ import os
 import re
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
+from retinue.domain.lean import dataclass
 from retinue.domain.tool import ToolContext
 from retinue.tools.delegation.frame import as_data, framed
 from retinue.tools.threads import in_thread

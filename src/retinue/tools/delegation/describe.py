@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Literal
 
+from retinue.domain.lean import dataclass
 from retinue.settings.places import pi_home, repository_root, retinue_home
 from retinue.tools.delegation.types import TypeLine
 

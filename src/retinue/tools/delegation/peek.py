@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from retinue.domain.lean import dataclass
 from retinue.domain.tool import ToolContext
 from retinue.tools.arguments import Arguments
 from retinue.tools.delegation.bounds import MOST

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 
+from retinue.domain.lean import dataclass
 from retinue.domain.spec import AgentSpec
 from retinue.domain.toolnames import BUILT_IN_SEVEN, base_name, canonical
 from retinue.tools.delegation.frame import one_line

@@ -133,7 +133,7 @@ def listed(view: ChildView) -> str:
 
 def refusal(refused: Refusal, children: Sequence[ChildView] = ()) -> str:
     """Why nothing happened and what to do. A stored call says how to repeat it; an unknown id
-    comes with the ids there are."""
+    comes with the ids there are, each once."""
     text = refused.message.strip() or f"Refused ({refused.code})."
     if refused.retry:
         field = _RETRY_FIELDS.get(refused.code)
@@ -141,8 +141,12 @@ def refusal(refused: Refusal, children: Sequence[ChildView] = ()) -> str:
         rest = "" if field else " and what should change"
         text += f"\nThe call is kept for 10 minutes: call Agent again with only {example}{rest}."
     if refused.code in _NOT_FOUND:
-        known = [listed(view) for view in sorted(children, key=lambda view: not view.live)[:_LISTED]]
-        text += "\n" + "\n".join(["Agents you started:", *known] if known else ["You have started no agents."])
+        others = [view for view in children if view.id not in text]
+        known = [listed(view) for view in sorted(others, key=lambda view: not view.live)[:_LISTED]]
+        if known:
+            text += "\n" + "\n".join(["Agents you started:", *known])
+        elif not children:
+            text += "\nYou have started no agents."
     return text
 
 
