@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from retinue.domain.failure import Failure, FailureKind
+from retinue.domain.lean import dataclass
 from retinue.models.address import display_url
 from retinue.models.partial_json import parse_event
 from retinue.models.retry_after import retry_after
@@ -81,7 +82,7 @@ _WORDS: tuple[tuple[str, FailureKind], ...] = (
     ("unsupported", "invalid_request"),
 )
 
-_SECRETS = re.compile(
+_SECRETS = (
     r"(?i)\b(?:sk|pk|rk|xai|gsk|key)-[A-Za-z0-9_*.\-]{8,}|\bAIza[0-9A-Za-z_\-]{20,}"
     r"|\b(?:bearer|basic)\s+[A-Za-z0-9._~+/=\-]{8,}|(?:authorization|x-api-key|api-key|x-goog-api-key)\"?\s*[:=]\s*\S+"
 )
@@ -105,7 +106,7 @@ class Wire:
         text = " ".join(text.split())
         if self.key and len(self.key) >= 4:
             text = text.replace(self.key, "[key]")
-        text = _SECRETS.sub("[redacted]", text)
+        text = re.sub(_SECRETS, "[redacted]", text)
         return text if len(text) <= _LIMIT else text[:_LIMIT].rstrip() + " …"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -73,6 +72,8 @@ def _known(seconds: float | None) -> list[float]:
 
 
 def _moment(text: str, now: float) -> float | None:
+    from datetime import datetime
+
     try:
         return datetime.fromisoformat(text).timestamp() - now
     except (ValueError, OverflowError):

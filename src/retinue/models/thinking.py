@@ -8,6 +8,7 @@ have becomes the nearest one it has.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any, Literal, get_args
 
 Level = Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"]
@@ -53,6 +54,7 @@ def level_of(text: str | None) -> Level | None:
     return None
 
 
+@lru_cache(maxsize=256)
 def version_of(model: str, family: str) -> tuple[int, int] | None:
     """The version in a model id: (4, 5) for claude-sonnet-4-5-20250929, (5, 0) for gpt-5-mini,
     None for another family or a name without a number. After a family that is written with its

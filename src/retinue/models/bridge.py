@@ -1,0 +1,197 @@
+"""Every other provider, through the models of pydantic-ai (extra `providers`).
+
+Slower to load and per token than our own formats, and the way to Bedrock, Cohere, Hugging Face
+and whatever pydantic-ai learns next. What a provider attached to its parts (signatures, ids) is
+kept with them and goes back unchanged.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+import orjson
+
+from retinue.domain.failure import Failure, FailureKind
+from retinue.domain.messages import StopReason
+from retinue.errors import MissingExtraError, UnknownModelError
+from retinue.models.bridge_messages import Codec
+from retinue.models.draft import CallDraft, Draft, TextDraft, ThinkingDraft, replace_usage
+from retinue.models.failures import Wire, from_status
+from retinue.models.protocol import Alive, ModelInfo, ModelRequest, Part
+from retinue.models.thinking import level_of
+
+_ALIVE = (Alive(),)
+_STOPS: dict[str, StopReason] = {"length": "length", "content_filter": "refusal", "tool_call": "tool_use"}
+_KINDS: dict[str, FailureKind] = {
+    "ModelRateLimitError": "rate_limit",
+    "ModelOverloadedError": "overloaded",
+    "ModelUnavailableError": "overloaded",
+    "ModelTimeoutError": "timeout",
+    "ModelRequestTimeout": "timeout",
+    "ModelConnectionError": "dropped",
+    "ModelContextWindowExceededError": "context_overflow",
+    "ModelAuthenticationError": "authentication",
+    "ModelQuotaExceededError": "authentication",
+    "ModelNotFoundError": "not_found",
+    "ModelRequestRejectedError": "invalid_request",
+    "ContentFilterError": "refused",
+    "UnexpectedModelBehavior": "malformed",
+    "UserError": "invalid_request",
+    "ModelAPIError": "server",
+    "TimeoutError": "timeout",
+    "TransportError": "dropped",
+    "OSError": "dropped",
+}
+"""By class name along an exception's ancestry: the classes differ between versions."""
+
+
+class PydanticAIModel:
+    """`model` is one of pydantic-ai's models, or its name as pydantic-ai writes it; without it
+    the name is `provider:id`. Keys come from where pydantic-ai looks for them."""
+
+    def __init__(self, info: ModelInfo, model: Any = None, *, settings: Mapping[str, Any] | None = None) -> None:
+        self._info = info
+        self._settings = dict(settings or {})
+        try:
+            self._direct = importlib.import_module("pydantic_ai.direct")
+            self._models = importlib.import_module("pydantic_ai.models")
+        except ImportError:
+            raise MissingExtraError("providers", f"The provider '{info.provider}'") from None
+        name = f"{info.provider}:{info.id}" if model is None else model
+        self._model = self._infer(name) if isinstance(name, str) else name
+        self._codec = Codec(info)
+        self._wire = Wire(info.full_name, "")
+
+    def _infer(self, name: str) -> Any:
+        try:
+            return self._models.infer_model(name)
+        except ImportError as error:
+            raise MissingExtraError("providers", f"The provider '{self._info.provider}' ({error})") from None
+        except Exception as error:  # pydantic-ai raises its own UserError, or what the SDK behind it raises
+            remedy = "See pydantic-ai's documentation for its names and variables."
+            raise UnknownModelError(f"pydantic-ai cannot use '{name}': {error}", remedy=remedy) from error
+
+    @property
+    def info(self) -> ModelInfo:
+        return self._info
+
+    async def close(self) -> None:
+        """pydantic-ai's HTTP clients are its own and are shared in the process."""
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Part, None]:
+        draft = Draft(self._info, request.messages)
+        reader = _Reader(draft)
+        asked = {
+            "messages": self._codec.messages(request),
+            "model_settings": self._request_settings(request),
+            "model_request_parameters": self._parameters(request),
+        }
+        try:
+            async with self._direct.model_request_stream(self._model, **asked) as response:
+                async for event in response:
+                    reader.absorb(event)
+                    for part in draft.shown() or _ALIVE:
+                        yield part
+                reader.finish(response.get(), self._codec)
+        except NotImplementedError:
+            await self._whole(asked, draft)
+        except Exception as error:  # noqa: BLE001 - whatever a foreign client raises is a failed request
+            draft.fail(self._failure(error))
+        for part in draft.shown():
+            yield part
+        yield draft.finished()
+
+    async def _whole(self, asked: Mapping[str, Any], draft: Draft) -> None:
+        """For models that cannot stream."""
+        try:
+            _Reader(draft).finish(await self._direct.model_request(self._model, **asked), self._codec)
+        except Exception as error:  # noqa: BLE001 - as above
+            draft.fail(self._failure(error))
+
+    def _parameters(self, request: ModelRequest) -> Any:
+        define = importlib.import_module("pydantic_ai.tools").ToolDefinition
+        tools = [
+            define(name=tool.name, description=tool.description, parameters_json_schema=dict(tool.parameters))
+            for tool in request.tools
+        ]
+        return self._models.ModelRequestParameters(function_tools=tools, allow_text_output=True)
+
+    def _request_settings(self, request: ModelRequest) -> dict[str, Any]:
+        settings = dict(self._settings)
+        if request.max_output is not None:
+            settings["max_tokens"] = request.max_output
+        if request.temperature is not None:
+            settings["temperature"] = request.temperature
+        if request.tools and request.tool_choice != "auto":
+            settings["tool_choice"] = request.tool_choice
+        level = level_of(request.thinking)
+        if level is not None and self._info.thinking:
+            settings["thinking"] = False if level == "off" else level
+        return {**settings, **request.options}
+
+    def _failure(self, error: Exception) -> Failure:
+        status = getattr(error, "status_code", None)
+        if isinstance(status, int):
+            body = getattr(error, "body", None)
+            data = body.encode() if isinstance(body, str) else orjson.dumps(body, default=str)
+            return from_status(self._wire, status, {}, data)
+        names = [parent.__name__ for parent in type(error).__mro__]
+        kind: FailureKind = next((_KINDS[name] for name in names if name in _KINDS), "internal")
+        text = self._wire.scrub(str(error)) or names[0]
+        return Failure(kind, f"{self._info.full_name} failed in pydantic-ai: {text}")
+
+
+class _Reader:
+    """Stream events for showing; the finished response for keeping."""
+
+    def __init__(self, draft: Draft) -> None:
+        self._draft = draft
+        self._parts: dict[int, TextDraft | ThinkingDraft | CallDraft] = {}
+
+    def absorb(self, event: Any) -> None:
+        if event.event_kind == "part_start":
+            self._begin(event.index, event.part)
+        elif event.event_kind == "part_delta":
+            part, delta = self._parts.get(event.index), event.delta
+            if isinstance(part, TextDraft) and delta.part_delta_kind == "text":
+                self._draft.more_text(part, delta.content_delta)
+            elif isinstance(part, ThinkingDraft) and delta.part_delta_kind == "thinking":
+                self._draft.more_thinking(part, delta.content_delta or "")
+
+    def _begin(self, index: int, part: Any) -> None:
+        draft = self._draft
+        if part.part_kind == "text":
+            text = self._parts[index] = draft.add_text()
+            draft.more_text(text, part.content)
+        elif part.part_kind == "thinking":
+            thinking = self._parts[index] = draft.add_thinking()
+            draft.more_thinking(thinking, part.content)
+        elif part.part_kind == "tool-call":
+            self._parts[index] = draft.add_call(part.tool_call_id, part.tool_name)
+
+    def finish(self, response: Any, codec: Codec) -> None:
+        for index, part in enumerate(response.parts):
+            if index not in self._parts:
+                self._begin(index, part)
+            kept = self._parts.get(index)
+            if kept is None:
+                continue
+            kept.signature = codec.extras(part)
+            if isinstance(kept, CallDraft):
+                kept.id, kept.name = part.tool_call_id, part.tool_name
+                kept.give(part.args)
+        usage = response.usage
+        read, written = usage.cache_read_tokens, usage.cache_write_tokens
+        self._draft.usage = replace_usage(
+            self._draft.usage,
+            input=max(0, usage.input_tokens - read - written),
+            output=usage.output_tokens,
+            cache_read=read,
+            cache_write=written,
+        )
+        reason = response.finish_reason
+        if reason == "error":
+            self._draft.fail(Failure("server", f"{self._draft.info.full_name} ended with an error."))
+        self._draft.stop = _STOPS.get(reason or "", "end")
