@@ -186,3 +186,16 @@ def test_commands_work_from_another_folder(project: Path, tmp_path: Path) -> Non
     assert done.stdout == f"{project}/.retinue/agents/a.md\n"
     assert retinue("agents", "disable", "a", "--cwd", str(project), cwd=tmp_path).returncode == 0
     assert (project / ".retinue/agents/a.md").read_text().startswith("---\nenabled: false\n")
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="file names are always Unicode there")
+def test_a_file_name_that_is_no_text_is_no_obstacle(project: Path) -> None:
+    path = os.fsencode(project) + b"/.claude/agents/\xff.md"
+    Path(os.fsdecode(path)).parent.mkdir(parents=True)
+    Path(os.fsdecode(path)).write_text(AGENT.format(name="a"))
+    for arguments in (("lint",), ("lint", "--json"), ("lint", "--format", "github"), ("disable", "a"), ("enable", "a")):
+        done = subprocess.run(
+            [sys.executable, "-m", "retinue", "agents", *arguments], cwd=project, capture_output=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout

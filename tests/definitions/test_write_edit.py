@@ -101,3 +101,19 @@ def test_exclusive_writing_never_replaces(tmp_path: Path) -> None:
         write_atomically(target, b"2", exclusive=True)
     assert target.read_bytes() == b"1"
     assert os.listdir(target.parent) == ["a.md"]
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        "a: " + "[" * 100_000,
+        "a: " + "{a: " * 50_000,
+        "a:\n  " + "- " * 50_000 + "x",
+        "b: c: d\nx" + " " * 100_000,
+        "b: c: d\n" + "x: " * 50_000,
+        "b: c: d\n'" + "a" * 100_000,
+    ],
+)
+def test_hostile_blocks_are_read_in_no_time_and_without_stack(block: str) -> None:
+    keys = [entry.key for entry in Text.read(f"---\n{block}\n---\n".encode()).entries()]
+    assert keys[0] in ("a", "b")

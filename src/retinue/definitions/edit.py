@@ -11,20 +11,20 @@ import re
 import secrets
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import yaml
 
+from retinue.definitions.yaml_values import MAX_DEPTH
+from retinue.domain.lean import dataclass
+
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
-_KEY = re.compile(
-    r"""(?: "(?P<double>(?:[^"\\]|\\.)*)" | '(?P<single>(?:[^']|'')*)' | (?P<plain>[^\s\#"'\[\]{},&*!|>%@`:-][^:\#]*?) )
-        [ \t]*:(?=[ \t\r\n]|$)""",
-    re.VERBOSE,
-)
 _YAML_BREAKS = {ord(char): " " for char in "\x85\u2028\u2029"}
 """YAML 1.1 counts these as line ends, files and editors do not."""
-_LOADER: type[yaml.SafeLoader] | type[yaml.CSafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_PLAIN_KEY = re.compile(r"[^\s#\"'\[\]{},&*!|>%@`:-][^#]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Text:
             return ()
         try:
             return tuple(_by_yaml(self))
-        except (yaml.YAMLError, ValueError):
+        except (yaml.YAMLError, ValueError, IndexError):
             return tuple(_by_lines(self))
 
     def find(self, *keys: str) -> tuple[Entry, ...]:
@@ -156,35 +156,74 @@ def _link(spare: Path, target: Path) -> None:
 
 
 def _by_yaml(text: Text) -> Iterator[Entry]:
-    root = yaml.compose(text.frontmatter.translate(_YAML_BREAKS), _LOADER)
-    if not isinstance(root, yaml.MappingNode) or root.flow_style:
-        raise ValueError("not a block mapping")
-    for key, value in root.value:
-        if not isinstance(key, yaml.ScalarNode) or key.start_mark.line != key.end_mark.line:
-            raise ValueError("a key that is not one word")
-        first = key.start_mark.line + 1
-        last = max(first, _last_line(value) + 1)
-        while last > first and not text.lines[last].strip():
-            last -= 1
-        yield Entry(key.value, first, last, key.start_mark.column, key.end_mark.column)
+    """From the parser's events, so that no depth of nesting costs stack. A block collection's own
+    end lies behind the comments that follow it; the end of its last leaf does not."""
+    events: Iterator[Any] = yaml.parse(text.frontmatter.translate(_YAML_BREAKS), _LOADER)
+    key: Any = None
+    last = 0
+    open_flows: list[bool] = []
+    for event in events:
+        if isinstance(event, yaml.CollectionStartEvent):
+            if not open_flows and (not isinstance(event, yaml.MappingStartEvent) or event.flow_style):
+                raise ValueError("not a block mapping")
+            if len(open_flows) == 1 and key is None:
+                raise ValueError("a key that is not one word")
+            open_flows.append(bool(event.flow_style))
+            if len(open_flows) > MAX_DEPTH:
+                raise ValueError("nested too deep")
+            continue
+        if isinstance(event, yaml.CollectionEndEvent):
+            if open_flows.pop():
+                last = _end_line(event)
+        elif isinstance(event, yaml.NodeEvent):
+            if len(open_flows) == 1 and key is None:
+                if not _on_one_line(event) or not isinstance(event, yaml.ScalarEvent):
+                    raise ValueError("a key that is not one word")
+                key = event
+                continue
+            last = _end_line(event)
+        if len(open_flows) == 1 and key is not None:
+            yield _entry(text, key, last)
+            key = None
 
 
-def _last_line(node: yaml.Node) -> int:
-    """The line on which a value really ends. A block collection's own end mark lies behind the
-    comments that follow it, so its last leaf is asked."""
-    while isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
-        last = node.value[-1]
-        node = last[1] if isinstance(last, tuple) else last
-    mark = node.end_mark
-    return int(mark.line) - 1 if mark.column == 0 and mark.line > node.start_mark.line else int(mark.line)
+def _on_one_line(event: Any) -> bool:
+    return bool(event.start_mark.line == event.end_mark.line)
+
+
+def _end_line(event: Any) -> int:
+    mark = event.end_mark
+    return int(mark.line) - 1 if mark.column == 0 and mark.line > event.start_mark.line else int(mark.line)
+
+
+def _entry(text: Text, key: Any, end: int) -> Entry:
+    first = key.start_mark.line + 1
+    last = max(first, end + 1)
+    while last > first and not text.lines[last].strip():
+        last -= 1
+    return Entry(key.value, first, last, key.start_mark.column, key.end_mark.column)
 
 
 def _by_lines(text: Text) -> Iterator[Entry]:
     close = text.close or 1
-    starts = [(n, match) for n in range(1, close) if (match := _KEY.match(text.lines[n]))]
-    for position, (first, match) in enumerate(starts):
+    starts = [(n, found) for n in range(1, close) if (found := _key(bare(text.lines[n])))]
+    for position, (first, (key, stop)) in enumerate(starts):
         last = (starts[position + 1][0] if position + 1 < len(starts) else close) - 1
         while last > first and (not text.lines[last].strip() or text.lines[last].startswith("#")):
             last -= 1
-        key = match["double"] or match["single"] or match["plain"] or ""
-        yield Entry(key, first, last, 0, len(match.group().rstrip(":").rstrip()))
+        yield Entry(key, first, last, 0, stop)
+
+
+def _key(line: str) -> tuple[str, int] | None:
+    """The key a line begins with, and where the key ends; None if it begins with something else."""
+    quote = line[:1] if line[:1] in ("'", '"') else ""
+    end = line.find(quote, 1) + 1 if quote else line.find(":")
+    if end < 1:
+        return None
+    rest = line[end:].lstrip(" \t") if quote else line[end:]
+    if rest[:1] != ":" or rest[1:2] not in ("", " ", "\t"):
+        return None
+    if quote:
+        return line[1 : end - 1], end
+    key = line[:end].rstrip()
+    return (key, len(key)) if _PLAIN_KEY.fullmatch(key) else None

@@ -4,8 +4,8 @@ from this table, and codes never change their meaning."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from retinue.domain.lean import dataclass
 from retinue.domain.spec import Severity
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from retinue.definitions.edit import Text
+from retinue.domain.lean import dataclass
 from retinue.domain.spec import Severity
 
 RANK: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}

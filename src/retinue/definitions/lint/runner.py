@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from retinue.definitions.catalog import Catalog
@@ -20,6 +20,7 @@ from retinue.definitions.lint.tools import check_tools
 from retinue.definitions.lint.values import check_values
 from retinue.definitions.parse import parse, read_bytes, unusable
 from retinue.definitions.skill import is_skill, parse_skill
+from retinue.domain.lean import dataclass
 from retinue.domain.spec import Problem
 from retinue.errors import UsageError
 

@@ -25,6 +25,7 @@ ELSEWHERE = frozenset(
 )
 """Names of tools that other programs have and Retinue has no counterpart for."""
 
+_MOST_SUGGESTIONS = 100
 _PATTERN = re.compile(r"[*?\[]")
 _SAYS_READ_ONLY = re.compile(r"\bread[- ]?only\b", re.IGNORECASE)
 
@@ -48,7 +49,7 @@ def is_servers(name: str) -> bool:
 
 def _names(subject: Subject, names: tuple[str, ...], field: str, *, denies: bool) -> Iterator[Found]:
     key = next(iter(subject.keys_for(field)), None)
-    for name in names:
+    for count, name in enumerate(names):
         base = base_name(name)
         if canonical(name) or is_servers(name) or name == "*":
             continue
@@ -56,7 +57,7 @@ def _names(subject: Subject, names: tuple[str, ...], field: str, *, denies: bool
             yield subject.found("tool-elsewhere", f"Retinue has no tool like '{base}'.", key=key, word=base)
             continue
         effect = "it denies nothing" if denies else "it gives the agent nothing"
-        meant = _meant(base, subject)
+        meant = _meant(base, subject) if count < _MOST_SUGGESTIONS else None
         remedy = f"Did you mean '{meant}'?" if meant else "Correct the name, or write mcp__SERVER__TOOL for a server's."
         bare_server = subject.parsed.dialect == "copilot" and meant is None
         yield subject.found(

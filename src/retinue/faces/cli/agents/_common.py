@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
 
 from retinue.domain.spec import DialectName
 from retinue.errors import UsageError
@@ -50,10 +49,11 @@ def say(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def print_json(data: Any) -> None:
-    import json
-
-    print(json.dumps(data, ensure_ascii=False, indent=2))
+def put(text: str) -> None:
+    """A result on stdout, byte for byte: a path may hold bytes that are no characters."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
+    sys.stdout.buffer.flush()
 
 
 def read_text(argument: str) -> str:

@@ -23,7 +23,8 @@ from retinue.definitions.parse import parse_file
 from retinue.definitions.parsed import Parsed
 from retinue.domain.codec import to_data
 from retinue.errors import RetinueError, UsageError
-from retinue.faces.cli.agents._common import WRITABLE, add_common, folder, print_json, say
+from retinue.faces.cli.agents._common import WRITABLE, add_common, folder, put, say
+from retinue.faces.cli.agents._show import write_json
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +50,7 @@ def execute(args: argparse.Namespace) -> int:
                 raise
             failed.append({"agent": name, "code": error.code, "message": str(error)})
     if args.json:
-        print_json({"converted": done, "failed": failed})
+        write_json({"converted": done, "failed": failed})
     else:
         _tell(done, failed, args)
     lost = any(each["losses"] for each in done)
@@ -95,9 +96,9 @@ def _target(args: argparse.Namespace, made: Conversion, cwd: Path) -> Path | Non
 def _tell(done: list[dict[str, Any]], failed: list[dict[str, str]], args: argparse.Namespace) -> None:
     for each in done:
         if each["path"] is None:
-            print(each["text"], end="")
+            put(each["text"])
         else:
-            print(each["path"])
+            put(f"{each['path']}\n")
         for loss in each["losses"]:
             say(f"{each['name']}: {describe(Loss(**loss))}")
     for each in failed:

@@ -12,7 +12,8 @@ from __future__ import annotations
 import argparse
 
 from retinue.definitions.manage import Toggled, disable
-from retinue.faces.cli.agents._common import add_common, folder, print_json, say
+from retinue.faces.cli.agents._common import add_common, folder, put, say
+from retinue.faces.cli.agents._show import write_json
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +30,7 @@ def execute(args: argparse.Namespace) -> int:
 def tell(done: Toggled, *, enabled: bool, as_json: bool) -> None:
     """What `enable` and `disable` print."""
     if as_json:
-        print_json(
+        write_json(
             {
                 "name": done.name,
                 "path": str(done.path),
@@ -39,7 +40,7 @@ def tell(done: Toggled, *, enabled: bool, as_json: bool) -> None:
             }
         )
         return
-    print(done.path)
+    put(f"{done.path}\n")
     state = "on" if enabled else "off"
     say(f"{done.name} is {state}." if done.changed else f"{done.name} was {state} already.")
     if done.action == "stub-written":

@@ -15,7 +15,8 @@ import argparse
 from retinue.definitions.catalog import Catalog
 from retinue.definitions.manage import eject
 from retinue.domain.codec import to_data
-from retinue.faces.cli.agents._common import add_common, add_place, folder, print_json, say
+from retinue.faces.cli.agents._common import add_common, add_place, folder, put, say
+from retinue.faces.cli.agents._show import write_json
 from retinue.faces.cli.agents.convert import describe
 
 
@@ -31,7 +32,7 @@ def execute(args: argparse.Namespace) -> int:
     winner = Catalog.load(cwd).find(made.name).path
     counts = winner == str(made.path)
     if args.json:
-        print_json(
+        write_json(
             {
                 "name": made.name,
                 "from": made.origin,
@@ -43,7 +44,7 @@ def execute(args: argparse.Namespace) -> int:
             }
         )
         return 0
-    print(made.path)
+    put(f"{made.path}\n")
     for loss in made.losses:
         say(f"{made.name}: {describe(loss)}")
     if not counts:

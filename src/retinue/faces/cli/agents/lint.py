@@ -20,7 +20,8 @@ from pathlib import Path
 
 from retinue.definitions.lint import report
 from retinue.definitions.lint.runner import Report, lint_catalog, lint_paths
-from retinue.faces.cli.agents._common import add_common, folder, print_json, say
+from retinue.faces.cli.agents._common import add_common, folder, put, say
+from retinue.faces.cli.agents._show import write_json
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +39,7 @@ def execute(args: argparse.Namespace) -> int:
     else:
         found = lint_catalog(cwd, fix=args.fix)
     if args.json:
-        print_json(report.document(found.findings, found.changes, found.files))
+        write_json(report.document(found.findings, found.changes, found.files))
     else:
         _print(found, args, cwd)
     return 1 if found.worst(strict=args.strict) else 0
@@ -50,9 +51,9 @@ def _print(found: Report, args: argparse.Namespace, cwd: Path) -> None:
         place = f"{file}:{change.line}" if change.line else file
         say(f"{place}: fixed: {change.what} [{change.code}]")
     if args.format == "github":
-        print(report.github(found.findings, Path(os.environ.get("GITHUB_WORKSPACE") or cwd)), end="")
+        put(report.github(found.findings, Path(os.environ.get("GITHUB_WORKSPACE") or cwd)))
     else:
-        print(report.text(found.findings, cwd), end="")
+        put(report.text(found.findings, cwd))
     totals = report.count(found.findings)
     say(
         f"{found.files} files: {totals['errors']} errors, {totals['warnings']} warnings, {totals['infos']} notes"

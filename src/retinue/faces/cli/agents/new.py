@@ -24,7 +24,8 @@ from retinue.definitions.write import write_agent
 from retinue.domain.spec import AgentSpec, DialectName, ModelPolicy, ToolPolicy
 from retinue.errors import UsageError
 from retinue.faces.cli.agents import _wizard
-from retinue.faces.cli.agents._common import add_common, add_place, folder, print_json, read_text, say
+from retinue.faces.cli.agents._common import add_common, add_place, folder, put, read_text, say
+from retinue.faces.cli.agents._show import write_json
 
 READ_ONLY = ("read", "grep", "find", "ls")
 _OPEN = frozenset({"", "inherit", "default"})
@@ -108,7 +109,7 @@ def _tell(args: argparse.Namespace, cwd: Path, spec: AgentSpec, path: Path, repl
     winner = Catalog.load(cwd).find(spec.name).path
     findings = lint_paths([path]).findings
     if args.json:
-        print_json(
+        write_json(
             {
                 "name": spec.name,
                 "path": str(path),
@@ -119,7 +120,7 @@ def _tell(args: argparse.Namespace, cwd: Path, spec: AgentSpec, path: Path, repl
             }
         )
         return
-    print(path)
+    put(f"{path}\n")
     if winner != str(path):
         say(f"Note: '{spec.name}' is still loaded from {winner}, which is stronger.")
     print(report.text(findings), end="", file=sys.stderr)
