@@ -8,7 +8,6 @@ the next time, and compared: no change is ever missed, however quick.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from retinue.definitions.discover import Folder
@@ -16,6 +15,7 @@ from retinue.definitions.files import read_signed
 from retinue.definitions.parse import parse_at_home, unusable
 from retinue.definitions.parsed import Parsed
 from retinue.definitions.scan import Signature, just_written, scan, unchanged
+from retinue.domain.lean import dataclass
 from retinue.domain.spec import Problem
 
 MAX_FOLDERS = 512

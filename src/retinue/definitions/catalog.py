@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from retinue.definitions.builtins import BUILTIN_FOLDER, FALLBACK, builtins_disabled
@@ -12,6 +11,7 @@ from retinue.definitions.cache import FileCache, Reading
 from retinue.definitions.discover import Folder, find_folders, levels
 from retinue.definitions.flags import read_flag
 from retinue.definitions.precedence import Entry, Failed, claimed_name, resolve
+from retinue.domain.lean import dataclass
 from retinue.domain.spec import AgentSpec, Problem
 from retinue.errors import DefinitionError, UnknownAgentError
 

@@ -21,10 +21,10 @@ import os
 import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from retinue.definitions.guess import by_place
+from retinue.domain.lean import dataclass
 from retinue.domain.spec import DialectName, Source
 from retinue.settings.places import home, pi_home, repository_root, retinue_home
 

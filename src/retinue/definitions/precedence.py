@@ -7,13 +7,13 @@ the dialects have it. Whatever loses stays visible with the path of what won.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from retinue.definitions.cache import Reading
 from retinue.definitions.digest import seal
 from retinue.definitions.discover import Folder
 from retinue.definitions.parse import file_name, sealed
 from retinue.definitions.parsed import Parsed
+from retinue.domain.lean import dataclass
 from retinue.domain.spec import AgentSpec, Problem, Source
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import itemgetter
 from pathlib import Path
 
 from retinue.definitions.discover import MAX_DEPTH, Folder
+from retinue.domain.lean import dataclass
 from retinue.domain.spec import Problem
 
 Signature = tuple[int, int, int, int]
@@ -95,9 +96,13 @@ def _list(path: str, folder: Folder, found: Scan) -> list[str]:
         for entry in entries:
             name = entry.name
             wanted = name.endswith(suffixes) or name.lower().endswith(suffixes)
-            if wanted and entry.is_file():
+            try:
+                is_file, is_folder = wanted and entry.is_file(), entry.is_dir()
+            except OSError:  # a link to itself
+                is_file = is_folder = False
+            if is_file:
                 found.files.append((entry.path, None))
-            elif entry.is_dir():
+            elif is_folder:
                 if folder.recursive and name[0] != "." and name != "node_modules":
                     below.append(entry.path)
             elif wanted or entry.is_symlink():

@@ -30,13 +30,22 @@ _ESCAPED = re.compile(r'\\[nt"\\]')
 
 
 def load_quoted(block: str) -> Document:
-    """`block` after quoting the one-line values that do not parse alone. Raises YamlError."""
+    """`block` after quoting the one-line values that do not parse alone. A bracket that stays
+    open may go on in the next lines, so it is quoted only if that does not help. Raises
+    YamlError."""
+    try:
+        return _load_quoted(block, brackets=False)
+    except YamlError:
+        return _load_quoted(block, brackets=True)
+
+
+def _load_quoted(block: str, *, brackets: bool) -> Document:
     lines = block.split("\n")
     changed = False
     following = ""
     for number in range(len(lines) - 1, -1, -1):
         line = lines[number]
-        quoted = _quoted(line, following)
+        quoted = _quoted(line, following, brackets)
         if quoted is not None:
             lines[number] = quoted
             changed = True
@@ -86,14 +95,16 @@ def unquoted(text: str) -> str:
     return text
 
 
-def _quoted(line: str, following: str) -> str | None:
+def _quoted(line: str, following: str, brackets: bool) -> str | None:
     """`line` with its value in double quotes, or None where it has to stay as it is: where it
     parses alone, or goes on in the `following` line."""
     key, colon, rest = line.partition(":")
     if not colon or rest[:1] not in _BLANK or following[:1] in _BLANK or _KEY.fullmatch(key) is None:
         return None
     value = rest.strip(" \t")
-    if not value or value[0] in "'\"" or _BLOCK_SCALAR.fullmatch(value) or _opens(value) or _parses(line, value):
+    if not value or value[0] in "'\"" or _BLOCK_SCALAR.fullmatch(value):
+        return None
+    if (not brackets and _opens(value)) or _parses(line, value):
         return None
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
     return f'{key}: "{escaped}"'
@@ -136,15 +147,31 @@ def _begins(key: str, rest: str, current: str, known: Callable[[str], bool]) -> 
 
 
 def _segment_value(key: str, lines: list[str]) -> Any:
+    """What the lines of one key say. A key that has lines below it never says nothing: that
+    could lift a limit."""
     while lines and not lines[-1].strip():
         lines.pop()
-    for candidate in ("\n".join(lines), lines[0]) if key not in FREE_TEXT else ("\n".join(lines),):
+    whole = "\n".join(lines)
+    for candidate in (whole, whole.expandtabs(2)) if "\t" in whole else (whole,):
         try:
             return load_value(candidate)
         except YamlError:
             continue
-    text = "\n".join(lines) if key in FREE_TEXT else lines[0]
-    text = text.partition(":")[2].strip()
+    head = lines[0].partition(":")[2].strip()
+    rest = [line.strip() for line in lines[1:] if line.strip()]
+    if key in FREE_TEXT:
+        return _text(whole.partition(":")[2].strip())
+    if rest and not head and all(line[0] == "-" for line in rest):
+        return [_text(line[1:].strip()) for line in rest]
+    if rest and (not head or any(line[:1] in _BLANK for line in lines[1:])):
+        return _text("\n".join((head, *rest)).strip())
+    try:
+        return load_value(lines[0])
+    except YamlError:
+        return _text(head)
+
+
+def _text(text: str) -> str:
     if len(text) >= 2 and text[0] == text[-1] == '"':
         return _ESCAPED.sub(lambda match: _ESCAPES[match[0]], text[1:-1])
     return unquoted(text)

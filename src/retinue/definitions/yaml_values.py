@@ -12,11 +12,13 @@ The C parser of PyYAML supplies events; the values are built here, so that
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import yaml
 from yaml.events import AliasEvent, MappingStartEvent, ScalarEvent, SequenceStartEvent
+
+from retinue.domain.lean import dataclass
 
 _parser: Callable[[str], Any]
 try:

@@ -51,7 +51,16 @@ TOOLS: Mapping[str, frozenset[EffectKind]] = {
 BUILT_IN_SEVEN: tuple[str, ...] = ("read", "bash", "edit", "write", "grep", "find", "ls")
 
 _ALSO: Mapping[str, tuple[str, ...]] = {
-    "read": ("read_file", "readfile", "readmediafile", "notebookread", "view", "read/readfile", "read_many_files"),
+    "read": (
+        "read_file",
+        "readfile",
+        "readmediafile",
+        "notebookread",
+        "view",
+        "read/readfile",
+        "read_many_files",
+        "readmanyfiles",
+    ),
     "write": ("write_file", "writefile", "createfile", "create_file", "edit/createfile", "filewrite"),
     "edit": (
         "multiedit",

@@ -12,6 +12,15 @@ _OPEN = "([{"
 _CLOSE = ")]}"
 
 
+class BadNamesError(BadValueError):
+    """A list that cannot be read as a whole. `readable` are the names in it that can; whether
+    they may be used without the rest is for the field to say."""
+
+    def __init__(self, why: str, remedy: str, *, readable: tuple[str, ...] = ()) -> None:
+        super().__init__(why, remedy)
+        self.readable = readable
+
+
 def split_names(text: str, *, spaces: bool = False) -> tuple[str, ...]:
     """Names between commas, never split inside parentheses. With `spaces` a string without any
     such comma is split at blanks instead, as the Agent Skills format has it."""
@@ -28,15 +37,15 @@ def split_names(text: str, *, spaces: bool = False) -> tuple[str, ...]:
         parts = _split_outside(text, ",")
         if spaces and len(parts) == 1:
             parts = _split_outside(text, " ")
-    return tuple(name for part in parts if (name := _bare(part)))
+    return tuple(name for part in parts if (name := bare(part)))
 
 
 def read_names(value: Any, *, spaces: bool = False) -> tuple[str, ...]:
-    """The names in `value`. Raises BadValueError, with the readable ones in `instead`."""
+    """The names in `value`. Raises BadNamesError."""
     if isinstance(value, str):
         return split_names(value, spaces=spaces)
     if not isinstance(value, list):
-        raise BadValueError(f"a list of names is wanted, not {describe(value)}", "Write 'a, b' or a YAML list.")
+        raise BadNamesError(f"a list of names is wanted, not {describe(value)}", "Write 'a, b' or a YAML list.")
     names: list[str] = []
     strange: list[Any] = []
     for item in value:
@@ -47,7 +56,7 @@ def read_names(value: Any, *, spaces: bool = False) -> tuple[str, ...]:
             names.append(name)
     if strange:
         why = f"one entry is {describe(strange[0])}, not a name"
-        raise BadValueError(why, "Write one name per entry.", instead=tuple(names))
+        raise BadNamesError(why, "Write one name per entry.", readable=tuple(names))
     return tuple(names)
 
 
@@ -67,7 +76,7 @@ def describe(value: Any) -> str:
 
 def _item_name(item: Any) -> str | None:
     if isinstance(item, str):
-        return _bare(item)
+        return bare(item)
     if isinstance(item, dict):
         # `- Bash(git log: *)` is a mapping to YAML; put the text together again.
         if len(item) == 1:
@@ -83,8 +92,8 @@ def _from_json(text: str) -> tuple[str, ...]:
         found = json.loads(text)
     except (ValueError, RecursionError):
         if not text.endswith("]"):
-            raise BadValueError("the list has no closing bracket", "Close it with ']'.") from None
-        return tuple(name for part in _split_outside(text[1:-1], ",") if (name := _bare(part)))
+            raise BadNamesError("the list has no closing bracket", "Close it with ']'.") from None
+        return tuple(name for part in _split_outside(text[1:-1], ",") if (name := bare(part)))
     return read_names(found)
 
 
@@ -105,7 +114,7 @@ def _split_outside(text: str, separator: str) -> list[str]:
     return parts
 
 
-def _bare(text: str) -> str:
+def bare(text: str) -> str:
     text = text.strip()
     if len(text) >= 2 and text[0] == text[-1] and text[0] in "'\"":
         return text[1:-1].strip()

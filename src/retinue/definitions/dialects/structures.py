@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from retinue.definitions.dialects.names import describe, read_names
+from retinue.definitions.dialects.names import bare, describe, read_names
 from retinue.definitions.dialects.table import UNSET, BadValueError, Kind
 from retinue.definitions.dialects.values import UNSET_RULE
 from retinue.domain.spec import HookSpec, ServerRef
@@ -45,7 +45,8 @@ def _model(value: Any) -> Any:
 
 @lru_cache(maxsize=256)
 def _one_model(name: str) -> Any:
-    return ModelChoice(name, None if name == "inherit" else name) if name else UNSET
+    model = bare(name)
+    return ModelChoice(name, None if model == "inherit" else model) if model else UNSET
 
 
 def _servers(value: Any) -> Any:

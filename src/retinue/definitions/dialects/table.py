@@ -8,10 +8,11 @@ nothing else.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Any, Final, Literal
 
+from retinue.domain.lean import dataclass
 from retinue.domain.spec import DialectName, Fate
 
 Role = Literal["limits", "grants", "neutral"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from retinue.definitions.dialects.names import describe, read_names, split_names
+from retinue.definitions.dialects.names import BadNamesError, describe, read_names, split_names
 from retinue.definitions.dialects.table import UNSET, BadValueError, Kind
 from retinue.domain.toolnames import canonical
 
@@ -19,6 +19,8 @@ DENY_ALL = ("*",)
 _SHORT = 400
 _SELECTOR = "ext:"
 _FLOW = frozenset("[{ ")
+_ON = frozenset({"true", "yes", "on", "1", "allow", "ask"})
+_OFF = frozenset({"false", "no", "off", "0", "deny"})
 _NOTHING_RULE = "no tools at all, and reported as an error"
 
 
@@ -66,11 +68,9 @@ def _choice(value: Any, *, spaces: bool = False) -> Any:
         raise BadValueError("the map cannot be read; no tool is allowed", "Close it with '}'.", instead=chosen(()))
     try:
         return chosen(read_names(value, spaces=spaces))
-    except BadValueError as error:
-        instead = chosen(error.instead if isinstance(error.instead, tuple) else ())
-        raise BadValueError(
-            f"{error.why}; what could not be read is not allowed", error.remedy, instead=instead
-        ) from None
+    except BadNamesError as error:
+        why = f"{error.why}; what could not be read is not allowed"
+        raise BadValueError(why, error.remedy, instead=chosen(error.readable)) from None
 
 
 @lru_cache(maxsize=1024)
@@ -86,14 +86,14 @@ def _spaced_choice(value: Any) -> Any:
 def _from_map(value: dict[str, Any]) -> ToolChoice:
     """`{read: true, bash: false}`. Only refusals leave the other tools as they are; as soon as
     one tool is switched on, those that are not named are out."""
-    on = tuple(name for name, state in value.items() if state is True or state == "allow")
-    off = tuple(name for name, state in value.items() if not (state is True or state == "allow"))
-    choice = chosen(on, off, only=bool(on) or "*" in off)
-    strange = [name for name in off if value[name] is not False and value[name] != "deny"]
+    states = {name: str(state).lower() for name, state in value.items()}
+    on = tuple(name for name, state in states.items() if state in _ON)
+    off = tuple(name for name, state in states.items() if state not in _ON)
+    strange = [name for name in off if states[name] not in _OFF]
     if strange:
         why = f"'{strange[0]}' is neither true nor false; read as false"
-        raise BadValueError(why, "Write true or false for each tool.", instead=choice)
-    return choice
+        raise BadValueError(why, "Write true or false for each tool.", instead=chosen(on, off))
+    return chosen(on, off, only=bool(on) or not off or "*" in off)
 
 
 def _deny(value: Any) -> Any:
@@ -101,7 +101,7 @@ def _deny(value: Any) -> Any:
         return UNSET
     try:
         names = read_names(value)
-    except BadValueError as error:
+    except BadNamesError as error:
         why = f"{error.why}; a deny list that cannot be read denies every tool"
         raise BadValueError(why, error.remedy, instead=DENY_ALL) from None
     return UNSET if [name.lower() for name in names] == ["none"] else names

@@ -109,7 +109,7 @@ def _accepted(draft: Draft, item: Item, match: Match, source: Source, first_line
         if row.note is SLIP:
             draft.problems.append(_slip(item, row, first_line))
         return True
-    mode = row.to == "permission_mode" and item.value in RESTRAINED_MODES
+    mode = row.to == "permission_mode" and str(item.value) in RESTRAINED_MODES
     if match.how == "typo" or (row.kind.role == "grants" and not mode):
         _drop(draft, item, Fate("ignored", None, f"unknown key; did you mean '{row.key}'?"))
         text = f"There is no key '{item.key}'; it is ignored."

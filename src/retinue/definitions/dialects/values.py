@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from retinue.definitions.dialects.names import describe, read_names
+from retinue.definitions.dialects.names import BadNamesError, describe, read_names
 from retinue.definitions.dialects.table import UNSET, BadValueError, Kind
 from retinue.definitions.yaml_values import too_deep
 
@@ -33,7 +33,12 @@ def _label(value: Any) -> Any:
 
 
 def _names(value: Any) -> Any:
-    return UNSET if value is None else read_names(value)
+    if value is None:
+        return UNSET
+    try:
+        return read_names(value)
+    except BadNamesError as error:
+        raise BadValueError(error.why, error.remedy, instead=error.readable or UNSET) from None
 
 
 def _names_or_unset(value: Any) -> Any:
@@ -190,7 +195,7 @@ def _all_or_names(value: Any) -> Any:
         return value
     try:
         names = read_names(value)
-    except BadValueError as error:
+    except BadNamesError as error:
         raise BadValueError(f"{error.why}; read as none", error.remedy, instead=False) from None
     words = {name.lower() for name in names}
     if words <= {"none", "false"}:

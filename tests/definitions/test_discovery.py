@@ -1,0 +1,417 @@
+"""Where agent files are found, and which one counts: cases A01-A04, A20-A21, A29-A35, B01-B04."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from retinue.definitions.catalog import Catalog, FileCache
+from retinue.errors import DefinitionError, UnknownAgentError, UsageError
+
+
+class World:
+    """A project in a repository, and a home, both empty."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home = folder / "home"
+        self.project = folder / "work" / "project"
+        self.home.mkdir()
+        (self.project / ".git").mkdir(parents=True)
+        self.environment = {"HOME": str(self.home)}
+        self.cache = FileCache()
+
+    def agent(self, path: str, name: str | None = "x", *, text: str = "", base: Path | None = None) -> Path:
+        head = f"name: {name}\n" if name is not None else ""
+        return self.file(path, f"---\n{head}description: d\n{text}---\nBody\n", base=base)
+
+    def file(self, path: str, text: str | bytes, *, base: Path | None = None) -> Path:
+        target = (base or self.project) / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(text.encode() if isinstance(text, str) else text)
+        return target
+
+    def load(self, cwd: str = "", **options: object) -> Catalog:
+        options = {"builtins": False, "environment": self.environment, "cache": self.cache, **options}
+        return Catalog.load(self.project / cwd, **options)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_A01_no_folders_no_agents_no_error(world: World) -> None:
+    catalog = world.load()
+    assert (catalog.entries, catalog.failed, catalog.problems) == ((), (), ())
+
+
+def test_A02_workspace_agents(world: World) -> None:
+    world.agent(".agents/agents/x.md", None)
+    entry = world.load().find("x")
+    assert (entry.source, entry.spec.source, entry.parsed.dialect) == ("project", "project", "pi")
+
+
+def test_A03_pi_agents_win_over_workspace_agents(world: World) -> None:
+    world.agent(".agents/agents/x.md")
+    winner = world.agent(".pi/agents/x.md")
+    assert world.load().find("x").path == str(winner)
+
+
+def test_A04_workspace_agents_win_over_the_users(world: World) -> None:
+    world.agent(".pi/agent/agents/x.md", base=world.home)
+    winner = world.agent(".agents/agents/x.md")
+    catalog = world.load()
+    assert catalog.find("x").path == str(winner)
+    assert [entry.shadowed_by for entry in catalog.entries] == [None, str(winner)]
+
+
+def test_A20_all_files_load_and_other_suffixes_do_not(world: World) -> None:
+    world.agent(".pi/agents/a.md", "a")
+    world.agent(".pi/agents/b.md", "b")
+    world.file(".pi/agents/notes.txt", "notes")
+    catalog = world.load()
+    assert set(catalog.names) == {"a", "b"}
+    assert catalog.failed == ()
+
+
+def test_A21_a_file_named_like_a_built_in_agent_replaces_it(world: World) -> None:
+    world.agent(".pi/agents/Explore.md", None)
+    catalog = world.load(builtins=True)
+    assert catalog.find("Explore").source == "project"
+    replaced = [entry for entry in catalog.entries if entry.name == "Explore" and entry.source == "builtin"]
+    assert [entry.shadowed_by for entry in replaced] == [catalog.find("Explore").path]
+
+
+def test_A29_of_two_files_with_one_name_the_later_wins_and_the_other_is_reported(world: World) -> None:
+    loser = world.agent(".pi/agents/a.md", "same")
+    winner = world.agent(".pi/agents/b.md", "same")
+    catalog = world.load()
+    assert catalog.find("same").path == str(winner)
+    (other,) = [entry for entry in catalog.entries if entry.path == str(loser)]
+    assert (other.shadowed_by, other.duplicate_of) == (str(winner), str(winner))
+    assert [problem.code for problem in other.problems] == ["duplicate-name"]
+
+
+def test_A31_a_broken_file_is_news_once_until_it_was_fixed(world: World) -> None:
+    world.file(".pi/agents/x.md", "---\nname: a:b\n---\n")
+    first = world.load()
+    assert [failed.line for failed in first.newly_failed(None)] == [2]
+    second = world.load()
+    assert second.newly_failed(first) == ()
+    world.agent(".pi/agents/x.md", "ab")
+    third = world.load()
+    assert third.newly_failed(second) == ()
+    world.file(".pi/agents/x.md", "---\nname: a:b\n---\n")
+    assert len(world.load().newly_failed(third)) == 1
+
+
+def test_A32_strict_callers_can_refuse_to_start(world: World) -> None:
+    path = world.file(".pi/agents/x.md", "---\nname: a:b\n---\n")
+    with pytest.raises(DefinitionError, match=str(path)):
+        world.load().require_readable()
+    world.agent(".pi/agents/x.md")
+    world.file(".claude/agents/README.md", "# Only documentation\n")
+    world.load().require_readable()
+
+
+def test_A33_pis_user_folder_can_be_moved(world: World, tmp_path: Path) -> None:
+    world.agent("agents/x.md", base=tmp_path / "elsewhere")
+    world.environment["PI_CODING_AGENT_DIR"] = str(tmp_path / "elsewhere")
+    assert world.load().find("x").source == "user"
+
+
+def test_A34_devkit_finds_the_nearest_folder_upward(world: World) -> None:
+    far = "name: far\ndescription: d\nreadonly: true\n"
+    world.file(".pi/agents/far.md", f"---\n{far}---\n")
+    world.file("sub/.agents/near.markdown", "---\nname: near\nreadonly: 1\ntools: read, grep\n---\nBody\n")
+    (world.project / "sub" / "deep").mkdir(parents=True)
+    catalog = world.load("sub/deep")
+    assert catalog.names == ("near",)
+    assert catalog.find("near").spec.readonly is True
+    (world.project / "other").mkdir()
+    assert world.load("other").names == ("far",)
+
+
+def test_A34_user_agents_of_devkit(world: World) -> None:
+    world.file(".pi/agent/agents/u.md", "---\nname: u\nreadonly: true\npackage: x\n---\n", base=world.home)
+    assert world.load().find("u").source == "user"
+
+
+def test_A35_the_five_of_devkit_are_built_in_and_read_only(world: World) -> None:
+    catalog = world.load(builtins=True)
+    tools = {}
+    for name in ("explorer", "researcher", "reviewer", "implementer", "tester"):
+        entry = catalog.find(name)
+        assert entry.spec.readonly is True
+        assert entry.spec.description
+        tools[name] = set(entry.spec.tools.allow or ())
+    assert {"read", "grep", "find", "ls", "lsp"} <= tools["explorer"]
+    assert {"read", "grep", "lsp"} <= tools["reviewer"]
+    assert "web_search" in tools["researcher"]
+    assert not {"edit", "write", "bash"} & set().union(*tools.values())
+    for legacy in ("planner", "worker", "delegate", "oracle", "scout", "context-builder"):
+        with pytest.raises(UnknownAgentError):
+            catalog.find(legacy)
+
+
+def test_B01_names_are_found_without_regard_to_case(world: World) -> None:
+    catalog = world.load(builtins=True)
+    assert catalog.find("explore").name == "Explore"
+    assert catalog.find("GENERAL-PURPOSE").name == "general-purpose"
+    with pytest.raises(UnknownAgentError, match="Explore"):
+        catalog.find("nobody")
+
+
+def test_B01_an_inexact_name_that_fits_two_agents_fits_none(world: World) -> None:
+    world.agent(".pi/agents/a.md", "Twin")
+    world.agent(".pi/agents/b.md", "twin")
+    catalog = world.load()
+    assert catalog.find("twin").name == "twin"
+    with pytest.raises(UnknownAgentError, match="Twin, twin"):
+        catalog.find("TWIN")
+
+
+def test_B02_built_in_agents_leave_the_caller_its_choices(world: World) -> None:
+    catalog = world.load(builtins=True)
+    for entry in catalog.entries:
+        assert entry.parsed.problems == (), entry.path
+        assert (entry.spec.background, entry.spec.inherit_context, entry.spec.isolated) == (None, None, None)
+    for name in ("Explore", "Plan"):
+        assert not {"write", "edit"} & set(catalog.find(name).spec.tools.allow or ("write",))
+
+
+@pytest.mark.parametrize("switch", ["RETINUE_DISABLE_BUILTIN_AGENTS", "CLAUDE_AGENT_SDK_DISABLE_BUILTIN_AGENTS"])
+def test_B03_built_in_agents_can_be_switched_off_by_the_environment(world: World, switch: str) -> None:
+    world.agent(".pi/agents/mine.md", "mine")
+    world.environment[switch] = "1"
+    catalog = world.load(builtins=True)
+    assert catalog.names == ("mine",)
+    assert catalog.general_purpose().name == "general-purpose"
+    world.environment[switch] = "0"
+    assert "Explore" in world.load(builtins=True).names
+
+
+def test_B03_and_by_the_setting_where_the_nearest_file_wins(world: World) -> None:
+    world.file(".retinue/settings.json", '{"disableDefaultAgents": true}', base=world.home)
+    assert world.load(builtins=True).names == ()
+    world.file(".retinue/settings.json", '{"disableDefaultAgents": false}')
+    assert "Explore" in world.load(builtins=True).names
+    world.file(".retinue/settings.local.json", '{"disableDefaultAgents": true}')
+    assert world.load(builtins=True).names == ()
+    world.file(".retinue/settings.local.json", "not json")
+    assert "Explore" in world.load(builtins=True).names
+
+
+def test_B04_disabled_agents_are_found_but_not_offered(world: World) -> None:
+    world.agent(".pi/agents/Explore.md", None, text="enabled: false\n")
+    catalog = world.load(builtins=True)
+    assert not catalog.find("Explore").enabled
+    assert "Explore" not in catalog.names
+    assert "Explore" in {entry.name for entry in catalog.winners}
+    assert "Plan" in catalog.names
+
+
+def test_precedence_from_policy_to_builtin(world: World, tmp_path: Path) -> None:
+    flag = '{"general-purpose": {"description": "d", "prompt": "p"}}'
+    policy, plugin = tmp_path / "policy", tmp_path / "plugin"
+    order: list[tuple[str, Callable[[], object]]] = [
+        ("plugin", lambda: world.agent("agents/g.md", "general-purpose", base=plugin)),
+        ("user", lambda: world.agent(".claude/agents/g.md", "general-purpose", base=world.home)),
+        ("project", lambda: world.agent(".claude/agents/g.md", "general-purpose")),
+        ("policy", lambda: world.agent("g.md", "general-purpose", base=policy)),
+    ]
+    places = {"plugin_folders": [plugin], "policy_folders": [policy], "builtins": True}
+    assert world.load(**places).find("general-purpose").source == "builtin"
+    for source, write in order:
+        if source == "policy":
+            assert world.load(**places, agents_json=flag).find("general-purpose").source == "flag"
+        write()
+        assert world.load(**places).find("general-purpose").source == source
+    catalog = world.load(**places, agents_json=flag)
+    assert [entry.source for entry in catalog.entries if entry.name == "general-purpose"] == [
+        "policy",
+        "flag",
+        "project",
+        "user",
+        "plugin",
+        "builtin",
+    ]
+
+
+def test_within_one_folder_of_the_project_the_homes_have_an_order(world: World) -> None:
+    homes = [
+        ".cursor/agents/x.md",
+        ".github/agents/x.agent.md",
+        ".gemini/agents/x.md",
+        ".opencode/agents/x.md",
+        ".opencode/agent/x.md",
+        ".codingcode/agents/x.md",
+        ".agents/agents/x.md",
+        ".pi/agents/x.md",
+        ".claude/agents/x.md",
+        ".retinue/agents/x.md",
+    ]
+    for home in homes:
+        path = world.agent(home)
+        assert world.load().find("x").path == str(path)
+    assert len(world.load().entries) == len(homes)
+
+
+def test_the_nearest_folder_wins_and_all_up_to_the_repository_are_read(world: World) -> None:
+    outside = world.agent(".claude/agents/outside.md", "outside", base=world.project.parent)
+    world.agent(".claude/agents/x.md")
+    world.agent(".claude/agents/top.md", "top")
+    near = world.agent("a/.claude/agents/x.md")
+    (world.project / "a" / "b").mkdir()
+    catalog = world.load("a/b")
+    assert catalog.find("x").path == str(near)
+    assert set(catalog.names) == {"x", "top"}
+    assert str(outside) not in {entry.path for entry in catalog.entries}
+
+
+def test_without_a_repository_the_walk_goes_up_but_not_through_folders_others_can_write_to(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    (world.project / ".git").rmdir()
+    world.agent(".claude/agents/top.md", "top", base=world.project.parent)
+    assert world.load().names == ("top",)
+    world.project.parent.chmod(0o1777)
+    assert world.load().names == ()
+
+
+def test_the_users_folder_is_the_users_even_when_the_walk_meets_it(world: World) -> None:
+    world.agent(".claude/agents/x.md", base=world.home)
+    (world.home / "code").mkdir()
+    catalog = Catalog.load(world.home / "code", environment=world.environment, builtins=False, cache=FileCache())
+    assert [entry.source for entry in catalog.entries] == ["user"]
+
+
+def test_claude_and_retinue_folders_are_recursive_and_pi_is_not(world: World) -> None:
+    world.agent(".claude/agents/team/deep/a.md", "a")
+    world.agent(".retinue/agents/team/b.md", "b")
+    world.agent(".pi/agents/team/c.md", "c")
+    world.agent(".claude/agents/.hidden/d.md", "d")
+    assert set(world.load().names) == {"a", "b"}
+
+
+def test_copilot_reads_only_its_own_suffix(world: World) -> None:
+    world.agent(".github/agents/deep/a.agent.md", None)
+    world.agent(".github/agents/README.md", "readme")
+    assert world.load().names == ("a",)
+
+
+def test_codingcodes_user_agents_are_not_hidden_by_built_in_ones(world: World) -> None:
+    world.agent(".codingcode/agents/plan.md", "Plan", base=world.home)
+    assert world.load(builtins=True).find("Plan").source == "user"
+
+
+def test_plugins_are_found_by_their_scoped_name_too(world: World, tmp_path: Path) -> None:
+    world.agent("agents/review/deep.md", None, base=tmp_path / "kit")
+    catalog = world.load(plugin_folders=[tmp_path / "kit"])
+    assert catalog.find("deep").source == "plugin"
+    assert catalog.find("kit:review:deep").name == "deep"
+
+
+def test_agents_on_the_command_line(world: World) -> None:
+    text = (
+        '{"a": {"description": "d", "prompt": " P ", "tools": ["Read"], "maxTurns": 3}, "b": {"prompt": "p"}, "c": 5}'
+    )
+    catalog = world.load(agents_json=text)
+    assert catalog.names == ("a",)
+    found = catalog.find("a").spec
+    assert (found.prompt, found.tools.allow, found.max_turns, found.source) == ("P", ("Read",), 3, "flag")
+    assert {failed.path for failed in catalog.failed} == {"--agents#b", "--agents#c"}
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", "[]", '"x"', "{", '{"a": ' + "[" * 5000 + "]" * 5000 + "}"])
+def test_agents_on_the_command_line_that_are_no_object(world: World, text: str) -> None:
+    with pytest.raises(UsageError):
+        world.load(agents_json=text)
+
+
+def test_odd_characters_on_the_command_line(world: World) -> None:
+    text = '{"a": {"description": "\\ud800", "prompt": "p", "x": 123456789012345678901234567890}}'
+    assert len(world.load(agents_json=text).find("a").spec.hash) == 64
+
+
+def test_a_broken_file_hides_nothing_and_says_what_loads_instead(world: World) -> None:
+    user = world.agent(".claude/agents/x.md", base=world.home)
+    world.file(".claude/agents/x.md", "---\nname: x\n---\nno description\n")
+    world.agent(".claude/agents/y.md", "y")
+    catalog = world.load()
+    assert set(catalog.names) == {"x", "y"}
+    (failed,) = catalog.failed
+    assert failed.instead == str(user)
+    assert str(user) in failed.reason
+
+
+def test_an_unknown_name_whose_file_is_broken_is_explained(world: World) -> None:
+    path = world.file(".claude/agents/x.md", "---\nname: x\n---\n")
+    with pytest.raises(UnknownAgentError, match=str(path)):
+        world.load().find("x")
+
+
+def test_strange_things_in_a_folder_are_reported_and_never_fatal(world: World) -> None:
+    world.agent(".claude/agents/good.md", "good")
+    folder = world.project / ".claude" / "agents"
+    os.mkfifo(folder / "pipe.md")
+    (folder / "broken.md").symlink_to(folder / "nowhere.md")
+    (folder / "loop").symlink_to(folder)
+    (folder / "self.md").symlink_to(folder / "self.md")
+    (folder / "folder.md").mkdir()
+    world.file(".claude/agents/big.md", b"---\nname: big\n---\n" + b"x" * (10 * 1024 * 1024))
+    world.file(".claude/agents/binary.md", b"\x00\x01\x02")
+    server = socket.socket(socket.AF_UNIX)
+    here = Path.cwd()
+    try:
+        os.chdir(folder)  # the path of a socket is short
+        server.bind("socket.md")
+    finally:
+        os.chdir(here)
+        server.close()
+    catalog = world.load()
+    assert catalog.names == ("good",)
+    assert {Path(failed.path).name: failed.problem.code for failed in catalog.failed} == {
+        "pipe.md": "not-a-file",
+        "broken.md": "broken-link",
+        "self.md": "broken-link",
+        "socket.md": "not-a-file",
+        "big.md": "too-large",
+        "binary.md": "binary",
+    }
+    assert all(failed.reason for failed in catalog.failed)
+
+
+def test_linked_files_and_folders_are_read_once(world: World, tmp_path: Path) -> None:
+    shared = world.agent("team/x.md", base=tmp_path / "shared")
+    folder = world.project / ".claude" / "agents"
+    folder.mkdir(parents=True)
+    (folder / "team").symlink_to(shared.parent)
+    (folder / "again").symlink_to(shared.parent)
+    assert world.load().names == ("x",)
+    assert len(world.load().entries) == 1
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_unreadable_files_and_folders_are_reported(world: World) -> None:
+    secret = world.agent(".claude/agents/secret.md", "secret")
+    closed = world.agent(".claude/agents/closed/a.md", "a").parent
+    world.agent(".claude/agents/good.md", "good")
+    secret.chmod(0)
+    closed.chmod(0)
+    try:
+        catalog = world.load()
+    finally:
+        secret.chmod(0o600)
+        closed.chmod(0o700)
+    assert catalog.names == ("good",)
+    assert {failed.path for failed in catalog.failed} == {str(secret), str(closed)}
+
+
+def test_a_folder_that_is_a_file_is_no_folder(world: World) -> None:
+    world.file(".claude", "not a folder")
+    world.file(".pi/agents", "not a folder")
+    assert world.load().entries == ()
