@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,6 +13,7 @@ if TYPE_CHECKING:
     from retinue.settings.table import Settings
 
 N = TypeVar("N", int, float)
+_MOST = 10**15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +63,9 @@ class Budget:
 
 def _amount(value: Any, where: str, fraction: bool) -> float:
     kinds = (int, float) if fraction else (int,)
-    if type(value) not in kinds or not math.isfinite(value) or value < 0:
+    if type(value) not in kinds or not 0 <= value <= _MOST:
         what = "a number" if fraction else "a whole number"
-        raise UsageError(f"`{where}` must be {what}, 0 or more.", remedy="Leave it out for no limit.")
+        raise UsageError(f"`{where}` must be {what} from 0 to {_MOST}.", remedy="Leave it out for no limit.")
     amount: float = value
     return amount
 
