@@ -7,9 +7,9 @@ reported as no repository rather than as an error.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
+from retinue.domain.lean import dataclass
 from retinue.settings.places import repository_root
 
 

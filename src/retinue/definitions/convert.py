@@ -7,7 +7,7 @@ came back different is a loss. Nothing ever gains rights on the way.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 from retinue.definitions.compare import differences, value_of
@@ -19,6 +19,7 @@ from retinue.definitions.parse import parse
 from retinue.definitions.parsed import Parsed
 from retinue.definitions.rights import adds_rights
 from retinue.definitions.write import rows, statements, write_agent
+from retinue.domain.lean import dataclass
 from retinue.domain.spec import AgentSpec, DialectName, HookSpec, ServerRef
 from retinue.errors import DefinitionError
 

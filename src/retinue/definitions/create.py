@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from retinue.definitions.discover import levels
 from retinue.definitions.edit import write_atomically
+from retinue.domain.lean import dataclass
 from retinue.domain.spec import DialectName
 from retinue.errors import UsageError
 from retinue.settings.places import home, pi_home, repository_root, retinue_home

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +13,7 @@ from retinue.definitions.discover import find_folders
 from retinue.definitions.edit import write_atomically
 from retinue.definitions.parse import parse, read_bytes
 from retinue.definitions.toggle import is_stub, stub, switch_off, switch_on
+from retinue.domain.lean import dataclass
 from retinue.domain.spec import DialectName, Problem
 from retinue.errors import ConfigurationError, UsageError
 

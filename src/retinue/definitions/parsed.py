@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
+from retinue.domain.lean import dataclass
 from retinue.domain.spec import AgentSpec, DialectName, Fate, Problem
 
 Reading = Literal["yaml", "quoted", "lines", "simple", "none"]

@@ -8,7 +8,6 @@ change anything else is not made.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from retinue.definitions.compare import differences, reread
@@ -17,6 +16,7 @@ from retinue.definitions.edit import Entry, Text, bare
 from retinue.definitions.parsed import Parsed
 from retinue.definitions.quoting import scalar
 from retinue.definitions.write import off_switch
+from retinue.domain.lean import dataclass
 
 WAS = "# retinue-was: "
 """Marks the line that an inserted key stands in for, so that switching on can bring it back."""

@@ -7,9 +7,10 @@ face makes it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, Protocol
 
+from retinue.domain.lean import dataclass
 from retinue.domain.outcome import Outcome
 from retinue.domain.usage import Usage
 

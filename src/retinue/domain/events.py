@@ -16,11 +16,12 @@ A resumed run continues its sequence with RunResumed in place of RunCreated.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 from retinue.domain.effects import ToolEffect
 from retinue.domain.failure import Failure
+from retinue.domain.lean import dataclass
 from retinue.domain.limits import LimitName
 from retinue.domain.messages import AssistantMessage, Message, ToolCall, ToolMessage, ToolResult, UserMessage
 from retinue.domain.outcome import Outcome

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from retinue.domain.lean import dataclass
 
 FailureKind = Literal[
     "authentication",  # key missing, wrong or without rights

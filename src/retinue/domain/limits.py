@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from retinue.domain.lean import dataclass
 
 LimitName = Literal["turns", "time", "idle", "tool_time", "tool_calls", "repeated_calls", "tokens", "cost", "spawns"]
 

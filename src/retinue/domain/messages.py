@@ -7,10 +7,11 @@ Every class carries a literal `type`, so that `orjson.dumps` writes it self-desc
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 from retinue.domain.failure import Failure
+from retinue.domain.lean import dataclass
 from retinue.domain.usage import Usage
 
 StopReason = Literal["end", "tool_use", "length", "refusal", "error", "aborted"]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 from retinue.domain.failure import Failure
+from retinue.domain.lean import dataclass
 from retinue.domain.limits import LimitName
 from retinue.domain.usage import Usage
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
 
+from retinue.domain.lean import dataclass
 from retinue.domain.spec import AgentSpec, PermissionMode
 
 Pinned = Literal["model", "thinking", "limits"]

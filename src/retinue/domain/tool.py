@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Protocol
 
 from retinue.domain.effects import EffectKind, ToolEffect
+from retinue.domain.lean import dataclass
 from retinue.domain.messages import Image, Text
 
 

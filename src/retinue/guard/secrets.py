@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
+
+from retinue.domain.lean import dataclass
 
 REDACTED = b"[REDACTED]"
 Span = tuple[int, int, bytes]

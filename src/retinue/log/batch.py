@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from retinue.domain.events import AssistantEnded, Event, RunCreated, TextDelta, ThinkingDelta, ToolProgress
+from retinue.domain.lean import dataclass
 from retinue.log.encode import encode, whole
 from retinue.log.redaction import Redactor
 from retinue.log.rows import INSERT_RUN, UPDATE_COUNTS, UPDATE_RUN, Tally, changing, counts, identity

@@ -12,10 +12,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from retinue.domain.lean import dataclass
 from retinue.domain.states import LIVE
 from retinue.errors import StateError
 from retinue.log.claim import owners

@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
+
+from retinue.domain.lean import dataclass
 
 HEARTBEAT_SECONDS = 15.0
 SILENCE_SECONDS = 90.0

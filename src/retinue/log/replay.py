@@ -8,7 +8,7 @@ call that finished is asked for again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from retinue.domain.events import (
     AssistantEnded,
@@ -26,6 +26,7 @@ from retinue.domain.events import (
     TurnEnded,
     TurnStarted,
 )
+from retinue.domain.lean import dataclass
 from retinue.domain.messages import AssistantMessage, Message, ToolCall, ToolMessage, ToolResult
 from retinue.domain.outcome import Outcome
 from retinue.domain.usage import Usage

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from retinue.domain.events import (
@@ -18,6 +18,7 @@ from retinue.domain.events import (
     TurnEnded,
     TurnStarted,
 )
+from retinue.domain.lean import dataclass
 from retinue.domain.outcome import Ended
 from retinue.domain.states import LIVE, State
 from retinue.domain.usage import Usage

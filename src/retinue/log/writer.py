@@ -14,11 +14,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from retinue.domain.events import Event
+from retinue.domain.lean import dataclass
 from retinue.errors import RetinueError, StateError
 from retinue.log.batch import Batch, Changes
 from retinue.log.claim import recover, register, release

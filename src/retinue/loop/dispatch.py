@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass
 
 from retinue.domain.effects import ToolEffect
 from retinue.domain.events import Body, ToolEnded, ToolProgress, ToolStarted, Warned
+from retinue.domain.lean import dataclass
 from retinue.domain.messages import StopReason, ToolCall, ToolMessage, ToolResult
 from retinue.domain.tool import Tool, ToolContext, ToolOutput, ToolSpec, failed
 from retinue.loop import refusals

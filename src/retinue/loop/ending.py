@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from retinue.domain.failure import Failure
+from retinue.domain.lean import dataclass
 from retinue.domain.limits import LimitName
 from retinue.domain.outcome import Ended
 

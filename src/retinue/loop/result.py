@@ -8,10 +8,10 @@ heading, so that nothing unfinished reads like an answer.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from retinue.domain.format import format_bytes
+from retinue.domain.lean import dataclass
 from retinue.domain.messages import AssistantMessage, Text, Thinking, ToolCall
 from retinue.domain.outcome import Outcome
 from retinue.domain.usage import Usage

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from base64 import b64encode
-from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import SplitResult, unquote, urlsplit
+
+from retinue.domain.lean import dataclass
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 

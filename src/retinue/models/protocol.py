@@ -8,10 +8,11 @@ but cancellation is ever raised, so neither the loop nor a wrapper needs a try b
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, Protocol
 
 from retinue.domain.events import Retrying, TextDelta, ThinkingDelta
+from retinue.domain.lean import dataclass
 from retinue.domain.messages import AssistantMessage, Message
 from retinue.domain.tool import ToolSpec
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any, Self
 
+from retinue.domain.lean import dataclass
 from retinue.errors import ConfigurationError
 
 

@@ -12,12 +12,13 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from retinue.domain import events
 from retinue.domain.events import TextDelta
 from retinue.domain.failure import Failure
+from retinue.domain.lean import dataclass
 from retinue.domain.messages import AssistantMessage, Text, Thinking, ToolCall
 from retinue.models.protocol import Finished, Model, ModelInfo, ModelRequest, Part
 

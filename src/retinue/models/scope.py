@@ -9,9 +9,9 @@ everything out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from retinue.domain.lean import dataclass
 from retinue.errors import UsageError
 from retinue.models.protocol import ModelInfo
 from retinue.settings.jsonfile import read_object

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+
+from retinue.domain.lean import dataclass
 
 RESERVED = frozenset({"main"})
 LONGEST = 64

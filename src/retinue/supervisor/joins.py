@@ -12,10 +12,11 @@ seconds start at its next end. Every end is announced exactly once, whatever the
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from retinue.domain.clock import Clock, Timer
 from retinue.domain.delegation import JoinMode
+from retinue.domain.lean import dataclass
 
 GATHER_SECONDS = 0.1
 GROUP_SECONDS = 30.0

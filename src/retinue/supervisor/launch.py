@@ -6,12 +6,13 @@ be honoured is refused with a reason (`LaunchError`), or noted so that the outco
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from retinue.context.environment import detect
 from retinue.context.prompt import system_prompt
 from retinue.domain.delegation import Delegation
+from retinue.domain.lean import dataclass
 from retinue.domain.limits import Limits
 from retinue.domain.request import RunRequest
 from retinue.domain.spec import AgentSpec, ToolPolicy

@@ -12,11 +12,11 @@ import heapq
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 
 from retinue.domain.clock import Clock, Timer
 from retinue.domain.failure import Failure, FailureKind
 from retinue.domain.format import format_wait
+from retinue.domain.lean import dataclass
 from retinue.supervisor.limiter_pace import Pace
 from retinue.supervisor.limiter_prefix import WARM_SECONDS, Prefix, Prefixes
 from retinue.supervisor.limiter_shared import Record, SharedLimits

@@ -13,10 +13,10 @@ import math
 import os
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from retinue.domain.lean import dataclass
 from retinue.supervisor.limiter_pace import FORGET_SECONDS, MOST_ASKED
 
 FOLDER = "limits"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from retinue.domain.delegation import Refusal, SpawnCall, Vocabulary
+from retinue.domain.lean import dataclass
 from retinue.domain.spec import AgentSpec
 from retinue.errors import UnknownAgentError
 

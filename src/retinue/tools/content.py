@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import codecs
 import hashlib
-from dataclasses import dataclass
+
+from retinue.domain.lean import dataclass
 
 SNIFFED = 8192
 """How many leading bytes decide what a file is."""

@@ -11,9 +11,9 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import islice
 
+from retinue.domain.lean import dataclass
 from retinue.tools.errors import ToolError
 from retinue.tools.paths import Confined
 

@@ -9,10 +9,11 @@ its author counted on only invents.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from fnmatch import fnmatchcase
 
 from retinue.domain.effects import READ_ONLY
+from retinue.domain.lean import dataclass
 from retinue.domain.spec import ToolPolicy
 from retinue.domain.tool import Tool, ToolSpec
 from retinue.domain.toolnames import base_name, canonical

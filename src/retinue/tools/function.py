@@ -15,12 +15,12 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, overload
 
 import orjson
 
 from retinue.domain.effects import EffectKind
+from retinue.domain.lean import dataclass
 from retinue.domain.tool import ToolContext, ToolOutput, ToolSpec, failed, ok
 from retinue.errors import UsageError
 

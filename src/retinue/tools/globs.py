@@ -8,8 +8,8 @@ against the path from where the search starts. A pattern without capitals ignore
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from retinue.domain.lean import dataclass
 from retinue.tools.errors import ToolError
 
 _BRACES = 64

@@ -8,9 +8,9 @@ following any, so a link swapped in between the check and the opening is refused
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
+from retinue.domain.lean import dataclass
 from retinue.domain.tool import ToolContext
 from retinue.tools.errors import ToolError
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from retinue.domain.lean import dataclass
 from retinue.tools.proctree import MARK, ProcessTree, describe
 from retinue.tools.threads import settled
 

@@ -15,8 +15,9 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from retinue.domain.lean import dataclass
 
 MARK = "RETINUE_RUN_CALL"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 
+from retinue.domain.lean import dataclass
 from retinue.domain.tool import ToolContext
 from retinue.tools.errors import ToolError
 from retinue.tools.files import spot

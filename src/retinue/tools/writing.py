@@ -14,9 +14,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 
 from retinue.domain.effects import ToolEffect, TouchedPath
+from retinue.domain.lean import dataclass
 from retinue.domain.tool import ToolContext
 from retinue.tools.content import content_hash
 from retinue.tools.errors import ToolError

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass
 
+from retinue.domain.lean import dataclass
 from retinue.tools.errors import ToolError
 
 _SHOWN_PLACES = 10

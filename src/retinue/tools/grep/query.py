@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from retinue.domain.lean import dataclass
 from retinue.domain.tool import ToolContext
 from retinue.tools.errors import ToolError
 from retinue.tools.globs import Glob
