@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 from retinue.domain.clock import SYSTEM_CLOCK, Clock
 from retinue.domain.delegation import ChildView, JoinMode
-from retinue.domain.events import RunEnded
 from retinue.domain.failure import Failure
 from retinue.domain.ids import new_run_id
-from retinue.domain.outcome import Outcome
+from retinue.domain.outcome import Outcome, StoppedBy
 from retinue.domain.request import RunRequest
 from retinue.domain.spec import AgentSpec
-from retinue.errors import UnknownRunError
+from retinue.domain.usage import Usage
+from retinue.errors import LaunchError, StateError
 from retinue.log.replay import Conversation
-from retinue.log.rows import RunPlace
+from retinue.log.rows import RunPlace, RunRow
 from retinue.log.transcript import transcript_path, wants_transcript
 from retinue.supervisor.delegate import Delegate
 from retinue.supervisor.handle import RunHandle
@@ -26,8 +26,9 @@ from retinue.supervisor.launch import Launch, prepare
 from retinue.supervisor.mailroom import Mailroom
 from retinue.supervisor.member import Member
 from retinue.supervisor.queue import Queue
-from retinue.supervisor.record import created, request_of
-from retinue.supervisor.runner import execute
+from retinue.supervisor.record import Tag, created, request_of, tag_of
+from retinue.supervisor.recover import bounded, post, undelivered, used_below
+from retinue.supervisor.runner import execute, finish
 from retinue.supervisor.stash import Stash
 from retinue.supervisor.world import World
 
@@ -46,6 +47,7 @@ class Supervisor:
         self.stash = Stash(clock)
         self._rooms: dict[str, Mailroom] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._closed = False
 
     @property
     def settings(self) -> Settings:
@@ -67,13 +69,19 @@ class Supervisor:
         must not start; nothing is recorded then."""
         run_id = new_run_id()
         launch = await prepare(request, self.world, Delegate(self, run_id), parent.handle.launch if parent else None)
+        self._check_open()
         launch = replace(launch, transcript=self._transcript(request.spec, run_id), notes=(*notes, *launch.notes))
+        taken = {other.name for other in self.members.values() if other.name}
+        tag = Tag(assign(name or request.spec.name, taken), description, background, call_id)
         place = RunPlace(run_id, request.parent_id, request.root_id or run_id)
-        self.world.log.append(place, created(launch))
-        await self.world.log.flush()
-        member = self._join(place, launch, parent, description, background, call_id)
-        member.name = assign(name or request.spec.name, {other.name for other in self.members.values() if other.name})
-        return self._begin(member, join, None)
+        self.world.log.append(place, created(launch, tag))
+        member = self._member(self._handle(place, launch), parent, tag)
+        try:
+            await self.world.log.flush()
+        except BaseException:
+            await asyncio.shield(self._abandon(member))
+            raise
+        return self._begin(member, join)
 
     async def resume(
         self,
@@ -87,42 +95,68 @@ class Supervisor:
         join: JoinMode | None = None,
     ) -> Member:
         """Takes up an ended or interrupted run with the same definition, model, tools, depth and
-        folder it had; turn and time limits apply again, or `limits` instead of them. Raises
-        StateError while another process runs it."""
+        folder it had; turn and time limits apply again, or `limits` instead of them. It hears
+        first how those of its children ended of which it does not know. Raises StateError while
+        it is running, here or in another process."""
         log = self.world.log
         await log.flush()
         row = log.reader.run(id_or_prefix)
+        await self._settled(row.id)
+        parent = parent or self.members.get(row.parent_id or "")
         past = log.reader.conversation(row.id)
         request = request_of(row, past, prompt, limits)
         launch = await prepare(request, self.world, Delegate(self, row.id), parent.handle.launch if parent else None)
-        await log.claim(row.id)
-        launch = replace(launch, transcript=row.transcript)
-        known = self.members.get(row.id)
-        member = self._join(row.place, launch, parent, known.description if known else row.agent, background, call_id)
-        if known is not None:
-            member.name, member.children = known.name, known.children
-        return self._begin(member, join, past)
+        self._check_open()
+        row = await log.claim(row.id)
+        try:
+            launch = bounded(launch, past, log.reader, row)
+            below = used_below(log.reader, row.id)
+            news = undelivered(log.reader, row.id, self.members)
+        except BaseException:
+            await log.give_back(row)
+            raise
+        member = self._rejoin(row, launch, past, below, parent, background, call_id)
+        for child in (self.members[view.id] for view in news if view.id in self.members):
+            child.announced = True
+        if member.id in self._rooms:
+            self._rooms[member.id].reopened()
+        return self._begin(member, join, past, post(news, show_cost=self.settings.show_cost))
 
-    def stop(self, member: Member, reason: str, *, by_person: bool = True) -> bool:
+    def stop(self, member: Member, reason: str, *, by: StoppedBy = "person") -> bool:
         """Ends one run, as `stopped`, with what it has said; its foreground children go with it.
-        False once it has ended."""
-        member.stopped_by_person = by_person and member.live
+        One that is still queued never starts. False once it has ended."""
+        if not member.handle.controls.stop(reason):
+            return False
+        member.stopped_by = member.stopped_by or by
         if member.status == "queued":
             self.queue.leave(member.id)
-            task = self._tasks.get(member.id)
-            if task is not None and member.handle.controls.stop(reason):
-                task.cancel()
-                return True
-        return member.handle.controls.stop(reason)
+        return True
 
-    def stop_tree(self, member: Member, reason: str) -> int:
-        return sum(self.stop(each, reason) for each in (member, *member.descendants()) if each.live)
+    def stop_tree(self, member: Member, reason: str, *, by: StoppedBy = "person") -> int:
+        """Ends a run and everything below it, background runs too. Gives their number."""
+        return sum(self.stop(each, reason, by=by) for each in (member, *member.descendants()) if each.live)
 
-    async def stop_all(self, reason: str) -> int:
+    async def stop_all(self, reason: str, *, by: StoppedBy = "person") -> int:
         """Stops every live run and waits until each has its ending. Gives their number."""
-        stopped = sum(self.stop(member, reason) for member in list(self.members.values()) if member.live)
+        stopped = sum(self.stop(member, reason, by=by) for member in list(self.members.values()) if member.live)
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         return stopped
+
+    def steer(self, member: Member, text: str) -> bool:
+        """Says something to a run, which hears it after its current tool calls, or when it
+        starts. False once it has ended: then nothing was delivered."""
+        return member.handle.controls.steer(text)
+
+    def detach(self, member: Member, join: JoinMode | None = None) -> bool:
+        """Moves a foreground run to the background: whoever waits for it goes on, and hears of
+        its end as of any other in the background. False when there is nothing to move."""
+        if member.background or not member.live or member.parent is None:
+            return False
+        member.background = True
+        member.notes = (*member.notes, "It was moved to the background: you will be notified when it ends.")
+        self.room(member.parent).started(member, join or self.settings.default_join_mode)
+        member.detached.set()
+        return True
 
     def view(self, member: Member) -> ChildView:
         return member.view(self.queue.position(member.id))
@@ -133,16 +167,12 @@ class Supervisor:
             room = self._rooms[parent.id] = Mailroom(parent, self.clock, show_cost=self.settings.show_cost)
         return room
 
-    def own_in_log(self, parent_id: str, run_id: str) -> str | None:
-        """The id of a child that this process does not know, but the log does."""
-        try:
-            row = self.world.log.reader.run(run_id)
-        except (UnknownRunError, ValueError):
-            return None
-        return row.id if row.parent_id == parent_id else None
-
     async def close(self) -> None:
-        await self.stop_all("The program ended.")
+        """Stops what runs and closes the log. Nothing starts any more."""
+        self._closed = True
+        await self.stop_all("The program ended.", by="program")
+        for room in self._rooms.values():
+            room.close()
         await self.world.close()
 
     async def __aenter__(self) -> Supervisor:
@@ -151,58 +181,108 @@ class Supervisor:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def _join(
+    def _check_open(self) -> None:
+        if self._closed:
+            raise LaunchError("The program is ending: no run is started any more.")
+
+    async def _settled(self, run_id: str) -> None:
+        """A run of this process that is just ending is waited for: it can be resumed then."""
+        member, task = self.members.get(run_id), self._tasks.get(run_id)
+        if member is not None and member.live and not member.handle.controls.ended:
+            raise StateError(f"Run {run_id} is already running in this process.", remedy="Steer it or wait for it.")
+        if task is not None:
+            await asyncio.wait({task})
+
+    def _handle(self, place: RunPlace, launch: Launch) -> RunHandle:
+        handle = RunHandle(place, launch, self.world.log)
+
+        def stop(reason: str) -> bool:
+            member = self.members.get(place.run_id)
+            return member is not None and member.handle is handle and self.stop(member, reason)
+
+        handle.stopper = stop
+        return handle
+
+    def _member(self, handle: RunHandle, parent: Member | None, tag: Tag) -> Member:
+        member = Member(handle, parent, tag.description, tag.background, tag.name, tag.call_id, clock=self.clock)
+        member.notes = handle.launch.notes
+        self.members[member.id] = member
+        if parent is not None:
+            parent.children.append(member)
+        return member
+
+    def _rejoin(
         self,
-        place: RunPlace,
+        row: RunRow,
         launch: Launch,
+        past: Conversation,
+        below: Usage,
         parent: Member | None,
-        description: str,
         background: bool,
         call_id: str | None,
     ) -> Member:
-        handle = RunHandle(place, launch, self.world.log)
-        member = Member(handle, parent, description, background, call_id=call_id, notes=launch.notes)
-        handle.stopper = lambda reason: self.stop(member, reason)
-        self.members[place.run_id] = member
-        if parent is not None:
-            parent.children = [child for child in parent.children if child.id != member.id] + [member]
+        handle, member = self._handle(row.place, launch), self.members.get(row.id)
+        if member is not None:
+            member.again(handle, background=background, call_id=call_id)
+        else:
+            tag = tag_of(past.created) if past.created is not None else Tag(None, row.agent)
+            member = self._member(handle, parent, replace(tag, background=background, call_id=call_id or tag.call_id))
+            member.usage, member.turns = past.usage, past.turn
+            member.tool_uses, member.compactions = past.tool_uses, past.compactions
+            member.below = below
+        if parent is not None and member not in parent.children:
+            member.parent = parent
+            parent.children.append(member)
         return member
 
-    def _begin(self, member: Member, join: JoinMode | None, past: Conversation | None) -> Member:
+    def _begin(self, member: Member, join: JoinMode | None, past: Conversation | None = None, post: str = "") -> Member:
         if member.parent is not None and member.background:
             self.room(member.parent).started(member, join or self.settings.default_join_mode)
-        task = asyncio.create_task(self._run(member, past), name=f"run {member.id}")
+        task = asyncio.create_task(self._run(member, past, post), name=f"run {member.id}")
         self._tasks[member.id] = task
         task.add_done_callback(lambda done: self._over(member, done))
         return member
 
-    async def _run(self, member: Member, past: Conversation | None) -> None:
+    async def _run(self, member: Member, past: Conversation | None, post: str) -> None:
         """Nested and foreground runs take no slot: whoever waits for them may hold one."""
-        queued = member.background and member.depth <= 1
+        controls = member.handle.controls
         try:
-            if queued:
-                await self.queue.join(member.id)
+            if member.background and member.depth <= 1 and not controls.stopping:
+                await self._slot(member)
+            if controls.stopping:
+                await self._never_started(member)
+                return
             member.status = "starting"
-            await execute(member, self.world, past)
-        except asyncio.CancelledError:
-            if member.status != "queued" or not member.handle.controls.stopping:
-                raise
-            await self._stopped_in_queue(member)
+            await execute(member, self.world, past, post)
         finally:
             self.queue.leave(member.id)
 
-    async def _stopped_in_queue(self, member: Member) -> None:
+    async def _slot(self, member: Member) -> None:
+        """Waits in the line. A run that is stopped there leaves it, which ends the wait."""
+        try:
+            await self.queue.join(member.id)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not member.handle.controls.stopping or (task is not None and task.cancelling()):
+                raise
+
+    async def _never_started(self, member: Member) -> None:
         failure = Failure("stopped", "Stopped before it had started.")
-        ended = RunEnded(Outcome("stopped", failure=failure, model=member.handle.launch.model_name))
-        self.world.log.append(member.handle.place, ended)
-        await self.world.log.flush()
-        member.observe(ended)
-        member.handle.settle(ended.outcome)
+        await finish(member, self.world, Outcome("stopped", failure=failure, model=member.handle.launch.model_name))
+
+    async def _abandon(self, member: Member) -> None:
+        """Whoever asked for the run is gone before it began: it ends where it is."""
+        member.handle.controls.stop("Stopped with the call that asked for it.")
+        member.stopped_by = "agent"
+        await self._never_started(member)
 
     def _over(self, member: Member, task: asyncio.Task[None]) -> None:
         self._tasks.pop(member.id, None)
         if not task.cancelled():
             task.exception()  # a defect has already become the run's outcome
+        if member.live:  # cancelled before its first step
+            member.lost()
+            member.handle.break_off(StateError(f"Run {member.id} was cut off before it had started."))
         if member.parent is not None and member.background:
             self.room(member.parent).ended(member)
 

@@ -7,7 +7,6 @@ word are checked in one place. What it gets wrong comes back as a Refusal it can
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,16 +14,20 @@ from retinue.context.fork import inherited_context
 from retinue.domain.delegation import ChildView, Refusal, SpawnCall, Waited
 from retinue.domain.events import ResultRead
 from retinue.domain.request import RunRequest
-from retinue.errors import RetinueError, UnknownModelError
+from retinue.domain.states import LIVE
+from retinue.errors import RetinueError, StateError
 from retinue.supervisor.member import Member
 from retinue.supervisor.readout import conversation_text, spoken_lines
+from retinue.supervisor.recover import Past, children, find_child, past
 from retinue.supervisor.resolution import Options, merge, resolve_type
 
 if TYPE_CHECKING:
+    from retinue.log.query import Reader
     from retinue.supervisor.crew import Supervisor
 
 POLL_SECONDS = 0.25
 SHORTEST_PREFIX = 4
+MOST_LISTED = 100
 
 
 class Delegate:
@@ -73,8 +76,6 @@ class Delegate:
                 join=whole.join,
                 notes=notes,
             )
-        except UnknownModelError as error:
-            return self._stashed(Refusal(code=error.code, message=str(error)), whole)
         except RetinueError as error:
             return self._stashed(Refusal(code=error.code, message=str(error)), whole)
         self._crew.stash.drop(whole.retry)
@@ -82,24 +83,21 @@ class Delegate:
 
     async def _resume(self, call: SpawnCall) -> ChildView | Refusal:
         child = self._own(call.resume or "")
-        if isinstance(child, Member):
-            if child.live:
-                return Refusal(
-                    code="STILL_RUNNING",
-                    message=f'Agent "{child.id}" is still {child.status}. Steer it, or wait for its result.',
-                )
-            if child.stopped_by_person:
-                return Refusal(
-                    code="STOPPED_BY_USER",
-                    message=f'Agent "{child.id}" was stopped by the user and is not resumed by another agent.',
-                )
-        run_id = child.id if isinstance(child, Member) else self._crew.own_in_log(self._run_id, call.resume or "")
-        if run_id is None:
-            assert isinstance(child, Refusal)
+        if isinstance(child, Refusal):
             return child
+        if child.live:
+            return Refusal(
+                code="STILL_RUNNING",
+                message=f'Agent "{child.id}" is still {child.status}. Steer it, or wait for its result.',
+            )
+        if child.stopped_by == "person":
+            return Refusal(
+                code="STOPPED_BY_USER",
+                message=f'Agent "{child.id}" was stopped by the user and is not resumed by another agent.',
+            )
         try:
             again = await self._crew.resume(
-                run_id,
+                child.id,
                 call.prompt,
                 parent=self._me,
                 background=call.background is not False,
@@ -111,22 +109,25 @@ class Delegate:
         return await self._until_done(again, call)
 
     async def _until_done(self, child: Member, call: SpawnCall) -> ChildView:
-        """A foreground run is waited for; cancelling the wait stops it. Moving it to the
-        background ends the wait."""
+        """A foreground run is waited for; cancelling the wait stops it, and lasts until it has
+        stopped. Moving it to the background ends the wait."""
         if child.background:
             return self._crew.view(child)
         with self._me.handle.controls.waiting(call.call_id):
             try:
                 await child.settled_or_detached()
             except asyncio.CancelledError:
-                self._crew.stop(child, "Stopped with the agent that waited for it.", by_person=False)
+                if not child.background:
+                    self._crew.stop(child, "Stopped with the agent that waited for it.", by="agent")
+                    await child.handle.wait_settled()
                 raise
         if not child.live:
             self.consume(child.id)
         return self._crew.view(child)
 
     def view(self, agent_id: str) -> ChildView | Refusal:
-        return self._on_own(agent_id, lambda child: child)
+        child = self._own(agent_id)
+        return child if isinstance(child, Refusal) else self._seen(child)
 
     async def wait(self, agent_id: str, seconds: float, call_id: str | None = None) -> Waited | Refusal:
         child = self._own(agent_id)
@@ -135,32 +136,45 @@ class Delegate:
         me, clock = self._me, self._crew.clock
         deadline = clock.monotonic() + seconds
         with me.handle.controls.waiting(call_id):
-            ended = asyncio.ensure_future(child.handle.wait_settled())
+            ended = asyncio.ensure_future(self._end_of(child))
             try:
                 while not ended.done():
                     if me.handle.controls.pending_steer:
-                        return Waited(view=self._crew.view(child), end="pending_message")
+                        return Waited(view=self._seen(child), end="pending_message")
                     left = deadline - clock.monotonic()
                     if left <= 0:
-                        return Waited(view=self._crew.view(child), end="timeout")
+                        return Waited(view=self._seen(child), end="timeout")
                     nap = asyncio.ensure_future(clock.sleep(min(left, POLL_SECONDS)))
                     await asyncio.wait({ended, nap}, return_when=asyncio.FIRST_COMPLETED)
                     nap.cancel()
             finally:
                 ended.cancel()
-        return Waited(view=self._crew.view(child), end="completed")
+        return Waited(view=self._seen(child), end="completed")
+
+    async def _end_of(self, child: Member | Past) -> None:
+        """Returns when it is over, wherever it runs."""
+        if isinstance(child, Member):
+            await child.handle.wait_settled()
+            return
+        while self._crew.world.log.reader.run(child.id).state in LIVE:
+            await self._crew.clock.sleep(POLL_SECONDS)
 
     def consume(self, agent_id: str) -> None:
         child = self._own(agent_id)
-        if isinstance(child, Member) and not child.live and not child.consumed:
-            self._crew.room(self._me).consumed(child)
+        if isinstance(child, Refusal) or child.live or (isinstance(child, Member) and child.consumed):
+            return
+        try:
             self._crew.world.log.append(self._me.handle.place, ResultRead(child.id))
+        except StateError:  # this run is over or cannot be recorded: it has not read anything
+            return
+        if isinstance(child, Member):
+            self._crew.room(self._me).consumed(child)
 
     def steer(self, agent_id: str, message: str) -> ChildView | Refusal:
         child = self._own(agent_id)
         if isinstance(child, Refusal):
             return child
-        if not child.live or not child.handle.steer(message):
+        if not isinstance(child, Member) or not self._crew.steer(child, message):
             return Refusal(
                 code="NOT_RUNNING",
                 message=f'Agent "{child.id}" is not running ({child.status}): the message was not delivered. '
@@ -172,41 +186,52 @@ class Delegate:
         child = self._own(agent_id)
         if isinstance(child, Refusal):
             return child
-        if not self._crew.stop(child, "Stopped by the agent that started it.", by_person=False):
+        reason = "Stopped by the agent that started it."
+        if not isinstance(child, Member) or not self._crew.stop(child, reason, by="agent"):
             return Refusal(code="NOT_RUNNING", message=f'Agent "{child.id}" has already ended ({child.status}).')
         return self._crew.view(child)
 
     def children(self) -> tuple[ChildView, ...]:
-        return tuple(self._crew.view(child) for child in reversed(self._me.children))
+        here = [self._crew.view(child) for child in reversed(self._me.children) if child.id not in self._me.cleared]
+        known = {child.id for child in self._me.children} | self._me.cleared
+        older = [child for child in children(self._reader, self._run_id, MOST_LISTED) if child.id not in known]
+        return (*here, *(child.view() for child in older))
 
     def clear(self, agent_ids: tuple[str, ...], older_than_minutes: float, include_errors: bool) -> tuple[str, ...]:
         now = self._crew.clock.now()
         cleared = []
-        for child in list(self._me.children):
+        for child in self.children():
             if child.live or (agent_ids and child.id not in agent_ids):
                 continue
-            old = child.finished is not None and now - child.finished >= older_than_minutes * 60
+            old = child.ended_at is not None and now - child.ended_at >= older_than_minutes * 60
             good = child.status in ("completed", "steered", "stopped")
             if agent_ids or (old and (good or include_errors)):
-                self._me.children.remove(child)
+                self._me.cleared.add(child.id)
                 cleared.append(child.id)
+        self._me.children = [child for child in self._me.children if child.id not in self._me.cleared]
         return tuple(cleared)
 
     def transcript_lines(self, agent_id: str) -> list[str]:
         child = self._own(agent_id)
-        return spoken_lines(child.handle.recorded()) if isinstance(child, Member) else []
+        return [] if isinstance(child, Refusal) else spoken_lines(self._reader.events(child.id))
 
     def conversation(self, agent_id: str) -> str:
         child = self._own(agent_id)
-        return conversation_text(child.handle.recorded()) if isinstance(child, Member) else ""
+        return "" if isinstance(child, Refusal) else conversation_text(self._reader.events(child.id))
 
-    def _on_own(self, agent_id: str, do: Callable[[Member], Member]) -> ChildView | Refusal:
-        child = self._own(agent_id)
-        return child if isinstance(child, Refusal) else self._crew.view(do(child))
+    @property
+    def _reader(self) -> Reader:
+        return self._crew.world.log.reader
 
-    def _own(self, agent_id: str) -> Member | Refusal:
-        """The child that an id, a beginning of one or a name means; nobody else's runs exist here."""
-        wanted = agent_id.strip()
+    def _seen(self, child: Member | Past) -> ChildView:
+        if isinstance(child, Member):
+            return self._crew.view(child)
+        return past(self._reader, self._reader.run(child.id)).view()
+
+    def _own(self, agent_id: str) -> Member | Past | Refusal:
+        """The child that an id, a beginning of one or a name means; nobody else's runs exist
+        here. Children of earlier processes are found in the log."""
+        wanted = agent_id.strip().removeprefix("@")
         mine = self._me.children
         for child in mine:
             if wanted in (child.id, child.name):
@@ -214,6 +239,9 @@ class Delegate:
         alike = [child for child in mine if len(wanted) >= SHORTEST_PREFIX and child.id.startswith(wanted)]
         if len(alike) == 1:
             return alike[0]
+        found = find_child(self._reader, self._run_id, wanted, SHORTEST_PREFIX) if wanted and not alike else None
+        if found is not None and found.id not in self._me.cleared:
+            return found
         known = ", ".join(f"{child.id} ({child.description})" for child in mine if child.live) or "none"
         if alike:
             message = f'"{wanted}" could be any of {", ".join(child.id for child in alike)}.'

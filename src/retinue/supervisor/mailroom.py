@@ -2,15 +2,18 @@
 
 An end waits a moment before it is announced: a parent that reads the result in that moment
 needs no announcement. While a child runs or its end is on the way, the parent is kept open. A
-parent that is gone hears of it when it is resumed: what was announced stands in its own log.
+parent that is gone hears of it when it is resumed: what was announced stands in its own log
+(`retinue.supervisor.recover`).
 """
 
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import field
 
-from retinue.domain.clock import Clock
+from retinue.domain.clock import Clock, Timer
 from retinue.domain.delegation import JoinMode
+from retinue.domain.lean import dataclass
 from retinue.supervisor.joins import Delivery, Joins
 from retinue.supervisor.member import Member
 from retinue.supervisor.notify import notification
@@ -18,46 +21,88 @@ from retinue.supervisor.notify import notification
 HOLD_SECONDS = 0.2
 
 
+@dataclass(slots=True, eq=False)
+class _Expected:
+    """One end that is to come, or on its way. `leg` tells it from ends before and after."""
+
+    child: Member
+    leg: int
+    keeping: ExitStack = field(default_factory=ExitStack)
+
+    @property
+    def due(self) -> bool:
+        """Whether the parent has yet to hear of this end. A child that was resumed since will
+        have another, which is announced instead."""
+        return self.leg == self.child.leg and not self.child.consumed and not self.child.announced
+
+
 class Mailroom:
-    """The post of one parent run."""
+    """The post of one parent run, through all its legs."""
 
     def __init__(self, parent: Member, clock: Clock, *, show_cost: bool = False) -> None:
         self._parent = parent
         self._clock = clock
         self._show_cost = show_cost
         self._joins = Joins(clock, self._hold)
-        self._members: dict[str, Member] = {}
-        self._open: dict[str, ExitStack] = {}
+        self._expected: dict[str, _Expected] = {}
+        self._holds: dict[Delivery, Timer] = {}
 
     def started(self, child: Member, mode: JoinMode) -> None:
-        stack = ExitStack()
-        stack.enter_context(self._parent.handle.controls.keep_open())
-        self._members[child.id] = child
-        self._open[child.id] = stack
-        self._joins.started(child.id, mode)
+        expected = _Expected(child, child.leg)
+        expected.keeping.enter_context(self._parent.handle.controls.keep_open())
+        self._expected[_key(child)] = expected
+        self._joins.started(_key(child), mode)
 
     def ended(self, child: Member) -> None:
-        self._joins.ended(child.id)
+        if _key(child) in self._expected:
+            self._joins.ended(_key(child))
 
     def consumed(self, child: Member) -> None:
-        """The parent has read the result itself."""
+        """The parent has the result itself: nothing keeps it from ending."""
         child.consumed = True
+        expected = self._expected.get(_key(child))
+        if expected is not None:
+            expected.keeping.close()
+
+    def reopened(self) -> None:
+        """The parent was resumed, with a new mailbox: it waits for its children again."""
+        for expected in self._expected.values():
+            expected.keeping.close()
+            if expected.due:
+                expected.keeping.enter_context(self._parent.handle.controls.keep_open())
+
+    def close(self) -> None:
+        """No more post: what was not brought is found in the log when the parent is resumed."""
+        self._joins.close()
+        for timer in self._holds.values():
+            timer.cancel()
+        self._holds.clear()
+        for expected in self._expected.values():
+            expected.keeping.close()
+        self._expected.clear()
 
     def _hold(self, delivery: Delivery) -> None:
-        self._clock.call_later(HOLD_SECONDS, lambda: self._send(delivery))
+        self._holds[delivery] = self._clock.call_later(HOLD_SECONDS, lambda: self._send(delivery))
 
     def _send(self, delivery: Delivery) -> None:
-        members = [self._members.pop(run_id) for run_id in delivery.runs]
-        unread = [member for member in members if not member.consumed and not member.announced]
-        if unread:
-            text = notification(
-                [member.view() for member in unread],
-                group=delivery.group,
-                partial=delivery.partial,
-                show_cost=self._show_cost,
-            )
-            if self._parent.handle.controls.steer(text, "notification"):
-                for member in unread:
-                    member.announced = True
-        for member in members:
-            self._open.pop(member.id).close()
+        self._holds.pop(delivery, None)
+        arrived = [self._expected.pop(key) for key in delivery.runs]
+        unread = [expected.child for expected in arrived if expected.due]
+        try:
+            if unread:
+                text = notification(
+                    [child.view() for child in unread],
+                    group=delivery.group,
+                    partial=delivery.partial,
+                    show_cost=self._show_cost,
+                )
+                if self._parent.handle.controls.steer(text, "notification"):
+                    for child in unread:
+                        child.announced = True
+        finally:
+            for expected in arrived:
+                expected.keeping.close()
+
+
+def _key(child: Member) -> str:
+    return f"{child.id} {child.leg}"

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from retinue.domain.clock import SYSTEM_CLOCK, Clock
 from retinue.domain.delegation import ChildView, Status
 from retinue.domain.events import (
     AssistantEnded,
     Body,
     Compacted,
     RunEnded,
+    RunResumed,
     RunStarted,
     ToolEnded,
     ToolStarted,
     TurnEnded,
 )
 from retinue.domain.format import context_percent
+from retinue.domain.lean import dataclass
+from retinue.domain.outcome import StoppedBy
 from retinue.domain.usage import Usage
 from retinue.supervisor.handle import RunHandle
 
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """Counts what a run does as it does it, so that a view costs no look into the log."""
+    """Counts what a run does as it does it, so that a view costs no look into the log. A run
+    that is resumed stays the same member and goes on with a new handle: its next leg."""
 
     handle: RunHandle
     parent: Member | None = None
@@ -34,9 +38,11 @@ class Member:
     call_id: str | None = None
     notes: tuple[str, ...] = ()
     status: Status = "queued"
-    stopped_by_person: bool = False
+    stopped_by: StoppedBy | None = None
     consumed: bool = False
     announced: bool = False
+    leg: int = 1
+    """How often it was started: an end belongs to one leg."""
     children: list[Member] = field(default_factory=list)
     began: float | None = None
     finished: float | None = None
@@ -50,6 +56,9 @@ class Member:
     activity: str = ""
     detached: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a foreground run is moved to the background: its waiter stops waiting."""
+    cleared: set[str] = field(default_factory=set)
+    """Children it wants to hear no more of."""
+    clock: Clock = SYSTEM_CLOCK
 
     @property
     def id(self) -> str:
@@ -68,7 +77,7 @@ class Member:
         match body:
             case TurnEnded():
                 self.turns = body.turn
-                self.charge(body.usage)
+                self.charge(body.total)
                 self.context_tokens = body.context_tokens
             case ToolStarted():
                 self.activity = body.call.name
@@ -79,19 +88,34 @@ class Member:
             case Compacted():
                 self.compactions += 1
                 self.context_tokens = 0
-            case RunStarted():
-                self.status, self.began = "running", time.time()
+            case RunStarted() | RunResumed():
+                self.status, self.began = "running", self.clock.now()
             case RunEnded(outcome):
-                self.status, self.finished = outcome.ended, time.time()
+                self.charge(outcome.usage)
+                self.status, self.finished, self.activity = outcome.ended, self.clock.now(), ""
             case _:
                 pass
 
-    def charge(self, usage: Usage) -> None:
-        """Every ancestor's tree has used it, too."""
-        self.usage += usage
+    def lost(self) -> None:
+        """It cannot be recorded any more: for the log it was cut off here."""
+        self.status, self.finished, self.activity = "interrupted", self.clock.now(), ""
+
+    def again(self, handle: RunHandle, *, background: bool, call_id: str | None) -> None:
+        """The next leg begins. Counts go on; what was said about the last end is void."""
+        self.handle, self.background, self.call_id = handle, background, call_id
+        self.leg += 1
+        self.status, self.began, self.finished = "queued", None, None
+        self.stopped_by, self.consumed, self.announced = None, False, False
+        self.detached = asyncio.Event()
+        self.notes = handle.launch.notes
+
+    def charge(self, total: Usage) -> None:
+        """The run has used `total` in all. What is new of it, every ancestor's tree has, too."""
+        new = _more(total, self.usage)
+        self.usage += new
         above = self.parent
         while above is not None:
-            above.below += usage
+            above.below += new
             above = above.parent
 
     async def settled_or_detached(self) -> None:
@@ -109,7 +133,7 @@ class Member:
     def view(self, queue_position: int | None = None) -> ChildView:
         launch, outcome = self.handle.launch, self.handle.outcome
         spec = launch.request.spec
-        end = self.finished or time.time()
+        end = self.finished or self.clock.now()
         return ChildView(
             id=self.id,
             agent=spec.name,
@@ -139,4 +163,19 @@ class Member:
             consumed=self.consumed,
             notes=(*self.notes, *(outcome.notes if outcome else ())),
             activity=self.activity,
+            outcome=outcome,
         )
+
+
+def _more(total: Usage, known: Usage) -> Usage:
+    """What `total` has beyond `known`; its cost is unknown when one of theirs is."""
+    cost = None
+    if total.cost_usd is not None and known.cost_usd is not None:
+        cost = max(total.cost_usd - known.cost_usd, 0.0)
+    return Usage(
+        max(total.input - known.input, 0),
+        max(total.output - known.output, 0),
+        max(total.cache_read - known.cache_read, 0),
+        max(total.cache_write - known.cache_write, 0),
+        cost,
+    )

@@ -33,6 +33,7 @@ _NOTES: dict[Status, str] = {
     "stopped": " — stopped before it had finished; the result is partial",
     "timeout": " — ran out of time; the result is partial",
     "over-budget": " — its budget was spent; the result is partial",
+    "interrupted": " — its process ended while it worked; it can be resumed by its task id",
 }
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from retinue.domain.codec import from_data, to_data
 from retinue.domain.events import RunCreated
-from retinue.domain.request import EVERYTHING, RunRequest
+from retinue.domain.lean import dataclass
+from retinue.domain.request import EVERYTHING, Pinned, RunRequest
 from retinue.domain.spec import AgentSpec
 from retinue.errors import LaunchError
 from retinue.log.replay import Conversation
@@ -18,14 +20,37 @@ from retinue.supervisor.launch import Launch
 RESUME_PROMPT = "Go on with your task from where you were."
 
 
-def created(launch: Launch) -> RunCreated:
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """How others know a run: kept with it, so that they still do after a restart."""
+
+    name: str | None = None
+    description: str = ""
+    background: bool = False
+    call_id: str | None = None
+
+
+def tag_of(first: RunCreated) -> Tag:
+    """From the options of a run's first event; older logs have less."""
+    options = first.options
+    return Tag(
+        name=options.get("name"),
+        description=options.get("description") or first.agent,
+        background=bool(options.get("background")),
+        call_id=options.get("call_id"),
+    )
+
+
+def created(launch: Launch, tag: Tag) -> RunCreated:
     request = launch.request
     spec: Mapping[str, Any] = to_data(request.spec)
     options = {
+        **to_data(tag),
         "transcript": launch.transcript,
         "model": request.model,
         "thinking": request.thinking,
         "limits": dict(request.limits),
+        "pinned": sorted(request.pinned),
         "schema": request.schema,
         "permission_mode": request.permission_mode,
     }
@@ -53,14 +78,18 @@ def request_of(
         spec = from_data(AgentSpec, first.spec)
     except ValueError as error:
         raise LaunchError(f"Run {row.id} was written by a version that this one cannot read ({error}).") from error
+    pinned: set[Pinned] = {"model", *(options["pinned"] if "pinned" in options else EVERYTHING)}
+    if limits is not None:
+        pinned.add("limits")
     return RunRequest(
-        spec=spec,
+        # The model is the one it had, whatever its name in the file would mean today.
+        spec=replace(spec, model=replace(spec.model, name=None, fallbacks=())),
         task=prompt or RESUME_PROMPT,
         cwd=Path(first.cwd),
         model=past.started.model if past.started else first.model,
         thinking=options.get("thinking"),
         limits=options.get("limits") or {} if limits is None else limits,
-        pinned=EVERYTHING,
+        pinned=frozenset(pinned),
         schema=options.get("schema"),
         permission_mode=options.get("permission_mode"),
         parent_id=row.parent_id,

@@ -18,6 +18,7 @@ from retinue.domain.failure import Failure
 from retinue.domain.messages import UserMessage, user
 from retinue.domain.outcome import Outcome
 from retinue.domain.tool import ToolContext
+from retinue.domain.usage import Usage
 from retinue.errors import StateError
 from retinue.guard.secrets import secret_values
 from retinue.loop.job import Compaction, Job, Prior
@@ -33,55 +34,74 @@ if TYPE_CHECKING:
     from retinue.supervisor.world import World
 
 
-async def execute(member: Member, world: World, past: Conversation | None = None) -> None:
+async def execute(member: Member, world: World, past: Conversation | None = None, post: str = "") -> None:
     """Runs to the end and settles the handle. Only cancellation leaves the run without an
-    ending; the log then shows it as interrupted, which is what it is."""
+    ending; the log then shows it as interrupted, which is what it is. `post` is what a resumed
+    run hears before its prompt: the ends of children it does not know of yet."""
     handle = member.handle
-    log, place = world.log, handle.place
     try:
-        outcome = await _record(member, world, past)
-        handle.settle(outcome)
-    except StateError as error:
-        handle.break_off(error)
+        await finish(member, world, await _record(member, world, past, post))
     except asyncio.CancelledError:
-        handle.break_off(StateError(f"Run {handle.id} was cut off.", remedy=f"retinue runs resume {handle.id}"))
+        _cut_off(member, StateError(f"Run {handle.id} was cut off.", remedy=f"retinue runs resume {handle.id}"))
         raise
+    except StateError as error:
+        _cut_off(member, error)
     except Exception as error:  # a defect of ours must still give the run an ending
         failure = Failure("internal", f"Retinue failed: {type(error).__name__}: {error}", "Please report this.")
-        ended = Outcome("error", failure=failure, model=handle.launch.model_name)
-        log.append(place, RunEnded(ended))
-        await log.flush()
-        member.observe(RunEnded(ended))
-        handle.settle(ended)
+        await finish(member, world, Outcome("error", failure=failure, model=handle.launch.model_name))
         raise
 
 
-async def _record(member: Member, world: World, past: Conversation | None) -> Outcome:
+async def finish(member: Member, world: World, outcome: Outcome) -> None:
+    """The run's ending: in the log first, then for everyone who waits. A log that cannot be
+    written leaves it without one, and says so to them."""
+    member.handle.controls.close()
+    ended = RunEnded(_complete(outcome, member))
+    try:
+        world.log.append(member.handle.place, ended)
+        await world.log.flush()
+    except StateError as error:
+        _cut_off(member, error)
+        return
+    member.observe(ended)
+    member.handle.settle(ended.outcome)
+
+
+def _cut_off(member: Member, error: StateError) -> None:
+    member.handle.controls.close()
+    member.lost()
+    member.handle.break_off(error)
+
+
+async def _record(member: Member, world: World, past: Conversation | None, post: str) -> Outcome:
     handle = member.handle
     log, place, launch = world.log, handle.place, handle.launch
     for opening in _openings(handle, past):
         log.append(place, opening)
         member.observe(opening)
     changing = {tool.spec.name for tool in launch.tools if not tool.spec.effects <= READ_ONLY}
-    outcome: Outcome | None = None
-    async with aclosing(run_loop(_job(member, world, past), launch.model, handle.controls)) as bodies:
+    async with aclosing(run_loop(_job(member, world, past, post), launch.model, handle.controls)) as bodies:
         async for body in bodies:
             if isinstance(body, RunEnded):
-                outcome = _complete(body.outcome, member)
-                body = RunEnded(outcome)
+                return body.outcome
             log.append(place, body)
             member.observe(body)
-            if isinstance(body, RunEnded) or (isinstance(body, ToolStarted) and body.call.name in changing):
+            if isinstance(body, ToolStarted) and body.call.name in changing:
                 await log.flush()
-    if outcome is None:
-        raise RuntimeError("the loop ended without an outcome")
-    return outcome
+    raise RuntimeError("the loop ended without an outcome")
 
 
 def _complete(outcome: Outcome, member: Member) -> Outcome:
-    """With what only the supervisor knows: notes of the launch, and the cost of the whole tree."""
-    tree = outcome.usage + member.below if member.children else None
-    return replace(outcome, notes=(*member.handle.launch.notes, *outcome.notes), tree_usage=tree)
+    """With what only the supervisor knows: notes of the launch, who stopped it, and the cost of
+    the whole tree."""
+    nothing = Usage()
+    tree = outcome.usage + member.below if member.children or member.below != nothing else None
+    return replace(
+        outcome,
+        notes=(*member.handle.launch.notes, *outcome.notes),
+        tree_usage=tree,
+        stopped_by=member.stopped_by if outcome.ended == "stopped" else None,
+    )
 
 
 def _openings(handle: RunHandle, past: Conversation | None) -> list[Body]:
@@ -90,13 +110,13 @@ def _openings(handle: RunHandle, past: Conversation | None) -> list[Body]:
     bodies: list[Body] = []
     if past is not None:
         bodies.append(RunResumed(launch.request.task, tuple(f"{call.name} {call.id}" for call in past.unknown)))
-    else:
+    if past is None or past.started is None:  # one that was cut off in the queue starts only now
         bodies.append(RunStarted(launch.model_name, names, str(launch.request.cwd), launch.transcript))
     bodies += [Warned("launch", note) for note in launch.notes]
     return bodies
 
 
-def _job(member: Member, world: World, past: Conversation | None) -> Job:
+def _job(member: Member, world: World, past: Conversation | None, post: str) -> Job:
     handle, settings = member.handle, world.settings.settings
     launch = handle.launch
     request = launch.request
@@ -104,7 +124,7 @@ def _job(member: Member, world: World, past: Conversation | None) -> Job:
     return Job(
         system=launch.system,
         history=past.messages if past else (),
-        messages=_messages(request.task, past),
+        messages=_messages(request.task, past, post),
         tools=launch.tools,
         context=_context(handle, world, launch),
         limits=launch.limits,
@@ -118,11 +138,14 @@ def _job(member: Member, world: World, past: Conversation | None) -> Job:
     )
 
 
-def _messages(prompt: str, past: Conversation | None) -> tuple[UserMessage, ...]:
+def _messages(prompt: str, past: Conversation | None, post: str) -> tuple[UserMessage, ...]:
     """What is new to the model. A run that was cut off before it heard its task hears it now."""
-    if past is None or past.created is None or past.messages:
-        return (user(prompt, "task" if past is None else "follow-up"),)
-    return (user(past.created.task), user(prompt, "steer"))
+    if past is None:
+        return (user(prompt),)
+    news = (user(post, "notification"),) if post else ()
+    if past.created is None or past.messages:
+        return (*news, user(prompt, "follow-up"))
+    return (user(past.created.task), *news, user(prompt, "steer"))
 
 
 def _context(handle: RunHandle, world: World, launch: Launch) -> ToolContext:

@@ -1,0 +1,200 @@
+"""Taking up again what an earlier process, or an earlier leg of a run, left behind.
+
+The log is the only memory: a run's children are those that name it as their parent, and it knows
+of an end if, after that end, its own log has a notification about it or a tool result that
+carried it. So the end that a dead process could not bring is brought when the parent goes on,
+and one that was brought is not brought again, however often a process is killed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from retinue.domain.delegation import ChildView, Status
+from retinue.domain.events import MessageAdded, ResultRead, RunCreated, RunStarted, ToolEnded
+from retinue.domain.lean import dataclass
+from retinue.domain.messages import AssistantMessage
+from retinue.domain.states import LIVE
+from retinue.domain.usage import Usage
+from retinue.supervisor.notify import announced, notification
+from retinue.supervisor.record import Tag, tag_of
+
+if TYPE_CHECKING:
+    from retinue.domain.outcome import Outcome, StoppedBy
+    from retinue.log.query import Reader
+    from retinue.log.replay import Conversation
+    from retinue.log.rows import RunRow
+    from retinue.supervisor.launch import Launch
+    from retinue.supervisor.member import Member
+
+_HEAD = "What became of agents you started, while you were not running:"
+_INTERRUPTED = "Its process ended while it worked."
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A child that this process knows only from the log."""
+
+    row: RunRow
+    tag: Tag
+    display_name: str
+    outcome: Outcome | None
+    said: str = ""
+    """The last words of one that has no outcome."""
+
+    @property
+    def id(self) -> str:
+        return self.row.id
+
+    @property
+    def live(self) -> bool:
+        """Whether another process runs it."""
+        return self.row.state in LIVE
+
+    @property
+    def stopped_by(self) -> StoppedBy | None:
+        return self.outcome.stopped_by if self.outcome else None
+
+    @property
+    def status(self) -> Status:
+        state = self.row.state
+        return self.row.ended or "interrupted" if state == "ended" else state
+
+    def view(self) -> ChildView:
+        row, outcome = self.row, self.outcome
+        failure = outcome.failure if outcome else None
+        error = f"{failure.message} {failure.remedy}".strip() if failure else None
+        began, ended = row.started_at, row.ended_at or row.updated_at
+        return ChildView(
+            id=row.id,
+            agent=row.agent,
+            display_name=self.display_name,
+            description=self.tag.description,
+            status=self.status,
+            handle=self.tag.name,
+            call_id=self.tag.call_id,
+            background=self.tag.background,
+            depth=row.depth,
+            parent_id=row.parent_id,
+            started_at=began,
+            ended_at=None if self.live else ended,
+            duration_ms=round(max(ended - began, 0.0) * 1000) if began else 0,
+            turns=row.turns,
+            tool_uses=row.tool_uses,
+            usage=row.usage,
+            compactions=row.compactions,
+            text=outcome.text if outcome else self.said,
+            error=_INTERRUPTED if self.status == "interrupted" else error,
+            partial=outcome.partial if outcome else bool(self.said),
+            transcript=row.transcript,
+            notes=outcome.notes if outcome else (),
+            outcome=outcome,
+        )
+
+
+def past(reader: Reader, row: RunRow) -> Past:
+    """A run as its events tell it."""
+    first = next((event.body for event in reader.events(row.id, limit=1)), None)
+    outcome = reader.outcome(row.id)
+    said = "" if outcome is not None else _last_words(reader.conversation(row.id))
+    if not isinstance(first, RunCreated):
+        return Past(row, Tag(None, row.agent), row.agent, outcome, said)
+    return Past(row, tag_of(first), str(first.spec.get("display_name") or row.agent), outcome, said)
+
+
+def find_child(reader: Reader, parent_id: str, wanted: str, shortest: int) -> Past | None:
+    """The child of `parent_id` that an id, the only beginning of one of at least `shortest`
+    characters, or a name means. Of several with one name, the newest."""
+    rows = reader.list_runs(parent_id=parent_id)
+    exact = [row for row in rows if row.id == wanted]
+    alike = exact or [row for row in rows if len(wanted) >= shortest and row.id.startswith(wanted)]
+    if len(alike) == 1:
+        return past(reader, alike[0])
+    return next((found for row in rows if (found := past(reader, row)).tag.name == wanted), None)
+
+
+def children(reader: Reader, parent_id: str, limit: int) -> list[Past]:
+    """The newest children of a run, newest first."""
+    return [past(reader, row) for row in reader.list_runs(parent_id=parent_id, limit=limit)]
+
+
+def undelivered(reader: Reader, parent_id: str, members: Mapping[str, Member]) -> list[ChildView]:
+    """The children of a run that have ended, or were interrupted, since it last heard of them.
+    Those that still run are left out: their end is brought when it comes."""
+    rows = [row for row in reversed(reader.list_runs(parent_id=parent_id)) if row.state not in LIVE]
+    rows = [row for row in rows if row.id not in members or not members[row.id].live]
+    told = _told(reader, parent_id) if rows else {}
+    return [past(reader, row).view() for row in rows if told.get(row.id, 0) < reader.newest(row.id)]
+
+
+def post(views: list[ChildView], *, show_cost: bool = False) -> str:
+    """What a run hears of them before it goes on; empty when there is nothing to say."""
+    if not views:
+        return ""
+    return f"{_HEAD}\n\n{notification(views, group=len(views) > 1, show_cost=show_cost)}"
+
+
+def used_below(reader: Reader, run_id: str) -> Usage:
+    """What all descendants of a run have used."""
+    total, waiting = Usage(), [run_id]
+    while waiting:
+        for row in reader.list_runs(parent_id=waiting.pop()):
+            total += row.usage
+            waiting.append(row.id)
+    return total
+
+
+def bounded(launch: Launch, past: Conversation, reader: Reader, row: RunRow) -> Launch:
+    """`launch` with the tools and the transcript that the run had: a resume gives no rights. One
+    that had not started yet has no tool that its parent did not have."""
+    started = past.started or _started(reader, row.parent_id)
+    options = past.created.options if past.created else {}
+    launch = replace(launch, transcript=row.transcript if past.started else options.get("transcript"))
+    if started is None:
+        return launch
+    tools = tuple(tool for tool in launch.tools if tool.spec.name in started.tools)
+    missing = sorted(set(started.tools) - {tool.spec.name for tool in tools}) if past.started else []
+    notes = (f"no longer available: {', '.join(missing)}",) if missing else ()
+    return replace(launch, tools=tools, notes=(*launch.notes, *notes))
+
+
+def _started(reader: Reader, run_id: str | None) -> RunStarted | None:
+    found = reader.ordered(run_id, ("run.started",)) if run_id is not None else []
+    body = found[-1][1].body if found else None
+    return body if isinstance(body, RunStarted) else None
+
+
+def _told(reader: Reader, parent_id: str) -> dict[str, int]:
+    """When a run last heard of each of its children, as places in the log. That it read a result
+    counts only if the tool that read it came back with it."""
+    told: dict[str, int] = {}
+    read: dict[str, int] = {}
+    for place, event in reader.ordered(parent_id, ("message.added", "child.read", "tool.ended")):
+        match event.body:
+            case MessageAdded(message) if message.origin == "notification":
+                told.update(dict.fromkeys(announced(message.text), place))
+            case ResultRead(child_id):
+                read[child_id] = place
+            case ToolEnded() as ended if read and ended.effect.status != "unknown":
+                for child_id in [each for each in read if _carries(reader, ended, each)]:
+                    told[child_id] = read.pop(child_id)
+            case _:
+                pass
+    return told
+
+
+def _carries(reader: Reader, ended: ToolEnded, child_id: str) -> bool:
+    """Whether a tool result is the child's: it names it, or the call is the one that started it."""
+    if child_id in ended.result.text:
+        return True
+    first = next((event.body for event in reader.events(child_id, limit=1)), None)
+    return isinstance(first, RunCreated) and tag_of(first).call_id == ended.call_id
+
+
+def _last_words(conversation: Conversation) -> str:
+    if conversation.partial.strip():
+        return conversation.partial
+    texts = [message.text for message in conversation.messages if isinstance(message, AssistantMessage)]
+    return next((text for text in reversed(texts) if text.strip()), "")
