@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
+
+from retinue.domain.lean import dataclass
 
 EffectKind = Literal["read", "write", "execute", "network", "spawn", "ask"]
 """read: files of the workspace. write: changes files. execute: runs programs (may do anything

@@ -7,8 +7,10 @@ out the caller. A value the file got wrong is None here and a problem in the rep
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
+
+from retinue.domain.lean import dataclass
 
 Source = Literal["policy", "flag", "project", "user", "plugin", "builtin"]
 DialectName = Literal[

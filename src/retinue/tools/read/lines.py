@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from retinue.domain.lean import dataclass
 
 LINES = 2000
 BYTES = 50_000
