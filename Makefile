@@ -4,42 +4,48 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-STAMP  := $(VENV)/.installed
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PLAIN  := $(VENV)/.plain
+DEV    := $(VENV)/.dev
 
 help: ## print this text
 	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | awk -F':.*?## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-$(STAMP): pyproject.toml constraints.txt
+$(PLAIN): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --constraint constraints.txt pip
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[all]' --group dev
+	$(PIP) --upgrade pip
+	$(PIP) --editable .
 	@touch $@
 
-setup: $(STAMP) ## create the virtual environment with everything pinned
+$(DEV): $(PLAIN)
+	$(PIP) --editable '.[all]' --group dev
+	@touch $@
+
+setup: $(DEV) ## create the virtual environment with everything pinned
 
 QUESTION ?= Where are settings merged from their layers?
 
-demo: $(STAMP) ## run an Explore agent on this source with the embedded default; QUESTION="…"
+demo: $(PLAIN) ## run an Explore agent on this source with the embedded default; QUESTION="…"
 	$(BIN)/retinue run Explore "$(QUESTION)" --cwd src
 
-test: $(STAMP) ## check style, types, imports, docs; run all tests with coverage
+test: $(DEV) ## check style, types, imports, docs; run all tests with coverage
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m docs.generate --check
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest
+	$(BIN)/coverage run -m pytest -n 2
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --fail-under=80
 
-docs: $(STAMP) ## write the reference pages again from the code
+docs: $(DEV) ## write the reference pages again from the code
 	$(BIN)/python -m docs.generate
 
-bench: $(STAMP) ## print the benchmark ratios
+bench: $(DEV) ## print the benchmark ratios
 	@for script in bench/*.py; do echo "== $$script"; $(BIN)/python $$script; done
 
-format: $(STAMP) ## format the code
+format: $(DEV) ## format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
