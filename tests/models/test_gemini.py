@@ -226,6 +226,7 @@ def test_a_schema_keeps_its_meaning_in_geminis_words() -> None:
             "level": {"enum": [1, 2], "type": "integer"},
             "maybe": {"type": ["string", "null"], "format": "email"},
             "either": {"oneOf": [{"type": "string"}, {"type": "number"}]},
+            "several": {"type": ["string", "number", "null"]},
             "option": {"anyOf": [{"type": "boolean"}, {"type": "null"}], "description": "On?"},
             "node": {"$ref": "#/$defs/Node"},
             "when": {"type": "string", "format": "date-time"},
@@ -243,6 +244,7 @@ def test_a_schema_keeps_its_meaning_in_geminis_words() -> None:
     assert properties["level"] == {"type": "integer", "description": "One of: 1, 2."}
     assert properties["maybe"] == {"type": "string", "nullable": True}
     assert properties["either"] == {"anyOf": [{"type": "string"}, {"type": "number"}]}
+    assert properties["several"] == {**properties["either"], "nullable": True}
     assert properties["option"] == {"type": "boolean", "description": "On?", "nullable": True}
     assert properties["node"]["properties"]["v"] == {"type": "integer"}
     assert properties["when"]["format"] == "date-time"
@@ -256,6 +258,8 @@ def test_references_that_multiply_come_to_an_end() -> None:
     inner = {name: {"$ref": "#"} for name in "abcdef"}
     out = gemini_schema({"type": "object", "properties": inner})
     assert out is not None and len(str(out)) < 500_000
+    again = {"type": "object", "properties": {"a": {"type": "string"}}, "allOf": [{"$ref": "#"}] * 6}
+    gemini_schema(again)
 
 
 json_values = st.recursive(

@@ -188,6 +188,19 @@ async def test_fields_of_the_wrong_type_never_raise(provider: str) -> None:
             await answer(provider, server.url)
 
 
+async def test_a_wrong_content_type_does_not_matter(provider: str) -> None:
+    for label in ("application/json", "text/plain", "application/octet-stream"):
+        async with Server(Reply(said(provider, "Hello"), headers={"content-type": label})) as server:
+            assert (await answer(provider, server.url)).text == "Hello"
+
+
+async def test_a_whole_answer_that_is_cut_is_dropped(provider: str) -> None:
+    async with Server(
+        Reply([b'{"choices": [{"message": ', "cut"], headers={"content-type": "application/json"})
+    ) as server:
+        assert kind(await answer(provider, server.url)) == "dropped"
+
+
 @pytest.mark.parametrize("retry_after", ["7", "7.0", None])
 async def test_rate_limits_say_how_long_to_wait(provider: str, retry_after: str | None) -> None:
     body = {"error": {"type": "rate_limit_error", "message": "too many tokens: context window of 10000 exceeded"}}

@@ -50,7 +50,7 @@ class _Translation:
         schema = self._flat(schema, depth)
         out: dict[str, Any] = {key: schema[key] for key in _KEPT if key in schema}
         kind, nullable = _type(schema)
-        options = schema.get("anyOf") or schema.get("oneOf")
+        options = schema.get("anyOf") or schema.get("oneOf") or _alternatives(schema)
         if isinstance(options, list):
             plain = [option for option in options if _type(option) != ("null", True)]
             nullable = nullable or len(plain) < len(options)
@@ -69,6 +69,9 @@ class _Translation:
     def _flat(self, schema: Mapping[str, Any], depth: int) -> Mapping[str, Any]:
         """References followed and `allOf` merged; what stands beside them wins."""
         for _ in range(_DEEPEST):
+            self._left -= 1
+            if self._left < 0:
+                return {}
             reference, members = schema.get("$ref"), schema.get("allOf")
             if isinstance(reference, str):
                 target = self._resolve(reference) if depth <= _DEEPEST else {}
@@ -112,7 +115,8 @@ class _Translation:
         if properties:
             out["type"] = "object"
             out["properties"] = {str(name): self.node(child, depth + 1) for name, child in properties.items()}
-            required = [name for name in schema.get("required") or () if name in properties]
+            names = schema.get("required")
+            required = [name for name in properties if isinstance(names, list) and name in names]
             if required:
                 out["required"] = required
         if out.get("type") == "array":
@@ -128,10 +132,17 @@ def _props(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
+def _alternatives(schema: Mapping[str, Any]) -> list[Any] | None:
+    """Several types in one list, as the choice they mean."""
+    kinds = schema.get("type")
+    named = [kind for kind in kinds if kind != "null"] if isinstance(kinds, list) else []
+    return [{"type": kind} for kind in named] if len(named) > 1 else None
+
+
 def _type(schema: Any) -> tuple[str, bool]:
     """The one type and whether null is allowed too."""
     kind = schema.get("type") if isinstance(schema, Mapping) else None
     if isinstance(kind, list):
         rest = [one for one in kind if one != "null"]
-        return (str(rest[0]) if rest else "null"), "null" in kind
+        return (str(rest[0]) if len(rest) == 1 else "" if rest else "null"), "null" in kind
     return str(kind or "").lower(), kind == "null" or bool(isinstance(schema, Mapping) and schema.get("nullable"))

@@ -119,6 +119,7 @@ class Pool:
 
     def __init__(self) -> None:
         self._idle: dict[Address, list[Connection]] = {}
+        self._closed = False
 
     def take(self, address: Address, now: float) -> Connection | None:
         waiting = self._idle.get(address)
@@ -130,13 +131,14 @@ class Pool:
         return None
 
     def give_back(self, connection: Connection) -> None:
-        if connection.reusable:
+        if connection.reusable and not self._closed:
             connection.rest()
             self._idle.setdefault(connection.address, []).append(connection)
         else:
             connection.abort()
 
     def close(self) -> None:
+        self._closed = True
         for waiting in self._idle.values():
             for connection in waiting:
                 connection.abort()

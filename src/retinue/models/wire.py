@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import AsyncGenerator, Mapping
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 from urllib.parse import urlencode, urlsplit
 
 import orjson
@@ -26,7 +26,6 @@ from retinue.models.sse import Events
 from retinue.models.transport import Response, Transport, TransportError
 
 _ALIVE = (Alive(),)
-_WHOLE_LIMIT = 64 * 1024 * 1024
 _DRAIN_SECONDS = 0.25
 
 
@@ -111,19 +110,21 @@ class WireModel:
         response: Response | None = None
         try:
             response = await self._open(request, draft)
+            data = await response.read() if response is not None else b""
             reader, events = self.reader(draft), Events()
-            if response is not None and _plain_json(response):
-                reader.absorb_whole(parse_event(await response.body(_WHOLE_LIMIT)))
-            elif response is not None:
-                while data := await response.read():
-                    at_end = absorb(events.feed(data), reader, draft)
-                    for part in draft.shown() or _ALIVE:
-                        yield part
-                    if at_end:
-                        await response.drain(_DRAIN_SECONDS)
-                        break
-                else:
-                    absorb_rest(events, reader, draft)
+            if response is not None and looks_like(data) != "events":
+                await self._unstreamed(response, data, reader, draft)
+                data = b""
+            while response is not None and data:
+                at_end = absorb(events.feed(data), reader, draft)
+                for part in draft.shown() or _ALIVE:
+                    yield part
+                if at_end:
+                    await response.drain(_DRAIN_SECONDS)
+                    break
+                data = await response.read()
+            else:
+                absorb_rest(events, reader, draft)
         except TransportError as error:
             if draft.stop is None:
                 draft.fail(failures.from_transport(self._wire, error))
@@ -145,11 +146,7 @@ class WireModel:
         while True:
             response = await self._transport.post(self._address(), self._headers, encode(body))
             if response.status == 200:
-                if "html" not in response.headers.get("content-type", ""):
-                    return response
-                draft.fail(failures.malformed(self._wire, "a web page instead of an answer."))
-                response.close()
-                return None
+                return response
             try:
                 text = await response.body()
             finally:
@@ -160,6 +157,14 @@ class WireModel:
                 continue
             draft.fail(failure)
             return None
+
+    async def _unstreamed(self, response: Response, data: bytes, reader: Reader, draft: Draft) -> None:
+        """An answer in one piece, from a server that cannot stream; or a page of a wrong address."""
+        if looks_like(data) == "page":
+            draft.fail(failures.malformed(self._wire, "a web page instead of an answer."))
+            return
+        pieces = [data, *[piece async for piece in response]]
+        reader.absorb_whole(parse_event(b"".join(pieces)))
 
     # ---------------------------------------------------------------- small parts
     def _fixed_headers(self, key: str | None) -> dict[str, str]:
@@ -223,5 +228,7 @@ def absorb_rest(events: Events, reader: Reader, draft: Draft) -> None:
         absorb(events.finish(), reader, draft)
 
 
-def _plain_json(response: Response) -> bool:
-    return response.headers.get("content-type", "").startswith("application/json")
+def looks_like(data: bytes) -> Literal["events", "json", "page"]:
+    """What a body is, by how it begins: servers are careless with content types."""
+    first = data[:200].lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
+    return "json" if first in (b"{", b"[") else "page" if first == b"<" else "events"
