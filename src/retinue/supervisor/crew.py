@@ -19,6 +19,7 @@ from retinue.errors import LaunchError, StateError
 from retinue.log.replay import Conversation
 from retinue.log.rows import RunPlace, RunRow
 from retinue.log.transcript import transcript_path, wants_transcript
+from retinue.loop.controls import Controls
 from retinue.supervisor.delegate import Delegate
 from retinue.supervisor.handle import RunHandle
 from retinue.supervisor.handles import assign
@@ -238,17 +239,27 @@ class Supervisor:
     def _begin(self, member: Member, join: JoinMode | None, past: Conversation | None = None, post: str = "") -> Member:
         if member.parent is not None and member.background:
             self.room(member.parent).started(member, join or self.settings.default_join_mode)
-        task = asyncio.create_task(self._run(member, past, post), name=f"run {member.id}")
+        task = asyncio.create_task(self._run(member, self._place(member), past, post), name=f"run {member.id}")
         self._tasks[member.id] = task
         task.add_done_callback(lambda done: self._over(member, done))
         return member
 
-    async def _run(self, member: Member, past: Conversation | None, post: str) -> None:
-        """Nested and foreground runs take no slot: whoever waits for them may hold one."""
+    def _place(self, member: Member) -> asyncio.Future[None] | None:
+        """A place in the line, or None for who needs none: whoever waits for a nested or a
+        foreground run may hold a slot."""
+        place = None
+        if member.background and member.depth <= 1 and not member.handle.controls.stopping:
+            place = self.queue.join(member.id)
+        member.status = "queued" if place is not None and not place.done() else "starting"
+        return place
+
+    async def _run(
+        self, member: Member, place: asyncio.Future[None] | None, past: Conversation | None, post: str
+    ) -> None:
         controls = member.handle.controls
         try:
-            if member.background and member.depth <= 1 and not controls.stopping:
-                await self._slot(member)
+            if place is not None:
+                await self._slot(controls, place)
             if controls.stopping:
                 await self._never_started(member)
                 return
@@ -257,13 +268,13 @@ class Supervisor:
         finally:
             self.queue.leave(member.id)
 
-    async def _slot(self, member: Member) -> None:
+    async def _slot(self, controls: Controls, place: asyncio.Future[None]) -> None:
         """Waits in the line. A run that is stopped there leaves it, which ends the wait."""
         try:
-            await self.queue.join(member.id)
+            await place
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            if not member.handle.controls.stopping or (task is not None and task.cancelling()):
+            if not controls.stopping or (task is not None and task.cancelling()):
                 raise
 
     async def _never_started(self, member: Member) -> None:

@@ -53,7 +53,7 @@ async def prepare(
     spec = request.spec
     _check(spec, request)
     notes: list[str] = []
-    selection = await _select(request, world, notes)
+    selection = await _select(request, world, notes, parent)
     tools = _tools(request, world, notes, delegation, parent)
     return Launch(
         request=request,
@@ -83,7 +83,7 @@ def _check(spec: AgentSpec, request: RunRequest) -> None:
         )
 
 
-async def _select(request: RunRequest, world: World, notes: list[str]) -> Selection:
+async def _select(request: RunRequest, world: World, notes: list[str], parent: Launch | None) -> Selection:
     of_file = request.spec.model.name
     if "model" in request.pinned and request.model and of_file:
         notes.append(f"model {request.model} replaces {of_file} of the file")
@@ -92,6 +92,7 @@ async def _select(request: RunRequest, world: World, notes: list[str]) -> Select
         request.model,
         file_model=of_file,
         fallbacks=request.spec.model.fallbacks,
+        parent=parent.model.info if parent else None,
         settings=world.settings.settings,
         environment=world.environment,
         transport=world.transport,

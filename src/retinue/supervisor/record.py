@@ -78,7 +78,7 @@ def request_of(
         spec = from_data(AgentSpec, first.spec)
     except ValueError as error:
         raise LaunchError(f"Run {row.id} was written by a version that this one cannot read ({error}).") from error
-    pinned: set[Pinned] = {"model", *(options["pinned"] if "pinned" in options else EVERYTHING)}
+    pinned: set[Pinned] = {"model", *options.get("pinned", EVERYTHING)}
     if limits is not None:
         pinned.add("limits")
     return RunRequest(

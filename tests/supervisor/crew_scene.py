@@ -1,0 +1,174 @@
+"""A supervisor whose models say what the test says, when it says so: no sleeps, no surprises.
+
+Runs are told apart by their task. `desk(task)` is where the run with that task asks its model:
+`await desk.asked()` returns when a request is waiting, `desk.say(...)` and `desk.call(...)`
+answer it. The clock is the fake one; the log is real.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+from typing import Any
+
+from retinue.domain.delegation import ChildView, Refusal, SpawnCall
+from retinue.domain.events import MessageAdded
+from retinue.domain.failure import Failure
+from retinue.domain.messages import AssistantMessage, Text, ToolCall, UserMessage
+from retinue.domain.request import EVERYTHING, RunRequest
+from retinue.domain.spec import AgentSpec
+from retinue.domain.usage import Usage
+from retinue.models.protocol import Finished, ModelInfo, ModelRequest, Part
+from retinue.supervisor.crew import Supervisor
+from retinue.supervisor.delegate import Delegate
+from retinue.supervisor.member import Member
+from retinue.supervisor.notify import announced
+from retinue.supervisor.world import World
+from retinue.testing import FakeClock
+
+SPENT = Usage(10, 5, 2, 1, 0.01)
+INFO = ModelInfo("anthropic", "claude-sonnet-4-5", "Scene")
+
+
+class Desk:
+    """The model's side of one run."""
+
+    def __init__(self) -> None:
+        self.requests: list[ModelRequest] = []
+        self._replies: asyncio.Queue[AssistantMessage] = asyncio.Queue()
+        self._calls = 0
+        self._asked = asyncio.Event()
+        self.standing: str | None = None
+        """What it says to everything, once set."""
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        self.requests.append(request)
+        if self.standing is not None and self._replies.empty():
+            return message(self.standing)
+        self._asked.set()
+        return await self._replies.get()
+
+    async def asked(self) -> ModelRequest:
+        async with asyncio.timeout(20):
+            await self._asked.wait()
+        return self.requests[-1]
+
+    def _reply(self, answer: AssistantMessage) -> None:
+        self._asked.clear()
+        self._replies.put_nowait(answer)
+
+    def say(self, text: str, usage: Usage = SPENT) -> None:
+        self._reply(message(text, usage=usage))
+
+    def call(self, name: str, text: str = "", **arguments: Any) -> str:
+        self._calls += 1
+        made = ToolCall(f"call-{self._calls}", name, arguments)
+        self._reply(message(text, (made,)))
+        return made.id
+
+    def fail(self, text: str = "the provider is gone") -> None:
+        failure = Failure("server", text)
+        self._reply(AssistantMessage((), "error", SPENT, INFO.full_name, failure))
+
+
+def message(text: str, calls: tuple[ToolCall, ...] = (), usage: Usage = SPENT) -> AssistantMessage:
+    content = (*((Text(text),) if text else ()), *calls)
+    return AssistantMessage(content, "tool_use" if calls else "end", usage, INFO.full_name)
+
+
+class DeskModel:
+    def __init__(self, scene: Scene, info: ModelInfo) -> None:
+        self._scene = scene
+        self.info = info
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Part, None]:
+        yield Finished(await self._scene.desk(task_of(request)).answer(request))
+
+    async def close(self) -> None:
+        pass
+
+
+def task_of(request: ModelRequest) -> str:
+    first = request.messages[0]
+    assert isinstance(first, UserMessage)
+    return first.text
+
+
+class Scene:
+    """Use with `async with`. `again()` is a new supervisor on the same log: a restart."""
+
+    def __init__(self, folder: Path, patch: Any, *, tools: tuple[Any, ...] = (), **settings: Any) -> None:
+        self.folder = folder
+        self.desks: dict[str, Desk] = {}
+        self.clock = FakeClock()
+        self._tools = tools
+        self._environment = {
+            "HOME": str(folder),
+            "PATH": os.environ["PATH"],
+            "RETINUE_HOME": str(folder / "home"),
+            "ANTHROPIC_API_KEY": "not-a-key",
+            "RETINUE_MODEL": INFO.full_name,
+            **{f"RETINUE_{name.upper()}": str(value) for name, value in settings.items()},
+        }
+        (folder / "project").mkdir(exist_ok=True)
+        patch.setattr("retinue.supervisor.launch.build_model", lambda chosen, *_, **__: DeskModel(self, chosen.info))
+        self.crew = self.again()
+
+    def again(self) -> Supervisor:
+        world = World(self.folder / "project", environment=self._environment, tools=self._tools)
+        self.crew = Supervisor(world, clock=self.clock)
+        return self.crew
+
+    async def __aenter__(self) -> Scene:
+        await self.crew.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.crew.close()
+
+    def desk(self, task: str) -> Desk:
+        return self.desks.setdefault(task, Desk())
+
+    async def main(self, task: str = "main", **options: Any) -> Member:
+        spec = AgentSpec(name="main", prompt="You are main.")
+        fields = {"spec": spec, "task": task, "cwd": self.folder / "project", "pinned": EVERYTHING}
+        member = await self.crew.start(RunRequest(**{**fields, **options}))
+        await self.desk(task).asked()
+        return member
+
+    async def spawn(self, parent: Member, task: str, **options: Any) -> ChildView | Refusal:
+        options.setdefault("agent", "general-purpose")
+        return await Delegate(self.crew, parent.id).spawn(SpawnCall(prompt=task, **options))
+
+    async def child(self, parent: Member, task: str, **options: Any) -> Member:
+        """A background child whose model has been asked."""
+        view = await self.spawn(parent, task, background=True, **options)
+        assert isinstance(view, ChildView), view
+        await self.desk(task).asked()
+        return self.crew.members[view.id]
+
+    async def heard(self, parent: Member | str) -> list[str]:
+        """The ids of children that a run was notified of, as its log has it."""
+        run_id = parent if isinstance(parent, str) else parent.id
+        await self.crew.world.log.flush()
+        bodies = [event.body for event in self.crew.world.log.reader.events(run_id)]
+        added = [body.message for body in bodies if isinstance(body, MessageAdded)]
+        return [each for message in added if message.origin == "notification" for each in announced(message.text)]
+
+    async def said(self, run_id: str) -> list[tuple[str, str]]:
+        """Everything that was said to a run: who spoke, and what."""
+        await self.crew.world.log.flush()
+        bodies = [event.body for event in self.crew.world.log.reader.events(run_id)]
+        return [(b.message.origin, b.message.text) for b in bodies if isinstance(b, MessageAdded)]
+
+
+async def until(condition: Callable[[], Any], why: str = "") -> Any:
+    """Waits for something that other tasks or the log's thread bring about."""
+    async with asyncio.timeout(20):
+        while True:
+            found = condition()
+            if found:
+                return found
+            await asyncio.sleep(0.001)

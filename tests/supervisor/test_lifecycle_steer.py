@@ -1,0 +1,122 @@
+"""Steering: running, starting, queued, ended; in order, exactly once, never "delivered" in vain."""
+
+import pytest
+from crew_scene import Scene, until
+
+from retinue.domain.delegation import ChildView, Refusal
+from retinue.supervisor.delegate import Delegate
+
+
+@pytest.fixture
+def scene(tmp_path, monkeypatch):
+    return Scene(tmp_path, monkeypatch, max_concurrent=1)
+
+
+async def steers(scene, run_id):
+    return [text for origin, text in await scene.said(run_id) if origin == "steer"]
+
+
+async def test_N02_J14_a_running_agent_hears_messages_after_its_tool_calls_in_order_and_once(scene):
+    async with scene:
+        main = await scene.main()
+        child = await scene.child(main, "child")
+        way = Delegate(scene.crew, main.id)
+        assert isinstance(way.steer(child.id, "one"), ChildView)
+        assert isinstance(way.steer(child.name, "two"), ChildView)
+        assert child.handle.steer("three")
+        scene.desk("child").call("ls")
+        request = await scene.desk("child").asked()
+        assert [m.text for m in request.messages if m.type == "user"] == ["child", "one", "two", "three"]
+        assert request.messages[-4].type == "tool"
+        scene.desk("child").say("done")
+        await child.handle.wait()
+        assert await steers(scene, child.id) == ["one", "two", "three"]
+
+
+async def test_a_message_that_comes_with_the_last_answer_makes_another_turn(scene):
+    async with scene:
+        main = await scene.main()
+        child = await scene.child(main, "child")
+        assert child.handle.steer("wait, also this")
+        scene.desk("child").say("done")
+        await scene.desk("child").asked()
+        scene.desk("child").say("done with that, too")
+        assert (await child.handle.wait()).text == "done with that, too"
+
+
+async def test_N01_a_queued_and_a_starting_agent_hear_it_when_they_start(scene):
+    async with scene:
+        main = await scene.main()
+        first = await scene.child(main, "first")
+        queued = await scene.spawn(main, "second", background=True)
+        way = Delegate(scene.crew, main.id)
+        assert way.steer(queued.id, "for later").status == "queued"
+        assert scene.desk("second").requests == []
+        starting = await scene.spawn(first, "nested", background=True)
+        assert Delegate(scene.crew, first.id).steer(starting.id, "early").status == "starting"
+        assert [m.text for m in (await scene.desk("nested").asked()).messages] == ["nested", "early"]
+        scene.desk("nested").say("done")
+        scene.desk("first").standing = "done"
+        scene.desk("first").say("done")
+        await scene.clock.advance(1)
+        assert [m.text for m in (await scene.desk("second").asked()).messages] == ["second", "for later"]
+
+
+async def test_J14_an_ended_agent_refuses_and_says_how_to_go_on(scene):
+    async with scene:
+        main = await scene.main()
+        child = await scene.child(main, "child")
+        scene.desk("child").say("done")
+        await child.handle.wait()
+        refused = Delegate(scene.crew, main.id).steer(child.id, "too late")
+        assert isinstance(refused, Refusal)
+        assert (refused.code, "completed" in refused.message, "Resume" in refused.message) == (
+            "NOT_RUNNING",
+            True,
+            True,
+        )
+        assert not child.handle.steer("too late")
+        assert Delegate(scene.crew, main.id).steer("no-such-agent", "x").code == "AGENT_NOT_FOUND"
+        assert await steers(scene, child.id) == []
+
+
+async def test_an_agent_that_is_being_stopped_takes_no_more_messages(scene):
+    async with scene:
+        main = await scene.main()
+        child = await scene.child(main, "child")
+        scene.crew.stop(child, "Enough.")
+        assert not child.handle.steer("one more thing")
+        await child.handle.wait()
+        assert await steers(scene, child.id) == []
+
+
+async def test_nobody_steers_the_children_of_others(scene):
+    async with scene:
+        main = await scene.main()
+        child = await scene.child(main, "child")
+        grandchild = await scene.child(child, "grandchild")
+        for way, other in ((main, grandchild), (grandchild, child), (child, main)):
+            refused = Delegate(scene.crew, way.id).steer(other.id, "psst")
+            assert isinstance(refused, Refusal)
+            assert refused.code == "AGENT_NOT_FOUND"
+
+
+async def test_the_handle_of_an_earlier_leg_steers_and_stops_nothing(scene):
+    async with scene:
+        main = await scene.main()
+        child = await scene.child(main, "child")
+        old = child.handle
+        scene.desk("child").say("done")
+        await old.wait()
+        await scene.spawn(main, "go on", resume=child.id, background=True)
+        await scene.desk("child").asked()
+        assert not old.steer("hello")
+        assert not old.stop()
+        assert child.live
+        assert old.outcome.text == "done"
+        assert child.handle.steer("hello")
+        scene.desk("child").say("again")
+        await scene.desk("child").asked()
+        scene.desk("child").say("and again")
+        assert (await child.handle.wait()).text == "and again"
+        await until(lambda: not child.live)

@@ -1,0 +1,189 @@
+"""Stopping one, a tree, all: what is queued never starts, what runs keeps its words."""
+
+import asyncio
+
+import pytest
+from crew_scene import Scene, until
+
+from retinue.domain.delegation import ChildView, Refusal
+from retinue.domain.events import RunEnded, RunStarted
+from retinue.supervisor.delegate import Delegate
+
+
+@pytest.fixture
+def scene(tmp_path, monkeypatch):
+    return Scene(tmp_path, monkeypatch, max_concurrent=1)
+
+
+def bodies(scene, run_id, kind):
+    return [event.body for event in scene.crew.world.log.reader.events(run_id) if isinstance(event.body, kind)]
+
+
+async def test_J07_a_queued_run_that_is_stopped_never_starts_ends_once_and_is_announced_once(scene):
+    async with scene:
+        main = await scene.main()
+        first = await scene.child(main, "first")
+        view = await scene.spawn(main, "second", background=True)
+        second = scene.crew.members[view.id]
+        assert (second.status, scene.crew.view(second).queue_position) == ("queued", 1)
+        assert scene.crew.stop(second, "Not needed.")
+        outcome = await second.handle.wait()
+        assert (outcome.ended, outcome.stopped_by, outcome.text) == ("stopped", "person", "")
+        assert bodies(scene, second.id, RunStarted) == []
+        assert len(bodies(scene, second.id, RunEnded)) == 1
+        assert not scene.crew.stop(second, "again")
+        await scene.clock.advance(1)
+        scene.desk("main").say("waiting")
+        await scene.desk("main").asked()
+        assert await scene.heard(main) == [second.id]
+        assert first.live
+
+
+async def test_a_run_that_is_stopped_before_its_first_step_ends_as_stopped(scene):
+    async with scene:
+        main = await scene.main()
+        view = await scene.spawn(main, "child", background=True)
+        child = scene.crew.members[view.id]
+        assert child.status == "starting"
+        assert scene.crew.stop(child, "At once.")
+        assert (await child.handle.wait()).ended == "stopped"
+        assert scene.crew.queue.running == 0
+        assert scene.desk("child").requests == []
+
+
+async def test_a_running_run_keeps_what_it_has_said_and_says_so(scene):
+    async with scene:
+        main = await scene.main()
+        child = await scene.child(main, "child")
+        scene.desk("child").call("ls", "I have found the first half.")
+        await until(lambda: len(scene.desk("child").requests) == 2)
+        assert scene.crew.stop(child, "Enough.")
+        outcome = await child.handle.wait()
+        assert (outcome.ended, outcome.text, outcome.partial) == ("stopped", "I have found the first half.", True)
+        assert outcome.failure.message == "Enough."
+        assert scene.crew.queue.running == 0
+
+
+async def test_J08_the_parents_stop_ends_foreground_children_only(scene):
+    async with scene:
+        main = await scene.main()
+        background = await scene.child(main, "background")
+        scene.desk("main").call("Agent", prompt="foreground", subagent_type="general-purpose", run_in_background=False)
+        await scene.desk("foreground").asked()
+        foreground = main.children[-1]
+        scene.crew.stop(main, "Escape.")
+        assert (await main.handle.wait()).ended == "stopped"
+        outcome = await foreground.handle.wait()
+        assert (outcome.ended, outcome.stopped_by) == ("stopped", "agent")
+        assert background.live
+        scene.desk("background").say("done")
+        assert (await background.handle.wait()).ended == "completed"
+
+
+async def test_a_parents_ending_comes_after_those_of_its_foreground_children(scene):
+    async with scene:
+        main = await scene.main()
+        scene.desk("main").call("Agent", prompt="a", subagent_type="general-purpose", run_in_background=False)
+        await scene.desk("a").asked()
+        scene.desk("a").call("Agent", prompt="b", subagent_type="general-purpose", run_in_background=False)
+        await until(lambda: main.children[0].handle.outcome or scene.desk("a").requests)
+        scene.crew.stop(main, "Escape.")
+        await main.handle.wait()
+        reader = scene.crew.world.log.reader
+        rows = reader.list_runs(root_id=main.id)
+        assert {row.state for row in rows} == {"ended"}
+        assert max(reader.newest(row.id) for row in rows) == reader.newest(main.id)
+
+
+async def test_stopping_a_tree_ends_background_descendants_too(scene):
+    async with scene:
+        main = await scene.main()
+        child = await scene.child(main, "child")
+        grandchild = await scene.child(child, "grandchild")
+        other = await scene.spawn(main, "other", background=True)
+        assert scene.crew.stop_tree(child, "All of it.") == 2
+        assert (await child.handle.wait()).ended == "stopped"
+        assert (await grandchild.handle.wait()).ended == "stopped"
+        await scene.desk("other").asked()
+        assert main.live
+        assert scene.crew.members[other.id].live
+
+
+async def test_J09_stopping_all_counts_queued_and_running_and_none_is_left(scene):
+    async with scene:
+        main = await scene.main()
+        await scene.child(main, "a")
+        await scene.spawn(main, "b", background=True)
+        assert await scene.crew.stop_all("Closing time.") == 3
+        assert [member.status for member in scene.crew.members.values()] == ["stopped"] * 3
+        assert await scene.crew.stop_all("again") == 0
+
+
+async def test_what_a_person_stopped_is_not_resumed_by_an_agent_but_by_a_person(scene):
+    async with scene:
+        main = await scene.main()
+        child = await scene.child(main, "child")
+        scene.crew.stop(child, "Stopped by the user.")
+        await child.handle.wait()
+        refused = await scene.spawn(main, "go on", resume=child.id)
+        assert isinstance(refused, Refusal)
+        assert refused.code == "STOPPED_BY_USER"
+        await scene.crew.resume(child.id, "I changed my mind", background=True)
+        await scene.desk("child").asked()
+        scene.desk("child").say("done after all")
+        assert (await child.handle.wait()).ended == "completed"
+
+
+async def test_what_an_agent_or_the_end_of_the_program_stopped_may_be_resumed_by_an_agent(scene):
+    async with scene:
+        main = await scene.main()
+        child = await scene.child(main, "child")
+        assert isinstance(Delegate(scene.crew, main.id).stop(child.id), ChildView)
+        assert (await child.handle.wait()).stopped_by == "agent"
+        again = await scene.spawn(main, "go on", resume=child.id, background=True)
+        assert isinstance(again, ChildView)
+        await scene.desk("child").asked()
+    assert (await child.handle.wait()).stopped_by == "program"
+    async with scene.again():
+        main = await scene.crew.resume(main.id, "hello again")
+        await scene.desk("main").asked()
+        again = await scene.spawn(main, "go on", resume=child.id, background=True)
+        assert isinstance(again, ChildView)
+
+
+async def test_a_user_stop_is_remembered_after_a_restart(scene):
+    async with scene:
+        main = await scene.main()
+        child = await scene.child(main, "child")
+        scene.crew.stop(child, "Stopped by the user.")
+        await child.handle.wait()
+    async with scene.again():
+        main = await scene.crew.resume(main.id, "hello again")
+        await scene.desk("main").asked()
+        refused = await scene.spawn(main, "go on", resume=child.id[:8])
+        assert isinstance(refused, Refusal)
+        assert refused.code == "STOPPED_BY_USER"
+
+
+async def test_a_spawn_that_is_cancelled_leaves_no_run_alive(scene):
+    async with scene:
+        main = await scene.main()
+        scene.desk("child").standing = "done"
+        for steps in range(40):
+            task = asyncio.ensure_future(scene.spawn(main, "child", background=False))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait({task})
+        await until(lambda: all(not child.live for child in main.children))
+        rows = scene.crew.world.log.reader.list_runs(parent_id=main.id)
+        assert {row.state for row in rows} <= {"ended"}
+
+
+async def test_closing_the_supervisor_lets_nothing_start_any_more(scene):
+    from retinue.errors import LaunchError
+
+    async with scene:
+        await scene.main()
+    with pytest.raises(LaunchError, match="ending"):
+        await scene.crew.start(scene.crew.members[next(iter(scene.crew.members))].handle.launch.request)
