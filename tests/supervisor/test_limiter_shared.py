@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -12,14 +13,15 @@ from pathlib import Path
 import pytest
 from limiter_fleet import Fleet, busy
 
-from retinue.domain.clock import SYSTEM_CLOCK
 from retinue.supervisor.limiter import Limiters
+from retinue.testing import settle
 
 CHILD = """
 import asyncio, sys
 from pathlib import Path
 from retinue.domain.failure import Failure
 from retinue.supervisor.limiter import Limiters
+from retinue.testing import settle
 
 async def main():
     limiters = Limiters(Path(sys.argv[1]))
@@ -158,9 +160,12 @@ async def test_a_process_that_was_killed_is_still_respected(tmp_path: Path) -> N
     finally:
         os.kill(child.pid, signal.SIGKILL)
         child.communicate()
-    limiters = Limiters(tmp_path, clock=SYSTEM_CLOCK)
-    gate = limiters.gate_for("anthropic", "me")
-    entered = gate._limiter.enter(gate)
-    (state,) = limiters.states()
-    assert not entered and state.limit == 4 and 0 < state.held_seconds <= 92
-    assert Limiters(tmp_path).gate_for("anthropic", "you")._limiter.enter(gate), "another account is free"
+    limiters = Limiters(tmp_path)
+    waiting = asyncio.create_task(limiters.gate_for("anthropic", "me").before())
+    assert await limiters.gate_for("anthropic", "you").before() is None, "another account is free"
+    await settle()
+    mine, _ = limiters.states()
+    assert (mine.in_flight, mine.waiting, mine.limit) == (0, 1, 4) and 0 < mine.held_seconds <= 92
+    waiting.cancel()
+    await settle()
+    assert limiters.states()[0].waiting == 0

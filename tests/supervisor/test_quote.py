@@ -1,0 +1,83 @@
+"""Quotes before a fan-out, from the history of the agent in a real log (ask 22 of part 7)."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from retinue.domain.events import RunCreated, RunEnded, RunStarted
+from retinue.domain.outcome import Outcome
+from retinue.domain.usage import Usage
+from retinue.log.query import Reader
+from retinue.log.rows import RunPlace
+from retinue.log.store import Log
+from retinue.models.protocol import ModelInfo, Prices
+from retinue.supervisor.quote import Estimate, Wanted, quote
+
+MODEL = ModelInfo("anthropic", "m", prices=Prices(10.0, 100.0, above=(1, Prices(1e6, 1e6))))
+OWN = ModelInfo("own", "m")
+
+
+async def record(folder: Path, agent: str, *usages: Usage, model: str = "anthropic/old", seconds: float = 60.0) -> None:
+    async with Log.open(folder) as log:
+        for number, usage in enumerate(usages):
+            place = RunPlace(f"{agent}-{model}-{number}")
+            log.append(place, RunCreated(agent, "task", {}, "h", model, "/p"))
+            log.append(place, RunStarted(model, (), "/p"))
+            log.append(place, RunEnded(Outcome("completed", usage=usage, turns=3, model=model)))
+    with sqlite3.connect(folder / "log.db") as connection:
+        connection.execute("UPDATE runs SET started_at=ended_at-? WHERE agent=?", (seconds, agent))
+
+
+async def test_agents_times_model_times_the_median_of_their_history(tmp_path: Path) -> None:
+    usages = [Usage(number * 1_000, number * 100, 0, 0, 77.0) for number in range(1, 10)]
+    await record(tmp_path, "reviewer", *usages)
+    await record(tmp_path, "other", Usage(10**9, 10**9, 0, 0, 1e6))
+    with Reader.open(tmp_path) as reader:
+        made = quote([Wanted("reviewer", MODEL)] * 20, reader, at_once=4)
+    assert made.agents == 20 and made.samples == 9
+    assert made.median == Estimate(20 * 5_500, pytest.approx(20 * (5_000 * 10 + 500 * 100) / 1e6), pytest.approx(300.0))
+    assert made.low is not None and made.high is not None and made.low.tokens < 20 * 5_500 < made.high.tokens
+    assert made.text == (
+        "20 agents: 20 × reviewer on anthropic/m. About 110.0k tokens (39.6k to 180.4k), ~$2.00 (~$0.72 to ~$3.28), "
+        "5m, judged by 9 earlier runs."
+    )
+
+
+async def test_an_agent_without_a_history_is_judged_by_all(tmp_path: Path) -> None:
+    await record(tmp_path, "other", Usage(1_000, 0, 0, 0, 0.5))
+    with Reader.open(tmp_path) as reader:
+        made = quote([Wanted("new", MODEL)], reader)
+    assert made.median is not None and made.median.tokens == 1_000
+    assert made.text.startswith("1 agent: new on anthropic/m.") and made.text.endswith("1 earlier run.")
+
+
+async def test_without_any_history_nothing_is_invented(tmp_path: Path) -> None:
+    with Reader.open(tmp_path) as reader:
+        made = quote([Wanted("new", MODEL)] * 3, reader)
+    assert (made.low, made.median, made.high, made.samples) == (None, None, None, 0)
+    assert "not known" in made.text
+
+
+async def test_a_model_without_a_price_is_never_free(tmp_path: Path) -> None:
+    await record(tmp_path, "reviewer", Usage(1_000, 0, 0, 0, 0.5))
+    with Reader.open(tmp_path) as reader:
+        mixed = quote([Wanted("reviewer", OWN), Wanted("reviewer", MODEL)], reader)
+        assert mixed.median is not None and mixed.median.usd is None and mixed.median.tokens == 2_000
+        assert "price that is not known" in mixed.text and "$" not in mixed.text
+    await record(tmp_path, "mine", Usage(1_000, 0, 0, 0, 0.5), model="own/m")
+    with Reader.open(tmp_path) as reader:
+        made = quote([Wanted("mine", OWN)], reader)
+        assert made.median is not None and made.median.usd == 0.5, "what it cost before, it costs again"
+
+
+async def test_free_models_and_runs_that_never_began(tmp_path: Path) -> None:
+    await record(tmp_path, "reviewer", Usage(1_000, 0, 0, 0, 0.0))
+    async with Log.open(tmp_path) as log:
+        log.append(RunPlace("never"), RunCreated("reviewer", "task", {}, "h", "m", "/p"))
+        log.append(RunPlace("never"), RunEnded(Outcome("stopped")))
+    with Reader.open(tmp_path) as reader:
+        made = quote([Wanted("reviewer", ModelInfo("ollama", "x", prices=Prices(0.0, 0.0)))] * 2, reader)
+    assert made.samples == 1 and "free of charge" in made.text
