@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from delegation_crew import Crew
 
 from retinue.domain.delegation import Refusal
+from retinue.domain.events import ToolStarted
 from retinue.domain.usage import Usage
 from retinue.loop.arguments import problem
+from retinue.testing import Call, Expect, ScriptedModel, Turn, check_prefix, drive
 from retinue.tools.agent.tool import AgentTool
 from retinue.tools.delegation.base import Live
 from retinue.tools.delegation.describe import Wording
+from retinue.tools.delegation.kit import delegation_tools
 
 DONE = {"status": "completed", "text": "Found it in a.py.", "duration_ms": 12_300, "tool_uses": 3}
 
@@ -222,3 +227,31 @@ async def test_wrong_values_are_answered_and_start_nothing(context, arguments):
     assert made.is_error
     assert "must be" in made.text
     assert crew.calls == []
+
+
+async def test_a_model_starts_two_agents_in_one_message_waits_for_one_and_reads_it(tmp_path):
+    """Through the real loop: the schema lets the calls pass, and they run in call order."""
+    crew = Crew()
+    first, second = f"{1:08x}-aaaa-bbb", f"{2:08x}-aaaa-bbb"
+
+    def watch(body):
+        if isinstance(body, ToolStarted) and body.call.name == "get_subagent_result":
+            end = {"status": "completed", "text": "In auth.py."}
+            asyncio.get_running_loop().call_later(0.01, lambda: crew.change(first, **end))
+
+    with ScriptedModel(
+        Turn(
+            Call("Agent", {"prompt": "Find auth", "description": "find auth", "subagent_type": "Explore"}),
+            Call("Agent", {"prompt": "Find tests", "description": "find tests", "isolation": "off"}),
+        ),
+        Turn(Expect("notified"), Call("get_subagent_result", {"agent_id": first[:8], "wait": True})),
+        Turn(Expect("In auth.py."), Call("steer_subagent", {"agent_id": second, "message": "Only unit tests"})),
+        Turn(Expect("after its current tool execution"), "Done."),
+    ) as model:
+        run = await drive(model, "go", tools=delegation_tools(crew).values(), root=tmp_path, watch=watch)
+    assert run.outcome.text == "Done."
+    assert [sent.prompt for sent in crew.calls] == ["Find auth", "Find tests"]
+    assert [wait[0] for wait in crew.waits] == [first[:8]]
+    assert crew.consumed == [first]
+    assert crew.messages == [(second, "Only unit tests")]
+    check_prefix(model.requests)

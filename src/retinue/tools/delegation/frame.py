@@ -34,10 +34,17 @@ def _spread(word: str) -> str:
 
 
 _NAMES = "|".join(_spread(tag) + (r"(?![\w-])" if tag == "result" else "") for tag in FRAME_TAGS)
-_TAG = re.compile(rf"([<＜﹤])(?=[\s/／{_INVISIBLE}]*(?i:{_NAMES}))")
+_OPENINGS = "<＜﹤"
+_TAG = rf"([{_OPENINGS}])(?=[\s/／{_INVISIBLE}]*(?i:{_NAMES}))"
+"""Kept as text, for it takes as long to compile as all other modules to import: `_imitates` finds
+out first whether it is needed."""
+_HIDDEN = re.compile(f"[{_INVISIBLE}]+")
+_LOOKALIKE = re.compile(rf"[{_OPENINGS}][\s/／]*(?:{'|'.join(FRAME_TAGS)})", re.IGNORECASE)
 _SPEAKER = re.compile(r"^([^\S\n]*)(?=(?:Human|Assistant|HUMAN|ASSISTANT)[^\S\n]*[:：])", re.MULTILINE)
 _NOTICE = re.compile(r"(\[)(?=\s*(?i:harness)\s*:)")
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_NOTEWORTHY = frozenset("<[:")
+"""Without one of these in it, plain text imitates nothing."""
 
 _ORDER = (
     r"\b(?:ignore|disregard|forget|override)\s+(?:all\s+|any\s+)?(?:of\s+)?(?:the\s+|your\s+|my\s+)?"
@@ -47,17 +54,21 @@ _RIGHTS = (
     r"\b(?:permission_?mode|bypass_?permissions|accept_?edits|dont_?ask|permissions\.(?:allow|ask|deny))\b"
     r"|--permission-mode|dangerously[-_]skip[-_]permissions"
 )
-_PATTERNS: tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...] = (
-    ("harness tag", ("\\",), re.compile(rf"[<＜﹤]\\[\s/／{_INVISIBLE}]*(?i:{_NAMES})")),
-    ("speaker line", ("\\",), re.compile(r"^[^\S\n]*\\(?:Human|Assistant|HUMAN|ASSISTANT)[^\S\n]*[:：]", re.MULTILINE)),
-    ("harness notice", ("\\",), re.compile(r"\[\\\s*(?i:harness)\s*:")),
+_PATTERNS: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    (
+        "harness tag",
+        tuple(f"{opening}\\" for opening in _OPENINGS),
+        rf"[{_OPENINGS}]\\[\s/／{_INVISIBLE}]*(?i:{_NAMES})",
+    ),
+    ("speaker line", ("\\",), r"(?m)^[^\S\n]*\\(?:Human|Assistant|HUMAN|ASSISTANT)[^\S\n]*[:：]"),
+    ("harness notice", ("\\",), r"\[\\\s*(?i:harness)\s*:"),
     (
         "permission setting",
         ("permission", "acceptedits", "accept_edits", "dontask", "dont_ask"),
-        re.compile(_RIGHTS, re.IGNORECASE),
+        f"(?i){_RIGHTS}",
     ),
-    ("order to the reader", ("ignore", "disregard", "forget", "override"), re.compile(_ORDER, re.IGNORECASE)),
-    ("invisible text", ("",), re.compile("[\U000e0020-\U000e007f]")),
+    ("order to the reader", ("ignore", "disregard", "forget", "override"), f"(?i){_ORDER}"),
+    ("invisible text", ("",), "[\U000e0020-\U000e007f]"),
 )
 """What is worth a warning, as it looks once it has been made harmless: a name, words of which
 the text must hold one (looking for them is a hundred times cheaper), and the pattern."""
@@ -84,7 +95,9 @@ def framed(text: str) -> str:
 
 def one_line(text: str, most: int = 200) -> str:
     """`text` fit for one line among lines of the harness, at most `most` characters long."""
-    line = _harmless(" ".join(_plain(text[: most * 20]).split()))
+    line = " ".join(text[: most * 20].split())
+    if not (line.isascii() and line.isprintable() and _NOTEWORTHY.isdisjoint(line)):
+        line = _harmless(" ".join(_plain(line).split()))
     return line if len(line) <= most else line[: most - 1].rstrip() + "…"
 
 
@@ -97,13 +110,21 @@ def _plain(text: str) -> str:
 
 
 def _harmless(text: str) -> str:
-    text = _TAG.sub(r"\1\\", text)
+    if _imitates(text):
+        text = re.sub(_TAG, r"\1\\", text)
     text = _SPEAKER.sub(r"\1\\", text)
     return _NOTICE.sub(r"\1\\", text)
+
+
+def _imitates(text: str) -> bool:
+    """Whether a frame tag may be in it. False is certain."""
+    return any(opening in text for opening in _OPENINGS) and _LOOKALIKE.search(_HIDDEN.sub("", text)) is not None
 
 
 def _marker(body: str) -> str:
     """The warning for a text that was made harmless; empty if it needs none."""
     low = body.lower()
-    found = [name for name, words, pattern in _PATTERNS if any(word in low for word in words) and pattern.search(body)]
+    found = [
+        name for name, words, pattern in _PATTERNS if any(word in low for word in words) and re.search(pattern, body)
+    ]
     return f"{MARKER} {', '.join(found)}{_MARKER_END}" if found else ""

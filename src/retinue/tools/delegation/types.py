@@ -47,8 +47,25 @@ def type_lines(specs: Iterable[AgentSpec], available: Collection[str] | None = N
     """One line for each agent that may be started, the user's own first, then by name.
 
     With `available`, the tools of this session, only those are named, and an agent of whose
-    listed tools none is there is left out: starting it would be refused.
+    listed tools none is there is left out: starting it would be refused. The same specs give
+    the same lines without work, since every run that may delegate asks for them.
     """
+    given = tuple(specs)
+    session = None if available is None else frozenset(available)
+    key = (tuple(map(id, given)), session)
+    if key not in _made:
+        if len(_made) >= _REMEMBERED:
+            _made.clear()
+        _made[key] = (given, _lines(given, session))
+    return _made[key][1]
+
+
+_REMEMBERED = 64
+_made: dict[tuple[tuple[int, ...], frozenset[str] | None], tuple[tuple[AgentSpec, ...], tuple[TypeLine, ...]]] = {}
+"""Lines by the identities of their specs, which are kept here so that no identity is reused."""
+
+
+def _lines(specs: tuple[AgentSpec, ...], available: frozenset[str] | None) -> tuple[TypeLine, ...]:
     ordered = sorted(specs, key=lambda spec: (spec.source == "builtin", spec.name.casefold(), spec.name))
     labels = [(spec, tools_label(spec, available)) for spec in ordered]
     return tuple(
