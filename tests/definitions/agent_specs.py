@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from retinue.definitions.dialects import DIALECTS, Kind
@@ -19,6 +20,14 @@ from retinue.domain.spec import (
     SessionPolicy,
     ToolPolicy,
 )
+
+SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
+
+
+def calm(examples: int) -> settings:
+    """Settings that do not fail because the machine is busy."""
+    return settings(max_examples=examples, deadline=None, suppress_health_check=SLOW)
+
 
 WRITABLE: tuple[DialectName, ...] = tuple(name for name in DIALECTS if name != "kimi")
 PLACE = ("source", "path", "dialect", "fates", "hash")
@@ -35,7 +44,7 @@ ODD = [
 odd = st.sampled_from(ODD)
 words = st.from_regex(r"[a-zA-Z][a-zA-Z0-9_./-]{0,9}[a-z0-9]", fullmatch=True)
 free = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
-long = words.map(lambda word: f"{word} " * 400)
+long = words.map(lambda word: f"{word} " * 120)
 texts = st.one_of(words, odd, free, long).map(lambda text: text.strip() or "blank")
 lines = st.one_of(odd, free, st.just("---"), st.just("name: fake"), st.just("# heading"), st.just(""))
 prompts = st.lists(lines, max_size=5).map(

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_specs import WRITABLE, specs
-from hypothesis import given, settings
+from agent_specs import WRITABLE, calm, specs
+from hypothesis import given
 from hypothesis import strategies as st
 
 from retinue.definitions.compare import differences, value_of
@@ -145,7 +145,7 @@ def test_the_name_tables_are_names_of_the_tools_they_claim() -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=40, deadline=None)
+@calm(40)
 def test_whatever_is_not_named_as_lost_comes_back(data: Any) -> None:
     origin, to = data.draw(st.sampled_from(WRITABLE)), data.draw(st.sampled_from(WRITABLE))
     written = write_agent(data.draw(specs), origin)

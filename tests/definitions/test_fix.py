@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from agent_project import Project
-from hypothesis import given, settings
+from agent_specs import calm
+from hypothesis import given
 from hypothesis import strategies as st
 from messy_files import messy
 
@@ -166,7 +167,7 @@ HOMES = {"copilot": ".github/agents/a.agent.md", "opencode": ".opencode/agent/a.
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @given(data=st.data())
-@settings(max_examples=50, deadline=None)
+@calm(50)
 def test_fixing_any_file_is_safe_stated_and_idempotent(dialect: DialectName, data: Any) -> None:
     text: str = data.draw(messy(dialect))
     if data.draw(st.booleans()):

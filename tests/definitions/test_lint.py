@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from agent_project import Project
-from hypothesis import given, settings
+from agent_specs import calm
+from hypothesis import given
 from hypothesis import strategies as st
 
 import retinue.definitions
@@ -265,7 +266,7 @@ def test_text_output_shows_control_characters_instead_of_sending_them() -> None:
 @given(
     st.binary(max_size=300) | st.text(max_size=200).map(lambda text: f"---\n{text}\n---\n".encode("utf-8", "replace"))
 )
-@settings(max_examples=150, deadline=None)
+@calm(150)
 def test_any_bytes_can_be_linted(data: bytes) -> None:
     for path in (".claude/agents/a.md", ".pi/agents/a.md", "x/SKILL.md", "k.yaml"):
         for found in lint_subject(Subject(parse(data, path=path), data)):

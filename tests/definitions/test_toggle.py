@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from agent_project import Project
-from hypothesis import given, settings
+from agent_specs import calm
+from hypothesis import given
 from hypothesis import strategies as st
 from messy_files import messy
 
@@ -254,7 +255,7 @@ DIALECTS: tuple[DialectName, ...] = ("retinue", "claude", "pi", "codingcode", "o
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @given(data=st.data())
-@settings(max_examples=40, deadline=None)
+@calm(40)
 def test_off_and_on_restores_any_file_that_can_be_switched(dialect: DialectName, data: st.DataObject) -> None:
     end = data.draw(st.sampled_from(["\n", "\r\n"]))
     text = data.draw(messy(dialect)).replace("\n", end).encode()

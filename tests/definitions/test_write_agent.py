@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from agent_specs import WRITABLE, expressible, meaning, specs
-from hypothesis import given, settings
+from agent_specs import WRITABLE, calm, expressible, meaning, specs
+from hypothesis import given
 from hypothesis import strategies as st
 from messy_files import messy
 
@@ -27,21 +27,21 @@ def again(spec: AgentSpec, dialect: DialectName) -> AgentSpec:
 
 @pytest.mark.parametrize("dialect", WRITABLE)
 @given(data=st.data())
-@settings(max_examples=30, deadline=None)
+@calm(30)
 def test_every_field_a_dialect_can_express_comes_back(dialect: DialectName, data: Any) -> None:
     spec = expressible(data.draw(specs), dialect)
     assert meaning(again(spec, dialect)) == meaning(spec)
 
 
 @given(specs)
-@settings(max_examples=30, deadline=None)
+@calm(30)
 def test_the_retinue_dialect_expresses_every_field(spec: AgentSpec) -> None:
     assert expressible(spec, "retinue") == spec
 
 
 @pytest.mark.parametrize("dialect", WRITABLE)
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@calm(60)
 def test_what_was_read_from_a_messy_file_is_what_writing_it_gives_back(dialect: DialectName, data: Any) -> None:
     parsed = parse(data.draw(messy(dialect)).encode(), path="x/agent.md", dialect=dialect)
     if parsed.spec is not None:
