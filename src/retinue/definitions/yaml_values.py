@@ -38,7 +38,8 @@ _NUMBER_STARTS = frozenset("-0123456789")
 _TEXT_TAGS = frozenset({"!", "tag:yaml.org,2002:str"})
 _PLAIN_TAGS = frozenset(f"tag:yaml.org,2002:{name}" for name in ("bool", "int", "float", "null"))
 _COLLECTION_TAGS = frozenset({"!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"})
-_MERGE = "<<"
+_MERGE: Any = object()
+"""Stands for the plain key `<<`; in quotes it is a key like any other."""
 
 
 class YamlError(Exception):
@@ -148,6 +149,10 @@ def _reason(error: yaml.MarkedYAMLError) -> str:
     return ", ".join(parts) or "not valid YAML"
 
 
+def _key(event: Any) -> Any:
+    return _MERGE if event.value == "<<" and event.implicit[0] else event.value
+
+
 class _Builder:
     """Builds values from events with its own stack, never with the interpreter's."""
 
@@ -192,7 +197,7 @@ class _Builder:
                     break
                 raise self.error("a key has to be plain text", event)
             start: Any = event.start_mark
-            key = event.value
+            key = _key(event)
             event = next_event()
             if isinstance(event, ScalarEvent):
                 value = self.scalar(event)
@@ -203,7 +208,7 @@ class _Builder:
             else:
                 value, end = self.value(event)
                 text = None
-            if key == _MERGE:
+            if key is _MERGE:
                 merged += self.merge(value, start.line, end.line)
                 continue
             last = end.line if end.column or end.line == start.line else end.line - 1
@@ -235,7 +240,7 @@ class _Builder:
             kind = type(event)
             if kind is ScalarEvent:
                 if key is None and isinstance(container, dict):
-                    stack[-1] = (container, event.value)
+                    stack[-1] = (container, _key(event))
                     continue
                 value = self.scalar(event)
                 if event.anchor:
@@ -263,8 +268,8 @@ class _Builder:
         if key is None:
             container.append(value)
             return
-        if key == _MERGE and isinstance(value, dict):
-            for name, each in value.items():
+        if key is _MERGE:
+            for name, each in value.items() if isinstance(value, dict) else ():
                 container.setdefault(name, each)
         else:
             container[key] = value

@@ -11,8 +11,8 @@ from retinue.definitions.dialects.values import (
     ISOLATION,
     LABEL,
     READONLY,
-    STEPS,
     SUBAGENTS,
+    TURNS,
 )
 
 NAME = Field("name", LABEL, "name")
@@ -44,7 +44,7 @@ LIMITING: tuple[Field, ...] = (
         ),
         note=SLIP,
     ),
-    Field("max_turns", STEPS, "max_turns", ("maxTurns", "max-turns"), note=SLIP),
+    Field("max_turns", TURNS, "max_turns", ("maxTurns", "max-turns"), note=SLIP),
     Field("isolation", ISOLATION, "isolation", note=SLIP),
     Field("allowed_subagents", SUBAGENTS, "subagents", ("allowedSubagents",), note=SLIP),
 )

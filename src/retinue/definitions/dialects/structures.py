@@ -33,7 +33,7 @@ def _model(value: Any) -> Any:
         return UNSET
     if not isinstance(value, (str, list)):
         raise BadValueError(f"the name of a model is wanted, not {describe(value)}")
-    if isinstance(value, str) and "," not in value:
+    if isinstance(value, str) and "," not in value and value.lstrip()[:1] != "[":
         return _one_model(value.strip())
     names = read_names(value)
     if not names:
