@@ -20,12 +20,14 @@ from retinue.log.replay import Conversation
 from retinue.log.rows import RunPlace, RunRow
 from retinue.log.transcript import transcript_path, wants_transcript
 from retinue.loop.controls import Controls
+from retinue.supervisor.budget import Account
 from retinue.supervisor.delegate import Delegate
 from retinue.supervisor.handle import RunHandle
 from retinue.supervisor.handles import assign
 from retinue.supervisor.launch import Launch, prepare
 from retinue.supervisor.mailroom import Mailroom
 from retinue.supervisor.member import Member
+from retinue.supervisor.purse import open_account
 from retinue.supervisor.queue import Queue
 from retinue.supervisor.record import Tag, created, request_of, tag_of
 from retinue.supervisor.recover import bounded, post, undelivered, used_below
@@ -75,8 +77,10 @@ class Supervisor:
         taken = {other.name for other in self.members.values() if other.name}
         tag = Tag(assign(name or request.spec.name, taken), description, background, call_id)
         place = RunPlace(run_id, request.parent_id, request.root_id or run_id)
+        account = self._account(launch, parent)
         self.world.log.append(place, created(launch, tag))
         member = self._member(self._handle(place, launch), parent, tag)
+        member.account = account
         try:
             await self.world.log.flush()
         except BaseException:
@@ -113,10 +117,12 @@ class Supervisor:
             launch = bounded(launch, past, log.reader, row)
             below = used_below(log.reader, row.id)
             news = undelivered(log.reader, row.id, self.members)
+            account = self._account(launch, parent, past.usage + below)
         except BaseException:
             await log.give_back(row)
             raise
         member = self._rejoin(row, launch, past, below, parent, background, call_id)
+        member.account = account
         for child in (self.members[view.id] for view in news if view.id in self.members):
             child.announced = True
         if member.id in self._rooms:
@@ -194,8 +200,14 @@ class Supervisor:
         if task is not None:
             await asyncio.wait({task})
 
+    def _account(self, launch: Launch, parent: Member | None, resumed: Usage | None = None) -> Account:
+        above = parent.account if parent else None
+        return open_account(launch.request, launch.model.info, self.settings, above, self.clock, resumed)
+
     def _handle(self, place: RunPlace, launch: Launch) -> RunHandle:
         handle = RunHandle(place, launch, self.world.log)
+        if launch.gate is not None:
+            launch.gate.waiting = handle.controls.waiting
 
         def stop(reason: str) -> bool:
             member = self.members.get(place.run_id)
@@ -285,10 +297,12 @@ class Supervisor:
         """Whoever asked for the run is gone before it began: it ends where it is."""
         member.handle.controls.stop("Stopped with the call that asked for it.")
         member.stopped_by = "agent"
+        member.account.close()
         await self._never_started(member)
 
     def _over(self, member: Member, task: asyncio.Task[None]) -> None:
         self._tasks.pop(member.id, None)
+        member.account.close()
         if not task.cancelled():
             task.exception()  # a defect has already become the run's outcome
         if member.live:  # cancelled before its first step

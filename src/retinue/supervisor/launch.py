@@ -20,7 +20,10 @@ from retinue.domain.tool import Tool
 from retinue.domain.toolnames import canonical
 from retinue.errors import DisabledAgentError, LaunchError
 from retinue.models.select import Selection, build_model, select_model
+from retinue.settings.places import retinue_home
+from retinue.supervisor.limiter import LimiterGate, account_of, process_limiters, shared_prefix
 from retinue.supervisor.offer import SPAWNING, offered_tools, policy_text
+from retinue.supervisor.purse import BUDGETED
 from retinue.tools.filter import select_tools, split_entry
 
 if TYPE_CHECKING:
@@ -40,6 +43,8 @@ class Launch:
     tools: tuple[Tool, ...]
     limits: Limits
     thinking: str | None
+    gate: LimiterGate | None = None
+    """Where requests wait while the provider has had enough of us."""
     transcript: str | None = None
     notes: tuple[str, ...] = ()
 
@@ -55,11 +60,14 @@ async def prepare(
     notes: list[str] = []
     selection = await _select(request, world, notes, parent)
     tools = _tools(request, world, notes, delegation, parent)
+    system = _system(request, world, parent, tools)
+    gate = _gate(selection, world, system, tools)
     return Launch(
         request=request,
-        model=build_model(selection, world.transport),
+        model=build_model(selection, world.transport, gate=gate),
+        gate=gate,
         model_name=selection.info.full_name,
-        system=_system(request, world, parent, tools),
+        system=system,
         tools=tools,
         limits=_limits(request, world.settings.settings, notes),
         thinking=_thinking(request) or selection.thinking,
@@ -100,6 +108,16 @@ async def _select(request: RunRequest, world: World, notes: list[str], parent: L
     )
     notes.extend(selection.warnings)
     return selection
+
+
+def _gate(selection: Selection, world: World, system: str, tools: tuple[Tool, ...]) -> LimiterGate | None:
+    """All runs of this user at one provider share one limiter; embedded models need none."""
+    provider = selection.provider
+    if provider.id in ("offline", "local"):
+        return None
+    prefix = shared_prefix(provider, selection.info.id, system, [tool.spec for tool in tools])
+    limiters = process_limiters(retinue_home(world.environment))
+    return limiters.gate_for(provider.id, account_of(provider), prefix)
 
 
 def _tools(
@@ -168,6 +186,8 @@ def _limits(request: RunRequest, settings: Settings, notes: list[str]) -> Limits
     for name in weaker.keys() & stronger.keys():
         if weaker[name] != stronger[name]:
             notes.append(f"{name} {stronger[name] or 'unlimited'} replaces {weaker[name] or 'unlimited'}")
+    stronger = {name: value for name, value in stronger.items() if name not in BUDGETED}
+    weaker = {name: value for name, value in weaker.items() if name not in BUDGETED}
     values: dict[str, Any] = {
         "max_turns": settings.default_max_turns,
         "grace_turns": settings.grace_turns,

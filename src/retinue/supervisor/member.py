@@ -22,6 +22,7 @@ from retinue.domain.format import context_percent
 from retinue.domain.lean import dataclass
 from retinue.domain.outcome import StoppedBy
 from retinue.domain.usage import Usage
+from retinue.supervisor.budget import Account
 from retinue.supervisor.handle import RunHandle
 
 
@@ -54,6 +55,8 @@ class Member:
     """What all descendants have used."""
     context_tokens: int = 0
     activity: str = ""
+    account: Account = field(default_factory=Account)
+    """What it may spend, and has spent with all runs below it."""
     detached: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a foreground run is moved to the background: its waiter stops waiting."""
     cleared: set[str] = field(default_factory=set)

@@ -54,7 +54,11 @@ def offered_tools(delegation: Delegation, world: World, request: RunRequest, not
 
 def policy_text(world: World, request: RunRequest) -> str:
     """The lines in the main agent's prompt that say when to delegate, and to whom."""
-    return delegation_policy(_startable(world, request), world.settings.settings.delegation_vocabulary)
+    specs = _startable(world, request)
+    named = {line.name for line in type_lines(specs, frozenset(world.tools))}
+    return delegation_policy(
+        [spec for spec in specs if spec.name in named], world.settings.settings.delegation_vocabulary
+    )
 
 
 def _startable(world: World, request: RunRequest) -> tuple[AgentSpec, ...]:

@@ -13,9 +13,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from retinue.domain.delegation import ChildView, Status
-from retinue.domain.events import MessageAdded, ResultRead, RunCreated, RunStarted, ToolEnded
+from retinue.domain.events import (
+    AssistantEnded,
+    MessageAdded,
+    ResultRead,
+    RunCreated,
+    RunResumed,
+    RunStarted,
+    ToolEnded,
+)
 from retinue.domain.lean import dataclass
-from retinue.domain.messages import AssistantMessage
 from retinue.domain.states import LIVE
 from retinue.domain.usage import Usage
 from retinue.supervisor.notify import announced, notification
@@ -98,7 +105,7 @@ def past(reader: Reader, row: RunRow) -> Past:
     """A run as its events tell it."""
     first = next((event.body for event in reader.events(row.id, limit=1)), None)
     outcome = reader.outcome(row.id)
-    said = "" if outcome is not None else _last_words(reader.conversation(row.id))
+    said = "" if outcome is not None else _last_words(reader, row.id)
     if not isinstance(first, RunCreated):
         return Past(row, Tag(None, row.agent), row.agent, outcome, said)
     return Past(row, tag_of(first), str(first.spec.get("display_name") or row.agent), outcome, said)
@@ -193,8 +200,18 @@ def _carries(reader: Reader, ended: ToolEnded, child_id: str) -> bool:
     return isinstance(first, RunCreated) and tag_of(first).call_id == ended.call_id
 
 
-def _last_words(conversation: Conversation) -> str:
-    if conversation.partial.strip():
-        return conversation.partial
-    texts = [message.text for message in conversation.messages if isinstance(message, AssistantMessage)]
-    return next((text for text in reversed(texts) if text.strip()), "")
+def _last_words(reader: Reader, run_id: str) -> str:
+    """What a run that was cut off had said since it was last taken up: an answer it gave before
+    is none to what it was asked then."""
+    said = reader.partial(run_id)
+    if said.strip():
+        return said
+    for _, event in reversed(reader.ordered(run_id, ("run.resumed", "assistant.ended"))):
+        match event.body:
+            case AssistantEnded(_, message) if message.text.strip():
+                return message.text
+            case RunResumed():
+                break
+            case _:
+                pass
+    return ""

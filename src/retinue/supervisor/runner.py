@@ -135,6 +135,7 @@ def _job(member: Member, world: World, past: Conversation | None, post: str) -> 
         prior=prior,
         compaction=Compaction(settings.compaction_at, settings.compaction_keep_turns),
         remind=lambda: roster(member),
+        account=member.account,
     )
 
 

@@ -42,6 +42,7 @@ COMMANDS: dict[str, Command | Group] = {
             "disable": Command("switch an agent off without deleting it", f"{_AGENTS}.disable"),
         },
     ),
+    "cost": Command("what agents have cost, by agent, run, tree, day or model", "retinue.faces.cli.cost"),
     "models": Group(
         "which models there are, and which one would be used",
         {
