@@ -193,22 +193,20 @@ class Retinue:
     def __init__(self) -> None:
         from retinue.domain.messages import user
         from retinue.models.protocol import ModelRequest
+        from retinue.models.transport import Transport
 
         self.request = ModelRequest(system="You are a worker.", messages=(user("x" * 2000),))
+        self.transport = Transport()
 
     async def stream(self, url: str, body: bytes) -> AsyncIterator[bytes]:
         from retinue.models.anthropic import AnthropicModel
         from retinue.models.protocol import ModelInfo
-        from retinue.models.transport import shared_transport
 
-        model = AnthropicModel(ModelInfo("anthropic", "m"), url, "key", shared_transport())
-        async for _ in model.stream(self.request):
+        async for _ in AnthropicModel(ModelInfo("anthropic", "m"), url, "key", self.transport).stream(self.request):
             yield b""
 
     async def close(self) -> None:
-        from retinue.models.transport import shared_transport
-
-        await shared_transport().close()
+        await self.transport.close()
 
 
 CLIENTS: dict[str, type[Client]] = {

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from retinue.models.transport import Transport, TransportError, shared_transport
+from retinue.models.transport import Transport, TransportError
 from tests.models.servers import Reply, Server, raw_server
 
 HEADERS = {"content-type": "application/json"}
@@ -263,4 +263,3 @@ def test_one_transport_serves_one_event_loop_after_another() -> None:
 
     for _ in range(3):
         asyncio.run(once())
-    assert shared_transport() is shared_transport()

@@ -1,18 +1,18 @@
 """One thin HTTP transport under every wire format: POST bytes, read a stream of bytes.
 
-Why not a ready client? They were measured (`bench/transport.py`, CPU as a ratio to bare httpx
-in the same run, byte code present):
+Why not a ready client? They were measured (`bench/transport.py`; CPU as a ratio to bare httpx in
+the same run, byte code present; lowest and highest median of three runs on a busy machine):
 
-                              cold start   turn    64 in flight   delta (burst)   delta (trickle)
-    httpx 0.28                   1.00      1.00        1.00           1.00             1.00
-    aiohttp 3.14                 1.03      0.17        0.08           0.12             0.51
-    pyreqwest 0.15               0.43      0.09        0.04           0.10             0.16
-    this (asyncio + httptools)   0.35      0.08        0.04           0.07             0.25
+                         cold start    turn         64 in flight   delta, burst   delta, trickle
+    httpx 0.28              1             1             1              1               1
+    aiohttp 3.14         0.85 - 1.09   0.17 - 0.26   0.08 - 0.10    0.12 - 0.15    0.46 - 0.51
+    pyreqwest 0.15       0.34 - 0.44   0.09 - 0.19   0.04 - 0.07    0.10 - 0.19    0.13 - 0.16
+    this                 0.34 - 0.38   0.06 - 0.13   0.04 - 0.05    0.03 - 0.04    0.30 - 0.44
 
-aiohttp spends two thirds of the whole cold-start allowance on its import; pyreqwest aborted the
-interpreter at exit (SIGABRT, a Rust thread inside the GIL) in 2 of 150 to 4 of 30 runs, closed
-or not. What is left to write by hand is small, because the parsing is llhttp's (`httptools`):
-connect, pool, proxy, time out. HTTP/1.1 only, which every model server speaks.
+aiohttp's import alone costs what all of httpx costs, and the whole product may cost 1.6 times
+that. pyreqwest aborted the interpreter at exit (SIGABRT: a Rust thread inside the GIL), closed or
+not, in 2 of 150 to 5 of 40 runs. What is left to write by hand is small, because the parsing is
+llhttp's (`httptools`): connect, pool, proxy, time out. HTTP/1.1, which every model server speaks.
 
 Guaranteed: certificates are verified; a cancelled or abandoned stream closes its connection;
 `close` never breaks a stream in flight; error texts hold no header, key or URL password.
@@ -237,14 +237,3 @@ def render_head(
             name = line.partition(":")[0] if ":" in line else "the URL"
             raise TransportError("url", f"The value of {name[:40]!r} holds a character that HTTP cannot carry.")
     return "\r\n".join((*lines, "\r\n")).encode("ascii")
-
-
-_shared: Transport | None = None
-
-
-def shared_transport() -> Transport:
-    """The one transport of this process, so that all models share connections."""
-    global _shared
-    if _shared is None:
-        _shared = Transport()
-    return _shared

@@ -11,6 +11,7 @@ import json
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Literal, Protocol
 from urllib.parse import urlencode, urlsplit
+from weakref import WeakKeyDictionary
 
 import orjson
 
@@ -26,6 +27,8 @@ from retinue.models.sse import Events
 from retinue.models.transport import Response, Transport, TransportError
 
 _ALIVE = (Alive(),)
+_LESSONS: WeakKeyDictionary[Transport, dict[tuple[str, str], Repairs]] = WeakKeyDictionary()
+"""What servers refused, shared by all models over one transport: one run learns for the others."""
 _DRAIN_SECONDS = 0.25
 
 
@@ -70,7 +73,8 @@ class WireModel:
         key = (api_key or "").strip() or None
         self._headers = {**self._fixed_headers(key), **{k.lower(): v for k, v in (headers or {}).items()}}
         self._wire = Wire(info.full_name, self._base, key, key_variable)
-        self._repairs = Repairs()
+        lessons = _LESSONS.setdefault(transport, {})
+        self._repairs = lessons.setdefault((info.full_name, self._base), Repairs())
         self._stale: set[str] = set()  # signatures that the provider no longer accepts
 
     @property
