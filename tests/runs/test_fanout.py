@@ -161,3 +161,21 @@ def test_an_interrupt_stops_the_main_agent_and_everything_can_be_resumed(project
     rows = project.json("runs", "list", "--json")["runs"]
     assert len(rows) == 2
     assert all(row["state"] in ("ended", "interrupted") for row in rows)
+
+
+def test_a_fan_out_above_the_threshold_is_refused_with_an_estimate_where_nobody_can_be_asked(project, serve):
+    server = serve(fan_out(4))
+    done = project.retinue("-p", "Review", "--output-format", "json", env={"RETINUE_QUOTE_ABOVE": "2"})
+    assert json.loads(done.stdout)["result"].startswith("heard 2,")
+    refused = [result for request in server.requests for result in request.results if result.get("is_error")]
+    assert "quoteAbove" in json.dumps(refused)
+
+
+def test_a_budget_holds_for_the_whole_tree(project, serve):
+    serve(fan_out(3))
+    done = project.retinue("-p", "Review", "--output-format", "json", "--max-budget-usd", "0.0000001")
+    document = json.loads(done.stdout)
+    assert (done.returncode, document["status"]) == (1, "over-budget")
+    assert document["limit"] == "cost"
+    rows = project.json("cost", "--json")
+    assert rows

@@ -175,7 +175,7 @@ class Settings(Values):
         "Counts only in your own settings.",
     )
     quote_above: int | None = setting(
-        16, Whole(0, 10**6, zero_is_none=True), section="budgets", applies="next run",
+        1_000, Whole(0, 10**6, zero_is_none=True), section="budgets", applies="next run",
         doc="When one run wants to start more agents than this, what they will cost is estimated and consent is asked.",
     )
     quote_policy: Literal["refuse", "allow"] = setting(

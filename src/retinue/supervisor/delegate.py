@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from retinue.context.fork import inherited_context
@@ -16,7 +17,9 @@ from retinue.domain.events import ResultRead
 from retinue.domain.request import RunRequest
 from retinue.domain.states import LIVE
 from retinue.errors import RetinueError, StateError
+from retinue.supervisor.fanout import FanOut, headless_policy
 from retinue.supervisor.member import Member
+from retinue.supervisor.quote import Wanted, quote
 from retinue.supervisor.readout import conversation_text, spoken_lines
 from retinue.supervisor.recover import Past, children, find_child, past
 from retinue.supervisor.resolution import Options, merge, resolve_type
@@ -36,6 +39,17 @@ class Delegate:
     def __init__(self, supervisor: Supervisor, run_id: str) -> None:
         self._crew = supervisor
         self._run_id = run_id
+
+    @cached_property
+    def _fan_out(self) -> FanOut:
+        """Counts the agents this run starts, so that very many of them need consent."""
+        crew = self._crew
+        return FanOut(
+            crew.settings.quote_above,
+            lambda wanted: quote(wanted, crew.world.log.reader, at_once=crew.queue.limit),
+            policy=headless_policy(crew.settings),
+            clock=crew.clock,
+        )
 
     @property
     def _me(self) -> Member:
@@ -65,6 +79,9 @@ class Delegate:
         options = merge(found.spec, whole, self._crew.settings)
         notes = tuple(note for note in (found.note, *(f"ignored: {each}" for each in options.ignored)) if note)
         request = await self._request(found.spec, whole, options)
+        unasked = await self._fan_out.admit(Wanted(found.spec.name, self._me.handle.launch.model.info))
+        if unasked is not None:
+            return Refusal(code="FAN_OUT", message=unasked)
         try:
             child = await self._crew.start(
                 request,
