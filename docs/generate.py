@@ -71,7 +71,8 @@ def settings() -> str:
     for field in fields().values():
         default = "–" if field.default is None else f"`{shown(field.default)}`"
         names = ", ".join(f"`{alias.name}`" for alias in field.aliases) or "–"
-        row = (f"`{field.name}`", field.kind.accepts, default, f"`{field.variables[0]}`", names, field.applies, field.doc)
+        variable = f"`{field.variables[0]}`"
+        row = (f"`{field.name}`", field.kind.accepts, default, variable, names, field.applies, field.doc)
         sections.setdefault(field.section, []).append(row)
     for section, rows in sections.items():
         pages.append(f"## {section.capitalize()}")
@@ -102,18 +103,22 @@ def events() -> str:
         "`parent_id`, `root_id`, `seq` and `at`, and the fields below. The last line has the type `outcome`."
     )
     grammar = (module.__doc__ or "").split("as a grammar:")[1].strip("\n")
-    return "\n\n".join(["# Events", intro, "```\n" + grammar.rstrip() + "\n```", table(("type", "fields", "meaning"), rows)])
+    order = "```\n" + grammar.rstrip() + "\n```"
+    return "\n\n".join(["# Events", intro, order, table(("type", "fields", "meaning"), rows)])
 
 
 def lint() -> str:
     from retinue.definitions.lint.codes import CODES
 
-    rows = [(f"`{code.name}`", code.severity, code.meaning, code.remedy) for code in CODES.values()]
+    rows = [
+        (f"`{name}`", code.severity, code.meaning, code.remedy, "yes" if code.fixable else "")
+        for name, code in CODES.items()
+    ]
     return "\n\n".join(
         [
             "# Lint codes",
-            "What `retinue agents lint` can say. Errors make it exit with 1; `--fix` repairs what is marked fixable.",
-            table(("code", "severity", "meaning", "remedy"), rows),
+            "What `retinue agents lint` can say. Errors make it exit with 1; `--fix` repairs what is marked, where that keeps the agent's rights.",
+            table(("code", "severity", "meaning", "remedy", "`--fix`"), rows),
         ]
     )
 
