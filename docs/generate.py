@@ -97,7 +97,7 @@ def events() -> str:
         names = [f"`{f.name}`" for f in dataclasses.fields(body) if f.name != "type"]
         kind = next(f.default for f in dataclasses.fields(body) if f.name == "type")
         said = " ".join((body.__doc__ or "").split())
-        rows.append((f"`{kind}`", ", ".join(names), "" if said.startswith(body.__name__ + "(") else said))
+        rows.append((f"`{kind}`", ", ".join(names), "" if said.startswith(body.__name__) else said))
     intro = (
         "Every line of `--mode json` and `--output-format stream-json` is one object with `type`, `run_id`, "
         "`parent_id`, `root_id`, `seq` and `at`, and the fields below. The last line has the type `outcome`."
@@ -117,7 +117,8 @@ def lint() -> str:
     return "\n\n".join(
         [
             "# Lint codes",
-            "What `retinue agents lint` can say. Errors make it exit with 1; `--fix` repairs what is marked, where that keeps the agent's rights.",
+            "What `retinue agents lint` can say. Errors make it exit with 1; `--fix` repairs what is marked, where that "
+            "keeps the agent's rights.",
             table(("code", "severity", "meaning", "remedy", "`--fix`"), rows),
         ]
     )
