@@ -33,17 +33,18 @@ def builtins_disabled(levels: Iterable[Path], environment: Mapping[str, str] | N
     env = os.environ if environment is None else environment
     if any(env.get(switch, "").strip().lower() not in _OFF for switch in SWITCHES):
         return True
-    for folder in (*(level / ".retinue" for level in levels), retinue_home(environment)):
+    for folder in (*(f"{level}/.retinue" for level in levels), retinue_home(environment)):
         for name in ("settings.local.json", "settings.json"):
-            said = _said(folder / name)
+            path = f"{folder}/{name}"
+            said = _said(path) if os.path.exists(path) else None  # noqa: PTH110 (asked at every load)
             if said is not None:
                 return said
     return False
 
 
-def _said(path: Path) -> bool | None:
+def _said(path: str) -> bool | None:
     try:
-        settings = json.loads(path.read_bytes())
+        settings = json.loads(Path(path).read_bytes())
     except (OSError, ValueError, RecursionError):
         return None
     value = settings.get(SETTING) if isinstance(settings, dict) else None

@@ -70,6 +70,8 @@ PROJECT: tuple[_Home, ...] = (
 
 _PI = frozenset({".pi/agents", ".agents/agents", ".agents"})
 
+_RETINUE = _Home("agents", "retinue", recursive=True)
+_PI_HOME = _Home("agents", "pi", suffixes=_EITHER)
 USER: tuple[_Home, ...] = (
     _Home(".claude/agents", "claude", recursive=True),
     _Home(".codingcode/agents", "codingcode"),
@@ -94,10 +96,11 @@ def find_folders(
     plugin_folders: Iterable[Path | str] = (),
 ) -> list[Folder]:
     """Every folder that exists, strongest first; built-in agents are the caller's business."""
+    policy = [folder for folder in _policy(policy_folders) if _exists(folder.path)]
     user = list(_user(environment))
     taken = {os.path.realpath(folder.path) for folder in user}
-    found = [*_policy(policy_folders), *_project(cwd, taken), *user, *_plugins(plugin_folders)]
-    return [folder for folder in found if _exists(folder.path)]
+    plugins = [folder for folder in _plugins(plugin_folders) if _exists(folder.path)]
+    return [*policy, *_project(levels(cwd), taken), *user, *plugins]
 
 
 def levels(cwd: Path) -> list[Path]:
@@ -107,9 +110,10 @@ def levels(cwd: Path) -> list[Path]:
         root = repository_root(here)
     except OSError:  # a folder above may not be looked into
         root = None
+    above = tuple(here.parents)
     if root is not None:
-        return [here, *(folder for folder in here.parents if folder == root or root in folder.parents)]
-    return [here, *(folder for folder in here.parents if _private(folder))]
+        return [here, *above[: len(above) - len(root.parents)]]
+    return [here, *(folder for folder in above if _private(folder))]
 
 
 def _exists(path: str) -> bool:
@@ -131,12 +135,12 @@ def _policy(folders: Iterable[Path | str]) -> Iterator[Folder]:
     yield Folder(managed, "policy", "claude", recursive=True)
 
 
-def _project(cwd: Path, taken: set[str]) -> Iterator[Folder]:
-    steps = levels(cwd)
+def _project(steps: list[Path], taken: set[str]) -> Iterator[Folder]:
     nearest = _nearest_devkit(steps)
     for depth, level in enumerate(steps):
+        base = str(level).rstrip("/")
         for place in PROJECT:
-            path = f"{str(level).rstrip('/')}/{place.below}"
+            path = f"{base}/{place.below}"
             if place.below in _PI and path != nearest and (depth or place.below == ".agents"):
                 continue
             if _exists(path) and os.path.realpath(path) not in taken:
@@ -153,11 +157,15 @@ def _nearest_devkit(steps: list[Path]) -> str | None:
 
 
 def _user(environment: Mapping[str, str] | None) -> Iterator[Folder]:
-    yield Folder(str(retinue_home(environment) / "agents"), "user", "retinue", recursive=True)
-    yield Folder(str(pi_home(environment) / "agents"), "user", "pi", suffixes=_EITHER)
-    base = home(environment)
-    for place in USER:
-        yield Folder(str(base / place.below), "user", place.home, place.recursive, place.suffixes)
+    base = str(home(environment)).rstrip("/")
+    places = [
+        (f"{retinue_home(environment)}/agents", _RETINUE),
+        (f"{pi_home(environment)}/agents", _PI_HOME),
+        *((f"{base}/{place.below}", place) for place in USER),
+    ]
+    for path, place in places:
+        if _exists(path):
+            yield Folder(path, "user", place.home, place.recursive, place.suffixes)
 
 
 def _plugins(folders: Iterable[Path | str]) -> Iterator[Folder]:
