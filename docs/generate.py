@@ -117,8 +117,8 @@ def lint() -> str:
     return "\n\n".join(
         [
             "# Lint codes",
-            "What `retinue agents lint` can say. Errors make it exit with 1; `--fix` repairs what is marked, where that "
-            "keeps the agent's rights.",
+            "What `retinue agents lint` can say. Errors make it exit with 1; `--fix` repairs what is marked, where "
+            "that keeps the agent's rights.",
             table(("code", "severity", "meaning", "remedy", "`--fix`"), rows),
         ]
     )

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from retinue.definitions.dialects import Field
 from retinue.definitions.dialects.names import split_names
+from retinue.definitions.dialects.table import BadValueError
 from retinue.definitions.dialects.values import DISABLED, MINUTES
 from retinue.domain.spec import AgentSpec, DialectName, HookSpec, ServerRef
 
@@ -27,12 +28,20 @@ def encode(spec: AgentSpec, row: Field, dialect: DialectName) -> Any:
     return ABSENT if encoder is None else encoder(spec, row, dialect)
 
 
-def names(values: tuple[str, ...], dialect: DialectName) -> Any:
-    """`a, b` where that reads back as the same names, else a list."""
+SAFEST: Mapping[str, Any] = {"tools.allow": [], "tools.deny": ["*"], "subagents": "none"}
+"""What is written for a limit that no key of a dialect can say: never nothing."""
+
+
+def names(values: tuple[str, ...], row: Field, dialect: DialectName) -> Any:
+    """`a, b` where that is read as the same names, else a list."""
+    listed = list(values)
+    if dialect in LISTS or not values:
+        return listed
     text = ", ".join(values)
-    if dialect in LISTS or not values or split_names(text) != values:
-        return list(values)
-    return text
+    try:
+        return text if row.kind.read(text) == row.kind.read(listed) else listed
+    except BadValueError:
+        return listed
 
 
 def _tools(spec: AgentSpec, row: Field, dialect: DialectName) -> Any:
@@ -40,10 +49,10 @@ def _tools(spec: AgentSpec, row: Field, dialect: DialectName) -> Any:
     if dialect == "opencode":
         return _tool_map(spec)
     if tools.allow is None:
-        return names(("*", *tools.selectors), dialect) if tools.selectors else ABSENT
+        return names(("*", *tools.selectors), row, dialect) if tools.selectors else ABSENT
     if not tools.allow and not tools.selectors:
         return [] if dialect in LISTS or dialect == "claude" else "none"
-    return names((*tools.allow, *tools.selectors), dialect)
+    return names((*tools.allow, *tools.selectors), row, dialect)
 
 
 def _tool_map(spec: AgentSpec) -> Any:
@@ -70,7 +79,7 @@ def _rules(spec: AgentSpec, row: Field, dialect: DialectName) -> Any:
 def _deny(spec: AgentSpec, row: Field, dialect: DialectName) -> Any:
     if not spec.tools.deny or (dialect == "opencode" and _deny_in_map(spec)):
         return ABSENT
-    return names(spec.tools.deny, dialect)
+    return names(spec.tools.deny, row, dialect)
 
 
 def _model(spec: AgentSpec, row: Field, dialect: DialectName) -> Any:
@@ -136,7 +145,7 @@ def _handler(hook: HookSpec) -> dict[str, Any]:
 
 def _subagents(spec: AgentSpec, row: Field, dialect: DialectName) -> Any:
     if isinstance(spec.subagents, tuple):
-        return names(spec.subagents, dialect)
+        return names(spec.subagents, row, dialect)
     return ABSENT if spec.subagents is None else "all" if spec.subagents else "none"
 
 
@@ -151,7 +160,7 @@ def _said(read: Callable[[AgentSpec], Any], default: Any = None) -> Callable[[Ag
         value = read(spec)
         if value == default:
             return ABSENT
-        return names(value, dialect) if isinstance(value, tuple) else value
+        return names(value, row, dialect) if isinstance(value, tuple) else value
 
     return encoder
 

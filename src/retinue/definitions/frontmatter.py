@@ -83,10 +83,9 @@ class Places(Mapping[str, Place]):
 
 
 def split(data: bytes) -> Split:
-    whole = decode(data)
-    if whole.error is not None:
-        return whole
-    text, bom, newline, problems = whole.body, whole.bom, whole.newline, whole.problems
+    text, bom, newline, problems, error = _open(data)
+    if error is not None:
+        return Split(None, text, 1, bom, newline, problems, error)
     first_end = text.find("\n")
     first = text if first_end < 0 else text[:first_end]
     if first.rstrip() != "---":
@@ -107,9 +106,7 @@ def split(data: bytes) -> Split:
 
 def decode(data: bytes) -> Split:
     """The text of a file, all of it in `body`, before any fence is looked for."""
-    text, problems, error = _decode(data)
-    bom = text.startswith("\ufeff")
-    text, newline = _normalise(text[1:] if bom else text)
+    text, bom, newline, problems, error = _open(data)
     return Split(None, text, 1, bom, newline, problems, error)
 
 
@@ -147,28 +144,32 @@ def _finished(document: Document, reading: Reading, problems: tuple[Problem, ...
     return Frontmatter(items, reading, problems)
 
 
-def _decode(data: bytes) -> tuple[str, tuple[Problem, ...], Problem | None]:
+def _open(data: bytes) -> tuple[str, bool, Newline, tuple[Problem, ...], Problem | None]:
+    """The text with LF newlines, whether it had a byte order mark, its newlines, and what was
+    wrong with it."""
+    problems: tuple[Problem, ...] = ()
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         text = data.decode("utf-16", errors="replace")
-        return text, (_encoding("UTF-16", None),), None
-    if b"\0" in data:
-        return "", (), _binary()
-    try:
-        return data.decode("utf-8"), (), None
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        return data.decode("latin-1"), (_encoding("Latin-1", line),), None
-
-
-def _normalise(text: str) -> tuple[str, Newline]:
+        problems = (_encoding("UTF-16", None),)
+    elif b"\0" in data:
+        return "", False, "none", (), _binary()
+    else:
+        try:
+            text = data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            text = data.decode("latin-1")
+            problems = (_encoding("Latin-1", data.count(b"\n", 0, error.start) + 1),)
+    bom = text[:1] == "\ufeff"
+    if bom:
+        text = text[1:]
     if "\r" not in text:
-        return text, "lf" if "\n" in text else "none"
+        return text, bom, "lf" if "\n" in text else "none", problems, None
     pairs = text.count("\r\n")
     feeds, returns = text.count("\n") - pairs, text.count("\r") - pairs
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
-    if pairs and not feeds and not returns:
-        return text, "crlf"
-    return text, "cr" if not pairs and not feeds else "mixed"
+    newline: Newline = "mixed"
+    if not feeds and not (pairs and returns):
+        newline = "crlf" if pairs else "cr"
+    return text.replace("\r\n", "\n").replace("\r", "\n"), bom, newline, problems, None
 
 
 def _repeated(items: list[Item]) -> Iterator[Problem]:

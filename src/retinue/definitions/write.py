@@ -13,8 +13,9 @@ from typing import Any
 from retinue.definitions import quoting
 from retinue.definitions.dialects import DIALECTS, Dialect, Field
 from retinue.definitions.dialects.table import UNSET, BadValueError
+from retinue.definitions.dialects.tools import ToolChoice
 from retinue.definitions.dialects.values import DISABLED, ENABLED
-from retinue.definitions.encode import ABSENT, encode
+from retinue.definitions.encode import ABSENT, SAFEST, encode
 from retinue.domain.spec import AgentSpec, DialectName
 from retinue.errors import UsageError
 
@@ -43,7 +44,7 @@ def write_agent(spec: AgentSpec, dialect: DialectName) -> str:
 
 def statements(spec: AgentSpec, dialect: DialectName) -> dict[str, Any]:
     """The keys that Retinue honours in a file of that dialect, with their values, in order. What
-    no row of the dialect can say is left out."""
+    no row of the dialect can say is left out; a limit becomes the strictest there is instead."""
     found: dict[str, Any] = {}
     said: set[str] = set()
     table = DIALECTS[dialect]
@@ -54,9 +55,13 @@ def statements(spec: AgentSpec, dialect: DialectName) -> dict[str, Any]:
         key = spelling(table, row)
         if value is ABSENT:
             said.add(row.to or "")
-        elif key is not None and _accepts(row, value):
+        elif key is not None and _accepts(row, value, spec):
             said.add(row.to or "")
             found[key] = value
+    for row in rows(table):
+        if row.to is not None and row.to in SAFEST and row.to not in said:
+            said.add(row.to)
+            found[row.key] = SAFEST[row.to]
     return found
 
 
@@ -79,11 +84,18 @@ def spelling(table: Dialect, row: Field) -> str | None:
     return None
 
 
-def _accepts(row: Field, value: Any) -> bool:
+def _accepts(row: Field, value: Any, spec: AgentSpec) -> bool:
+    """Whether the row reads `value`, and no list of names as more than the spec allows: an agent
+    called `true` or a tool called `all` must not open everything."""
     try:
-        return row.kind.read(value) is not UNSET
+        found = row.kind.read(value)
     except BadValueError:
         return False
+    if isinstance(found, ToolChoice) and spec.tools.allow is not None:
+        return found.allow is not None and set(found.allow) <= set(spec.tools.allow)
+    if row.to == "subagents" and spec.subagents is not True:
+        return found is not True
+    return found is not UNSET
 
 
 def off_switch(dialect: DialectName) -> tuple[str, bool]:

@@ -22,7 +22,6 @@ FREE_TEXT = frozenset({"description", "when_to_use", "whenToUse", "prompt", "sys
 MAX_SEGMENTS = 300
 _KEY = re.compile(r"[A-Za-z_][\w.-]*[ \t]*")
 _BLANK = frozenset({" ", "\t"})
-_LIST_LINE = re.compile(r"[ \t]+- ")
 _ANY_KEY = re.compile(r"([A-Za-z_][\w.-]*)[ \t]*:(.*)")
 _BLOCK_SCALAR = re.compile(r"[|>][-+0-9]*(\s+#.*)?")
 _SIMPLE_LINE = re.compile(r"([\w-]+):(.*)")
@@ -134,17 +133,19 @@ def _segments(lines: list[str], known: Callable[[str], bool]) -> list[tuple[str,
     found: list[tuple[str, int, list[str]]] = []
     for number, line in enumerate(lines):
         match = _ANY_KEY.fullmatch(line)
-        if match is not None and (known(match[1]) or _is_key(match[2], found, lines[number + 1 : number + 2])):
+        if match is not None and (known(match[1]) or _is_key(match, found, lines[number + 1 : number + 2])):
             found.append((match[1], number, [line]))
         elif found:
             found[-1][2].append(line)
     return found
 
 
-def _is_key(rest: str, found: list[tuple[str, int, list[str]]], following: list[str]) -> bool:
-    """Whether a line `word: rest` begins a key nobody knows, or is part of the text above it."""
+def _is_key(line: re.Match[str], found: list[tuple[str, int, list[str]]], following: list[str]) -> bool:
+    """Whether `word: rest` begins a key nobody knows, or is part of the text above it. Text has
+    capital letters at the start of a line; a key there has its value in the lines below."""
+    word, rest = line[1], line[2]
     if found and found[-1][0] in FREE_TEXT:
-        return not rest.strip() and bool(following) and _LIST_LINE.match(following[0]) is not None
+        return word.islower() and not rest.strip() and bool(following) and following[0][:1] in _BLANK
     return not rest or rest[0] in _BLANK
 
 

@@ -134,7 +134,9 @@ class _Text:
             lines.pop()
         if lines:
             text = "\n".join(lines)
-            item.value = (_BREAKS.sub(_folded, text) if self.folded else text) + self.kept
+            if self.folded:
+                text = _BREAKS.sub(_folded, text) if "\n\n" in text else text.replace("\n", " ")
+            item.value = text + self.kept
         item.end_line = max(item.line, number - 1)
 
 
@@ -149,7 +151,9 @@ def _marked(text: str, first: str) -> Any:
         if _QUOTED.fullmatch(text) is None:
             return None
         inner = text[1:-1]
-        return _ESCAPED.sub(_unescape, inner) if "\\" in inner else inner
+        if "\\\\" in inner:
+            return _ESCAPED.sub(_unescape, inner)
+        return inner.replace("\\n", "\n").replace('\\"', '"') if "\\" in inner else inner
     if first == "'":
         return None if len(text) < 2 or text[-1] != "'" or "'" in text[1:-1] else text[1:-1]
     if first == "[" and _WORD_LIST.fullmatch(text) is not None:
