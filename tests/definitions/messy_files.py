@@ -30,6 +30,7 @@ def messy(draw: st.DrawFn, dialect: DialectName) -> str:
     for key in draw(st.lists(st.sampled_from([*known, *STRANGERS]), max_size=5)):
         match = table.match(key.strip('"'))
         target = match.field.to if match is not None and match.field.to else key
+        target = "model.name" if target == "model.fallbacks" else target
         if target not in said:
             said.add(target)
             lines.append(f"{key}: {draw(forms)}")

@@ -12,7 +12,7 @@ from messy_files import messy
 
 from retinue.definitions.parse import parse
 from retinue.definitions.write import write_agent
-from retinue.domain.spec import AgentSpec, DialectName
+from retinue.domain.spec import AgentSpec, DialectName, ToolPolicy
 from retinue.errors import UsageError
 
 
@@ -46,6 +46,29 @@ def test_what_was_read_from_a_messy_file_is_what_writing_it_gives_back(dialect: 
     parsed = parse(data.draw(messy(dialect)).encode(), path="x/agent.md", dialect=dialect)
     if parsed.spec is not None:
         assert meaning(again(parsed.spec, dialect)) == meaning(parsed.spec)
+
+
+STRANGE = ["{a: {b: c}}", "[x", "a, b", "none", "*", "- x", '"q"', "true", "", " ", "x: y", "(", "(a", "a)"]
+
+
+@pytest.mark.parametrize("dialect", WRITABLE)
+@given(
+    allow=st.lists(st.sampled_from(STRANGE), max_size=3).map(tuple),
+    deny=st.lists(st.sampled_from(STRANGE), max_size=3).map(tuple),
+    subagents=st.lists(st.sampled_from(STRANGE), max_size=3).map(tuple),
+)
+@calm(60)
+def test_no_list_of_names_is_ever_written_so_that_it_allows_more(
+    dialect: DialectName, allow: tuple[str, ...], deny: tuple[str, ...], subagents: tuple[str, ...]
+) -> None:
+    """Names no reader gives, as a program could put into a spec: the file may say less, not more."""
+    allow = tuple(name for name in allow if name != "*")
+    spec = AgentSpec(name="a", description="d", tools=ToolPolicy(allow=allow, deny=deny), subagents=subagents)
+    after = again(spec, dialect)
+    assert after.tools.allow is not None
+    assert "*" not in deny or after.tools.allow == () or "*" in after.tools.deny
+    assert after.subagents is not None
+    assert after.subagents is not True or "*" in subagents
 
 
 def test_kimi_files_cannot_hold_a_prompt_and_say_so() -> None:
