@@ -348,6 +348,7 @@ async def test_no_key_no_header() -> None:
     [
         ("Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.", "max_tokens"),
         ("Unrecognized request argument supplied: stream_options", "stream_options"),
+        ("tool_choice: only auto is supported", "tool_choice"),
         ("reasoning_effort is not supported by this model", "reasoning_effort"),
         ("`temperature` does not support 0.5 with this model", "temperature"),
     ],
@@ -355,12 +356,23 @@ async def test_no_key_no_header() -> None:
 async def test_what_a_server_refuses_is_learned(message: str, gone: str) -> None:
     refusal = {"error": {"message": message, "type": "invalid_request_error"}}
     async with Server(failing(400, refusal), streamed({"content": "ok"})) as server:
-        asked = request(max_output=50, thinking="low", temperature=0.5)
+        asked = request(max_output=50, thinking="low", temperature=0.5, tool_choice="required")
         result = await answer("vllm", server.url, asked, format="openai")
     assert result.text == "ok"
     first, second = server.bodies
     assert gone in first and gone not in second
     assert gone != "max_tokens" or second["max_completion_tokens"] == 50
+
+
+async def test_one_run_learns_for_the_others() -> None:
+    refusal = {"error": {"message": "max_completion_tokens is unknown", "type": "invalid_request_error"}}
+    async with Server(failing(400, refusal), streamed({"content": "ok"}), streamed({"content": "ok"})) as server:
+        transport = Transport()
+        for _ in range(2):
+            made = model("openai", server.url, transport=transport)
+            assert (await collect(made, request(max_output=50)))[0].text == "ok"
+        await transport.close()
+    assert ["max_tokens" in body for body in server.bodies] == [False, True, True]
 
 
 async def test_a_refusal_that_names_nothing_optional_stays_a_failure() -> None:

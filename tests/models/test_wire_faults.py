@@ -188,6 +188,23 @@ async def test_fields_of_the_wrong_type_never_raise(provider: str) -> None:
             await answer(provider, server.url)
 
 
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        ({"type": "overloaded_error", "message": "Overloaded"}, "overloaded"),
+        ({"type": "rate_limit_error", "message": "Slow down"}, "rate_limit"),
+        ({"type": "api_error", "message": "Internal server error"}, "server"),
+        ({"type": "invalid_request_error", "message": "prompt is too long"}, "context_overflow"),
+    ],
+)
+async def test_an_error_in_the_middle_of_a_stream(provider: str, error: dict[str, str], expected: str) -> None:
+    event = {"type": "error", "error": error} if provider in ("anthropic", "openai-responses") else {"error": error}
+    async with Server(Reply([*begun(provider, "Some words"), *sse(event), "hang"]), failing(200, event)) as server:
+        message = await answer(provider, server.url)
+        assert kind(message) == expected and message.text == "Some words"
+        assert kind(await answer(provider, server.url)) == expected
+
+
 async def test_a_wrong_content_type_does_not_matter(provider: str) -> None:
     for label in ("application/json", "text/plain", "application/octet-stream"):
         async with Server(Reply(said(provider, "Hello"), headers={"content-type": label})) as server:
