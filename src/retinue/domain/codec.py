@@ -20,8 +20,12 @@ Decoder = Callable[[Any], Any]
 
 def to_data(value: Any) -> Any:
     """Dataclasses become dicts and tuples lists, all the way down."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_data(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    cls: Any = type(value)
+    if cls in _PLAIN:
+        return value
+    names = _names(cls)
+    if names is not None:
+        return {name: to_data(getattr(value, name)) for name in names}
     if isinstance(value, Mapping):
         return {str(key): to_data(item) for key, item in value.items()}
     if isinstance(value, (tuple, list)):
@@ -48,6 +52,14 @@ def from_union(union: Any, data: Mapping[str, Any]) -> Any:
     if tag not in members:
         raise ValueError(f"unknown type {tag!r}; known: {', '.join(sorted(members))}")
     return from_data(members[tag], data)
+
+
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
+
+@cache
+def _names(cls: Any) -> tuple[str, ...] | None:
+    return tuple(f.name for f in dataclasses.fields(cls)) if dataclasses.is_dataclass(cls) else None
 
 
 @cache

@@ -20,7 +20,6 @@ from retinue.domain.outcome import Outcome
 from retinue.domain.tool import ToolContext
 from retinue.domain.usage import Usage
 from retinue.errors import StateError
-from retinue.guard.secrets import secret_values
 from retinue.loop.job import Compaction, Job, Prior
 from retinue.loop.run import run_loop
 from retinue.settings.places import private_folder
@@ -151,11 +150,10 @@ def _messages(prompt: str, past: Conversation | None, post: str) -> tuple[UserMe
 
 def _context(handle: RunHandle, world: World, launch: Launch) -> ToolContext:
     roots = (launch.request.cwd, *(world.cwd / root for root in world.settings.settings.extra_roots))
-    hidden = set(secret_values(world.environment))
     return ToolContext(
         run_id=handle.id,
         roots=tuple(root.expanduser().resolve() for root in roots),
         outputs=private_folder(world.state) / "outputs" / handle.id,
-        environment={name: value for name, value in world.environment.items() if value not in hidden},
+        environment=world.tool_environment,
         tool_timeout=launch.limits.tool_seconds,
     )

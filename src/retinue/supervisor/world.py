@@ -69,6 +69,14 @@ class World:
 
         return {**builtin_tools(), **{tool.spec.name: tool for tool in self.custom_tools}}
 
+    @cached_property
+    def tool_environment(self) -> Mapping[str, str]:
+        """What programs that tools start may see: everything but values that are secret."""
+        from retinue.guard.secrets import secret_values
+
+        hidden = set(secret_values(self.environment))
+        return {name: value for name, value in self.environment.items() if value not in hidden}
+
     async def close(self) -> None:
         for name in ("transport", "log"):
             part = self.__dict__.pop(name, None)
