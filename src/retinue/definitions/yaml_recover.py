@@ -40,21 +40,27 @@ def load_quoted(block: str) -> Document:
 
 
 def _load_quoted(block: str, *, brackets: bool) -> Document:
+    """The values in question are taken out, the rest is read, and they are put in again: the
+    same as quoting them, without having to read the quotes."""
     lines = block.split("\n")
-    changed = False
+    taken: dict[int, str] = {}
     following = ""
     for number in range(len(lines) - 1, -1, -1):
         line = lines[number]
-        quoted = _quoted(line, following, brackets)
-        if quoted is not None:
-            lines[number] = quoted
-            changed = True
+        value = _faulty(line, following, brackets)
+        if value is not None:
+            taken[number] = value
+            lines[number] = line.partition(":")[0] + ': ""'
         if line and not line.isspace():
             following = line
-    if not changed:
+    if not taken:
         raise YamlError("no single line is at fault")
-    repaired = "\n".join(lines)
-    return load_plain(repaired) or load_mapping(repaired)
+    rest = "\n".join(lines)
+    document = load_plain(rest) or load_mapping(rest)
+    for item in document.items:
+        if item.line in taken:
+            item.value = taken[item.line]
+    return document
 
 
 def load_lines(block: str, known: Callable[[str], bool]) -> Document:
@@ -95,9 +101,9 @@ def unquoted(text: str) -> str:
     return text
 
 
-def _quoted(line: str, following: str, brackets: bool) -> str | None:
-    """`line` with its value in double quotes, or None where it has to stay as it is: where it
-    parses alone, or goes on in the `following` line."""
+def _faulty(line: str, following: str, brackets: bool) -> str | None:
+    """The value of a `key: value` line that does not parse alone; None where the line is fine,
+    is no such line, or goes on in the `following` one."""
     key, colon, rest = line.partition(":")
     if not colon or rest[:1] not in _BLANK or following[:1] in _BLANK or _KEY.fullmatch(key) is None:
         return None
@@ -106,15 +112,12 @@ def _quoted(line: str, following: str, brackets: bool) -> str | None:
         return None
     if (not brackets and _opens(value)) or _parses(line, value):
         return None
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-    return f'{key}: "{escaped}"'
+    return value
 
 
 def _parses(line: str, value: str) -> bool:
-    if load_plain(line) is not None:
-        return True
-    if value[0].isalnum() and ": " in value and " #" not in value:
-        return False
+    if value[0].isalnum() and " #" not in value and "\t" not in value:
+        return ": " not in value and value[-1] != ":"
     try:
         load_value(line)
     except YamlError:
