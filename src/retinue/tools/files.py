@@ -53,16 +53,17 @@ class Spot:
 @contextmanager
 def spot(place: Confined, *, create: bool = False) -> Iterator[Spot]:
     """`place` as a name in its open parent folder; `create` makes the folders above it."""
-    if not place.parts:
+    parts = place.parts
+    if not parts:
         raise ToolError(f"{place.shown} is the workspace folder itself, not a file.")
     if not BY_DESCRIPTOR:
         if create:
             place.path.parent.mkdir(parents=True, exist_ok=True)
         yield Spot(None, str(place.path))
         return
-    folder = _walk(place, place.parts[:-1], create)
+    folder = _walk(place, parts[:-1], create)
     try:
-        yield Spot(folder, place.parts[-1])
+        yield Spot(folder, parts[-1])
     finally:
         os.close(folder)
 

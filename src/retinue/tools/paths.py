@@ -26,26 +26,32 @@ class Confined:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        return self.path.relative_to(self.root).parts
+        below = _below(str(self.path), self.root)
+        return tuple(below.split(os.sep)) if below else ()  # noqa: PTH206 - see _below
 
 
 def confine(text: str, context: ToolContext, *, writing: bool = False) -> Confined:
     """Where `text` leads, if a tool may go there. Reading may also go to the run's own stored
     outputs, because truncated results point there."""
-    path = Path(_resolve(text, context))
-    root = next((root for root in context.roots if _inside(path, root)), None)
+    path = _resolve(text, context)
+    root = next((root for root in context.roots if _below(path, root) is not None), None)
     if root is None and not writing:
         outputs = Path(os.path.realpath(context.outputs))
-        root = outputs if _inside(path, outputs) else None
+        root = outputs if _below(path, outputs) is not None else None
     if root is not None:
-        return Confined(root, path, shown(path, context))
+        return Confined(root, Path(path), _shown(path, context))
     allowed = ", ".join(str(root) for root in context.roots)
-    where = f"{text!r} leads to {path}, which is" if str(path) != text else f"{text} is"
+    where = f"{text!r} leads to {path}, which is" if path != text else f"{text} is"
     raise ToolError(f"{where} outside the workspace. Use a path inside: {allowed}")
 
 
 def shown(path: Path, context: ToolContext) -> str:
-    return visible(str(path.relative_to(context.root) if _inside(path, context.root) else path))
+    return _shown(str(path), context)
+
+
+def _shown(path: str, context: ToolContext) -> str:
+    below = _below(path, context.root)
+    return visible(path if below is None else below or ".")
 
 
 def visible(name: str) -> str:
@@ -57,8 +63,14 @@ def visible(name: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
 
 
-def _inside(path: Path, root: Path) -> bool:
-    return path == root or root in path.parents
+def _below(path: str, root: Path) -> str | None:
+    """What follows `root` in `path`: nothing for itself, None for a path outside. Both hold no
+    links. (By text: asking Path objects took most of the time of a small read.)"""
+    whole, start = os.path.normcase(path), os.path.normcase(root)
+    if whole == start:
+        return ""
+    start = start if start.endswith(os.sep) else start + os.sep
+    return path[len(start) :] if whole.startswith(start) else None
 
 
 def _resolve(text: str, context: ToolContext) -> str:

@@ -27,6 +27,8 @@ IMAGE_BYTES = 3_750_000
 """What fits the 5 MB of base64 that providers take."""
 
 _CHUNK = 1 << 20
+_LITTLE = 1 << 16
+"""What to ask for first: room for a whole chunk costs more than reading a small file."""
 
 
 class ReadTool(BuiltinTool):
@@ -55,7 +57,8 @@ def _read(place: Confined, first: int, limit: int, context: ToolContext, stop: E
     effect = ToolEffect(reads=(str(place.path),))
     with os.fdopen(descriptor, "rb") as file:
         size = os.fstat(descriptor).st_size
-        start = file.read(_CHUNK)
+        wanted = _CHUNK if size >= _LITTLE else _LITTLE
+        start = file.read(wanted)
         media_type = image_type(start)
         if media_type is not None:
             return _image(place, start + file.read(IMAGE_BYTES), media_type, size, context, effect)
@@ -67,7 +70,7 @@ def _read(place: Confined, first: int, limit: int, context: ToolContext, stop: E
         codec = wide_encoding(start)
         if codec is not None:
             found = _wide_window(place, start + file.read(LARGEST), first, limit)
-        elif len(start) < _CHUNK:
+        elif len(start) < wanted:
             found = window_of(start, first, limit)
         else:
             found = window(chain([start], _chunks(file)), first, limit, to_end=size <= LARGEST, stopped=stop.is_set)
