@@ -16,7 +16,7 @@ from retinue.models.embedded.rank import Ranked
 from retinue.models.embedded.toolbox import SearchTool, Toolbox
 from retinue.models.embedded.words import Query
 
-CANDIDATES = 12
+CANDIDATES = 10
 WINDOW = 26
 """Lines read around a place."""
 

@@ -24,7 +24,7 @@ _IDENTIFIER = re.compile(
     r"|[a-z]+(?:[A-Z][a-z0-9]+)+|(?:[A-Z][a-z0-9]+){2,})\b(?:\(\))?"
 )
 _FOLDERS = re.compile(r"(?<![\w/])(?:\.{0,2}/)?(?:[\w.@+-]+/)+[\w.@+-]*")
-"""Places that are searched as such and not as words."""
+"""Paths, which are places first and words second."""
 _PATH = re.compile(_FOLDERS.pattern + r"|(?<![\w/.])[\w-]+\.[A-Za-z]{1,5}\b")
 _ASIDE = frozenset("from in into on onto without when while so if after before between via using during at".split())
 _ENDING = re.compile(r"(?<![\w/.])([\w-]{2,})\.[a-z]{1,4}\b(?![\w(])")
@@ -72,10 +72,16 @@ class Query:
         places = [place for place in dict.fromkeys(places) if not _is_sentence_end(place)]
         return cls(
             text=text,
-            terms=_terms(_words(_FOLDERS.sub(" ", text))),
+            terms=_terms(_words(_FOLDERS.sub(_as_words, text))),
             exact=tuple(dict.fromkeys(item for item in exact if _is_exact(item)))[:4],
             places=tuple(places)[:4],
         )
+
+
+def _as_words(place: re.Match[str]) -> str:
+    """Of a path in the tree its name; of one elsewhere (`~/.ssh/config`) every part."""
+    path = place.group()
+    return path.replace("/", " ") if path.startswith("/") else path.rpartition("/")[2]
 
 
 def _words(text: str) -> list[str]:
