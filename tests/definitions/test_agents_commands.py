@@ -89,6 +89,13 @@ def test_list_for_people(shell: Shell) -> None:
     assert "README.md" in shell.run("list", "--all").stderr
 
 
+def test_list_says_what_is_wrong_with_what_loaded(shell: Shell) -> None:
+    shell.file(".claude/agents/a.md", "---\nname: a\ndescription: d\ntools: 42\nallowed_tools: Read\n---\n")
+    done = shell.run("list")
+    assert "a.md:4" in done.stderr
+    assert "1 warning" in done.stderr
+
+
 def test_list_from_another_folder_with_agents_of_the_command_line(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     text = '{"helper": {"description": "d", "prompt": "p"}}'

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from retinue.definitions.builtins import SWITCHES
 from retinue.definitions.catalog import Catalog, FileCache
 from retinue.errors import DefinitionError, UnknownAgentError, UsageError
 
@@ -184,7 +185,7 @@ def test_B02_built_in_agents_leave_the_caller_its_choices(world: World) -> None:
         assert not {"write", "edit"} & set(catalog.find(name).spec.tools.allow or ("write",))
 
 
-@pytest.mark.parametrize("switch", ["RETINUE_DISABLE_BUILTIN_AGENTS", "CLAUDE_AGENT_SDK_DISABLE_BUILTIN_AGENTS"])
+@pytest.mark.parametrize("switch", SWITCHES)
 def test_B03_built_in_agents_can_be_switched_off_by_the_environment(world: World, switch: str) -> None:
     world.agent(".pi/agents/mine.md", "mine")
     world.environment[switch] = "1"

@@ -22,7 +22,11 @@ FALLBACK = AgentSpec(
 )
 """What remains when every built-in agent is switched off: a twin of its parent."""
 
-SWITCHES = ("RETINUE_DISABLE_BUILTIN_AGENTS", "CLAUDE_AGENT_SDK_DISABLE_BUILTIN_AGENTS")
+SWITCHES = (
+    "RETINUE_DISABLE_BUILTIN_AGENTS",
+    "RETINUE_DISABLE_DEFAULT_AGENTS",
+    "CLAUDE_AGENT_SDK_DISABLE_BUILTIN_AGENTS",
+)
 SETTING = "disableDefaultAgents"
 _OFF = frozenset({"", "0", "false", "no", "off"})
 

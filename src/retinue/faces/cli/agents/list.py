@@ -29,11 +29,26 @@ def execute(args: argparse.Namespace) -> int:
         return 0
     shown = [entry for entry in _ordered(catalog) if args.all or entry.shadowed_by is None]
     _print_table(shown)
-    for each in catalog.failed:
-        if each.problem.severity == "error" or args.all:
-            where = f"{each.path}:{each.line}" if each.line else each.path
-            say(f"not loaded: {clean(where)}: {clean(each.reason)}")
+    _say_problems(catalog, shown, everything=args.all)
     return 0
+
+
+def _say_problems(catalog: Catalog, shown: Sequence[Entry], *, everything: bool) -> None:
+    """What failed, and what is an error in what loaded; the rest is for `agents lint`."""
+    for each in catalog.failed:
+        if each.problem.severity == "error" or everything:
+            say(clean(f"not loaded: {_where(each.path, each.line)}: {each.reason}"))
+    found = [(entry.path, problem) for entry in shown for problem in entry.problems]
+    for path, problem in found:
+        if problem.severity == "error":
+            say(clean(f"error: {_where(path, problem.line)}: {problem.message}"))
+    warnings = sum(problem.severity == "warning" for _, problem in found)
+    if warnings:
+        say(f"{warnings} warning{'s' if warnings > 1 else ''}: see retinue agents lint")
+
+
+def _where(path: str, line: int | None) -> str:
+    return f"{path}:{line}" if line else path
 
 
 def _ordered(catalog: Catalog) -> list[Entry]:
