@@ -111,15 +111,17 @@ class Log:
         if isinstance(body, RunEnded):
             del self._runs[place.run_id]
         if not self._handing_over:
-            self._handing_over = True
-            self._require_loop().call_soon(self._hand_over)
+            self._hand_over_soon()
         return event
 
     async def flush(self) -> None:
         """Returns when everything appended so far is in the file and subscribers have it. Raises
         StateError when it cannot be written; it is kept, and tried again later."""
-        self._hand_over(force=self._writer.failure is not None)
-        number = self._submitted
+        if self._writer.failure is not None:
+            self._hand_over(force=True)
+        elif self._pending and not self._handing_over:
+            self._hand_over_soon()  # those who flush in the same round share a batch
+        number = self._submitted + bool(self._pending)
         waiter = (number, asyncio.get_running_loop().create_future())
         self._waiters.append(waiter)
         if self._published >= number or self._unannounced >= number:
@@ -231,6 +233,10 @@ class Log:
     def _require_loop(self) -> asyncio.AbstractEventLoop:
         assert self._loop is not None
         return self._loop
+
+    def _hand_over_soon(self) -> None:
+        self._handing_over = True
+        self._require_loop().call_soon(self._hand_over)
 
     def _hand_over(self, force: bool = False) -> None:
         self._handing_over = False
