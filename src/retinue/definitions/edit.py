@@ -198,7 +198,7 @@ def _end_line(event: Any) -> int:
 
 def _entry(text: Text, key: Any, end: int) -> Entry:
     first = key.start_mark.line + 1
-    last = max(first, end + 1)
+    last = max(first, min(end, (text.close or 1) - 2) + 1)
     while last > first and not text.lines[last].strip():
         last -= 1
     return Entry(key.value, first, last, key.start_mark.column, key.end_mark.column)

@@ -60,7 +60,7 @@ def _tool_map(spec: AgentSpec) -> Any:
     tools = spec.tools
     denied = dict.fromkeys(tools.deny, False) if _deny_in_map(spec) else {}
     chosen = dict.fromkeys((*(tools.allow or ()), *tools.selectors), True)
-    if chosen:
+    if chosen or tools.allow is not None:
         return {"*": tools.allow is None, **chosen, **denied}
     return denied or ABSENT
 
@@ -68,12 +68,6 @@ def _tool_map(spec: AgentSpec) -> Any:
 def _deny_in_map(spec: AgentSpec) -> bool:
     named = {"*", *(spec.tools.allow or ()), *spec.tools.selectors}
     return named.isdisjoint(spec.tools.deny)
-
-
-def _rules(spec: AgentSpec, row: Field, dialect: DialectName) -> Any:
-    """Only where a map of tools cannot say that there are none."""
-    nothing = spec.tools.allow == () and not spec.tools.selectors
-    return {"*": "deny"} if dialect == "opencode" and nothing else ABSENT
 
 
 def _deny(spec: AgentSpec, row: Field, dialect: DialectName) -> Any:
@@ -171,7 +165,6 @@ _ENCODERS: Mapping[str, Callable[[AgentSpec, Field, DialectName], Any]] = {
     "display_name": _said(lambda spec: spec.display_name),
     "color": _said(lambda spec: spec.color),
     "tools.allow": _tools,
-    "tools.rules": _rules,
     "tools.deny": _deny,
     "tools.extensions": _said(lambda spec: spec.tools.extensions),
     "tools.exclude_extensions": _said(lambda spec: spec.tools.exclude_extensions, ()),
