@@ -36,12 +36,28 @@ def build_model(selection: Selection, transport: Transport, *, gate: Gate | None
         from retinue.models.embedded.local import LocalModel
 
         return LocalModel(selection.path, info)
+    model = _bridged(selection) if provider.id == "pydantic-ai" else _wired(selection, transport)
+    if selection.attempts == 1 and gate is None:
+        return model
+    from retinue.models.retry import Retrying, RetryPolicy
+
+    return Retrying(model, RetryPolicy(attempts=selection.attempts), gate=gate)
+
+
+def _bridged(selection: Selection) -> Model:
+    from retinue.models.bridge import PydanticAIModel
+
+    return PydanticAIModel(selection.info, selection.info.id)
+
+
+def _wired(selection: Selection, transport: Transport) -> Model:
+    provider, info = selection.provider, selection.info
     module, name = _WIRE[provider.api]
     make = cast("Callable[..., Model]", getattr(importlib.import_module(module), name))
     quirks: dict[str, Any] = dict(provider.quirks)
     if provider.query:
         quirks["query"] = {**provider.query, **quirks.get("query", {})}
-    model = make(
+    return make(
         info,
         provider.base_url.replace("{model}", info.id),
         provider.api_key or None,
@@ -50,8 +66,3 @@ def build_model(selection: Selection, transport: Transport, *, gate: Gate | None
         quirks=quirks,
         key_variable=provider.key_variable,
     )
-    if selection.attempts == 1 and gate is None:
-        return model
-    from retinue.models.retry import Retrying, RetryPolicy
-
-    return Retrying(model, RetryPolicy(attempts=selection.attempts), gate=gate)

@@ -25,7 +25,9 @@ OFFLINE = ModelInfo("offline", "planner", "Search planner, no language model", 2
 LOCAL = ModelInfo("local", "smollm2", "SmolLM2 135M", 8_192, 2_048, False, False, FREE)
 """The weights that come with the extra `local`, when no file is named."""
 LOCAL_VARIABLE = "RETINUE_LOCAL_MODEL"
-EMBEDDED = {name: Provider(id=name, api="embedded", base_url="") for name in ("offline", "local")}
+BRIDGE = "pydantic-ai"
+"""`pydantic-ai/bedrock:model-id` goes through that library's models (extra `providers`)."""
+EMBEDDED = {name: Provider(id=name, api="embedded", base_url="") for name in ("offline", "local", BRIDGE)}
 
 
 class Found(NamedTuple):
@@ -155,6 +157,8 @@ class Resolver:
         if name.startswith("offline"):
             return None
         wanted = query.partition("/")[2].strip()
+        if name.startswith(BRIDGE):
+            return Found(ModelInfo(BRIDGE, wanted), EMBEDDED[BRIDGE]) if ":" in wanted else None
         path = _gguf(wanted) or (_gguf(self._named()) if _names(wanted, self._named()) else None)
         if path is not None:
             return local_model(path)
