@@ -90,7 +90,7 @@ models = st.builds(
     thinking=st.none() | st.sampled_from(["off", "low", "max", "anything: else"]),
     temperature=st.none() | st.sampled_from([0.0, 0.3, 1.0, 2.0]),
 )
-extras = st.dictionaries(texts.map(lambda text: f"x-{text}"[:40].strip()), values, max_size=3)
+extras = st.dictionaries(texts.map(lambda text: f"zz-unknown-{text}"[:50].strip()), values, max_size=3)
 
 specs = st.builds(
     AgentSpec,
