@@ -25,17 +25,20 @@ WEIGHT: dict[Kind, float] = {
 """How likely a file of a kind is the answer to a question about code."""
 
 _ASKED: dict[str, tuple[Kind, ...]] = {
-    r"\b(?:unit|integration)[- ]tests?\b|\btest (?:suite|cases?|files?)\b|\btested\b|\bfixtures?\b": ("test",),
+    r"\b(?:unit|integration)[- ]tests?\b|\btest (?:suite|cases?|files?)\b|\btested\b": ("test",),
     r"\btests (?:for|of|that|cover\w*)\b": ("test",),
     r"\b(?:which|what|the|any) tests? (?:for|of|cover\w*|check\w*|verif\w*|exercis\w*)\b": ("test",),
-    r"\bdocumented\b|\bdocumentation\b|\bdocs\b|\breadme\b|\bguide\b|\btutorials?\b": ("docs",),
-    r"\bexamples? (?:of|for|that|show\w*)\b|\bsamples?\b|\bdemos?\b|\btutorials?\b": ("example",),
-    r"\bchange ?log\b|\brelease notes?\b|\blicen[cs]e\b": ("history", "docs"),
+    r"\bdocumented\b|\b(?:documentation|docs|guide) (?:for|of|on|about)\b|\breadme\b|\btutorials?\b": ("docs",),
+    r"\bexamples? (?:of|for|that|show\w*)\b|\bdemos?\b|\btutorials?\b": ("example",),
+    r"\bchange ?log\b|\brelease notes?\b": ("history", "docs"),
     r"\bvendored\b": ("vendored",),
     r"\bbenchmarks?\b|\bscripts?\b|\bmakefile\b": ("script",),
     r"\bworkflows?\b|\bci\b|\bpyproject\b|\byaml\b|\bdockerfile\b|\bdependenc(?:y|ies)\b": ("data", "script"),
     r"\btype stubs?\b|\btypings?\b": ("generated",),
 }
+
+_SURE: frozenset[Kind] = frozenset({"test", "docs", "example", "history", "vendored"})
+"""Words for these are rarely meant otherwise: who asks for tests does not want source."""
 
 _FOLDERS: dict[Kind, str] = {  # in order: the first kind that has one of a path's folders is taken
     "vendored": "vendor vendored _vendor node_modules third_party thirdparty 3rdparty deps extern external bundled",
@@ -84,6 +87,10 @@ def weight_of(path: str, asked: frozenset[Kind]) -> float:
     kind = kind_of(path)
     if kind in asked:
         return 1.0
+    return _usual(path, kind) * (0.05 if asked & _SURE else 1.0)
+
+
+def _usual(path: str, kind: Kind) -> float:
     ending = path.rpartition(".")[2].lower()
     if ending in _HEADERS:
         return WEIGHT[kind] * 0.75
