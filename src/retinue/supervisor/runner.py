@@ -33,6 +33,11 @@ if TYPE_CHECKING:
     from retinue.supervisor.world import World
 
 
+_NO_TRACE_NEEDED = READ_ONLY | {"spawn"}
+"""A run that is started is in the file before it does anything, and its parent's call, which was
+appended before, with it."""
+
+
 async def execute(member: Member, world: World, past: Conversation | None = None, post: str = "") -> None:
     """Runs to the end and settles the handle. Only cancellation leaves the run without an
     ending; the log then shows it as interrupted, which is what it is. `post` is what a resumed
@@ -78,7 +83,7 @@ async def _record(member: Member, world: World, past: Conversation | None, post:
     for opening in _openings(handle, past):
         log.append(place, opening)
         member.observe(opening)
-    changing = {tool.spec.name for tool in launch.tools if not tool.spec.effects <= READ_ONLY}
+    changing = {tool.spec.name for tool in launch.tools if not tool.spec.effects <= _NO_TRACE_NEEDED}
     async with aclosing(run_loop(_job(member, world, past, post), launch.model, handle.controls)) as bodies:
         async for body in bodies:
             if isinstance(body, RunEnded):
