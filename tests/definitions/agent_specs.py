@@ -130,7 +130,7 @@ def expressible(spec: AgentSpec, dialect: DialectName) -> AgentSpec:
     known: dict[str | None, Kind] = {}
     for row in rows(table):
         known.setdefault(row.to, row.kind)
-    changed: dict[str, Any] = {}
+    changed: dict[str, Any] = {"extra": {key: spec.extra[key] for key in spec.extra if table.match(key) is None}}
     for group, policy in (("tools", spec.tools), ("model", spec.model), ("session", spec.session)):
         gone = {
             field.name: field.default

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -36,7 +37,8 @@ def test_every_field_a_dialect_can_express_comes_back(dialect: DialectName, data
 @given(specs)
 @calm(30)
 def test_the_retinue_dialect_expresses_every_field(spec: AgentSpec) -> None:
-    assert expressible(spec, "retinue") == spec
+    known = dataclasses.replace(spec, extra={})
+    assert expressible(known, "retinue") == known
 
 
 @pytest.mark.parametrize("dialect", WRITABLE)

@@ -115,13 +115,3 @@ CODES: Mapping[str, Code] = {
         "error", "The file is broken, so its name loads from a weaker place.", "Repair the file or remove it."
     ),
 }
-
-
-def reference() -> str:
-    """The table as Markdown, for the reference page."""
-    lines = ["| code | severity | meaning | remedy | `--fix` |", "|---|---|---|---|---|"]
-    for name, code in sorted(CODES.items()):
-        lines.append(
-            f"| `{name}` | {code.severity} | {code.meaning} | {code.remedy} | {'yes' if code.fixable else ''} |"
-        )
-    return "\n".join(lines) + "\n"
