@@ -48,7 +48,11 @@ class Desk:
         if self.standing is not None and self._replies.empty():
             return message(self.standing)
         self._asked.set()
-        return await self._replies.get()
+        try:
+            return await self._replies.get()
+        except asyncio.CancelledError:
+            self._asked.clear()
+            raise
 
     async def asked(self) -> ModelRequest:
         async with asyncio.timeout(20):

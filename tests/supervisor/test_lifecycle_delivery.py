@@ -1,0 +1,318 @@
+"""Ends reach the parent exactly once: announced, read, moved, late, or when it is resumed."""
+
+import asyncio
+
+import pytest
+from crew_scene import Scene, until
+
+from retinue.domain.delegation import ChildView
+from retinue.domain.events import ResultRead
+from retinue.supervisor.delegate import Delegate
+
+
+@pytest.fixture
+def scene(tmp_path, monkeypatch):
+    return Scene(tmp_path, monkeypatch)
+
+
+async def next_turn(scene, text="waiting"):
+    scene.desk("main").say(text)
+    await scene.desk("main").asked()
+
+
+async def test_a_parent_is_kept_open_while_a_background_child_lives_and_hears_of_its_end_once(scene):
+    async with scene:
+        main = await scene.main()
+        child = await scene.child(main, "child")
+        scene.desk("main").say("I have nothing left to do")
+        await until(lambda: main.turns == 1)
+        assert main.live
+        scene.desk("child").say("the finding")
+        await child.handle.wait()
+        assert main.live
+        await scene.clock.advance(0.2)
+        request = await scene.desk("main").asked()
+        assert "the finding" in request.messages[-1].text
+        scene.desk("main").say("it found the finding")
+        assert (await main.handle.wait()).text == "it found the finding"
+        assert await scene.heard(main) == [child.id]
+
+
+async def test_J12_a_read_in_the_moment_before_the_announcement_makes_it_needless(scene):
+    async with scene:
+        main = await scene.main()
+        child = await scene.child(main, "child")
+        scene.desk("child").say("the finding")
+        await child.handle.wait()
+        scene.desk("main").call("get_subagent_result", agent_id=child.id)
+        await scene.desk("main").asked()
+        await scene.clock.advance(1)
+        scene.desk("main").say("done")
+        await main.handle.wait()
+        assert await scene.heard(main) == []
+        assert child.consumed
+
+
+async def test_a_parent_that_has_read_everything_ends_without_waiting_for_timers(scene):
+    async with scene:
+        main = await scene.main()
+        child = await scene.child(main, "child")
+        scene.desk("child").say("the finding")
+        await child.handle.wait()
+        scene.desk("main").call("get_subagent_result", agent_id=child.id)
+        await scene.desk("main").asked()
+        scene.desk("main").say("done")
+        assert (await main.handle.wait()).text == "done"
+
+
+async def test_J12_a_foreground_child_is_read_by_the_call_that_waits_for_it(scene):
+    async with scene:
+        main = await scene.main()
+        scene.desk("main").call("Agent", prompt="child", subagent_type="general-purpose", run_in_background=False)
+        await scene.desk("child").asked()
+        scene.desk("child").say("the finding")
+        await scene.desk("main").asked()
+        (child,) = main.children
+        await scene.clock.advance(60)
+        scene.desk("main").say("done")
+        await main.handle.wait()
+        assert child.consumed
+        assert await scene.heard(main) == []
+        read = [e.body for e in scene.crew.world.log.reader.events(main.id) if isinstance(e.body, ResultRead)]
+        assert read == [ResultRead(child.id)]
+
+
+async def test_a_foreground_child_moved_to_the_background_frees_its_caller_and_is_announced_once(scene):
+    async with scene:
+        main = await scene.main()
+        scene.desk("main").call("Agent", prompt="child", subagent_type="general-purpose", run_in_background=False)
+        await scene.desk("child").asked()
+        (child,) = main.children
+        assert scene.crew.detach(child)
+        assert not scene.crew.detach(child)
+        request = await scene.desk("main").asked()
+        told = request.messages[-1].results[0].text
+        assert "goes on" in told
+        assert "notified" in told
+        assert child.live
+        scene.desk("child").say("the finding")
+        await child.handle.wait()
+        await scene.clock.advance(0.2)
+        await next_turn(scene)
+        assert await scene.heard(main) == [child.id]
+
+
+async def test_moving_a_child_that_has_ended_or_has_no_waiter_changes_nothing(scene):
+    async with scene:
+        main = await scene.main()
+        child = await scene.child(main, "child")
+        assert not scene.crew.detach(child)
+        assert not scene.crew.detach(main)
+        scene.desk("child").say("done")
+        await child.handle.wait()
+        assert not scene.crew.detach(child)
+
+
+async def test_a_parent_stopped_while_it_waits_leaves_a_moved_child_alone(scene):
+    async with scene:
+        main = await scene.main()
+        scene.desk("main").call("Agent", prompt="child", subagent_type="general-purpose", run_in_background=False)
+        await scene.desk("child").asked()
+        (child,) = main.children
+        scene.crew.detach(child)
+        scene.crew.stop(main, "Escape.")
+        await main.handle.wait()
+        assert child.live
+
+
+async def test_what_ended_while_its_parent_was_stopped_is_told_once_before_the_prompt_of_its_resume(scene):
+    async with scene:
+        main = await scene.main()
+        a, b = await scene.child(main, "a"), await scene.child(main, "b")
+        scene.crew.stop(main, "Later.")
+        await main.handle.wait()
+        scene.desk("a").say("finding a")
+        scene.desk("b").fail()
+        await asyncio.gather(a.handle.wait(), b.handle.wait())
+        await scene.clock.advance(60)
+        assert await scene.heard(main) == []
+        await scene.crew.resume(main.id, "go on")
+        request = await scene.desk("main").asked()
+        news, prompt = request.messages[-2:]
+        assert prompt.text == "go on"
+        assert news.origin == "notification"
+        assert "finding a" in news.text
+        assert "Error: the provider is gone" in news.text
+        assert await scene.heard(main) == [a.id, b.id]
+        scene.desk("main").say("done")
+        await main.handle.wait()
+        await scene.crew.resume(main.id, "and again")
+        await scene.desk("main").asked()
+        assert await scene.heard(main) == [a.id, b.id]
+
+
+async def test_a_child_that_still_runs_when_its_parent_is_resumed_keeps_it_open_and_is_announced_as_usual(scene):
+    async with scene:
+        main = await scene.main()
+        child = await scene.child(main, "child")
+        scene.crew.stop(main, "Later.")
+        await main.handle.wait()
+        await scene.crew.resume(main.id, "go on")
+        await scene.desk("main").asked()
+        assert await scene.heard(main) == []
+        scene.desk("main").say("I wait")
+        await until(lambda: main.turns == 2)
+        assert main.live
+        scene.desk("child").say("the finding")
+        await child.handle.wait()
+        await scene.clock.advance(0.2)
+        await scene.desk("main").asked()
+        assert await scene.heard(main) == [child.id]
+
+
+async def test_an_end_that_was_held_when_its_parent_was_resumed_is_told_once(scene):
+    async with scene:
+        main = await scene.main()
+        child = await scene.child(main, "child", join="group")
+        await scene.child(main, "other", join="group")
+        await scene.clock.advance(0.1)
+        scene.desk("child").say("the finding")
+        await child.handle.wait()
+        scene.crew.stop(main, "Later.")
+        await main.handle.wait()
+        await scene.crew.resume(main.id, "go on")
+        await scene.desk("main").asked()
+        assert await scene.heard(main) == [child.id]
+        await scene.clock.advance(60)
+        main.handle.steer("anything new?")
+        await next_turn(scene)
+        assert await scene.heard(main) == [child.id]
+
+
+async def test_an_announcement_the_parent_was_stopped_before_it_could_hear_is_told_when_it_is_resumed(scene):
+    async with scene:
+        main = await scene.main()
+        child = await scene.child(main, "child")
+        scene.desk("child").say("the finding")
+        await child.handle.wait()
+        await scene.clock.advance(0.2)
+        assert child.announced
+        scene.crew.stop(main, "Later.")
+        await main.handle.wait()
+        assert await scene.heard(main) == []
+        await scene.crew.resume(main.id, "go on")
+        await scene.desk("main").asked()
+        assert await scene.heard(main) == [child.id]
+
+
+async def test_a_child_resumed_before_its_end_was_announced_is_announced_when_it_ends_again(scene):
+    async with scene:
+        main = await scene.main()
+        child = await scene.child(main, "child", join="group")
+        await scene.clock.advance(0.05)
+        scene.desk("child").say("first")
+        await child.handle.wait()
+        await scene.spawn(main, "go on", resume=child.id, background=True, join="group")
+        await scene.desk("child").asked()
+        await scene.clock.advance(60)
+        scene.desk("child").say("second")
+        await child.handle.wait()
+        await scene.clock.advance(60)
+        await next_turn(scene)
+        assert await scene.heard(main) == [child.id]
+        assert "second" in (await scene.said(main.id))[-1][1]
+
+
+async def test_M02_a_wait_on_a_queued_agent_lasts_through_its_start_and_gives_its_result(tmp_path, monkeypatch):
+    scene = Scene(tmp_path, monkeypatch, max_concurrent=1)
+    async with scene:
+        main = await scene.main()
+        await scene.child(main, "first")
+        second = await scene.spawn(main, "second", background=True)
+        wait = asyncio.ensure_future(Delegate(scene.crew, main.id).wait(second.id, 270))
+        await scene.clock.advance(5)
+        assert not wait.done()
+        scene.desk("first").say("done")
+        await scene.desk("second").asked()
+        scene.desk("second").say("the finding")
+        await until(lambda: not scene.crew.members[second.id].live)
+        waited = await wait
+        assert (waited.end, waited.view.text) == ("completed", "the finding")
+
+
+async def test_M02_M03_an_abort_and_a_timeout_end_only_the_wait(scene):
+    async with scene:
+        main = await scene.main()
+        child = await scene.child(main, "child")
+        way = Delegate(scene.crew, main.id)
+        wait = asyncio.ensure_future(way.wait(child.id, 270))
+        await scene.clock.advance(1)
+        wait.cancel()
+        await asyncio.wait({wait})
+        assert (child.live, child.consumed) == (True, False)
+        wait = asyncio.ensure_future(way.wait(child.id, 30))
+        await scene.clock.advance(29)
+        assert not wait.done()
+        await scene.clock.advance(1)
+        waited = await wait
+        assert (waited.end, waited.view.status) == ("timeout", "running")
+        scene.desk("child").say("the finding")
+        await child.handle.wait()
+        await scene.clock.advance(0.2)
+        await next_turn(scene)
+        assert await scene.heard(main) == [child.id]
+
+
+async def test_a_completion_before_anyone_waits_is_not_missed(scene):
+    async with scene:
+        main = await scene.main()
+        scene.desk("child").standing = "at once"
+        view = await scene.spawn(main, "child", background=True)
+        await until(lambda: not scene.crew.members[view.id].live)
+        waited = await Delegate(scene.crew, main.id).wait(view.id, 5)
+        assert (waited.end, waited.view.text) == ("completed", "at once")
+        assert (await scene.crew.members[view.id].handle.wait()).text == "at once"
+
+
+async def test_J11_an_exception_of_a_listener_does_not_change_how_a_run_ended(scene, monkeypatch):
+    def broken(*_, **__):
+        raise RuntimeError("a defect in the post")
+
+    async with scene:
+        main = await scene.main()
+        child = await scene.child(main, "child")
+        monkeypatch.setattr("retinue.supervisor.mailroom.notification", broken)
+        scene.desk("child").say("done")
+        assert (await child.handle.wait()).ended == "completed"
+        with pytest.raises(RuntimeError):
+            await scene.clock.advance(1)
+        assert child.status == "completed"
+        scene.desk("main").say("done")
+        assert (await main.handle.wait()).ended == "completed", "a parent must not wait for post that is lost"
+
+
+async def test_J10_a_failure_keeps_what_was_said_and_reaches_the_parent_as_one(scene):
+    async with scene:
+        main = await scene.main()
+        child = await scene.child(main, "child")
+        scene.desk("child").call("ls", "half of it")
+        await scene.desk("child").asked()
+        scene.desk("child").fail("overloaded for good")
+        outcome = await child.handle.wait()
+        assert (outcome.ended, outcome.text, outcome.partial) == ("error", "half of it", True)
+        await scene.clock.advance(0.2)
+        await next_turn(scene)
+        (_, text) = (await scene.said(main.id))[-1]
+        assert "<status>Error: overloaded for good</status>" in text
+        assert "half of it" in text
+
+
+async def test_a_view_of_a_running_child_reads_nothing(scene):
+    async with scene:
+        main = await scene.main()
+        child = await scene.child(main, "child")
+        way = Delegate(scene.crew, main.id)
+        view = way.view(child.id)
+        way.consume(child.id)
+        assert isinstance(view, ChildView)
+        assert (view.status, child.consumed) == ("running", False)
