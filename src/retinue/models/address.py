@@ -64,6 +64,8 @@ def display_url(url: str) -> str:
 def proxy_for(address: Address) -> str | None:
     """The proxy of HTTP_PROXY, HTTPS_PROXY or ALL_PROXY, unless NO_PROXY exempts the host.
     Loopback never goes through a proxy: no proxy could reach this machine's loopback."""
+    if _loopback(address.host):
+        return None
     env = os.environ
     proxy = env.get(f"{address.scheme}_proxy") or env.get("all_proxy") or env.get("ALL_PROXY")
     if not env.get(f"{address.scheme}_proxy"):
@@ -71,7 +73,7 @@ def proxy_for(address: Address) -> str | None:
         upper = f"{address.scheme.upper()}_PROXY"
         if upper != "HTTP_PROXY" or "REQUEST_METHOD" not in env:
             proxy = env.get(upper) or proxy
-    if not proxy or _loopback(address.host):
+    if not proxy:
         return None
     from urllib.request import proxy_bypass
 
