@@ -21,6 +21,7 @@ from retinue.log.rows import RunPlace, RunRow
 from retinue.log.transcript import transcript_path, wants_transcript
 from retinue.loop.controls import Controls
 from retinue.supervisor.budget import Account
+from retinue.supervisor.commands import Commands
 from retinue.supervisor.delegate import Delegate
 from retinue.supervisor.handle import RunHandle
 from retinue.supervisor.handles import assign
@@ -50,7 +51,13 @@ class Supervisor:
         self.stash = Stash(clock)
         self._rooms: dict[str, Mailroom] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._commands = Commands(self)
         self._closed = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether any run lives."""
+        return bool(self._tasks)
 
     @property
     def settings(self) -> Settings:
@@ -178,6 +185,7 @@ class Supervisor:
         """Stops what runs and closes the log. Nothing starts any more."""
         self._closed = True
         await self.stop_all("The program ended.", by="program")
+        self._commands.close()
         for room in self._rooms.values():
             room.close()
         await self.world.close()
@@ -254,6 +262,7 @@ class Supervisor:
         task = asyncio.create_task(self._run(member, self._place(member), past, post), name=f"run {member.id}")
         self._tasks[member.id] = task
         task.add_done_callback(lambda done: self._over(member, done))
+        self._commands.watch()
         return member
 
     def _place(self, member: Member) -> asyncio.Future[None] | None:

@@ -25,6 +25,8 @@ COMMANDS: dict[str, Command | Group] = {
             "list": Command("runs of this project, newest first", f"{_RUNS}.list"),
             "show": Command("one run: how it stands, what it did and said", f"{_RUNS}.show"),
             "tail": Command("watch a run of any process until it ends", f"{_RUNS}.tail"),
+            "steer": Command("say something to a run of any process", f"{_RUNS}.steer"),
+            "stop": Command("stop a run of any process, its tree, or all", f"{_RUNS}.stop"),
             "resume": Command("go on with an interrupted, stopped or ended run", f"{_RUNS}.resume"),
         },
     ),

@@ -1,0 +1,106 @@
+"""Carries out what other processes ask of the runs of this one.
+
+While runs live, the log is asked five times a second whether it has changed; that costs a few
+microseconds, and nothing at all when no run lives. A command is taken in one transaction, so it
+is carried out once; its answer says what happens now, or why nothing does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, assert_never
+
+from retinue.domain.clock import Timer
+from retinue.errors import StateError
+from retinue.log.commands import Answer, Command, Ear, answer, take
+
+if TYPE_CHECKING:
+    from retinue.supervisor.crew import Supervisor
+    from retinue.supervisor.member import Member
+
+LOOK_SECONDS = 0.2
+
+
+class Commands:
+    """Of one supervisor. `watch` when a run begins; it looks until none lives."""
+
+    def __init__(self, crew: Supervisor) -> None:
+        self._crew = crew
+        self._timer: Timer | None = None
+        self._ear: Ear | None = None
+        self._serving: asyncio.Task[None] | None = None
+
+    def watch(self) -> None:
+        if self._timer is None:
+            self._timer = self._crew.clock.call_later(LOOK_SECONDS, self._look)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._serving is not None:
+            self._serving.cancel()
+
+    def _look(self) -> None:
+        self._timer = None
+        if not self._crew.busy:
+            return
+        if self._ear is None:
+            log = self._crew.world.log
+            self._ear = Ear(log.reader, log.owner)
+        if self._serving is None and self._ear.hears():
+            self._serving = asyncio.create_task(self._serve(self._ear), name="commands of other processes")
+            self._serving.add_done_callback(self._served)
+        self.watch()
+
+    def _served(self, task: asyncio.Task[None]) -> None:
+        self._serving = None
+        if not task.cancelled():
+            task.exception()  # a log that cannot be written is reported by those who write runs
+
+    async def _serve(self, ear: Ear) -> None:
+        log = self._crew.world.log
+        try:
+            taken = await log.transact(lambda connection: take(connection, log.owner))
+            answers = [(each.number, self.obey(each.command)) for each in taken]
+            if answers:
+                await log.transact(lambda connection: answer(connection, answers))
+        except StateError:
+            ear.again()
+            raise
+
+    def obey(self, command: Command) -> Answer:
+        """What becomes of one command, at once."""
+        member = self._crew.members.get(command.run_id)
+        if member is None or not member.live:
+            status = member.status if member is not None else "gone"
+            return Answer(command.run_id, False, f"Not delivered: the run has ended ({status}). {_resume(command)}")
+        done, text = self._do(member, command)
+        if not done:
+            text = f"Not delivered: the run is just ending. {_resume(command)}"
+        return Answer(command.run_id, done, text)
+
+    def _do(self, member: Member, command: Command) -> tuple[bool, str]:
+        crew, kind = self._crew, command.kind
+        match kind:
+            case "steer":
+                when = "when it starts" if member.status == "queued" else "after its current tool calls"
+                return crew.steer(member, command.text), f"Delivered: it reads this {when}."
+            case "stop":
+                return crew.stop(member, "Stopped by the user."), "It is stopping."
+            case "stop-tree":
+                count = crew.stop_tree(member, "Stopped by the user.")
+                others = f", and {count - 1} below it" if count > 1 else ""
+                return count > 0, f"It is stopping{others}."
+            case "compact":
+                return member.handle.controls.compact(), "It shortens its conversation before its next request."
+            case "background":
+                if crew.detach(member):
+                    return True, "It goes on in the background."
+                return True, "It was not waited for: nothing to move."
+            case _:
+                assert_never(kind)
+
+
+def _resume(command: Command) -> str:
+    return f"Go on with it: retinue runs resume {command.run_id}"
