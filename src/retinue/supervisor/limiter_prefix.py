@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from hashlib import blake2b
-from statistics import median
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from retinue.domain.clock import Timer
@@ -68,7 +67,7 @@ class Prefixes(Generic[W]):
 
     def patience(self) -> float:
         """How long to wait for a leader: somewhat longer than first words usually take."""
-        usual = 1.5 * median(self._first_words) if self._first_words else 0.0
+        usual = 1.5 * sorted(self._first_words)[len(self._first_words) // 2] if self._first_words else 0.0
         return min(max(usual, LEAST_WAIT), LONGEST_WAIT)
 
     def took(self, seconds: float) -> None:
