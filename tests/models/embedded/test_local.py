@@ -99,25 +99,16 @@ def test_weights_that_are_none_are_refused_with_a_remedy(tmp_path):
 
 
 def test_an_agent_runs_on_it_from_the_command_line(tmp_path):
+    agents = json.dumps({"brief": {"description": "answers", "prompt": "Answer with one word.", "tools": []}})
+    words = ["run", "brief", "Say hello", "--model", "local", "--agents", agents, "--json"]
     done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "retinue",
-            "run",
-            "Explore",
-            "Say hello",
-            "--model",
-            "local",
-            "--json",
-            "--max-turns",
-            "2",
-        ],
+        [sys.executable, "-m", "retinue", *words],
         cwd=tmp_path,
         env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
         capture_output=True,
         text=True,
     )
     (result,) = json.loads(done.stdout)["details"]["results"]
+    assert (done.returncode, result["status"]) == (0, "completed")
     assert result["usage"]["output"] > 0
     assert result["usage"]["cost"] == 0
