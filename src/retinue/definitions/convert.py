@@ -61,8 +61,8 @@ def convert(parsed: Parsed, to: DialectName) -> Conversion:
     spec = parsed.spec
     if to != parsed.dialect:
         spec = _named(spec, table, losses)
-        spec = _tools_renamed(spec, parsed.dialect, to, losses)
         spec = _fitted(spec, table, losses)
+    spec = _tools_renamed(spec, parsed.dialect, to, losses)
     spec = _without_live_extras(spec, table, losses)
     text = write_agent(spec, to)
     losses += _kept_elsewhere(parsed)
