@@ -27,6 +27,19 @@ def test_the_python_example_runs_with_the_embedded_default(tmp_path):
     assert re.search(r"[\w/]+\.py:\d+", done.stdout)
 
 
+def test_the_headless_example_runs_with_the_embedded_default(tmp_path):
+    (prompt,) = re.findall(r'\$ retinue -p "([^"]+)"', README)
+    done = subprocess.run(
+        [sys.executable, "-m", "retinue", "-p", prompt],
+        cwd=ROOT / "examples",
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "not from a language model" in done.stdout
+
+
 def test_the_agent_example_loads_without_a_problem(tmp_path):
     from retinue.definitions.parse import parse
 
