@@ -2,7 +2,7 @@
 
 import pytest
 
-from retinue.supervisor.handles import Mention, assign, parse_mention, slug, without_prefix
+from retinue.supervisor.handles import Mention, Names, assign, parse_mention, slug, without_prefix
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,14 @@ from retinue.supervisor.handles import Mention, assign, parse_mention, slug, wit
 def test_Y02_a_handle_is_the_slug_with_the_lowest_free_number(name, taken, expected):
     assert assign(name, taken) == expected
     assert len(expected) <= 64
+
+
+def test_names_go_on_counting_whatever_was_added_in_between():
+    names, given = Names(), []
+    for name in ("x", "X!", "x", "y-2", "y", "y", "x", "a" * 80, "a" * 80, "a" * 80):
+        given.append(names.free(name))
+        names.add(given[-1])
+    assert given == ["x", "x-2", "x-3", "y-2", "y", "y-3", "x-4", "a" * 64, "a" * 62 + "-2", "a" * 62 + "-3"]
 
 
 @pytest.mark.parametrize(

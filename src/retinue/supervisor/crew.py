@@ -24,7 +24,7 @@ from retinue.supervisor.budget import Account
 from retinue.supervisor.commands import Commands
 from retinue.supervisor.delegate import Delegate
 from retinue.supervisor.handle import RunHandle
-from retinue.supervisor.handles import assign
+from retinue.supervisor.handles import Names
 from retinue.supervisor.launch import Launch, prepare
 from retinue.supervisor.mailroom import Mailroom
 from retinue.supervisor.member import Member
@@ -49,6 +49,7 @@ class Supervisor:
         self.members: dict[str, Member] = {}
         self.queue = Queue(world.settings.settings.max_concurrent)
         self.stash = Stash(clock)
+        self._names = Names()
         self._rooms: dict[str, Mailroom] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._commands = Commands(self)
@@ -81,8 +82,7 @@ class Supervisor:
         launch = await prepare(request, self.world, Delegate(self, run_id), parent.handle.launch if parent else None)
         self._check_open()
         launch = replace(launch, transcript=self._transcript(request.spec, run_id), notes=(*notes, *launch.notes))
-        taken = {other.name for other in self.members.values() if other.name}
-        tag = Tag(assign(name or request.spec.name, taken), description, background, call_id)
+        tag = Tag(self._names.free(name or request.spec.name), description, background, call_id)
         place = RunPlace(run_id, request.parent_id, request.root_id or run_id)
         account = self._account(launch, parent)
         self.world.log.append(place, created(launch, tag))
@@ -228,6 +228,8 @@ class Supervisor:
         member = Member(handle, parent, tag.description, tag.background, tag.name, tag.call_id, clock=self.clock)
         member.notes = handle.launch.notes
         self.members[member.id] = member
+        if tag.name is not None:
+            self._names.add(tag.name)
         if parent is not None:
             parent.children.append(member)
         return member

@@ -24,15 +24,33 @@ def slug(name: str) -> str:
     return word or "agent"
 
 
-def assign(name: str, taken: Collection[str]) -> str:
-    """The handle for `name`: itself if free, else with the lowest free number from 2."""
+def assign(name: str, taken: Collection[str], number: int = 2) -> str:
+    """The handle for `name`: itself if free, else with the lowest free number from `number` on."""
     base = slug(name)
     if base not in taken and base not in RESERVED:
         return base
-    number = 2
     while f"{base[: LONGEST - len(str(number)) - 1]}-{number}" in taken:
         number += 1
     return f"{base[: LONGEST - len(str(number)) - 1]}-{number}"
+
+
+class Names:
+    """The handles of the runs of one process. None is given back, so the thousandth run of an
+    agent need not look at the numbers of all the others."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+        self._last: dict[str, int] = {}
+
+    def free(self, name: str) -> str:
+        """The handle that `assign` gives; it stays free until it is added."""
+        return assign(name, self._taken, self._last.get(slug(name), 2))
+
+    def add(self, handle: str) -> None:
+        self._taken.add(handle)
+        base, _, number = handle.rpartition("-")
+        if base and number.isdecimal() and int(number) == self._last.get(base, 2):
+            self._last[base] = int(number) + 1
 
 
 def parse_mention(text: str) -> Mention | None:
