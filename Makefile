@@ -35,10 +35,7 @@ test: $(DEV) ## check style, types, imports, docs; run all tests with coverage
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m docs.generate --check
-	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -n 2
-	$(BIN)/coverage combine --quiet
-	$(BIN)/coverage report --fail-under=80
+	$(BIN)/pytest -n 2 --cov --cov-report=term:skip-covered --cov-fail-under=85
 
 docs: $(DEV) ## write the reference pages again from the code
 	$(BIN)/python -m docs.generate
