@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING
 from retinue.domain.delegation import ChildView, Status
 from retinue.domain.events import (
     AssistantEnded,
+    Body,
     MessageAdded,
     ResultRead,
     RunCreated,
     RunResumed,
     RunStarted,
     ToolEnded,
+    ToolStarted,
 )
 from retinue.domain.lean import dataclass
 from retinue.domain.states import LIVE
@@ -132,8 +134,10 @@ def undelivered(reader: Reader, parent_id: str, members: Mapping[str, Member]) -
     Those that still run are left out: their end is brought when it comes."""
     rows = [row for row in reversed(reader.list_runs(parent_id=parent_id)) if row.state not in LIVE]
     rows = [row for row in rows if row.id not in members or not members[row.id].live]
-    told = _told(reader, parent_id) if rows else {}
-    return [past(reader, row).view() for row in rows if told.get(row.id, 0) < reader.newest(row.id)]
+    if not rows:
+        return []
+    ears = _Ears(reader, parent_id)
+    return [past(reader, row).view() for row in rows if not ears.heard(row)]
 
 
 def post(views: list[ChildView], *, show_cost: bool = False) -> str:
@@ -173,23 +177,42 @@ def _started(reader: Reader, run_id: str | None) -> RunStarted | None:
     return body if isinstance(body, RunStarted) else None
 
 
-def _told(reader: Reader, parent_id: str) -> dict[str, int]:
-    """When a run last heard of each of its children, as places in the log. That it read a result
-    counts only if the tool that read it came back with it."""
-    told: dict[str, int] = {}
-    read: dict[str, int] = {}
-    for place, event in reader.ordered(parent_id, ("message.added", "child.read", "tool.ended")):
-        match event.body:
+class _Ears:
+    """What a run has heard of its children, by places in the log."""
+
+    def __init__(self, reader: Reader, parent_id: str) -> None:
+        self._reader = reader
+        self._told: dict[str, int] = {}
+        self._read: dict[str, int] = {}
+        self._calls: dict[str, tuple[int, str]] = {}
+        types = ("message.added", "child.read", "tool.started", "tool.ended")
+        for place, event in reader.ordered(parent_id, types):
+            self._take(place, event.body)
+
+    def heard(self, row: RunRow) -> bool:
+        """Whether it knows how this child stands. It does not when it was told of an
+        interruption and the call by which it meant to do something about it was cut off."""
+        told = self._told.get(row.id, 0)
+        if told < self._reader.newest(row.id):
+            return False
+        return row.state == "ended" or not any(place > told and row.id in said for place, said in self._calls.values())
+
+    def _take(self, place: int, body: Body) -> None:
+        match body:
             case MessageAdded(message) if message.origin == "notification":
-                told.update(dict.fromkeys(announced(message.text), place))
+                self._told.update(dict.fromkeys(announced(message.text), place))
             case ResultRead(child_id):
-                read[child_id] = place
-            case ToolEnded() as ended if read and ended.effect.status != "unknown":
-                for child_id in [each for each in read if _carries(reader, ended, each)]:
-                    told[child_id] = read.pop(child_id)
+                self._read[child_id] = place
+            case ToolStarted(call):
+                self._calls[call.id] = (place, str(call.arguments))
+            case ToolEnded():
+                self._calls.pop(body.call_id, None)
+                if body.effect.status != "unknown":
+                    # That it read a result counts only if the tool that read it came back with it.
+                    for child_id in [each for each in self._read if _carries(self._reader, body, each)]:
+                        self._told[child_id] = self._read.pop(child_id)
             case _:
                 pass
-    return told
 
 
 def _carries(reader: Reader, ended: ToolEnded, child_id: str) -> bool:
