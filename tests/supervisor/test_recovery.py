@@ -215,6 +215,7 @@ async def test_a_run_without_news_hears_only_the_prompt(scene):
 
 async def test_a_child_that_another_process_runs_is_no_news_and_can_be_waited_for(scene):
     main, child = await with_one_child(scene)
+    await scene.clock.advance(1)
     scene.crew.stop(main, "Later.")
     await main.handle.wait()
     here = scene.crew
