@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -207,6 +206,8 @@ class Reader:
         return run_of(row, state, owner.pid if owner is not None else None)
 
     def _unknown(self, wanted: str) -> UnknownRunError:
+        import difflib
+
         with self._reading():
             ids = [row[0] for row in self._connection.execute("SELECT id FROM runs ORDER BY created_at DESC LIMIT 500")]
         near = difflib.get_close_matches(wanted, ids, n=3, cutoff=0.6) if wanted else []

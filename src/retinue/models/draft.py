@@ -7,7 +7,7 @@ megabytes costs what its bytes cost.
 
 from __future__ import annotations
 
-import uuid
+import os
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -211,7 +211,8 @@ class Draft:
 
 def replace_usage(usage: Usage, **counts: object) -> Usage:
     """The usage with the counts that are whole numbers; None and nonsense change nothing."""
-    return replace(usage, **{key: value for key, value in counts.items() if isinstance(value, int) and value >= 0})
+    valid = {key: value for key, value in counts.items() if isinstance(value, int) and value >= 0}
+    return replace(usage, **valid) if valid else usage
 
 
 def _ids(history: Iterable[Message]) -> set[str]:
@@ -221,6 +222,6 @@ def _ids(history: Iterable[Message]) -> set[str]:
 def _unique(id: str, used: set[str]) -> str:
     """The id, or a fresh one where it is missing or already stands for another call."""
     if not id or id in used:
-        id = FRESH + uuid.uuid4().hex[:24]
+        id = FRESH + os.urandom(12).hex()
     used.add(id)
     return id

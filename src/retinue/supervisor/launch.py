@@ -96,16 +96,21 @@ async def _select(request: RunRequest, world: World, notes: list[str], parent: L
     if "model" in request.pinned and request.model and of_file:
         notes.append(f"model {request.model} replaces {of_file} of the file")
         of_file = None
-    selection = await select_model(
-        request.model,
-        file_model=of_file,
-        fallbacks=request.spec.model.fallbacks,
-        parent=parent.model.info if parent else None,
-        settings=world.settings.settings,
-        environment=world.environment,
-        transport=world.transport,
-        cwd=world.cwd,
-    )
+    above = parent.model.info if parent else None
+    key = ("model", request.model, of_file, request.spec.model.fallbacks, above.full_name if above else None)
+    selection: Selection | None = world.round.get(key)
+    if selection is None:
+        selection = await select_model(
+            request.model,
+            file_model=of_file,
+            fallbacks=request.spec.model.fallbacks,
+            parent=above,
+            settings=world.settings.settings,
+            environment=world.environment,
+            transport=world.transport,
+            cwd=world.cwd,
+        )
+        world.round.keep(key, selection)
     notes.extend(selection.warnings)
     return selection
 
@@ -167,9 +172,9 @@ def _with_subagents(spec: AgentSpec) -> ToolPolicy:
 
 
 def _system(request: RunRequest, world: World, parent: Launch | None, tools: tuple[Tool, ...]) -> str:
-    text = system_prompt(
-        request.spec, detect(request.cwd), parent=parent.system if parent else None, depth=request.depth
-    )
+    place = ("environment", request.cwd)
+    environment = world.round.get(place) or world.round.keep(place, detect(request.cwd))
+    text = system_prompt(request.spec, environment, parent=parent.system if parent else None, depth=request.depth)
     delegates = any(tool.spec.name in SPAWNING for tool in tools)
     if request.depth == 0 and delegates and world.settings.settings.inject_delegation_policy:
         text = f"{text}\n\n{policy_text(world, request)}".rstrip()

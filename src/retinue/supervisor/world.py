@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING
 from retinue.domain.tool import Tool
 from retinue.settings.load import load_settings
 from retinue.settings.places import state_folder
+from retinue.supervisor.round import Round
 
 if TYPE_CHECKING:
     from retinue.definitions.catalog import Catalog
@@ -36,28 +35,21 @@ class World:
         self.environment: Mapping[str, str] = os.environ if environment is None else environment
         self.agents_json = agents_json
         self.custom_tools = tuple(tools)
-        self._catalog: Catalog | None = None
+        self.round = Round()
 
     @cached_property
     def settings(self) -> Loaded:
         return load_settings(self.cwd, environment=self.environment)
 
     def catalog(self) -> Catalog:
-        """The agents as they are on disk now; unchanged files are not read again, and whoever
-        asks in the same round of the event loop gets the same answer: many agents started at
-        once look at the disk once."""
-        if self._catalog is not None:
-            return self._catalog
+        """The agents as they are on disk now; unchanged files are not read again."""
         from retinue.definitions.catalog import Catalog
 
-        found = Catalog.load(self.cwd, agents_json=self.agents_json, environment=self.environment)
-        with contextlib.suppress(RuntimeError):  # without an event loop there are no rounds
-            asyncio.get_running_loop().call_soon(self._forget_catalog)
-            self._catalog = found
+        found: Catalog | None = self.round.get("catalog")
+        if found is None:
+            found = Catalog.load(self.cwd, agents_json=self.agents_json, environment=self.environment)
+            self.round.keep("catalog", found)
         return found
-
-    def _forget_catalog(self) -> None:
-        self._catalog = None
 
     @cached_property
     def state(self) -> Path:
