@@ -1,5 +1,7 @@
 """Steering: running, starting, queued, ended; in order, exactly once, never "delivered" in vain."""
 
+import asyncio
+
 import pytest
 from crew_scene import Scene, until
 
@@ -56,6 +58,8 @@ async def test_N01_a_queued_and_a_starting_agent_hear_it_when_they_start(scene):
         assert Delegate(scene.crew, first.id).steer(starting.id, "early").status == "starting"
         assert [m.text for m in (await scene.desk("nested").asked()).messages] == ["nested", "early"]
         scene.desk("nested").say("done")
+        await scene.crew.members[starting.id].handle.wait()
+        await asyncio.sleep(0.01)  # its end is on its way to the parent
         scene.desk("first").standing = "done"
         scene.desk("first").say("done")
         await scene.clock.advance(1)

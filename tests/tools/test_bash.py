@@ -204,7 +204,7 @@ asyncio.run(main())
 """
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", code)
     assert await process.wait() == 0
-    assert alive(f"5{tag}") == alive(f"6{tag}") == []
+    await until(lambda: alive(f"5{tag}") == alive(f"6{tag}") == [])
 
 
 @linux
@@ -281,7 +281,7 @@ async def test_members_are_found_through_ps_where_there_is_no_proc():
     process = await asyncio.create_subprocess_exec("bash", "-c", "sleep 50 & wait", start_new_session=True)
     tree = ProcessTree(process.pid, "nothing")
     await until(lambda: len(tree.members()) == 2)
-    assert tree._from_ps() == tree.members()
+    await until(lambda: tree._from_ps() == tree.members())
     await tree.end(1)
     await process.wait()
     assert tree._from_ps() == ()

@@ -72,6 +72,9 @@ class ProcessTree:
             alive = self.members()
             if not alive:
                 return
+            if hasattr(os, "killpg"):  # the whole group at once, so that no fork slips through
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self.pid, signal.SIGKILL)
             self._send(alive, getattr(signal, "SIGKILL", signal.SIGTERM))
             time.sleep(0.001)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jsonschema
+import jsonschema_rs
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -36,7 +36,7 @@ class Renamed:
         self.spec = ToolSpec(name, "", schema, tool.spec.effects)
 
     async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
-        jsonschema.validate(dict(arguments), dict(self.spec.parameters))
+        jsonschema_rs.validate(dict(self.spec.parameters), dict(arguments))
         return await self.inner.run(call_id, {self.own.get(k, k): v for k, v in arguments.items()}, context)
 
 
@@ -93,7 +93,7 @@ async def test_every_call_matches_the_schema_of_its_tool(tree: Path) -> None:
     asked = await ask('where is "class Throttle" in engine/ or throttle.py or `wait()`?', tree)
     assert asked.calls
     for call in asked.calls:
-        jsonschema.validate(dict(call.arguments), dict(tools[call.name].spec.parameters))
+        jsonschema_rs.validate(dict(tools[call.name].spec.parameters), dict(call.arguments))
     assert len({call.id for call in asked.calls}) == len(asked.calls)
 
 
