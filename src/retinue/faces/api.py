@@ -27,6 +27,8 @@ from retinue.supervisor.world import World
 if TYPE_CHECKING:
     from retinue.definitions.catalog import Catalog
     from retinue.log.rows import RunRow
+    from retinue.supervisor.bus import EventBus
+    from retinue.supervisor.rpc import Rpc
 
 Run = RunHandle
 
@@ -107,10 +109,21 @@ class Retinue:
         """Goes on with a run of the log, from this process or any earlier one."""
         return (await self._supervisor.resume(run_id, prompt, **options)).handle
 
+    @property
+    def events(self) -> EventBus:
+        """What happens to agents, by name, for programs: `crew.events.on("subagents:completed", …)`."""
+        return self._supervisor.outlet.bus
+
+    @property
+    def rpc(self) -> Rpc:
+        """Calls of other programs: ping, spawn and stop with their envelopes."""
+        return self._supervisor.outlet.rpc
+
     async def stop_all(self, reason: str = "Stopped by the user.") -> int:
         return await self._supervisor.stop_all(reason)
 
     async def __aenter__(self) -> Retinue:
+        await self._supervisor.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:

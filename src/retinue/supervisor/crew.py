@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from retinue.domain.clock import SYSTEM_CLOCK, Clock
@@ -38,6 +39,7 @@ from retinue.supervisor.world import World
 
 if TYPE_CHECKING:
     from retinue.settings.table import Settings
+    from retinue.supervisor.outlet import Outlet
 
 
 class Supervisor:
@@ -53,6 +55,7 @@ class Supervisor:
         self._rooms: dict[str, Mailroom] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._commands = Commands(self)
+        self.opened = False
         self._closed = False
 
     @property
@@ -63,6 +66,21 @@ class Supervisor:
     @property
     def settings(self) -> Settings:
         return self.world.settings.settings
+
+    @cached_property
+    def outlet(self) -> Outlet:
+        """The event bus and the calls of other programs; costs nothing until it is used."""
+        from retinue.supervisor.outlet import Outlet
+
+        return Outlet(self)
+
+    def reload_settings(self, *, persisted: bool = True) -> None:
+        """After someone changed a setting: what applies live, applies. `persisted` says whether
+        it could be written to a file."""
+        self.world.__dict__.pop("settings", None)
+        self.queue.limit = self.settings.max_concurrent
+        if "outlet" in self.__dict__:
+            self.outlet.settings_changed(persisted)
 
     async def start(
         self,
@@ -159,7 +177,11 @@ class Supervisor:
     def steer(self, member: Member, text: str) -> bool:
         """Says something to a run, which hears it after its current tool calls, or when it
         starts. False once it has ended: then nothing was delivered."""
-        return member.handle.controls.steer(text)
+        if not member.handle.controls.steer(text):
+            return False
+        if "outlet" in self.__dict__:
+            self.outlet.steered(member, text)
+        return True
 
     def detach(self, member: Member, join: JoinMode | None = None) -> bool:
         """Moves a foreground run to the background: whoever waits for it goes on, and hears of
@@ -188,9 +210,16 @@ class Supervisor:
         self._commands.close()
         for room in self._rooms.values():
             room.close()
+        self.opened = False
         await self.world.close()
+        if "outlet" in self.__dict__:
+            await self.outlet.close()
 
     async def __aenter__(self) -> Supervisor:
+        if not self.opened:
+            self.opened = True
+            if "outlet" in self.__dict__:
+                self.outlet.open()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -221,7 +250,11 @@ class Supervisor:
             member = self.members.get(place.run_id)
             return member is not None and member.handle is handle and self.stop(member, reason)
 
-        handle.stopper = stop
+        def steer(text: str) -> bool:
+            member = self.members.get(place.run_id)
+            return member is not None and member.handle is handle and self.steer(member, text)
+
+        handle.stopper, handle.steerer = stop, steer
         return handle
 
     def _member(self, handle: RunHandle, parent: Member | None, tag: Tag) -> Member:

@@ -25,6 +25,7 @@ class RunHandle:
         self.launch = launch
         self.controls = Controls()
         self.stopper: Callable[[str], bool] = self.controls.stop
+        self.steerer: Callable[[str], bool] = self.controls.steer
         self._log = log
         self._ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
@@ -79,7 +80,7 @@ class RunHandle:
 
     def steer(self, text: str) -> bool:
         """Says something to the agent after its current tool calls. False once it has ended."""
-        return self.controls.steer(text)
+        return self.steerer(text)
 
     def stop(self, reason: str = "Stopped by the user.") -> bool:
         """Ends the run as `stopped` and keeps what it has said. False once it has ended."""

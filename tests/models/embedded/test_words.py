@@ -9,11 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from retinue.domain.messages import user
 from retinue.models.embedded import patterns
 from retinue.models.embedded.files import kind_of
+from retinue.models.embedded.offline import OfflineModel
 from retinue.models.embedded.situation import read, the_question, wish_of
 from retinue.models.embedded.stems import stem, stems_of, subwords
 from retinue.models.embedded.words import MOST_TERMS, Query
+from retinue.models.protocol import ModelRequest
 
 
 @pytest.mark.parametrize(
@@ -139,3 +142,10 @@ def test_a_long_task_is_cut_to_what_it_asks() -> None:
     assert the_question("It rains. " * 50 + "Where is the parser? " + "It rains. " * 50) == "Where is the parser?"
     assert len(the_question("word " * 10_000).split()) == 60
     assert read(()).wish == "talk"
+
+
+@pytest.mark.parametrize("piece", ["<a>", "a_", "a.", "A", "`", "</a>", "where ", "a/", "./", "#", "\n", "你"])
+async def test_a_task_of_megabytes_is_decided_at_once(piece: str) -> None:
+    """No pattern may take more than linear time: these would take hours."""
+    request = ModelRequest(system="", messages=(user(piece * 500_000),))
+    assert [part async for part in OfflineModel().stream(request)]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import field
+from itertools import pairwise
 
 from retinue.domain.lean import dataclass
 from retinue.models.embedded.files import name_parts
 from retinue.models.embedded.lines import Line, classify, line_stems
-from retinue.models.embedded.stems import stems_of
+from retinue.models.embedded.stems import stem, stems_of, subwords
 from retinue.models.embedded.words import Query
 
 HEAD = 25
@@ -132,13 +133,11 @@ def _occurrence(number: int, line: Line, hits: list[float], joint: float, found:
 
 
 def _definition(line: Line, matcher: Matcher, shares: list[float], found: Features, others: list[float]) -> float:
-    parts = stems_of(line.name)
-    hits = matcher.all(parts)
+    hits = matcher.all(stems_of(line.name))
     if not any(hits):
         return 0.0
     value = _ROLE[line.role] * (NESTED if line.nested else 1.0)
-    known = sum(1 for part in parts if any(matcher.all((part,))))
-    focus = 0.4 + 0.6 * known / len(parts)
+    focus = 0.4 + 0.6 * _known(line.name, matcher)
     for index, hit in enumerate(hits):
         one = hit * value * focus
         others[index] += min(one, found.defined[index])
@@ -147,6 +146,16 @@ def _definition(line: Line, matcher: Matcher, shares: list[float], found: Featur
     if sum(1 for hit in hits if hit) > 1 or len(hits) == 1:
         found.joint_defined = max(found.joint_defined, both * value * focus)
     return both * (1 + value) * focus + 0.2
+
+
+def _known(name: str, matcher: Matcher) -> float:
+    """The share of a name's words that the question has."""
+    parts = subwords(name)
+    known = {i for i, part in enumerate(parts) if any(matcher.all((stem(part),)))}
+    for i, (first, second) in enumerate(pairwise(parts)):
+        if any(matcher.all((stem(first + second),))):
+            known |= {i, i + 1}
+    return len(known) / max(1, len(parts))
 
 
 def _literal(whole: str, name: str, text: str, line: Line) -> float:

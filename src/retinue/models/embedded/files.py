@@ -32,8 +32,8 @@ _ASKED: dict[str, tuple[Kind, ...]] = {
     r"\bexamples? (?:of|for|that|show\w*)\b|\bdemos?\b|\btutorials?\b": ("example",),
     r"\bchange ?log\b|\brelease notes?\b": ("history", "docs"),
     r"\bvendored\b": ("vendored",),
-    r"\bbenchmarks?\b|\bscripts?\b|\bmakefile\b": ("script",),
-    r"\bworkflows?\b|\bci\b|\bpyproject\b|\byaml\b|\bdockerfile\b|\bdependenc(?:y|ies)\b": ("data", "script"),
+    r"\bbenchmarks? (?:for|of|that)\b|\bmakefile\b": ("script",),
+    r"\b(?:github|ci) (?:workflows?|actions?|pipelines?)\b|\bpyproject\b|\bdockerfile\b": ("data", "script"),
     r"\btype stubs?\b|\btypings?\b": ("generated",),
 }
 

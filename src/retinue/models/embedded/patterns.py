@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from retinue.models.embedded.stems import stem
 from retinue.models.embedded.words import Term
 
 KEYWORDS = (
@@ -19,11 +20,13 @@ KEYWORDS = (
 
 def anywhere(term: Term) -> str:
     """Any form of the term. Short stems only where a word of a name begins."""
-    return _any(_forms(term))
+    return "|".join([_any(_forms(term)), *_spelled(term)])
 
 
 def any_of(terms: Iterable[Term]) -> str:
-    return _any(dict.fromkeys(form for term in terms for form in _forms(term)))
+    terms = list(terms)
+    plain = _any(dict.fromkeys(form for term in terms for form in _forms(term)))
+    return "|".join(dict.fromkeys([plain, *(spelling for term in terms for spelling in _spelled(term))]))
 
 
 def definitions(terms: Iterable[Term]) -> str:
@@ -43,6 +46,18 @@ def _forms(term: Term) -> list[str]:
     if not term.word.startswith(term.root[:-1]):  # an irregular form, which its stem would miss
         forms.insert(1, term.word)
     return forms
+
+
+def _spelled(term: Term) -> list[str]:
+    """Names of several words that are one idea: `OpenAPI`; `file_name`, `fileName` for filename."""
+    found = [re.escape(term.spelled)] if term.spelled else []
+    for first, second in term.joined:
+        start, end = stem(first), stem(second)
+        if len(start) > 2 and len(end) > 2:
+            found.append(
+                f"[{start[0]}{start[0].upper()}]{re.escape(start[1:])}[a-z]?[_-]?[{end[0]}{end[0].upper()}]{re.escape(end[1:])}"
+            )
+    return found
 
 
 def _any(forms: Iterable[str]) -> str:

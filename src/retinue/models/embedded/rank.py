@@ -113,8 +113,17 @@ class Ranking:
         term, counted = self.query.terms[index], self.evidence.document_frequency
         if counted and not counted.get(index):
             return 0.05
+        if not self._in_source(index):
+            return 0.15
         said = (self.w.weak if term.weak else 1.0) * (self.w.aside if term.aside else 1.0)
         return said * (0.4 + 0.6 * math.sqrt(self.rarity[index]))
+
+    def _in_source(self, index: int) -> bool:
+        """Whether any file of a likely kind has the term, as far as it was counted."""
+        having = self.evidence.counts.get(index)
+        if not having or self.asked:
+            return True
+        return any(kind_of(path) in ("source", "facade") for path in having)
 
     def _term(self, path: str, index: int, found: Features, count: float) -> float:
         w = self.w

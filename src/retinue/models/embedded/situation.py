@@ -16,9 +16,11 @@ talk: nothing that could be searched for."""
 
 LONG = 60
 """Words from which on a task is searched for its question."""
+LONGEST = 2_000
+"""Characters of a question that are looked at."""
 
-_TASK = re.compile(r"(?im)^#*\s*your task(?: \(below\))?:?\s*$|^task:\s*")
-_BLOCK = re.compile(r"<([a-z][\w-]*)(?:\s[^>]*)?>.*?</\1>", re.DOTALL)
+_TASK = re.compile(r"(?im)^#{0,6}[ \t]*your task(?: \(below\))?:?[ \t]*$|^task:[ \t]*")
+_CLOSING = re.compile(r"</([a-z][\w-]*)>")
 _SENTENCE = re.compile(r"[^.!?。！？\n]+[.!?。！？]?")
 _ASKS = re.compile(
     r"(?i)^\W*(?:where|which|what|how|who|why|when|find|locate|search|look|show|list|is there|does|do)\b"
@@ -82,11 +84,11 @@ def read(messages: Sequence[Message]) -> Situation:
 def the_question(task: str) -> str:
     """The task, or of a long one the sentences that ask for something."""
     if len(task.split()) <= LONG:
-        return task.strip()
+        return task.strip()[:LONGEST]
     sentences = [found.group().strip() for found in _SENTENCE.finditer(task)]
     asking = [text for text in sentences if text.endswith(("?", "？")) or _ASKS.match(text)]
     words = " ".join(asking or sentences).split()
-    return " ".join(words[:LONG])
+    return " ".join(words[:LONG])[:LONGEST]
 
 
 def wish_of(question: str) -> Wish:
@@ -99,6 +101,9 @@ def wish_of(question: str) -> Wish:
 
 def _own_words(text: str) -> str:
     """Without what a harness puts around a task: blocks in tags, the parent's conversation."""
-    parts = _TASK.split(text)
-    kept = _BLOCK.sub(" ", parts[-1]).strip()
-    return kept or text.strip()
+    own = _TASK.split(text)[-1]
+    for name in list(dict.fromkeys(_CLOSING.findall(own)))[:20]:
+        start, end = own.find(f"<{name}"), own.rfind(f"</{name}>")
+        if 0 <= start < end:
+            own = f"{own[:start]} {own[end + len(name) + 3 :]}"
+    return own.strip() or text.strip()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from itertools import pairwise
 
 _IRREGULAR = {
     "written": "write", "wrote": "write", "rewritten": "rewrite", "built": "build", "sent": "send", "found": "find",
@@ -44,6 +45,7 @@ _WIDE = r"\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f"
 """Scripts that are written without spaces: they end a word of another script."""
 _LOWER = rf"[^\W\d_A-Z{_WIDE}]"
 _WORD = re.compile(rf"[A-Z]+(?!{_LOWER})|[A-Z]?{_LOWER}+|\d+|[{_WIDE}]+")
+_NAME = re.compile(r"\w+")
 _VOWEL = re.compile(r"[aeiouy]")
 
 
@@ -71,8 +73,15 @@ def subwords(text: str) -> list[str]:
 
 
 @lru_cache(maxsize=50_000)
-def stems_of(name: str) -> tuple[str, ...]:
-    return tuple(stem(part) for part in subwords(name))
+def stems_of(text: str) -> tuple[str, ...]:
+    """The stems of all words, and of neighbours in one name taken together: `OpenAPI` and
+    `open_api` are also `openapi`, as people write it."""
+    found: list[str] = []
+    for name in _NAME.findall(text):
+        parts = subwords(name)
+        found += [stem(part) for part in parts]
+        found += [stem(first + second) for first, second in pairwise(parts)]
+    return tuple(found)
 
 
 def _singular(word: str) -> str:

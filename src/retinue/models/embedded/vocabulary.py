@@ -6,7 +6,7 @@ does not belong here.
 
 from __future__ import annotations
 
-STOP = frozenset(
+GRAMMAR = frozenset(
     # questions and requests
     "where what which who whom whose why when how find locate show tell list give explain describe look search see me "
     "please can could would should will shall may might must do does did done doing is are was were be been being am "
@@ -17,6 +17,13 @@ STOP = frozenset(
     "about above after again against all also any around because before between both down during each either every "
     "few further just more most much no not now once only other own same some such through too under until very via "
     "while per like e.g eg i.e etc using used use uses actually really exactly way ways kind sort thing things bit "
+    # the same in other languages, as far as it is no English word
+    "wo wird werden der das ein eine einen ist sind wie und oder où est sont le la les des du une et ou donde dónde "
+    "está están el los las como cómo se en de il lo gli dove come".split()
+)
+"""What sentences are made of."""
+
+STOP = GRAMMAR | frozenset(
     # the place that is asked for
     "code file files repo repository project codebase source module modules package library program software place "
     "places location part parts section line lines implementation implemented implement implements implementing "
@@ -24,12 +31,9 @@ STOP = frozenset(
     "happen happens happening live lives located logic responsible decide decides decided deal deals perform performs "
     "performed done work works working function functions method methods take takes place place taken "
     "directly becomes become gets turned turn turns happen come comes go goes called calls thorough thoroughly quick "
-    "quickly medium explore exploration breadth relevant related overview "
-    # the same in other languages, as far as it is no English word
-    "wo wird werden der das ein eine einen ist sind wie und oder où est sont le la les des du une et ou donde dónde "
-    "está están el los las como cómo se en de il lo gli dove come".split()
+    "quickly medium explore exploration breadth relevant related overview".split()
 )
-"""Dropped unless nothing else is left."""
+"""Dropped: grammar, and words for the place that is asked for."""
 
 WEAK = frozenset(
     "create created creates creating make makes made build builds built building store stored stores storing save "
@@ -62,7 +66,7 @@ GROUPS: tuple[str, ...] = (
     "load read restore open",
     "send transmit emit post publish dispatch",
     "receive recv consume",
-    "start launch spawn boot run",
+    "start launch spawn boot run fork",
     "stop shutdown terminate kill close",
     "serialize encode dump marshal",
     "deserialize decode unmarshal",

@@ -10,8 +10,8 @@ import re
 from functools import cache
 
 from retinue.domain.lean import dataclass
-from retinue.models.embedded.stems import stem, subwords
-from retinue.models.embedded.vocabulary import FILLERS, GROUPS, OTHER_LANGUAGES, PHRASES, STOP, WEAK
+from retinue.models.embedded.stems import stem
+from retinue.models.embedded.vocabulary import FILLERS, GRAMMAR, GROUPS, OTHER_LANGUAGES, PHRASES, STOP, WEAK
 
 MOST_TERMS = 8
 LONGEST = 40
@@ -42,6 +42,10 @@ class Term:
     weak: bool = False
     aside: bool = False
     """Said after a preposition: the circumstances rather than the thing."""
+    joined: tuple[tuple[str, str], ...] = ()
+    """Pairs of words that code may write as one: host name, hostname."""
+    spelled: str = ""
+    """The word with the capitals it was given, where they are more than the first letter."""
 
     @property
     def root(self) -> str:
@@ -72,10 +76,19 @@ class Query:
         places = [place for place in dict.fromkeys(places) if not _is_sentence_end(place)]
         return cls(
             text=text,
-            terms=_terms(_words(_FOLDERS.sub(_as_words, text))),
+            terms=_terms(_words(_FOLDERS.sub(_as_words, text)), _capitals(text)),
             exact=tuple(dict.fromkeys(item for item in exact if _is_exact(item)))[:4],
             places=tuple(places)[:4],
         )
+
+
+def _capitals(text: str) -> dict[str, str]:
+    """Words with capitals inside, such as OpenAPI, by their lower-case form."""
+    return {
+        word.lower(): word
+        for word in re.findall(r"[A-Za-z]+", text)
+        if word[1:] not in (word[1:].lower(), word[1:].upper())
+    }
 
 
 def _as_words(place: re.Match[str]) -> str:
@@ -92,26 +105,14 @@ def _words(text: str) -> list[str]:
         plain = plain.replace(filler, " ")
     for phrase, word in PHRASES:
         plain = re.sub(rf"\b{re.escape(phrase)}\b", word, plain)
-    original = {part.lower(): part for part in re.findall(r"[A-Za-z]\w*", text)}
     words: list[str] = []
     for token in _TOKEN.findall(plain):
         wide = _WIDE.findall(token)
         if wide:
             words += [part for run in wide for part in _pairs(run)]
             token = _WIDE.sub(" ", token)
-        for piece in token.split():
-            cased = original.get(piece, piece)
-            parts = [part for part in re.split(r"[-']", piece) if part]
-            words += [piece] if len(parts) == 1 and cased == piece else _split_name(piece, cased, parts)
+        words += [part for part in re.split(r"[-'\s]", token) if part]
     return words
-
-
-def _split_name(piece: str, cased: str, parts: list[str]) -> list[str]:
-    """`class-based` and `HostKeys` are their parts; `OAuth` and `URL` stay one word."""
-    if len(parts) > 1:
-        return parts
-    inner = [word for word in subwords(cased) if len(word) > 2]
-    return [piece] if len(inner) < 2 else inner
 
 
 def _pairs(run: str) -> list[str]:
@@ -119,21 +120,33 @@ def _pairs(run: str) -> list[str]:
     return [run] if len(run) < 2 else [run[i : i + 2] for i in range(len(run) - 1)]
 
 
-def _terms(words: list[str]) -> tuple[Term, ...]:
+def _terms(words: list[str], spelled: dict[str, str]) -> tuple[Term, ...]:
     chosen: dict[str, Term] = {}
     aside = False
-    for word in words:
+    for index, word in enumerate(words):
         root = stem(word)
         if word in _ASIDE and chosen:
             aside = True
         if root in chosen or word.isdigit() or len(word) > LONGEST or not (_strong(word) or _weak(word)):
             continue
         neighbour = NEIGHBOUR * (0.6 if _weak(word) else 1.0)
-        stems = {root: 1.0} | dict.fromkeys(_neighbours().get(root) or _cousins(root), neighbour)
-        chosen[root] = Term(word, stems, _weak(word), aside)
+        joined = _joined(words, index)
+        stems = {root: 1.0} | dict.fromkeys((stem(first + second) for first, second in joined), 1.0)
+        stems |= {other: neighbour for other in _neighbours().get(root) or _cousins(root) if other not in stems}
+        chosen[root] = Term(word, stems, _weak(word), aside, joined, spelled.get(word, ""))
     order = list(chosen)
     strongest = sorted(chosen.values(), key=lambda term: (term.weak, term.aside))[:MOST_TERMS]
     return tuple(sorted(strongest, key=lambda term: order.index(term.root)))
+
+
+def _joined(words: list[str], index: int) -> tuple[tuple[str, str], ...]:
+    """The word with the one before it and, if that is no term itself, with the one after it."""
+    pairs = []
+    if index > 0:
+        pairs.append((words[index - 1], words[index]))
+    if index + 1 < len(words) and not (_strong(words[index + 1]) or _weak(words[index + 1])):
+        pairs.append((words[index], words[index + 1]))
+    return tuple(pair for pair in pairs if all(3 <= len(w) <= 10 and w.isascii() and w not in GRAMMAR for w in pair))
 
 
 def _strong(word: str) -> bool:

@@ -1,0 +1,188 @@
+"""Events by name for programs that use Retinue: `crew.events`.
+
+    off = crew.events.on("subagents:completed", lambda data: print(data["id"], data["result"]))
+    async for name, data in crew.events.stream("subagents:created", "subagents:failed"): ...
+
+Names and fields are those of pi-subagents, so that what was written for its bus reads the same
+here. They are made from the events of the log, after those are in the file, and only while
+someone listens. A handler that fails is reported to the logger `retinue.events` and harms nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, NamedTuple
+
+Data = Mapping[str, Any]
+Handler = Callable[[Data], object]
+
+CREATED = "subagents:created"
+STARTED = "subagents:started"
+COMPLETED = "subagents:completed"
+FAILED = "subagents:failed"
+STEERED = "subagents:steered"
+COMPACTED = "subagents:compacted"
+SCHEDULED = "subagents:scheduled"
+SCHEDULER_READY = "subagents:scheduler_ready"
+READY = "subagents:ready"
+SETTINGS_LOADED = "subagents:settings_loaded"
+SETTINGS_CHANGED = "subagents:settings_changed"
+
+NAMES = frozenset(
+    {
+        CREATED,
+        STARTED,
+        COMPLETED,
+        FAILED,
+        STEERED,
+        COMPACTED,
+        SCHEDULED,
+        SCHEDULER_READY,
+        READY,
+        SETTINGS_LOADED,
+        SETTINGS_CHANGED,
+    }
+)
+"""What Retinue says by itself. Any other name may be used between programs."""
+
+FORWARDED = frozenset({CREATED, STARTED, COMPLETED, FAILED, COMPACTED})
+"""What is heard of runs at any depth; the rest only of those one level below the listener."""
+
+
+class BusEvent(NamedTuple):
+    name: str
+    data: Data
+
+
+class _Listener(NamedTuple):
+    names: frozenset[str]
+    within: str | None
+    take: Callable[[BusEvent], None]
+
+    def wants(self, name: str, above: tuple[str, ...], nested: bool) -> bool:
+        if self.names and name not in self.names:
+            return False
+        if self.within is None:
+            return name in FORWARDED or not nested
+        return self.within in above and (name in FORWARDED or above[0] == self.within)
+
+
+class EventBus:
+    """Use from one event loop. `listened` is called when someone begins to listen."""
+
+    def __init__(self, listened: Callable[[], None] = lambda: None) -> None:
+        self._listened = listened
+        self._listeners: dict[int, _Listener] = {}
+        self._numbers = 0
+        self._tasks: set[asyncio.Task[object]] = set()
+
+    @property
+    def heard(self) -> bool:
+        """Whether anyone listens to what Retinue says by itself."""
+        return any(not each.names or each.names & NAMES for each in self._listeners.values())
+
+    def on(self, name: str, handler: Handler, *, within: str | None = None) -> Callable[[], None]:
+        """Calls `handler` with the data of every event `name` from now on; it may be a coroutine
+        function. `within` is the id of a run: then only what is below it is heard. Gives a
+        function that ends it."""
+        return self._add(frozenset({name}), within, lambda event: self._call(handler, event))
+
+    def stream(self, *names: str, within: str | None = None) -> Stream:
+        """The events of these names, or all, as an async iterator from now on."""
+        stream = Stream()
+        stream.leave = self._add(frozenset(names), within, stream.push)
+        return stream
+
+    def emit(self, name: str, data: Data, *, above: tuple[str, ...] = (), nested: bool = False) -> None:
+        """Tells everyone who listens. `above` are the runs above the one it is about, the
+        nearest first; `nested` that it was started by a sub-agent. Events between programs
+        have neither."""
+        event = BusEvent(name, data)
+        for listener in list(self._listeners.values()):
+            if listener.wants(name, above, nested):
+                listener.take(event)
+
+    def _add(self, names: frozenset[str], within: str | None, take: Callable[[BusEvent], None]) -> Callable[[], None]:
+        self._numbers += 1
+        number = self._numbers
+        self._listeners[number] = _Listener(names, within, take)
+        self._listened()
+
+        def leave() -> None:
+            self._listeners.pop(number, None)
+
+        return leave
+
+    def _call(self, handler: Handler, event: BusEvent) -> None:
+        try:
+            result = handler(event.data)
+            if asyncio.iscoroutine(result):
+                self.spawn(result, event.name)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is not the run's fault
+            _report(event.name, error)
+
+    def spawn(self, work: Coroutine[Any, Any, object], name: str) -> None:
+        """Lets a handler's work go on by itself."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+
+        def done(task: asyncio.Task[object]) -> None:
+            self._tasks.discard(task)
+            error = None if task.cancelled() else task.exception()
+            if error is not None:
+                _report(name, error)
+
+        task.add_done_callback(done)
+
+
+class Stream:
+    """Events in order, none left out, until `close` or the end of an `async with`."""
+
+    def __init__(self) -> None:
+        self.leave: Callable[[], None] = lambda: None
+        self._events: deque[BusEvent] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+        self._over = False
+
+    def push(self, event: BusEvent) -> None:
+        if not self._over:
+            self._events.append(event)
+            self._wake()
+
+    def close(self) -> None:
+        """No further events; those already here can still be read."""
+        self._over = True
+        self.leave()
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def __aiter__(self) -> Stream:
+        return self
+
+    async def __anext__(self) -> BusEvent:
+        while not self._events:
+            if self._over:
+                raise StopAsyncIteration
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        return self._events.popleft()
+
+    async def __aenter__(self) -> Stream:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+
+def _report(name: str, error: BaseException) -> None:
+    import logging
+
+    logging.getLogger("retinue.events").error("A handler of %s failed.", name, exc_info=error)

@@ -1,0 +1,203 @@
+"""Calls of other programs over the bus: envelopes, request ids, and what they may not decide."""
+
+import asyncio
+
+import pytest
+from crew_scene import Scene, until
+
+from retinue.supervisor.rpc import PROTOCOL_VERSION
+
+
+@pytest.fixture
+def scene(tmp_path, monkeypatch):
+    return Scene(tmp_path, monkeypatch)
+
+
+async def ask(scene, method, request_id="r1", **fields):
+    """As another program does it: listen on the reply's channel, then send."""
+    bus = scene.crew.outlet.bus
+    reply = asyncio.get_running_loop().create_future()
+    off = bus.on(f"subagents:rpc:{method}:reply:{request_id}", reply.set_result)
+    bus.emit(f"subagents:rpc:{method}", {"requestId": request_id, **fields})
+    async with asyncio.timeout(20):
+        data = await reply
+    off()
+    return data
+
+
+async def test_X01_ping_gives_the_protocol_version_on_its_own_channel_only(scene):
+    async with scene:
+        others = []
+        scene.crew.outlet.bus.on("subagents:rpc:ping:reply:other", others.append)
+        assert await ask(scene, "ping", "mine") == {"success": True, "data": {"version": 2}}
+        assert PROTOCOL_VERSION == 2
+        assert others == []
+
+
+async def test_X01_a_caller_that_stopped_listening_gets_nothing_and_breaks_nothing(scene):
+    async with scene:
+        told = []
+        off = scene.crew.outlet.bus.on("subagents:rpc:ping:reply:a", told.append)
+        off()
+        scene.crew.outlet.bus.emit("subagents:rpc:ping", {"requestId": "a"})
+        assert (await ask(scene, "ping", "b"))["success"]
+        assert told == []
+
+
+@pytest.mark.parametrize("request_data", [None, [], "text", {}, {"requestId": 7}, {"requestId": ""}])
+async def test_a_request_nobody_can_be_answered_for_is_ignored(scene, request_data):
+    async with scene:
+        scene.crew.outlet.bus.emit("subagents:rpc:spawn", request_data)
+        assert (await ask(scene, "ping"))["success"]
+        assert scene.crew.members == {}
+
+
+async def test_X02_spawn_starts_an_agent_with_its_options_and_gives_its_id(scene):
+    async with scene:
+        reply = await ask(
+            scene,
+            "spawn",
+            type="general-purpose",
+            prompt="child",
+            options={"description": "My task", "maxTurns": 3, "model": "anthropic/claude-opus-4-1", "name": "mine"},
+        )
+        assert reply["success"], reply
+        member = scene.crew.members[reply["data"]["id"]]
+        assert (member.description, member.background, member.name) == ("My task", True, "mine")
+        launch = member.handle.launch
+        assert (launch.limits.max_turns, launch.model_name) == (3, "anthropic/claude-opus-4-1")
+        await scene.desk("child").asked()
+        scene.desk("child").say("done")
+        assert (await member.handle.wait()).text == "done"
+
+
+async def test_X02_a_model_may_be_an_object_and_an_unknown_one_gets_the_resolvers_words(scene):
+    async with scene:
+        model = {"provider": "anthropic", "id": "claude-opus-4-1", "apiKey": "x"}
+        reply = await ask(scene, "spawn", type="general-purpose", prompt="child", options={"model": model})
+        assert scene.crew.members[reply["data"]["id"]].handle.launch.model_name == "anthropic/claude-opus-4-1"
+        for wrong in ("no-such-model", {"id": 7}, 12):
+            reply = await ask(scene, "spawn", type="general-purpose", prompt="child", options={"model": wrong})
+            assert reply["success"] is False
+        assert (
+            'Model not found: "no-such-model"'
+            in (await ask(scene, "spawn", type="general-purpose", prompt="x", options={"model": "no-such-model"}))[
+                "error"
+            ]
+        )
+
+
+async def test_X02_without_a_session_there_is_an_error_and_no_run(scene):
+    assert await scene.crew.outlet.rpc.call("spawn", {"type": "general-purpose", "prompt": "child"}) == {
+        "success": False,
+        "error": "No active session",
+    }
+    assert (await scene.crew.outlet.rpc.call("stop", {"agentId": "x"}))["error"] == "No active session"
+    async with scene:
+        pass
+    assert await ask(scene, "spawn", type="general-purpose", prompt="child") == {
+        "success": False,
+        "error": "No active session",
+    }
+    assert scene.crew.members == {}
+
+
+async def test_X02_concurrent_requests_are_independent(scene):
+    async with scene:
+        replies = await asyncio.gather(
+            *(ask(scene, "spawn", f"r{n}", type="general-purpose", prompt=f"child {n}") for n in range(5)),
+            ask(scene, "spawn", "bad", type="general-purpose", prompt=" "),
+        )
+        ids = [reply["data"]["id"] for reply in replies[:5]]
+        assert len(set(ids)) == 5
+        assert [scene.crew.members[run_id].handle.launch.request.task for run_id in ids] == [
+            f"child {n}" for n in range(5)
+        ]
+        assert replies[5] == {"success": False, "error": "Missing required argument: prompt."}
+
+
+async def test_J04_J05_a_folder_is_checked_before_anything_is_recorded(scene, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    (tmp_path / "file").write_text("")
+    async with scene:
+        for wrong, word in (
+            ("relative", "absolute"),
+            (str(tmp_path / "missing"), "does not exist"),
+            (str(tmp_path / "file"), "not a directory"),
+            (7, "absolute"),
+            ([], "absolute"),
+        ):
+            reply = await ask(scene, "spawn", type="general-purpose", prompt="child", options={"cwd": wrong})
+            assert word in reply["error"]
+        assert scene.crew.members == {}
+        for given, cwd in ((None, scene.folder / "project"), (str(other), other)):
+            reply = await ask(scene, "spawn", type="general-purpose", prompt="child", options={"cwd": given})
+            assert scene.crew.members[reply["data"]["id"]].handle.launch.request.cwd == cwd
+
+
+async def test_J21_foreign_callers_cannot_set_what_only_the_supervisor_decides(scene):
+    async with scene:
+        main = await scene.main()
+        forged = {
+            "parentAgentId": main.id,
+            "parent_id": main.id,
+            "depth": 0,
+            "rootSessionId": main.id,
+            "root_id": main.id,
+            "configCwd": "/",
+            "resumeSessionFile": "/etc/passwd",
+            "reclaim": main.name,
+            "resume": main.id,
+            "bypassQueue": True,
+            "permissionMode": "bypassPermissions",
+            "tools": ["bash"],
+        }
+        reply = await ask(scene, "spawn", type="Explore", prompt="child", options=forged, **forged)
+        member = scene.crew.members[reply["data"]["id"]]
+        request = member.handle.launch.request
+        assert (request.parent_id, request.depth, request.permission_mode) == (None, 1, None)
+        assert member.handle.place.root_id == member.id
+        assert member.parent is None
+        assert member.id != main.id
+        assert "write" not in {tool.spec.name for tool in member.handle.launch.tools}
+
+
+async def test_X03_stop_ends_a_live_agent_and_finds_no_other(scene):
+    async with scene:
+        reply = await ask(scene, "spawn", type="general-purpose", prompt="child")
+        run_id = reply["data"]["id"]
+        await scene.desk("child").asked()
+        assert await ask(scene, "stop", agentId=run_id) == {"success": True}
+        member = scene.crew.members[run_id]
+        assert (await member.handle.wait()).ended == "stopped"
+        for unknown in (run_id, "nobody", "", None, 7):
+            reply = await ask(scene, "stop", agentId=unknown)
+            assert reply == {"success": False, "error": "Agent not found"}
+
+
+async def test_X04_nothing_is_registered_before_the_session_and_nothing_twice(scene):
+    told = []
+    scene.crew.outlet.bus.on("subagents:rpc:ping:reply:r", told.append)
+    scene.crew.outlet.bus.emit("subagents:rpc:ping", {"requestId": "r"})
+    await asyncio.sleep(0)
+    assert told == []
+    async with scene:
+        await scene.crew.__aenter__()
+        scene.crew.outlet.rpc.open()
+        scene.crew.outlet.bus.emit("subagents:rpc:ping", {"requestId": "r"})
+        await until(lambda: told)
+        assert len(told) == 1
+
+
+async def test_an_unknown_type_falls_back_with_a_note_or_is_refused_by_setting(tmp_path, monkeypatch):
+    scene = Scene(tmp_path, monkeypatch)
+    async with scene:
+        reply = await ask(scene, "spawn", type="nobody", prompt="child")
+        member = scene.crew.members[reply["data"]["id"]]
+        assert member.handle.agent == "general-purpose"
+        assert any("nobody" in note for note in member.notes)
+    strict = Scene(tmp_path, monkeypatch, fallback_subagent="none")
+    async with strict:
+        reply = await ask(strict, "spawn", type="nobody", prompt="child")
+        assert "Available agents" in reply["error"]
