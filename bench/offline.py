@@ -1,9 +1,10 @@
 """How often the offline planner names the right file, through the real tools and the real loop.
 
-    python bench/offline.py TREES [--fetch] [--split dev|test|fresh] [--questions FILE ...] [--verbose]
+    python bench/offline.py [TREES] [--fetch] [--split dev|test|fresh] [--questions FILE ...] [--verbose]
 
 TREES is a folder with unpacked packages, one folder each (`httpx-0.28.1`, `fastify-5.2.1`,
-`redis_7.0.15`). With --fetch what is missing is downloaded first: source distributions through
+`redis_7.0.15`); without it, one among the temporary files. With --fetch what is missing is
+downloaded first: source distributions through
 pip's own index, npm packages with `npm pack`, Debian sources with `apt-get source` (which needs
 deb-src entries). Questions whose package is not there are skipped and counted.
 
@@ -141,7 +142,7 @@ def run(questions: list[dict[str, Any]], trees: Path, verbose: bool) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("trees", type=Path)
+    parser.add_argument("trees", type=Path, nargs="?", default=Path(tempfile.gettempdir()) / "retinue-bench-trees")
     parser.add_argument("--fetch", action="store_true")
     parser.add_argument("--split", choices=["dev", "test", "fresh"])
     parser.add_argument("--questions", type=Path, action="append")
