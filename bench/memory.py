@@ -2,9 +2,10 @@
 
     python bench/memory.py [--runs 2000]
 
-The agents are started through the library, with the log on and room for all of them, against
-a server on loopback that takes every request and never answers. The figure is the growth of
-resident memory from before the first start until all requests have arrived.
+The agents are started through the library, in the foreground, where no slot has to be waited
+for, and with the log on, against a server on loopback that takes every request and never
+answers. The figure is the growth of resident memory from before the first start until all
+requests have arrived.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ async def waiting(runs: int, environment: dict[str, str], cwd: str, server: subp
         first = await crew.spawn("bench-worker", "Wait.")  # everything that is made once is made now
         gc.collect()
         before = resident_kb()
-        started = await asyncio.gather(*(crew.spawn("bench-worker", f"Wait, number {n}.") for n in range(runs)))
+        tasks = [f"Wait, number {number}." for number in range(runs)]
+        started = await asyncio.gather(*(crew.spawn("bench-worker", task, background=False) for task in tasks))
         for _ in range(3_000):
             await asyncio.sleep(0.02)
             server.stdin.write("\n")
@@ -72,10 +74,10 @@ async def waiting(runs: int, environment: dict[str, str], cwd: str, server: subp
         else:
             raise SystemExit("Not every run came to wait for its model.")
         gc.collect()
-        after, tasks = resident_kb(), len(asyncio.all_tasks())
+        after, at_work = resident_kb(), len(asyncio.all_tasks())
         assert all(run.outcome is None for run in (first, *started))
         await crew.stop_all()
-    return (after - before) / runs, tasks
+    return (after - before) / runs, at_work
 
 
 def main() -> None:
@@ -99,7 +101,6 @@ def main() -> None:
     ):
         assert server.stdout is not None
         environment = project.environment(f"http://127.0.0.1:{int(server.stdout.readline())}")
-        environment["RETINUE_MAX_CONCURRENT"] = "1024"
         try:
             each, tasks = asyncio.run(waiting(args.runs, environment, str(project.cwd), server))
         finally:
