@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from retinue.domain.events import (
@@ -99,7 +100,7 @@ class Tally:
     """Whether more than the counts has changed since the row was written."""
 
     def copy(self) -> Tally:
-        return Tally(*(getattr(self, name) for name in self.__slots__))
+        return Tally(*_everything(self))
 
     def take(self, event: Event) -> bool:
         """Counts one event in; says whether the row has changed."""
@@ -145,6 +146,9 @@ class Tally:
                 self.usage = larger(self.usage, outcome.usage)
                 self.turns = max(self.turns, outcome.turns)
                 self.tool_uses = max(self.tool_uses, outcome.tool_uses)
+
+
+_everything = attrgetter(*Tally.__slots__)
 
 
 def larger(counted: Usage, total: Usage, more: Usage | None = None) -> Usage:

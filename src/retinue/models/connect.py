@@ -64,10 +64,15 @@ async def _dial(place: Address, address: Address, tls: ssl.SSLContext | None) ->
         place.port,
         ssl=(tls or default_tls()) if place.secure else None,
         server_hostname=place.host if place.secure else None,
-        happy_eyeballs_delay=0.25,
+        happy_eyeballs_delay=None if _is_number(place.host) else 0.25,
     )
     connection.keep_alive()
     return connection
+
+
+def _is_number(host: str) -> bool:
+    """Whether it is an address already: then there is nothing to choose among."""
+    return ":" in host or host.replace(".", "").isdigit()
 
 
 async def _through_proxy(address: Address, proxy: str, tls: ssl.SSLContext | None) -> Connection:

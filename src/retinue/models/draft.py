@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import replace
 
 import orjson
 
@@ -209,10 +208,21 @@ class Draft:
         return tuple(content)
 
 
-def replace_usage(usage: Usage, **counts: object) -> Usage:
+def replace_usage(
+    usage: Usage, *, input: object = None, output: object = None, cache_read: object = None, cache_write: object = None
+) -> Usage:
     """The usage with the counts that are whole numbers; None and nonsense change nothing."""
-    valid = {key: value for key, value in counts.items() if isinstance(value, int) and value >= 0}
-    return replace(usage, **valid) if valid else usage
+    return Usage(
+        _number(input, usage.input),
+        _number(output, usage.output),
+        _number(cache_read, usage.cache_read),
+        _number(cache_write, usage.cache_write),
+        usage.cost_usd,
+    )
+
+
+def _number(value: object, before: int) -> int:
+    return value if isinstance(value, int) and value >= 0 else before
 
 
 def _ids(history: Iterable[Message]) -> set[str]:

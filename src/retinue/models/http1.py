@@ -35,6 +35,7 @@ class Connection(asyncio.Protocol):
         self._busy = False
         self._waiter: asyncio.Future[None] | None = None
         self._watch: asyncio.TimerHandle | None = None
+        self._patience: float | None = None
         self._reset()
 
     def _reset(self) -> None:
@@ -81,8 +82,9 @@ class Connection(asyncio.Protocol):
         self._reset()
         self._busy = True
         self._heard = self._loop.time()
-        if idle_timeout is not None:
-            self._watch = self._loop.call_later(idle_timeout, self._check_silence, idle_timeout)
+        self._patience = idle_timeout
+        if idle_timeout is not None and self._watch is None:
+            self._watch = self._loop.call_later(idle_timeout, self._check_silence)
         if len(body) <= _ONE_WRITE:
             self._transport.write(head + body)
         else:
@@ -187,7 +189,6 @@ class Connection(asyncio.Protocol):
         if self.status:
             self.complete = True
             self._keep = self._parser.should_keep_alive()
-            self._end_watch()
 
     # ---------------------------------------------------------------- inside
     def _framed(self) -> bool:
@@ -205,13 +206,17 @@ class Connection(asyncio.Protocol):
         if self._failure is None:
             self._failure = TransportError(problem, message)
 
-    def _check_silence(self, limit: float) -> None:
-        now = self._loop.time()
+    def _check_silence(self) -> None:
+        """One timer serves all exchanges of a connection: it looks how things stand now."""
+        self._watch = None
+        limit, now = self._patience, self._loop.time()
+        if limit is None or not self._busy or self.complete:
+            return
         if self._paused:
             self._heard = now
         left = self._heard + limit - now
         if left > 0:
-            self._watch = self._loop.call_later(left, self._check_silence, limit)
+            self._watch = self._loop.call_later(left, self._check_silence)
             return
         self._fail("idle", f"{self.address.origin} sent nothing for {limit:g} seconds.")
         self.abort()

@@ -40,6 +40,7 @@ TransportProblem = Literal[
 
 CONNECT_SECONDS = 30.0
 IDLE_SECONDS = 600.0
+_MOST_HEADS = 64
 KEEP_SECONDS = 50.0
 """Idle connections older than this are not reused: common servers drop them after a minute."""
 
@@ -161,6 +162,7 @@ class Transport:
         self._tls = tls
         self._connect_timeout = connect_timeout
         self._idle_timeout = idle_timeout
+        self._heads: dict[tuple[object, ...], bytes] = {}
         self._pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Pool] = weakref.WeakKeyDictionary()
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Response:
@@ -177,7 +179,7 @@ class Transport:
             raise TransportError("url", str(error)) from None
         if proxy := proxy_for(address):
             address = replace(address, proxy=proxy)
-        head = render_head(method, target, address, authorization, headers, len(body))
+        head = self._head(method, target, address, authorization, headers, len(body))
         loop = asyncio.get_running_loop()
         pool = self._pools.get(loop)
         if pool is None:
@@ -190,6 +192,24 @@ class Transport:
         if response is None:
             raise TransportError("dropped", f"{address.origin} closed the connection without an answer.")
         return response
+
+    def _head(
+        self,
+        method: str,
+        target: str,
+        address: Address,
+        authorization: str | None,
+        headers: Mapping[str, str],
+        size: int,
+    ) -> bytes:
+        """The request head. All but its last line is the same for every turn of an agent."""
+        key = (method, target, address, authorization, *headers.items())
+        start = self._heads.get(key)
+        if start is None:
+            if len(self._heads) >= _MOST_HEADS:
+                self._heads.clear()
+            start = self._heads[key] = render_head(method, target, address, authorization, headers)
+        return b"%bcontent-length: %d\r\n\r\n" % (start, size) if size or method == "POST" else start + b"\r\n"
 
     async def _send(self, connection: Connection, pool: Pool, head: bytes, body: bytes) -> Response | None:
         """None when the server hung up before the first byte of an answer: on a kept-alive
@@ -217,9 +237,10 @@ class Transport:
 
 
 def render_head(
-    method: str, target: str, address: Address, authorization: str | None, headers: Mapping[str, str], length: int
+    method: str, target: str, address: Address, authorization: str | None, headers: Mapping[str, str]
 ) -> bytes:
-    """The request head. Refuses what would break out of a header line, without quoting it."""
+    """The request head without its end. Refuses what would break out of a header line, without
+    quoting it."""
     if address.proxy is not None and not address.secure:
         target = address.origin + target
         proxy_authorization = parse_url(address.proxy)[2]
@@ -227,8 +248,6 @@ def render_head(
             headers = {**headers, "proxy-authorization": proxy_authorization}
     # identity: events are small and urgent; decompressing them costs more than it saves.
     lines = [f"{method} {target} HTTP/1.1", f"host: {address.authority}", "accept-encoding: identity"]
-    if length or method == "POST":
-        lines.append(f"content-length: {length}")
     if authorization and not any(name.lower() == "authorization" for name in headers):
         lines.append(f"authorization: {authorization}")
     lines += [f"{name}: {value}" for name, value in headers.items()]
@@ -236,4 +255,4 @@ def render_head(
         if not (line.isascii() and line.isprintable()):
             name = line.partition(":")[0] if ":" in line else "the URL"
             raise TransportError("url", f"The value of {name[:40]!r} holds a character that HTTP cannot carry.")
-    return "\r\n".join((*lines, "\r\n")).encode("ascii")
+    return "\r\n".join((*lines, "")).encode("ascii")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from threading import Event
 from typing import BinaryIO, ClassVar
@@ -45,10 +45,10 @@ class ReadTool(BuiltinTool):
         place = confine(given.text("path", *PATH_NAMES), context)
         first = given.whole("offset", "start_line", "line") or 1
         limit = min(given.whole("limit", "num_lines", "max_lines", "lines", least=1) or LINES, LINES)
-        stop = Event()
         if _is_little(place):
-            return _read(place, first, limit, context, stop)
-        return await in_thread(lambda: _read(place, first, limit, context, stop), stop)
+            return _read(place, first, limit, context)
+        stop = Event()
+        return await in_thread(lambda: _read(place, first, limit, context, stop.is_set), stop)
 
 
 def _is_little(place: Confined) -> bool:
@@ -60,7 +60,9 @@ def _is_little(place: Confined) -> bool:
     return stat.S_ISREG(found.st_mode) and found.st_size <= _LITTLE
 
 
-def _read(place: Confined, first: int, limit: int, context: ToolContext, stop: Event) -> ToolOutput:
+def _read(
+    place: Confined, first: int, limit: int, context: ToolContext, stopped: Callable[[], bool] = lambda: False
+) -> ToolOutput:
     try:
         with spot(place) as where:
             descriptor = open_regular(where, place)
@@ -85,7 +87,7 @@ def _read(place: Confined, first: int, limit: int, context: ToolContext, stop: E
         elif len(start) < wanted:
             found = window_of(start, first, limit)
         else:
-            found = window(chain([start], _chunks(file)), first, limit, to_end=size <= LARGEST, stopped=stop.is_set)
+            found = window(chain([start], _chunks(file)), first, limit, to_end=size <= LARGEST, stopped=stopped)
     if found.digest is not None:
         context.seen[str(place.path)] = found.digest
     return ok(_render(place, found, codec), effect)
