@@ -1,6 +1,6 @@
 """How often the offline planner names the right file, through the real tools and the real loop.
 
-    python bench/offline.py [TREES] [--fetch] [--split dev|test|fresh] [--questions FILE ...] [--verbose]
+    python bench/offline.py [TREES] [--fetch] [--split dev|test|last] [--questions FILE ...] [--verbose]
 
 TREES is a folder with unpacked packages, one folder each (`httpx-0.28.1`, `fastify-5.2.1`,
 `redis_7.0.15`); without it, one among the temporary files. With --fetch what is missing is
@@ -144,7 +144,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("trees", type=Path, nargs="?", default=Path(tempfile.gettempdir()) / "retinue-bench-trees")
     parser.add_argument("--fetch", action="store_true")
-    parser.add_argument("--split", choices=["dev", "test", "fresh"])
+    parser.add_argument("--split", choices=["dev", "test", "last"])
     parser.add_argument("--questions", type=Path, action="append")
     parser.add_argument("--verbose", action="store_true")
     args = parser.parse_args()

@@ -102,11 +102,11 @@ async def test_what_just_ended_refuses_and_names_the_way_on(scene):
 async def test_nobody_looks_while_nothing_runs(scene):
     async with scene:
         main = await scene.main()
-        assert scene.clock.pending
+        assert scene.crew._commands._timer is not None
         scene.desk("main").say("done")
         await main.handle.wait()
         await scene.clock.advance(1)
-        assert scene.clock.pending == 0
+        assert scene.crew._commands._timer is None
         await scene.crew.resume(main.id, "again")
         await scene.desk("main").asked()
         (answer,) = await told(scene, Command(main.id, "stop"))

@@ -254,6 +254,7 @@ async def test_children_of_an_earlier_process_can_be_read_and_listed(scene):
         await scene.desk("main").asked()
         way = Delegate(scene.crew, main.id)
         (listed,) = way.children()
+        assert listed.consumed, "it was told of this end when it was resumed"
         for view in (listed, way.view(child.id), way.view("worker"), way.view(child.id[:6])):
             assert isinstance(view, ChildView)
             assert (view.id, view.text, view.status) == (child.id, "the whole answer", "completed")

@@ -119,6 +119,10 @@ class Retinue:
         """Calls of other programs: ping, spawn and stop with their envelopes."""
         return self._supervisor.outlet.rpc
 
+    async def wait_all(self) -> None:
+        """Returns when no run lives or waits any more."""
+        await self._supervisor.wait_all()
+
     async def stop_all(self, reason: str = "Stopped by the user.") -> int:
         return await self._supervisor.stop_all(reason)
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, assert_never
 
 from retinue.domain.clock import Timer
 from retinue.errors import StateError
-from retinue.log.commands import Answer, Command, Ear, answer, take
 
 if TYPE_CHECKING:
+    from retinue.log.commands import Answer, Command, Ear
     from retinue.supervisor.crew import Supervisor
     from retinue.supervisor.member import Member
 
@@ -46,6 +46,8 @@ class Commands:
         if not self._crew.busy:
             return
         if self._ear is None:
+            from retinue.log.commands import Ear  # a short run ends before anyone looks
+
             log = self._crew.world.log
             self._ear = Ear(log.reader, log.owner)
         if self._serving is None and self._ear.hears():
@@ -59,6 +61,8 @@ class Commands:
             task.exception()  # a log that cannot be written is reported by those who write runs
 
     async def _serve(self, ear: Ear) -> None:
+        from retinue.log.commands import answer, take
+
         log = self._crew.world.log
         try:
             taken = await log.transact(lambda connection: take(connection, log.owner))
@@ -71,11 +75,16 @@ class Commands:
 
     def obey(self, command: Command) -> Answer:
         """What becomes of one command, at once."""
+        from retinue.log.commands import Answer
+
         member = self._crew.members.get(command.run_id)
         if member is None or not member.live:
             status = member.status if member is not None else "gone"
             return Answer(command.run_id, False, f"Not delivered: the run has ended ({status}). {_resume(command)}")
-        done, text = self._do(member, command)
+        try:
+            done, text = self._do(member, command)
+        except Exception as error:  # noqa: BLE001 - whoever asked must hear of it
+            return Answer(command.run_id, False, f"Retinue failed: {type(error).__name__}: {error}")
         if not done:
             text = f"Not delivered: the run is just ending. {_resume(command)}"
         return Answer(command.run_id, done, text)

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 from retinue.domain.clock import SYSTEM_CLOCK, Clock
 from retinue.domain.delegation import ChildView, JoinMode
-from retinue.domain.failure import Failure
 from retinue.domain.ids import new_run_id
-from retinue.domain.outcome import Outcome, StoppedBy
+from retinue.domain.outcome import StoppedBy
 from retinue.domain.request import RunRequest
 from retinue.domain.spec import AgentSpec
 from retinue.domain.usage import Usage
@@ -20,21 +19,21 @@ from retinue.errors import LaunchError, StateError
 from retinue.log.replay import Conversation
 from retinue.log.rows import RunPlace, RunRow
 from retinue.log.transcript import transcript_path, wants_transcript
-from retinue.loop.controls import Controls
 from retinue.supervisor.budget import Account
 from retinue.supervisor.commands import Commands
 from retinue.supervisor.delegate import Delegate
 from retinue.supervisor.handle import RunHandle
 from retinue.supervisor.handles import Names
 from retinue.supervisor.launch import Launch, prepare
+from retinue.supervisor.line import abandon, attend, take_place
 from retinue.supervisor.mailroom import Mailroom
 from retinue.supervisor.member import Member
 from retinue.supervisor.purse import open_account
 from retinue.supervisor.queue import Queue
 from retinue.supervisor.record import Tag, created, request_of, tag_of
 from retinue.supervisor.recover import bounded, post, undelivered, used_below
-from retinue.supervisor.runner import execute, finish
 from retinue.supervisor.stash import Stash
+from retinue.supervisor.sweep import Sweeper
 from retinue.supervisor.world import World
 
 if TYPE_CHECKING:
@@ -55,6 +54,7 @@ class Supervisor:
         self._rooms: dict[str, Mailroom] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._commands = Commands(self)
+        self._sweeper = Sweeper(self)
         self.opened = False
         self._closed = False
 
@@ -109,7 +109,7 @@ class Supervisor:
         try:
             await self.world.log.flush()
         except BaseException:
-            await asyncio.shield(self._abandon(member))
+            await asyncio.shield(abandon(member, self.world))
             raise
         return self._begin(member, join)
 
@@ -132,7 +132,8 @@ class Supervisor:
         await log.flush()
         row = log.reader.run(id_or_prefix)
         await self._settled(row.id)
-        parent = parent or self.members.get(row.parent_id or "")
+        if parent is None and row.parent_id in self.members:  # a person's doing: its parent hears of the end
+            parent, background = self.members[row.parent_id], True
         past = log.reader.conversation(row.id)
         request = request_of(row, past, prompt, limits)
         launch = await prepare(request, self.world, Delegate(self, row.id), parent.handle.launch if parent else None)
@@ -174,6 +175,12 @@ class Supervisor:
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         return stopped
 
+    async def wait_all(self) -> None:
+        """Returns when no run lives or waits any more; at once when none does. Never raises for
+        how they ended."""
+        while self._tasks:
+            await asyncio.wait(self._tasks.values())
+
     def steer(self, member: Member, text: str) -> bool:
         """Says something to a run, which hears it after its current tool calls, or when it
         starts. False once it has ended: then nothing was delivered."""
@@ -208,6 +215,7 @@ class Supervisor:
         self._closed = True
         await self.stop_all("The program ended.", by="program")
         self._commands.close()
+        self._sweeper.close()
         for room in self._rooms.values():
             room.close()
         self.opened = False
@@ -294,55 +302,12 @@ class Supervisor:
     def _begin(self, member: Member, join: JoinMode | None, past: Conversation | None = None, post: str = "") -> Member:
         if member.parent is not None and member.background:
             self.room(member.parent).started(member, join or self.settings.default_join_mode)
-        task = asyncio.create_task(self._run(member, self._place(member), past, post), name=f"run {member.id}")
-        self._tasks[member.id] = task
+        place = take_place(member, self.queue)
+        work = attend(member, self.world, self.queue, place, past, post)
+        task = self._tasks[member.id] = asyncio.create_task(work, name=f"run {member.id}")
         task.add_done_callback(lambda done: self._over(member, done))
         self._commands.watch()
         return member
-
-    def _place(self, member: Member) -> asyncio.Future[None] | None:
-        """A place in the line, or None for who needs none: whoever waits for a nested or a
-        foreground run may hold a slot."""
-        place = None
-        if member.background and member.depth <= 1 and not member.handle.controls.stopping:
-            place = self.queue.join(member.id)
-        member.status = "queued" if place is not None and not place.done() else "starting"
-        return place
-
-    async def _run(
-        self, member: Member, place: asyncio.Future[None] | None, past: Conversation | None, post: str
-    ) -> None:
-        controls = member.handle.controls
-        try:
-            if place is not None:
-                await self._slot(controls, place)
-            if controls.stopping:
-                await self._never_started(member)
-                return
-            member.status = "starting"
-            await execute(member, self.world, past, post)
-        finally:
-            self.queue.leave(member.id)
-
-    async def _slot(self, controls: Controls, place: asyncio.Future[None]) -> None:
-        """Waits in the line. A run that is stopped there leaves it, which ends the wait."""
-        try:
-            await place
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if not controls.stopping or (task is not None and task.cancelling()):
-                raise
-
-    async def _never_started(self, member: Member) -> None:
-        failure = Failure("stopped", "Stopped before it had started.")
-        await finish(member, self.world, Outcome("stopped", failure=failure, model=member.handle.launch.model_name))
-
-    async def _abandon(self, member: Member) -> None:
-        """Whoever asked for the run is gone before it began: it ends where it is."""
-        member.handle.controls.stop("Stopped with the call that asked for it.")
-        member.stopped_by = "agent"
-        member.account.close()
-        await self._never_started(member)
 
     def _over(self, member: Member, task: asyncio.Task[None]) -> None:
         self._tasks.pop(member.id, None)
@@ -354,6 +319,14 @@ class Supervisor:
             member.handle.break_off(StateError(f"Run {member.id} was cut off before it had started."))
         if member.parent is not None and member.background:
             self.room(member.parent).ended(member)
+        self._sweeper.watch()
+
+    def forget(self, member: Member) -> None:
+        """Drops an ended run from memory. Its name stays its own, and the log has the rest."""
+        self.members.pop(member.id, None)
+        self._rooms.pop(member.id, None)
+        if member.parent is not None and member in member.parent.children:
+            member.parent.children.remove(member)
 
     def _transcript(self, spec: AgentSpec, run_id: str) -> str | None:
         if not wants_transcript(spec.session.transcript, self.settings.output_transcript):

@@ -211,7 +211,7 @@ class Delegate:
     def children(self) -> tuple[ChildView, ...]:
         here = [self._crew.view(child) for child in reversed(self._me.children) if child.id not in self._me.cleared]
         known = {child.id for child in self._me.children} | self._me.cleared
-        older = [child for child in children(self._reader, self._run_id, MOST_LISTED) if child.id not in known]
+        older = children(self._reader, self._run_id, MOST_LISTED, without=known)
         return (*here, *(child.view() for child in older))
 
     def clear(self, agent_ids: tuple[str, ...], older_than_minutes: float, include_errors: bool) -> tuple[str, ...]:

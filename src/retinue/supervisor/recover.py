@@ -8,7 +8,7 @@ and one that was brought is not brought again, however often a process is killed
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -52,6 +52,8 @@ class Past:
     outcome: Outcome | None
     said: str = ""
     """The last words of one that has no outcome."""
+    heard: bool = False
+    """Whether its parent knows how it stands, where that was looked up."""
 
     @property
     def id(self) -> str:
@@ -98,6 +100,7 @@ class Past:
             error=_INTERRUPTED if self.status == "interrupted" else error,
             partial=outcome.partial if outcome else bool(self.said),
             transcript=row.transcript,
+            consumed=self.heard,
             notes=outcome.notes if outcome else (),
             outcome=outcome,
         )
@@ -124,9 +127,11 @@ def find_child(reader: Reader, parent_id: str, wanted: str, shortest: int) -> Pa
     return next((found for row in rows if (found := past(reader, row)).tag.name == wanted), None)
 
 
-def children(reader: Reader, parent_id: str, limit: int) -> list[Past]:
-    """The newest children of a run, newest first."""
-    return [past(reader, row) for row in reader.list_runs(parent_id=parent_id, limit=limit)]
+def children(reader: Reader, parent_id: str, limit: int, without: Collection[str] = ()) -> list[Past]:
+    """The newest children of a run, newest first, but for some."""
+    rows = [row for row in reader.list_runs(parent_id=parent_id, limit=limit) if row.id not in without]
+    ears = _Ears(reader, parent_id) if rows else None
+    return [replace(past(reader, row), heard=ears is not None and ears.heard(row)) for row in rows]
 
 
 def undelivered(reader: Reader, parent_id: str, members: Mapping[str, Member]) -> list[ChildView]:

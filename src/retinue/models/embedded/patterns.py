@@ -43,9 +43,9 @@ def definitions(terms: Iterable[Term]) -> str:
 
 def _forms(term: Term) -> list[str]:
     forms = list(term.stems)
-    if not term.word.startswith(term.root[:-1]):  # an irregular form, which its stem would miss
-        forms.insert(1, term.word)
-    return forms
+    if len(term.root) < 4 or not re.match(_letters(term.root), term.word):  # a form that its stem would miss
+        forms.append(term.word)
+    return list(dict.fromkeys(forms))
 
 
 def _spelled(term: Term) -> list[str]:

@@ -62,7 +62,7 @@ def stem(word: str) -> str:
     for suffix, replacement, least in _SUFFIXES:
         if word.endswith(suffix) and len(word) - len(suffix) >= least:
             rest = word[: len(word) - len(suffix)]
-            if _VOWEL.search(rest):
+            if _VOWEL.search(rest + replacement):
                 return _ending(_undouble(rest) + replacement)
     return _ending(word)
 
@@ -111,6 +111,6 @@ def _ending(word: str) -> str:
     """The last letter that inflection changes: y becomes i, a silent e goes."""
     if len(word) > 3 and word.endswith("e"):
         word = word[:-1]
-    if len(word) > 2 and word.endswith("y") and word[-2] not in "aeiou":
+    if len(word) > 3 and word.endswith("y") and word[-2] not in "aeiou":
         word = word[:-1] + "i"
     return word

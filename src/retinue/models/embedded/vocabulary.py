@@ -39,16 +39,14 @@ WEAK = frozenset(
     "create created creates creating make makes made build builds built building store stored stores storing save "
     "saved saves read reads reading write writes written writing load loaded loads loading run runs running start "
     "started starts stop stopped set sets send sent sends receive received check checks checked checking add added "
-    "adds remove removed removes change changed changes update updated updates return returned returns call keep kept "
-    "keeps raise raised raises throw thrown process processed processes     "
-    "      determine determines determined  "
-    "find found    show shown      produce produced new old long short "
-    "many first last next name names value values type types object objects data item items user users string strings "
-    "text class classes support supported supports main base default common general different single multiple "
-    "class-based given result results allow allowed allows apply applied applies automatically manage managed manages "
-    "manager control controlled controls   choose chosen provide provided provides  "
-    "open opened opens close closed closes     system application app server "
-    "client request requests response command interface".split()
+    "adds remove removed removes change changed changes update updated updates return returned returns call keep "
+    "kept keeps raise raised raises throw thrown process processed processes determine determines determined find "
+    "found show shown produce produced new old long short many first last next name names value values type types "
+    "object objects data item items user users string strings text class classes support supported supports main "
+    "base default common general different single multiple class-based given result results allow allowed allows "
+    "apply applied applies automatically manage managed manages manager control controlled controls choose chosen "
+    "provide provided provides open opened opens close closed closes system application app server client request "
+    "requests response command interface".split()
 )
 """Carries meaning, but so many files share it that it decides little by itself."""
 

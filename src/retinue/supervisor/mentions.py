@@ -1,0 +1,107 @@
+"""`@name message` at the start of what a person types: to that agent, not to the main one.
+
+    running, starting     it hears the message after its current tool calls
+    queued                it hears it when it starts
+    ended, interrupted    it goes on with the message in the background; its end is announced
+    `@main text`          the main agent hears `text`
+    anything else         the main agent hears it as it is
+
+An agent's type that nobody runs as yet may be addressed, too, when the setting `agentMentions`
+is `direct`: it is started on the message. `off` leaves all input alone. For people only: what
+programs and models say is never looked at.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from retinue.domain.delegation import ChildView, Refusal, SpawnCall
+from retinue.domain.lean import dataclass
+from retinue.errors import RetinueError
+from retinue.supervisor.delegate import Delegate
+from retinue.supervisor.handles import RESERVED, Mention, parse_mention, without_prefix
+from retinue.supervisor.member import Member
+from retinue.supervisor.recover import Past, find_child
+
+if TYPE_CHECKING:
+    from retinue.supervisor.crew import Supervisor
+
+Action = Literal["steered", "resumed", "started"]
+
+
+@dataclass(frozen=True, slots=True)
+class ToMain:
+    """The main agent should hear this."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToAgent:
+    """An agent has it: no turn of the main agent is due."""
+
+    action: Action
+    view: ChildView
+
+
+@dataclass(frozen=True, slots=True)
+class Undelivered:
+    """Someone was meant, and cannot take it. `reason` is for the person who typed it."""
+
+    reason: str
+
+
+Routed = ToMain | ToAgent | Undelivered
+
+
+async def route(crew: Supervisor, main: Member | None, text: str) -> Routed:
+    """Where a line of input goes, and brings it there. `main` is the run whose agents are
+    addressed; without one, only those of this process that have no parent are."""
+    mode = crew.settings.agent_mentions
+    mention = parse_mention(text) if mode != "off" else None
+    if mention is None:
+        return ToMain(text)
+    if mention.handle in RESERVED:
+        return ToMain(mention.message)
+    for name in filter(None, (mention.handle, without_prefix(mention.handle))):
+        found = _find(crew, main, name)
+        if found is not None:
+            return await _deliver(crew, main, found, mention.message)
+    if mode == "direct" and main is not None:
+        started = await _start(crew, main, mention)
+        if started is not None:
+            return started
+    return ToMain(text)
+
+
+def _find(crew: Supervisor, main: Member | None, name: str) -> Member | Past | None:
+    """The agent of that name; agents of agents have no names for people. Of several, one that
+    lives goes before one that does not, and the newest before the others."""
+    parent_id = main.id if main is not None else None
+    known = [each for each in crew.members.values() if each.handle.place.parent_id == parent_id and each is not main]
+    named = [each for each in reversed(known) if each.name == name]
+    found = next((each for each in named if each.live), named[0] if named else None)
+    if found is None and main is not None:
+        return find_child(crew.world.log.reader, main.id, name, shortest=len(main.id))
+    return found
+
+
+async def _deliver(crew: Supervisor, main: Member | None, agent: Member | Past, message: str) -> Routed:
+    if isinstance(agent, Member) and crew.steer(agent, message):
+        return ToAgent("steered", crew.view(agent))
+    try:
+        again = await crew.resume(agent.id, message, parent=main, background=True)
+    except RetinueError as error:
+        return Undelivered(str(error))
+    return ToAgent("resumed", crew.view(again))
+
+
+async def _start(crew: Supervisor, main: Member, mention: Mention) -> Routed | None:
+    """A new agent, if the name is a type. None when it is none."""
+    types = {name.casefold() for name in crew.world.catalog().names}
+    wanted = next((name for name in (mention.handle, without_prefix(mention.handle)) if name in types), None)
+    if wanted is None:
+        return None
+    call = SpawnCall(prompt=mention.message, description=mention.message[:60], agent=wanted, background=True)
+    found = await Delegate(crew, main.id).spawn(call)
+    return Undelivered(found.message) if isinstance(found, Refusal) else ToAgent("started", found)

@@ -1,0 +1,114 @@
+"""J17: what ended long ago leaves memory, what is needed stays, and nothing is lost either way."""
+
+import pytest
+from crew_scene import Scene
+
+from retinue.domain.delegation import ChildView
+from retinue.supervisor.delegate import Delegate
+
+
+@pytest.fixture
+def scene(tmp_path, monkeypatch):
+    return Scene(tmp_path, monkeypatch, max_concurrent=1)
+
+
+async def ended(scene, main, task):
+    child = await scene.child(main, task, name=task)
+    scene.desk(task).say(f"answer of {task}")
+    await child.handle.wait()
+    return child
+
+
+async def hear(scene):
+    """The main agent has a turn."""
+    scene.desk("main").say("hm")
+    await scene.desk("main").asked()
+
+
+async def test_J17_kept_for_ten_minutes_then_forgotten_but_never_while_it_runs_or_waits(scene):
+    async with scene:
+        main = await scene.main()
+        old = await ended(scene, main, "old")
+        await scene.clock.advance(1)
+        await hear(scene)
+        running = await scene.child(main, "running")
+        waiting = await scene.spawn(main, "waiting", background=True)
+        await scene.clock.advance(590)
+        assert old.id in scene.crew.members
+        await scene.clock.advance(80)
+        assert old.id not in scene.crew.members
+        assert {main.id, running.id, waiting.id} == set(scene.crew.members)
+        assert main.children == [running, scene.crew.members[waiting.id]]
+
+
+async def test_J17_what_was_forgotten_is_still_read_listed_and_resumed_with_all_its_usage(scene):
+    async with scene:
+        main = await scene.main()
+        old = await ended(scene, main, "old")
+        await scene.clock.advance(1)
+        await hear(scene)
+        await scene.clock.advance(700)
+        spent = main.below
+        way = Delegate(scene.crew, main.id)
+        for wanted in (old.id, "old"):
+            view = way.view(wanted)
+            assert isinstance(view, ChildView)
+            assert view.text == "answer of old"
+        assert [view.id for view in way.children()] == [old.id]
+        view = await scene.spawn(main, "go on", resume="old", background=True)
+        assert isinstance(view, ChildView)
+        await scene.desk("old").asked()
+        scene.desk("old").say("more")
+        again = scene.crew.members[old.id]
+        outcome = await again.handle.wait()
+        assert again is not old
+        assert main.below == outcome.usage
+        assert outcome.usage.input > spent.input
+        assert not old.handle.steer("hello")
+        assert not old.handle.stop()
+        assert old.handle.recorded()[0].seq == 1
+
+
+async def test_an_end_its_parent_has_not_heard_of_is_not_forgotten(scene):
+    async with scene:
+        main = await scene.main()
+        child = await scene.child(main, "child", join="group")
+        other = await scene.spawn(main, "other", background=True, join="group")
+        await scene.clock.advance(0.1)
+        scene.crew.stop(scene.crew.members[other.id], "x")
+        await scene.crew.members[other.id].handle.wait()
+        await scene.clock.advance(25)
+        assert {child.id, other.id} <= set(scene.crew.members)
+        scene.desk("child").say("done")
+        await child.handle.wait()
+        await scene.clock.advance(1)
+        await hear(scene)
+        assert sorted(await scene.heard(main)) == sorted([child.id, other.id])
+
+
+async def test_a_finished_parent_stays_while_anything_below_it_lives(scene):
+    async with scene:
+        main = await scene.main()
+        child = await scene.child(main, "child")
+        grandchild = await scene.child(child, "grandchild")
+        scene.crew.stop(child, "x", by="agent")
+        await child.handle.wait()
+        await scene.clock.advance(1)
+        await hear(scene)
+        await scene.clock.advance(700)
+        assert child.id in scene.crew.members
+        scene.desk("grandchild").say("done")
+        await grandchild.handle.wait()
+        await scene.clock.advance(700)
+        assert child.id not in scene.crew.members
+        assert grandchild.id not in scene.crew.members
+
+
+async def test_when_there_is_nothing_left_to_forget_no_timer_is(scene):
+    async with scene:
+        main = await scene.main()
+        scene.desk("main").say("done")
+        await main.handle.wait()
+        await scene.clock.advance(700)
+        assert scene.crew.members == {}
+        assert scene.clock.pending == 0

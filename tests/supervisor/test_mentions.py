@@ -1,0 +1,141 @@
+"""Y05: where `@name message` goes."""
+
+import pytest
+from crew_scene import Scene
+
+from retinue.supervisor.mentions import ToAgent, ToMain, Undelivered, route
+
+
+@pytest.fixture
+def scene(tmp_path, monkeypatch):
+    return Scene(tmp_path, monkeypatch, max_concurrent=1)
+
+
+async def test_Y05_a_running_agent_is_steered_and_the_main_agent_has_no_turn(scene):
+    async with scene:
+        main = await scene.main()
+        child = await scene.child(main, "child", name="scout")
+        for text in ("@scout only src", "@agent-scout\nand tests"):
+            routed = await route(scene.crew, main, text)
+            assert isinstance(routed, ToAgent)
+            assert (routed.action, routed.view.id) == ("steered", child.id)
+        scene.desk("child").call("ls")
+        request = await scene.desk("child").asked()
+        assert [m.text for m in request.messages[-2:]] == ["only src", "and tests"]
+        assert len(scene.desk("main").requests) == 1
+
+
+async def test_Y05_a_queued_agent_hears_it_when_it_starts(scene):
+    async with scene:
+        main = await scene.main()
+        await scene.child(main, "first", name="first")
+        await scene.spawn(main, "second", background=True, name="second")
+        routed = await route(scene.crew, main, "@second look closely")
+        assert (routed.action, routed.view.status) == ("steered", "queued")
+        scene.desk("first").say("done")
+        assert (await scene.desk("second").asked()).messages[-1].text == "look closely"
+
+
+@pytest.mark.parametrize("stopped", [False, True], ids=["finished", "stopped by the user"])
+async def test_Y05_a_finished_agent_goes_on_in_the_background_and_its_answer_is_announced(scene, stopped):
+    async with scene:
+        main = await scene.main()
+        child = await scene.child(main, "child", name="scout")
+        if stopped:
+            scene.crew.stop(child, "Stopped by the user.")
+        else:
+            scene.desk("child").say("done")
+        await child.handle.wait()
+        routed = await route(scene.crew, main, "@scout and the tests?")
+        assert (routed.action, routed.view.id, routed.view.background) == ("resumed", child.id, True)
+        assert (await scene.desk("child").asked()).messages[-1].text == "and the tests?"
+        scene.desk("child").say("tests are fine")
+        await child.handle.wait()
+        await scene.clock.advance(1)
+        scene.desk("main").say("hm")
+        assert "tests are fine" in (await scene.desk("main").asked()).messages[-1].text
+
+
+async def test_Y05_an_agent_of_an_earlier_process_is_taken_up_by_its_name(scene):
+    async with scene:
+        main = await scene.main()
+        child = await scene.child(main, "child", name="scout")
+        scene.desk("child").say("done")
+        await child.handle.wait()
+    async with scene.again():
+        main = await scene.crew.resume(main.id, "hello again")
+        await scene.desk("main").asked()
+        routed = await route(scene.crew, main, "@scout one more thing")
+        assert (routed.action, routed.view.id, routed.view.handle) == ("resumed", child.id, "scout")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "@nobody hello",
+        "hello @scout",
+        "@scout",
+        "@src/app.py what is this?",
+        "@README.md read it",
+        " @scout hi",
+        "plain",
+    ],
+)
+async def test_Y05_what_means_no_agent_goes_to_the_main_agent_unchanged(scene, text):
+    async with scene:
+        main = await scene.main()
+        await scene.child(main, "child", name="scout")
+        assert await route(scene.crew, main, text) == ToMain(text)
+
+
+async def test_Y05_main_is_reserved_and_its_prefix_is_taken_off(scene):
+    async with scene:
+        main = await scene.main()
+        assert await route(scene.crew, main, "@main what now?") == ToMain("what now?")
+
+
+async def test_Y05_switched_off_everything_passes(tmp_path, monkeypatch):
+    scene = Scene(tmp_path, monkeypatch, agent_mentions="off")
+    async with scene:
+        main = await scene.main()
+        await scene.child(main, "child", name="scout")
+        for text in ("@scout hello", "@main hello", "@explore hello"):
+            assert await route(scene.crew, main, text) == ToMain(text)
+
+
+async def test_a_type_that_nobody_runs_goes_to_the_model_or_is_started_as_the_setting_says(tmp_path, monkeypatch):
+    scene = Scene(tmp_path, monkeypatch)
+    async with scene:
+        main = await scene.main()
+        assert await route(scene.crew, main, "@explore find it") == ToMain("@explore find it")
+    direct = Scene(tmp_path, monkeypatch, agent_mentions="direct")
+    async with direct:
+        main = await direct.main()
+        routed = await route(direct.crew, main, "@agent-explore find it")
+        assert (routed.action, routed.view.agent, routed.view.background) == ("started", "Explore", True)
+        await direct.desk("find it").asked()
+        assert await route(direct.crew, main, "@nobody find it") == ToMain("@nobody find it")
+
+
+async def test_agents_of_agents_have_no_names_for_people(scene):
+    async with scene:
+        main = await scene.main()
+        child = await scene.child(main, "child", name="scout")
+        await scene.child(child, "grandchild", name="deep")
+        assert await route(scene.crew, main, "@deep hello") == ToMain("@deep hello")
+
+
+async def test_what_cannot_be_delivered_says_why(scene):
+    async with scene:
+        main = await scene.main()
+        child = await scene.child(main, "child", name="scout")
+        scene.desk("child").say("done")
+        await child.handle.wait()
+        here, there = scene.crew, scene.again()
+        await there.resume(child.id, "elsewhere")
+        await scene.desk("child").asked()
+        routed = await route(here, main, "@scout hello")
+        assert isinstance(routed, Undelivered)
+        assert "is being run by process" in routed.reason
+        await there.close()
+        scene.crew = here
