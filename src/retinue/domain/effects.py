@@ -37,4 +37,6 @@ class ToolEffect:
     exit_code: int | None = None
     hosts: tuple[str, ...] = ()
     denied: str | None = None
+    allowed: str | None = None
+    """Who let it happen and why: a mode, a rule with its file, a hook, a person."""
     type: Literal["effect"] = field(default="effect", init=False)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import field
 from pathlib import Path
 from typing import Any, Protocol
@@ -51,6 +52,35 @@ def failed(text: str, effect: ToolEffect | None = None) -> ToolOutput:
     return ToolOutput((Text(text),), True, effect or ToolEffect(status="failed"))
 
 
+class Confinement(Protocol):
+    """How the programs of a run are started: inside the sandbox that its policy wants."""
+
+    def wrap(self, argv: Sequence[str], cwd: Path) -> list[str]:
+        """The same program, started by a launcher that confines it before it runs."""
+        ...
+
+    def environment(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """What such a program may know: no secrets, a scratch folder for what it must write."""
+        ...
+
+
+class Ledger(Protocol):
+    """Who changed which file, across the runs of all processes of this project."""
+
+    def lease(self, path: Path) -> AbstractContextManager[None]:
+        """Held while a file is rewritten: no other run of any process writes it meanwhile."""
+        ...
+
+    def wrote(self, path: Path, before: str | None, after: str | None) -> None:
+        """This run has changed the file; the arguments are content hashes."""
+        ...
+
+    def changed_by(self, path: Path, current: str) -> str | None:
+        """The agent and run that gave the file the content of that hash, for people and models;
+        None when no run of another did."""
+        ...
+
+
 @dataclass(slots=True)
 class ToolContext:
     """What a call may use. One per run, shared by its calls.
@@ -68,6 +98,9 @@ class ToolContext:
     seen: dict[str, str] = field(default_factory=dict)
     progress: Callable[[str, str], None] = lambda call_id, text: None
     tool_timeout: float | None = None
+    confinement: Confinement | None = None
+    """None starts programs with the rights of this process."""
+    ledger: Ledger | None = None
 
     @property
     def root(self) -> Path:
