@@ -24,6 +24,8 @@ class ToolUse:
     arguments: Mapping[str, Any]
     effects: frozenset[EffectKind] = frozenset()
     call_id: str = ""
+    confined: bool = False
+    """It runs in a sandbox of the operating system that lets it change nothing and reach nobody."""
 
 
 @dataclass(frozen=True, slots=True)
