@@ -8,7 +8,8 @@ Order within a run, as a grammar:
 
     RunCreated RunStarted ( MessageAdded | Turn | Compacted | Warned | LimitReached | ResultRead )* RunEnded
     Turn = TurnStarted ( TextDelta | ThinkingDelta | Retrying )* AssistantEnded
-           ( ToolStarted | ToolProgress | ToolEnded )* ToolsEnded? TurnEnded
+           ( ToolStarted | ToolProgress | ToolEnded | Inbox )* ToolsEnded? TurnEnded
+    Inbox = InboxOpened InboxClosed, of several at once in any order
 
 A resumed run continues its sequence with RunResumed in place of RunCreated.
 """
@@ -21,6 +22,7 @@ from typing import Any, Literal
 
 from retinue.domain.effects import ToolEffect
 from retinue.domain.failure import Failure
+from retinue.domain.inbox import InboxKind, InboxState
 from retinue.domain.lean import dataclass
 from retinue.domain.limits import LimitName
 from retinue.domain.messages import AssistantMessage, Message, ToolCall, ToolMessage, ToolResult, UserMessage
@@ -165,6 +167,33 @@ class TurnEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class InboxOpened:
+    """The run waits for a person. Between ToolStarted and ToolEnded of the call `call_id`, of
+    which nothing has run yet; without one it is about something else, such as a quote. What is
+    asked is in the inbox under `item_id`, with all that belongs to it."""
+
+    item_id: str
+    kind: InboxKind
+    title: str
+    call_id: str | None = None
+    type: Literal["inbox.opened"] = field(default="inbox.opened", init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class InboxClosed:
+    """After its InboxOpened, once, and written before anything of the call runs: without it, the
+    call never began. `state` says how it ended, `by` who answered; `message` is theirs."""
+
+    item_id: str
+    state: InboxState
+    choice: str = ""
+    by: str = ""
+    message: str = ""
+    call_id: str | None = None
+    type: Literal["inbox.closed"] = field(default="inbox.closed", init=False)
+
+
+@dataclass(frozen=True, slots=True)
 class ResultRead:
     """This run has the result of its child `child_id`: no announcement of it is due any more.
     Written when the result went back as a tool result; an announcement is a MessageAdded."""
@@ -228,6 +257,8 @@ Body = (
     | ToolEnded
     | ToolsEnded
     | TurnEnded
+    | InboxOpened
+    | InboxClosed
     | ResultRead
     | LimitReached
     | Compacted

@@ -115,7 +115,41 @@ def add_commands(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE INDEX commands_to_take ON commands (owner) WHERE taken_at IS NULL")
 
 
-MIGRATIONS: tuple[Migration, ...] = (create_log, add_commands)
+def add_inbox(connection: sqlite3.Connection) -> None:
+    """3: what waits for a person, and what people allowed an agent for good. `item` is the item
+    as it was asked, without secrets; `fingerprint` tells its exact payload from any other.
+    `taken_at` is when the run went on with the answer: without it, nothing came of it yet."""
+    connection.execute(
+        """CREATE TABLE inbox (
+            id TEXT PRIMARY KEY,
+            run_id TEXT NOT NULL,
+            fingerprint TEXT NOT NULL,
+            item TEXT NOT NULL,
+            created_at REAL NOT NULL,
+            expires_at REAL,
+            state TEXT NOT NULL,
+            choice TEXT,
+            message TEXT,
+            answered_by TEXT,
+            answered_at REAL,
+            taken_at REAL
+        )"""
+    )
+    connection.execute("CREATE INDEX inbox_by_run ON inbox (run_id)")
+    connection.execute("CREATE INDEX inbox_waiting ON inbox (created_at) WHERE state='waiting'")
+    connection.execute(
+        """CREATE TABLE grants (
+            agent TEXT NOT NULL,
+            source TEXT NOT NULL,
+            rule TEXT NOT NULL,
+            at REAL NOT NULL,
+            granted_by TEXT NOT NULL,
+            PRIMARY KEY (agent, source, rule)
+        )"""
+    )
+
+
+MIGRATIONS: tuple[Migration, ...] = (create_log, add_commands, add_inbox)
 
 
 def migrate(connection: sqlite3.Connection, path: Path, migrations: tuple[Migration, ...] = MIGRATIONS) -> None:

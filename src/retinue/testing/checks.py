@@ -10,6 +10,8 @@ from retinue.domain.events import (
     AssistantEnded,
     Body,
     Compacted,
+    InboxClosed,
+    InboxOpened,
     LimitReached,
     MessageAdded,
     Retrying,
@@ -68,6 +70,8 @@ class _Grammar:
                 assert len(self._calls) == len(body.message.tool_calls), "two calls share an id"
                 self._ended, self.place = set(), "tools"
             case "stream", _ if isinstance(body, _STREAM):
+                pass
+            case "tools", InboxOpened() | InboxClosed():
                 pass
             case "tools", ToolStarted() | ToolProgress() | ToolEnded() | ToolsEnded():
                 self._tool(body)
