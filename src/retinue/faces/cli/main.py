@@ -16,6 +16,7 @@ _AGENTS = "retinue.faces.cli.agents"
 
 _RUNS = "retinue.faces.cli.runs"
 _MODELS = "retinue.faces.cli.models"
+_SETTINGS = "retinue.faces.cli.settings"
 
 COMMANDS: dict[str, Command | Group] = {
     "run": Command("run one agent in the foreground and print its answer", "retinue.faces.cli.run"),
@@ -42,6 +43,14 @@ COMMANDS: dict[str, Command | Group] = {
             "eject": Command("copy a built-in agent into a file you can edit", f"{_AGENTS}.eject"),
             "enable": Command("switch an agent on again", f"{_AGENTS}.enable"),
             "disable": Command("switch an agent off without deleting it", f"{_AGENTS}.disable"),
+        },
+    ),
+    "settings": Group(
+        "see and change settings, and where each value comes from",
+        {
+            "list": Command("every setting with its value and origin", f"{_SETTINGS}.list"),
+            "get": Command("one setting; --explain shows every layer that has a say", f"{_SETTINGS}.get"),
+            "set": Command("change one setting in one file", f"{_SETTINGS}.set"),
         },
     ),
     "cost": Command("what agents have cost, by agent, run, tree, day or model", "retinue.faces.cli.cost"),

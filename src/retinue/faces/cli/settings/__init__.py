@@ -1,0 +1,1 @@
+"""`retinue settings`: what is set, where it comes from, and changing it."""
