@@ -1,0 +1,188 @@
+"""Consent to what a project's files bring along: hooks, servers, rights.
+
+Consent is for exactly this content of exactly this file: another folder, a copy or a changed
+file needs a new one. It is kept in `RETINUE_HOME/trust.json`, which only its owner can read,
+and never in the project. What nobody has consented to has no effect; what forbids or asks
+always has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from retinue.domain.lean import dataclass
+from retinue.domain.spec import AgentSpec
+from retinue.errors import StateError
+from retinue.settings.jsonfile import read_object
+from retinue.settings.places import private_folder
+from retinue.settings.write import replace_file
+
+FILE = "trust.json"
+Answer = Literal["trusted", "refused"]
+
+
+@dataclass(frozen=True, slots=True)
+class Consent:
+    """One remembered answer. `what` is what was listed when it was given."""
+
+    path: str
+    digest: str
+    answer: Answer
+    at: float
+    what: tuple[str, ...] = ()
+
+
+def digest(content: bytes | str) -> str:
+    data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
+    return hashlib.sha256(data).hexdigest()
+
+
+class Trust:
+    """`everything` trusts whatever it is asked about, for this process only (`--trust`)."""
+
+    def __init__(self, home: Path, *, everything: bool = False) -> None:
+        self.file = home / FILE
+        self.everything = everything
+        self._known: Mapping[str, Mapping[str, Consent]] = {}
+        self._signature: tuple[int, int, int] | None = None
+
+    def is_trusted(self, path: Path, content: bytes | str) -> bool:
+        """Whether someone has consented to this content in this place."""
+        return self.everything or self.answer(path, content) == "trusted"
+
+    def trusts(self, spec: AgentSpec) -> bool:
+        """Whether what an agent's file brings may take effect. Only files of a project need
+        consent: the user's own, `--agents`, the built-in ones and specs made by a program
+        do not. A plugin's agents may bring nothing at all, whoever consents."""
+        if spec.source == "plugin":
+            return False
+        if spec.source != "project" or spec.path is None:
+            return True
+        return self.is_trusted(Path(spec.path), content_of(spec))
+
+    def answer(self, path: Path, content: bytes | str) -> Answer | None:
+        """What was answered for this content, None if nobody was asked."""
+        found = self._read().get(_key(path), {}).get(digest(content))
+        return found.answer if found is not None else None
+
+    def consents(self) -> list[Consent]:
+        """Every remembered answer, by file."""
+        return [consent for path in sorted(self._read()) for consent in self._read()[path].values()]
+
+    def grant(self, path: Path, *contents: bytes | str, what: tuple[str, ...] = ()) -> None:
+        """Remembers consent to these contents of the file; those of before are forgotten.
+        Raises StateError when it cannot be kept."""
+        self._put(path, contents, "trusted", what)
+
+    def refuse(self, path: Path, *contents: bytes | str, what: tuple[str, ...] = ()) -> None:
+        """Remembers a no, so that nobody is asked again."""
+        self._put(path, contents, "refused", what)
+
+    def revoke(self, path: Path) -> bool:
+        """Forgets all answers about a file, or about everything below a folder."""
+        key = _key(path)
+        with self._changing() as known:
+            gone = [each for each in known if each == key or each.startswith(key.rstrip(os.sep) + os.sep)]
+            for each in gone:
+                del known[each]
+        return bool(gone)
+
+    def follow(self, path: Path, before: bytes | str, after: bytes | str) -> None:
+        """A person has changed the file through us: consent to it stays, where there was some."""
+        found = self._read().get(_key(path), {}).get(digest(before))
+        if found is not None and found.answer == "trusted":
+            self._put(path, (after,), "trusted", found.what)
+
+    def _put(self, path: Path, contents: tuple[bytes | str, ...], answer: Answer, what: tuple[str, ...]) -> None:
+        key, now = _key(path), time.time()
+        with self._changing() as known:
+            known[key] = {each: Consent(key, each, answer, now, what) for each in map(digest, contents)}
+
+    def _read(self) -> Mapping[str, Mapping[str, Consent]]:
+        try:
+            status = self.file.stat()
+        except OSError:
+            self._known, self._signature = {}, None
+            return self._known
+        signature = (status.st_mtime_ns, status.st_size, status.st_ino)
+        if signature != self._signature:
+            self._known, self._signature = _decode(read_object(self.file).data), signature
+        return self._known
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[dict[str, dict[str, Consent]]]:
+        try:
+            with _locked(private_folder(self.file.parent)):
+                self._signature = None
+                known = {path: dict(entries) for path, entries in self._read().items()}
+                yield known
+                replace_file(self.file, _encode(known), new_mode=0o600)
+                self.file.chmod(0o600)
+                self._signature = None
+        except OSError as error:
+            raise StateError(f"{self.file} cannot be written: {error.strerror or error}.") from error
+
+
+def content_of(spec: AgentSpec) -> str:
+    """What consent to an agent's file is about: everything that its text means, the prompt
+    included, since a right is given to a prompt."""
+    if spec.hash:
+        return spec.hash
+    from retinue.definitions.digest import spec_hash
+
+    return spec_hash(spec)
+
+
+def _key(path: Path) -> str:
+    return os.path.realpath(path)
+
+
+def _decode(data: Mapping[str, Any]) -> dict[str, dict[str, Consent]]:
+    """What cannot be understood is not consent."""
+    files = data.get("files")
+    known: dict[str, dict[str, Consent]] = {}
+    for path, entries in files.items() if isinstance(files, dict) else ():
+        for each, entry in entries.items() if isinstance(entries, dict) else ():
+            answer = entry.get("answer") if isinstance(entry, dict) else None
+            if answer == "trusted" or answer == "refused":
+                at, what = entry.get("at"), entry.get("what")
+                known.setdefault(path, {})[each] = Consent(
+                    path,
+                    each,
+                    answer,
+                    float(at) if isinstance(at, (int, float)) else 0.0,
+                    tuple(str(line) for line in what) if isinstance(what, list) else (),
+                )
+    return known
+
+
+def _encode(known: Mapping[str, Mapping[str, Consent]]) -> bytes:
+    import json
+
+    files = {
+        path: {each: {"answer": c.answer, "at": c.at, "what": list(c.what)} for each, c in entries.items()}
+        for path, entries in sorted(known.items())
+    }
+    return (json.dumps({"version": 1, "files": files}, indent=2) + "\n").encode()
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One writer at a time, in whatever process; the folder itself is the lock."""
+    try:
+        import fcntl
+    except ImportError:  # Windows: the rename is still atomic, the last writer wins
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

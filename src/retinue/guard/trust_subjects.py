@@ -1,0 +1,179 @@
+"""What of a project's files needs consent, and taking it out of effect until there is some.
+
+A setting needs consent when it gives: hooks, allowing rules, further folders, a wider mode, a
+larger budget. One that takes away (deny and ask rules, a narrower mode, a smaller budget) never
+does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from retinue.domain.lean import dataclass
+from retinue.domain.spec import AgentSpec
+from retinue.guard.trust import Trust, content_of
+from retinue.settings.field import Origin
+from retinue.settings.load import Loaded, Read, SettingsProblem
+from retinue.settings.table import fields
+
+WIDE_MODES = frozenset({"acceptEdits", "auto", "bypassPermissions"})
+"""Modes under which things happen unasked that `default` would ask about."""
+REMEDY = "See what it brings with `retinue trust`, and consent with `retinue trust add`."
+
+_GIVES = ("hooks", "extraRoots", "localModel", "permissions.allow", "permissions.additionalDirectories")
+_GIVES_WHEN_TRUE = ("hooks.failOpen", "disableAllHooks", "permissions.allowBypass")
+_MODES = ("permissions.defaultMode", "permissions.mode", "permissionMode")
+_BUDGETS = "budget."
+_SHOWN = 160
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One file of a project and what it would bring. `contents` are what consent is bound to."""
+
+    path: Path
+    contents: tuple[bytes | str, ...]
+    what: tuple[str, ...]
+
+    def answer(self, trust: Trust) -> str:
+        """`trusted`, `refused`, or `unknown` when nobody was asked about this content."""
+        if all(trust.is_trusted(self.path, content) for content in self.contents):
+            return "trusted"
+        return trust.answer(self.path, self.contents[0]) or "unknown"
+
+
+def brings(spec: AgentSpec) -> tuple[str, ...]:
+    """What of an agent's file needs consent, one line each."""
+    found = [f"hook {hook.event}: {shown_handler(hook.handler)}" for hook in spec.hooks]
+    found += [f"MCP server {server.name}: {_brief(server.config)}" for server in spec.servers or () if server.config]
+    if spec.permission_mode in WIDE_MODES:
+        found.append(f"permission mode {spec.permission_mode}")
+    return tuple(found)
+
+
+def without_rights(spec: AgentSpec) -> AgentSpec:
+    """The agent as it runs without consent. It keeps its hash: it is still the same file."""
+    servers = spec.servers
+    if servers is not None:
+        servers = tuple(server for server in servers if server.config is None)
+    mode = None if spec.permission_mode in WIDE_MODES else spec.permission_mode
+    return replace(spec, hooks=(), servers=servers, permission_mode=mode)
+
+
+def agent_subjects(specs: Iterable[AgentSpec]) -> list[Subject]:
+    """The agents of a project that bring something."""
+    found = []
+    for spec in specs:
+        what = brings(spec)
+        if what and spec.source == "project" and spec.path is not None:
+            found.append(Subject(Path(spec.path), (content_of(spec),), what))
+    return found
+
+
+def settings_subject(path: Path, data: Mapping[str, Any], content: bytes) -> Subject | None:
+    """What a settings file, ours or Claude Code's, would bring; None for one that gives nothing."""
+    what: list[str] = []
+    hooks = data.get("hooks")
+    if isinstance(hooks, Mapping):
+        what += [f"hook {event}: {_brief(handlers)}" for event, handlers in hooks.items() if event != "failOpen"]
+    for name, value in _named(data):
+        if name != "hooks" and _needs_consent(name, value, None):
+            what.append(f"{name}: {_brief(value)}")
+    return Subject(path, (content,), tuple(what)) if what else None
+
+
+def withhold(loaded: Loaded, trust: Trust) -> Loaded:
+    """The settings without what a project's files give and nobody has consented to. Each thing
+    taken out is a problem of its file, with the remedy."""
+    if trust.everything or not any(_gives(layer) for layer in loaded.layers):
+        return loaded
+    layers: list[Read] = []
+    problems = list(loaded.problems)
+    below: dict[str, Any] = {}
+    for layer in loaded.layers:
+        gone = () if layer.origin.personal or _is_trusted(layer.origin, trust) else _given(layer, below)
+        if gone:
+            layer = _without(layer, gone)
+            names = ", ".join(fields_by_attribute()[attribute] for attribute in gone)
+            problems.append(SettingsProblem(layer.origin.where, names, f"has no effect: it is not trusted. {REMEDY}"))
+        layers.append(layer)
+        below |= layer.values
+    return Loaded(tuple(layers), tuple(problems), loaded.unknown)
+
+
+def untrusted(loaded: Loaded) -> tuple[str, ...]:
+    """What `withhold` has taken out, for the notes of a run."""
+    return tuple(str(problem) for problem in loaded.problems if problem.message.endswith(REMEDY))
+
+
+def fields_by_attribute() -> dict[str, str]:
+    return {field.attribute: name for name, field in fields().items()}
+
+
+def shown_handler(handler: Mapping[str, Any]) -> str:
+    """What a hook would run, in one line."""
+    target = next((handler[key] for key in ("command", "url", "python", "script", "handler") if key in handler), "?")
+    arguments = handler.get("args")
+    words = [str(target), *(map(str, arguments) if isinstance(arguments, list) else ())]
+    return _brief(" ".join(words))
+
+
+def _gives(layer: Read) -> bool:
+    return not layer.origin.personal and bool(_given(layer, {}))
+
+
+def _given(layer: Read, below: Mapping[str, Any]) -> tuple[str, ...]:
+    names = fields_by_attribute()
+    return tuple(
+        attribute
+        for attribute, value in layer.values.items()
+        if attribute in names and _needs_consent(names[attribute], value, below.get(attribute))
+    )
+
+
+def _needs_consent(name: str, value: Any, below: Any) -> bool:
+    if name in _GIVES:
+        return bool(value)
+    if name in _GIVES_WHEN_TRUE:
+        return value is True
+    if name in _MODES:
+        return value in WIDE_MODES
+    if name.startswith(_BUDGETS) and isinstance(value, (int, float)) and isinstance(below, (int, float)):
+        return value > below
+    return False
+
+
+def _is_trusted(origin: Origin, trust: Trust) -> bool:
+    path = Path(origin.where)
+    try:
+        return trust.is_trusted(path, path.read_bytes())
+    except OSError:
+        return False
+
+
+def _without(layer: Read, gone: tuple[str, ...]) -> Read:
+    kept = Read(layer.origin)
+    kept.values = {attribute: value for attribute, value in layer.values.items() if attribute not in gone}
+    kept.names = {attribute: name for attribute, name in layer.names.items() if attribute not in gone}
+    return kept
+
+
+def _named(data: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """Values by dotted name, two levels deep, as settings files have them."""
+    found: list[tuple[str, Any]] = []
+    for key, value in data.items():
+        found.append((f"{prefix}{key}", value))
+        if isinstance(value, Mapping) and not prefix:
+            found += _named(value, f"{key}.")
+    return found
+
+
+def _brief(value: Any) -> str:
+    import json
+
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    text = "".join(c if c.isprintable() else " " for c in text)
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
