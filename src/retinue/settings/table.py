@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from retinue.settings.field import Alias, Field, Values, setting
 from retinue.settings.kinds import (
@@ -25,6 +25,9 @@ from retinue.settings.kinds import (
     Whole,
 )
 
+if TYPE_CHECKING:
+    from retinue.domain.spec import PermissionMode
+
 LSP_ACTIONS = (
     "definition",
     "references",
@@ -35,6 +38,7 @@ LSP_ACTIONS = (
     "workspace-diagnostics",
     "servers",
 )
+MODES = ("default", "acceptEdits", "plan", "dontAsk", "auto", "bypassPermissions")
 APIS = ("openai", "openai-responses", "anthropic", "gemini")
 
 _FLAG = Flag()
@@ -256,6 +260,45 @@ class Settings(Values):
     allowed_lsp_actions: tuple[str, ...] = setting(
         LSP_ACTIONS, Texts(LSP_ACTIONS), section="tools", applies="next run", aliases=("subagents.allowedLspActions",),
         doc="What agents may ask language servers; an empty list takes the tool away.",
+    )
+
+    permissions_allow: tuple[str, ...] = setting(
+        (), Texts(), name="permissions.allow", section="permissions", applies="next run",
+        doc="Calls that need no question, as Tool or Tool(specifier): Bash(npm test:*), Edit(/src/**).",
+    )
+    permissions_ask: tuple[str, ...] = setting(
+        (), Texts(), name="permissions.ask", section="permissions", applies="next run",
+        doc="Calls that are asked about in every mode, whatever is allowed.",
+    )
+    permissions_deny: tuple[str, ...] = setting(
+        (), Texts(), name="permissions.deny", section="permissions", applies="next run",
+        doc="Calls that never happen, in any mode. A tool that is denied by name is not offered at all.",
+    )
+    permissions_default_mode: PermissionMode | None = setting(
+        None, Choice(*MODES, also={"manual": "default"}),
+        name="permissions.defaultMode", section="permissions", applies="next run",
+        doc="The permission mode of runs that are given none.",
+    )
+    permissions_additional_directories: tuple[str, ...] = setting(
+        (), Texts(), name="permissions.additionalDirectories", section="permissions", applies="next run",
+        doc="Folders that count as working directories besides the run's own.",
+    )
+    permissions_disable_bypass: bool = setting(
+        False, _FLAG, name="permissions.disableBypass", section="permissions", applies="next run",
+        aliases=(Alias("permissions.disableBypassPermissionsMode", lambda _: True, Choice("disable")),),
+        doc="Ignore the mode bypassPermissions wherever it comes from.",
+    )
+    permissions_headless: Literal["deny", "wait"] = setting(
+        "deny", Choice("deny", "wait"), name="permissions.headless", section="permissions",
+        doc="What becomes of a question when nobody is there: denied at once, or kept in the inbox until it expires.",
+    )
+    permissions_expiry_seconds: float = setting(
+        3600.0, Number(1, _YEAR, unit="seconds"), name="permissions.expirySeconds", section="permissions",
+        doc="How long a question waits in the inbox before it counts as denied.",
+    )
+    permissions_auto_model: str | None = setting(
+        None, Text("a model name"), name="permissions.autoModel", section="permissions", applies="next run",
+        doc="The model that judges calls in the mode auto; without one, auto asks as default does.",
     )
 
     output_transcript: bool = setting(
