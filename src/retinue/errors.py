@@ -4,11 +4,13 @@
     ├── UsageError                   the caller asked for something impossible      exit 2
     │   ├── UnknownAgentError        no agent of that name is visible
     │   ├── UnknownModelError        no model matches that name
-    │   └── UnknownRunError          no run of that id is in the log
+    │   ├── UnknownRunError          no run of that id is in the log
+    │   └── UnknownItemError         nothing of that id is in the inbox
     ├── ConfigurationError           a file or variable of the user's is wrong      exit 2
     │   ├── DefinitionError          an agent file cannot be used
     │   └── MissingExtraError        an optional part is not installed
     ├── StateError                   the log or the state folder cannot be used     exit 1
+    ├── AnsweredError                someone else has answered already              exit 1
     └── LaunchError                  a run could not be started                     exit 1
         └── DisabledAgentError       the agent is switched off
 
@@ -50,6 +52,10 @@ class UnknownRunError(UsageError):
     code = "UNKNOWN_RUN"
 
 
+class UnknownItemError(UsageError):
+    code = "UNKNOWN_ITEM"
+
+
 class ConfigurationError(RetinueError):
     code = "CONFIGURATION"
     exit_code = 2
@@ -74,6 +80,10 @@ class MissingExtraError(ConfigurationError):
 
 class StateError(RetinueError):
     code = "STATE"
+
+
+class AnsweredError(RetinueError):
+    code = "ALREADY_ANSWERED"
 
 
 class LaunchError(RetinueError):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, assert_never
 
+from retinue.domain.events import InboxClosed, InboxOpened, ToolEnded, ToolStarted
 from retinue.domain.messages import AssistantMessage, Text, ToolCall, ToolMessage, ToolResult
 
 ARGUMENT_PREVIEW = 120
@@ -18,9 +19,20 @@ class Pending:
         self.calls = message.tool_calls
         self._started: dict[str, int] = {}
         self._ended: dict[str, list[ToolResult]] = {}
+        self._held: dict[str, int] = {}
 
-    def start(self, call: ToolCall) -> None:
-        self._started[call.id] = self._started.get(call.id, 0) + 1
+    def take(self, body: ToolStarted | ToolEnded | InboxOpened | InboxClosed) -> None:
+        match body:
+            case ToolStarted(call):
+                self._started[call.id] = self._started.get(call.id, 0) + 1
+            case ToolEnded():
+                self.end(body.result)
+            case InboxOpened() | InboxClosed():
+                if body.call_id is not None:
+                    change = 1 if isinstance(body, InboxOpened) else -1
+                    self._held[body.call_id] = self._held.get(body.call_id, 0) + change
+            case _:
+                assert_never(body)
 
     def end(self, result: ToolResult) -> None:
         self._ended.setdefault(result.call_id, []).append(result)
@@ -31,7 +43,8 @@ class Pending:
 
     def settle(self) -> tuple[ToolMessage, tuple[ToolCall, ...], tuple[ToolCall, ...]]:
         """One result for every call, in call order: what was recorded; for a call that started
-        and never reported, that its effect is unknown; for the rest, that they were not run.
+        and never reported, that its effect is unknown; for the rest, that they were not run,
+        among them those that still waited for a person.
         The second and third value are the calls of those two kinds."""
         ended = {call_id: list(results) for call_id, results in self._ended.items()}
         running = {call_id: count - len(ended.get(call_id, ())) for call_id, count in self._started.items()}
@@ -41,6 +54,9 @@ class Pending:
         for call in self.calls:
             if ended.get(call.id):
                 results.append(ended[call.id].pop(0))
+            elif self._held.get(call.id, 0) > 0:
+                unrun.append(call)
+                results.append(_answer(call, unasked_text(call)))
             elif running.get(call.id, 0) > 0:
                 running[call.id] -= 1
                 unknown.append(call)
@@ -70,6 +86,13 @@ def unrun_text(call: ToolCall) -> str:
     return (
         f"This call was not run: {describe_call(call)} had not begun when the run was cut off. "
         "Make it again if it is still needed."
+    )
+
+
+def unasked_text(call: ToolCall) -> str:
+    return (
+        f"This call was not run: {describe_call(call)} still waited for approval when the run was cut off. "
+        "Make exactly the same call again if it is still needed: an answer given meanwhile applies to it."
     )
 
 

@@ -178,6 +178,11 @@ class Reader:
         with self._reading():
             return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
 
+    def select(self, query: str, values: tuple[object, ...] = ()) -> list[sqlite3.Row]:
+        """For the modules of this package that know tables of their own."""
+        with self._reading():
+            return self._connection.execute(query, values).fetchall()
+
     def has_commands(self, owner: str) -> bool:
         """Whether someone has asked something of a run of `owner` that it has not taken yet."""
         with self._reading():

@@ -15,6 +15,8 @@ from retinue.domain.events import (
     Body,
     Compacted,
     Event,
+    InboxClosed,
+    InboxOpened,
     MessageAdded,
     RunCreated,
     RunEnded,
@@ -92,10 +94,8 @@ class _Rebuilding:
                 self.remnant = False
             case AssistantEnded():
                 self.answer(body)
-            case ToolStarted() if self.pending is not None:
-                self.pending.start(body.call)
-            case ToolEnded() if self.pending is not None:
-                self.pending.end(body.result)
+            case ToolStarted() | ToolEnded() | InboxOpened() | InboxClosed() if self.pending is not None:
+                self.pending.take(body)
             case ToolsEnded():
                 self.results(body.message)
             case Compacted():

@@ -11,6 +11,8 @@ from retinue.domain.events import (
     Body,
     Compacted,
     Event,
+    InboxClosed,
+    InboxOpened,
     RunCreated,
     RunEnded,
     RunResumed,
@@ -96,6 +98,8 @@ class Tally:
     turn_seq: int = 0
     """Where the current turn began: text of the turn is saved behind this number."""
     saved_text: bool = False
+    asking: int = 0
+    """How much of it waits for a person."""
     moved: bool = False
     """Whether more than the counts has changed since the row was written."""
 
@@ -127,6 +131,10 @@ class Tally:
             case RunCreated() | RunStarted() | RunResumed() | RunEnded():
                 self.moved = True
                 self._move(body, event)
+            case InboxOpened() | InboxClosed():
+                self.moved = True
+                self.asking = max(self.asking + (1 if isinstance(body, InboxOpened) else -1), 0)
+                self.state = "waiting" if self.asking else "running"
             case _:
                 return False
         return True

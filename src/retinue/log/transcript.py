@@ -18,6 +18,8 @@ from retinue.domain.events import (
     AssistantEnded,
     Compacted,
     Event,
+    InboxClosed,
+    InboxOpened,
     MessageAdded,
     RunCreated,
     RunEnded,
@@ -83,12 +85,9 @@ class Lines:
                 settled = self._settle(event)
                 self._pending = Pending(body.message) if body.message.tool_calls else None
                 return [*settled, self._line(event, "assistant", _assistant(event, body.message))]
-            case ToolStarted(call):
+            case ToolStarted() | ToolEnded() | InboxOpened() | InboxClosed() as body:
                 if self._pending is not None:
-                    self._pending.start(call)
-            case ToolEnded() as body:
-                if self._pending is not None:
-                    self._pending.end(body.result)
+                    self._pending.take(body)
             case ToolsEnded(message):
                 self._pending = None
                 return self._results(event, message)

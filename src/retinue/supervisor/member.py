@@ -11,6 +11,8 @@ from retinue.domain.events import (
     AssistantEnded,
     Body,
     Compacted,
+    InboxClosed,
+    InboxOpened,
     RunEnded,
     RunResumed,
     RunStarted,
@@ -55,6 +57,8 @@ class Member:
     """What all descendants have used."""
     context_tokens: int = 0
     activity: str = ""
+    asking: int = 0
+    """How much of it waits for a person."""
     account: Account = field(default_factory=Account)
     """What it may spend, and has spent with all runs below it."""
     detached: asyncio.Event = field(default_factory=asyncio.Event)
@@ -91,6 +95,9 @@ class Member:
             case Compacted():
                 self.compactions += 1
                 self.context_tokens = 0
+            case InboxOpened() | InboxClosed():
+                self.asking = max(self.asking + (1 if isinstance(body, InboxOpened) else -1), 0)
+                self.status = "waiting" if self.asking else "running"
             case RunStarted() | RunResumed():
                 self.status, self.began = "running", self.clock.now()
             case RunEnded(outcome):
@@ -109,6 +116,7 @@ class Member:
         self.leg += 1
         self.status, self.began, self.finished = "queued", None, None
         self.stopped_by, self.consumed, self.announced = None, False, False
+        self.asking = 0
         self.detached = asyncio.Event()
         self.notes = handle.launch.notes
 

@@ -1,0 +1,274 @@
+"""What waits for a person, in the log: put there before anyone is asked, answered exactly once.
+
+An answer is one `UPDATE … WHERE state='waiting'`: of two people, two processes or a person and
+the clock, one gets the row and the others hear who did. The run that asked notices, in whichever
+process it is, and marks the answer as taken before it goes on; so an answer of which nothing
+came, because the process died, is still there for the run that is taken up again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from retinue.domain.codec import from_data
+from retinue.domain.inbox import InboxAnswer, InboxItem, InboxState
+from retinue.domain.lean import dataclass
+from retinue.domain.states import LIVE, State
+from retinue.errors import AnsweredError, RetinueError, StateError, UnknownItemError, UnknownRunError, UsageError
+from retinue.log.database import connect, log_file, log_folders, trouble
+from retinue.log.encode import dump, plain
+from retinue.log.query import Reader
+
+if TYPE_CHECKING:
+    import sqlite3
+
+_COLUMNS = "id, item, state, expires_at, choice, message, answered_by, answered_at, taken_at"
+_SELECT = f"SELECT {_COLUMNS} FROM inbox"  # noqa: S608
+_LONGEST_MESSAGE = 10_000
+
+
+def fingerprint(subject: Any) -> str:
+    """The same for the same call or question, and for no other, whatever is hidden of it."""
+    return hashlib.sha256(orjson.dumps(plain(subject), option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+# Inside a transaction, of `Log.transact` or of `answer` below
+
+
+def put(connection: sqlite3.Connection, item: InboxItem, mark: str) -> None:
+    """Stores a waiting item. It holds no secrets any more; `mark` is its fingerprint."""
+    connection.execute(
+        "INSERT INTO inbox (id, run_id, fingerprint, item, created_at, expires_at, state) VALUES (?,?,?,?,?,?,?)",
+        (item.id, item.run_id, mark, dump(item).decode(), item.created_at, item.expires_at, "waiting"),
+    )
+
+
+def settle(connection: sqlite3.Connection, item_id: str, state: InboxState, answer: InboxAnswer) -> InboxItem:
+    """Closes an item that still waits; gives it as it stands now, whoever closed it."""
+    connection.execute(
+        "UPDATE inbox SET state=?, choice=?, message=?, answered_by=?, answered_at=? WHERE id=? AND state='waiting'",
+        (state, answer.choice, answer.message[:_LONGEST_MESSAGE], answer.by, answer.at, item_id),
+    )
+    return _item(connection.execute(f"{_SELECT} WHERE id=?", (item_id,)).fetchone())
+
+
+def take(connection: sqlite3.Connection, item_id: str) -> None:
+    """The run goes on with the answer: it is used up."""
+    connection.execute("UPDATE inbox SET taken_at=? WHERE id=? AND taken_at IS NULL", (time.time(), item_id))
+
+
+def adopt(connection: sqlite3.Connection, run_id: str, mark: str, now: float) -> InboxItem | None:
+    """The newest item in which an earlier leg of the run asked the same, if nothing came of it
+    yet: it still waits, or was answered meanwhile. Its answer is taken with this."""
+    row = connection.execute(
+        f"{_SELECT} WHERE run_id=? AND fingerprint=? AND taken_at IS NULL AND state IN ('waiting', 'answered') "
+        "ORDER BY created_at DESC LIMIT 1",
+        (run_id, mark),
+    ).fetchone()
+    if row is None or _lapsed(row, now):
+        return None
+    item = _item(row)
+    if item.state == "answered":
+        take(connection, item.id)
+    return item
+
+
+def withdraw(connection: sqlite3.Connection, run_id: str, now: float) -> None:
+    """The run is over: nobody needs the answers to what it still has open."""
+    connection.execute(
+        "UPDATE inbox SET state='withdrawn', answered_at=?, answered_by='run' WHERE run_id=? AND state='waiting'",
+        (now, run_id),
+    )
+
+
+def grant(connection: sqlite3.Connection, agent: str, source: str, rule: str, by: str) -> None:
+    """Remembers what people allowed every run of an agent. `source` is where its file is from:
+    an agent of the same name from elsewhere is another one."""
+    connection.execute("INSERT OR IGNORE INTO grants VALUES (?, ?, ?, ?, ?)", (agent, source, rule, time.time(), by))
+
+
+# From anywhere
+
+
+def granted(reader: Reader, agent: str, source: str) -> tuple[str, ...]:
+    """The rules that people allowed this agent, oldest first."""
+    rows = reader.select("SELECT rule FROM grants WHERE agent=? AND source=? ORDER BY at", (agent, source))
+    return tuple(row[0] for row in rows)
+
+
+def leftovers(reader: Reader, run_id: str) -> bool:
+    """Whether an earlier leg of the run asked something of which nothing came yet."""
+    query = "SELECT 1 FROM inbox WHERE run_id=? AND taken_at IS NULL AND state IN ('waiting', 'answered') LIMIT 1"
+    return bool(reader.select(query, (run_id,)))
+
+
+def closed(reader: Reader, ids: Sequence[str]) -> list[InboxItem]:
+    """Those of the items that wait no more."""
+    marks = ", ".join("?" * len(ids))
+    rows = reader.select(f"{_SELECT} WHERE id IN ({marks}) AND state!='waiting'", tuple(ids))
+    return [_item(row) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """An item as people see it. `run_state` is that of its run, as seen now."""
+
+    item: InboxItem
+    run_state: State | None
+
+    @property
+    def interrupted(self) -> bool:
+        """Nobody waits for the answer now; the run takes it when it is resumed."""
+        return self.item.state == "waiting" and self.run_state not in LIVE
+
+
+def items(reader: Reader, *, everything: bool = False, limit: int | None = None) -> list[Listed]:
+    """What waits, oldest first; with `everything` also what was answered, expired or withdrawn."""
+    where = "1" if everything else "state='waiting'"
+    rows = reader.select(f"{_SELECT} WHERE {where} ORDER BY created_at DESC LIMIT ?", (-1 if limit is None else limit,))
+    rows.reverse()
+    now = time.time()
+    found = [_item(row, now) for row in rows]
+    states: dict[str, State | None] = {item.run_id: None for item in found if item.state == "waiting"}
+    for run_id in states:
+        states[run_id] = _run_state(reader, run_id)
+    return [Listed(item, states.get(item.run_id)) for item in found if everything or item.state == "waiting"]
+
+
+def find(reader: Reader, id_or_prefix: str) -> InboxItem:
+    """The item of that id, or the only one whose id begins so, those that wait first. Raises
+    UnknownItemError, and UsageError when several fit."""
+    wanted = id_or_prefix.strip().lower()
+    rows = reader.select(f"{_SELECT} WHERE id>=? AND id<? ORDER BY id LIMIT 100", (wanted, wanted + "\U0010ffff"))
+    found = [_item(row, time.time()) for row in rows] if wanted else []
+    for group in (
+        [item for item in found if item.id == wanted],
+        [item for item in found if item.state == "waiting"],
+        found,
+    ):
+        if len(group) == 1:
+            return group[0]
+        if group:
+            ids = ", ".join(item.id for item in group[:6])
+            raise UsageError(f"Several items begin with '{wanted}': {ids}.", remedy="Give more of the id.")
+    raise UnknownItemError(f"There is no item '{wanted}' in the inbox.", remedy="See: retinue inbox list --all")
+
+
+def locate(home: Path, id_or_prefix: str, first: Path) -> tuple[Path, InboxItem]:
+    """The project folder and item of that id: in `first` if it is there, else in any project."""
+    problem: RetinueError | None = None
+    found: list[tuple[Path, InboxItem]] = []
+    for folder in (first, *(each for each in log_folders(home) if each != first)):
+        try:
+            with Reader.open(folder) as reader:
+                found.append((folder, find(reader, id_or_prefix)))
+        except (UsageError, StateError) as error:
+            if folder == first and not isinstance(error, UnknownItemError):
+                raise
+            problem = problem or error
+        if found and folder == first:
+            break
+    if len(found) > 1:
+        ids = ", ".join(item.id for _, item in found)
+        raise UsageError(f"Several items begin with '{id_or_prefix}': {ids}.", remedy="Give more of the id.")
+    if found:
+        return found[0]
+    raise problem or UnknownItemError(f"There is no item '{id_or_prefix}'.", remedy="See: retinue inbox list --all")
+
+
+def answer(folder: Path, item: InboxItem, given: InboxAnswer) -> InboxItem:
+    """Answers an item from any process. Raises UsageError for what is no answer to it, and
+    AnsweredError, naming who was first, when it does not wait any more."""
+    import sqlite3
+
+    try:
+        connection = connect(folder)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                return give(connection, item, given)
+            finally:  # a refusal may have found that the item has expired
+                connection.execute("COMMIT")
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        raise trouble(error, log_file(folder)) from error
+
+
+def give(connection: sqlite3.Connection, item: InboxItem, given: InboxAnswer) -> InboxItem:
+    """The same, inside a transaction."""
+    given = replace(given, choice=check_choice(item, given.choice), at=given.at or time.time())
+    row = connection.execute(f"{_SELECT} WHERE id=?", (item.id,)).fetchone()
+    if row is None:
+        raise UnknownItemError(f"There is no item '{item.id}' in the inbox.", remedy="See: retinue inbox list --all")
+    before = _item(row)
+    if _lapsed(row, given.at):  # nobody was there to notice
+        before = settle(connection, item.id, "expired", InboxAnswer(before.default, by="expiry", at=row[3]))
+    if before.state != "waiting":
+        raise AnsweredError(f"Not taken: {how_closed(before)}.", remedy=_AGAIN[before.state])
+    return settle(connection, item.id, "answered", given)
+
+
+_AGAIN: Mapping[InboxState, str] = {
+    "waiting": "",
+    "answered": "Each item is answered once; the first answer stands.",
+    "expired": "The run went on with the default answer. Give it longer with: permissions.expirySeconds",
+    "withdrawn": "Nothing waits for the answer any more.",
+}
+
+
+def how_closed(item: InboxItem) -> str:
+    """How an item that waits no more was closed, as the rest of a sentence."""
+    answer = item.answer
+    when = time.strftime("%H:%M:%S", time.localtime(answer.at)) if answer is not None else ""
+    if item.state == "answered" and answer is not None:
+        return f"{item.id} was answered '{answer.choice}' by {answer.by} at {when}"
+    if item.state == "expired":
+        return f"{item.id} expired at {when}, with the answer '{item.default}'"
+    return f"{item.id} was withdrawn at {when}: its run ended or was stopped"
+
+
+def check_choice(item: InboxItem, choice: str) -> str:
+    """The choice as the item spells it. Raises UsageError with those there are."""
+    said = choice.strip()
+    for option in item.options:
+        if said.lower() == option.lower():
+            return option
+    if item.kind == "question" and said:
+        return said
+    remedy = f"Choose one of: {', '.join(item.options)}" if item.options else "Say something."
+    if said in ("allow-run", "allow-agent", "always"):
+        remedy += ". (No rule can allow this kind of call in advance: it is asked each time.)"
+    raise UsageError(f"'{said}' is no answer to {item.id}.", remedy=remedy)
+
+
+def _run_state(reader: Reader, run_id: str) -> State | None:
+    try:
+        return reader.run(run_id).state
+    except UnknownRunError:
+        return None
+
+
+def _lapsed(row: Any, now: float) -> bool:
+    return row[2] == "waiting" and row[3] is not None and row[3] <= now
+
+
+def _item(row: Any, now: float | None = None) -> InboxItem:
+    """From a row in the order of `_COLUMNS`. With `now`, an item whose time is over reads as
+    expired whether or not anyone was there to mark it."""
+    try:
+        item = from_data(InboxItem, orjson.loads(row[1]))
+    except ValueError as error:
+        raise StateError(f"The inbox item {row[0]} cannot be read ({error}).") from error
+    state: InboxState = row[2]
+    given = None if row[7] is None else InboxAnswer(row[4] or "", row[5] or "", row[6] or "", row[7])
+    if now is not None and _lapsed(row, now):
+        state, given = "expired", InboxAnswer(item.default, by="expiry", at=row[3])
+    return replace(item, state=state, expires_at=row[3], answer=given)
