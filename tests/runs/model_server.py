@@ -75,6 +75,7 @@ class ModelServer:
 
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._http.daemon_threads = True
+        self._http.handle_error = lambda *_: None  # clients are killed here all the time
         self.url = f"http://127.0.0.1:{self._http.server_port}"
 
     def __enter__(self) -> ModelServer:

@@ -31,12 +31,12 @@ def owners(connection: sqlite3.Connection) -> dict[str, Owner]:
     return {row[0]: Owner(*row) for row in rows}
 
 
-def recover(connection: sqlite3.Connection, here: Owner) -> None:
+def recover(connection: sqlite3.Connection, here: Owner) -> bool:
     """Marks the runs of processes that are gone as interrupted. Takes the write lock only when
-    there is something to mark."""
+    there is something to mark. Gives whether any process was gone."""
     dead = [owner for owner in owners(connection).values() if not owner.alive(here)]
     if not dead:
-        return
+        return False
     connection.execute("BEGIN IMMEDIATE")
     try:
         for owner in dead:
@@ -46,6 +46,7 @@ def recover(connection: sqlite3.Connection, here: Owner) -> None:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+    return True
 
 
 def release(connection: sqlite3.Connection, owner: Owner) -> None:

@@ -173,6 +173,12 @@ class Log:
         """The id under which this process owns runs in the log."""
         return self._writer.owner.id
 
+    @property
+    def found_dead(self) -> bool:
+        """Whether a process had died without a word when this log was opened. Known after the
+        first `flush`."""
+        return self._writer.found_dead
+
     async def transact(self, do: Callable[[sqlite3.Connection], T]) -> T:
         """What `do` gives, done in one transaction after everything appended before. It runs in
         the writer's thread and must be quick. Raises StateError."""

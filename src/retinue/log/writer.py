@@ -62,6 +62,7 @@ class Writer:
         self.tallies: dict[str, Tally] = {}
         self.transcripts = Transcripts(complain)
         self.failure: StateError | None = None
+        self.found_dead = False
         self._redact = redact
         self._delivered = delivered
         self._failed = failed
@@ -84,7 +85,7 @@ class Writer:
 
     def _main(self) -> None:
         with contextlib.suppress(Exception):
-            recover(self.connection, self.owner)
+            self.found_dead = recover(self.connection, self.owner)
         going = True
         while going:
             for item in self._next():

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from retinue.domain.clock import SYSTEM_CLOCK, Clock
 from retinue.domain.delegation import ChildView, JoinMode
+from retinue.domain.events import Warned
 from retinue.domain.ids import new_run_id
 from retinue.domain.outcome import StoppedBy
 from retinue.domain.request import RunRequest
@@ -57,6 +58,7 @@ class Supervisor:
         self._sweeper = Sweeper(self)
         self.opened = False
         self._closed = False
+        self._cleaned = False
 
     @property
     def busy(self) -> bool:
@@ -111,6 +113,9 @@ class Supervisor:
         except BaseException:
             await asyncio.shield(abandon(member, self.world))
             raise
+        if self.world.log.found_dead:
+            for note in self._end_leftovers():
+                self.world.log.append(place, Warned("leftovers", note))
         return self._begin(member, join)
 
     async def resume(
@@ -138,6 +143,8 @@ class Supervisor:
         request = request_of(row, past, prompt, limits)
         launch = await prepare(request, self.world, Delegate(self, row.id), parent.handle.launch if parent else None)
         self._check_open()
+        if row.state == "interrupted":
+            launch = replace(launch, notes=(*launch.notes, *self._end_leftovers(again=True)))
         row = await log.claim(row.id)
         try:
             launch = bounded(launch, past, log.reader, row)
@@ -327,6 +334,15 @@ class Supervisor:
         self._rooms.pop(member.id, None)
         if member.parent is not None and member in member.parent.children:
             member.parent.children.remove(member)
+
+    def _end_leftovers(self, *, again: bool = False) -> tuple[str, ...]:
+        """Ends what commands of dead processes still do; once is enough unless one died since."""
+        if self._cleaned and not again:
+            return ()
+        self._cleaned = True
+        from retinue.supervisor.leftovers import end_leftovers
+
+        return end_leftovers(self.world.log.reader)
 
     def _transcript(self, spec: AgentSpec, run_id: str) -> str | None:
         if not wants_transcript(spec.session.transcript, self.settings.output_transcript):

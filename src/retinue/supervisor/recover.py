@@ -190,13 +190,15 @@ class _Ears:
         self._told: dict[str, int] = {}
         self._read: dict[str, int] = {}
         self._calls: dict[str, tuple[int, str]] = {}
+        self._resuming: set[str] = set()
         types = ("message.added", "child.read", "tool.started", "tool.ended")
         for place, event in reader.ordered(parent_id, types):
             self._take(place, event.body)
 
     def heard(self, row: RunRow) -> bool:
         """Whether it knows how this child stands. It does not when it was told of an
-        interruption and the call by which it meant to do something about it was cut off."""
+        interruption and what it then did about it came to nothing: the call was cut off, or the
+        child was taken up and cut off again in the queue, where it leaves no trace of its own."""
         told = self._told.get(row.id, 0)
         if told < self._reader.newest(row.id):
             return False
@@ -210,8 +212,13 @@ class _Ears:
                 self._read[child_id] = place
             case ToolStarted(call):
                 self._calls[call.id] = (place, str(call.arguments))
+                if call.arguments.get("resume"):
+                    self._resuming.add(call.id)
             case ToolEnded():
                 self._calls.pop(body.call_id, None)
+                if body.call_id in self._resuming and not body.result.is_error:
+                    self._calls[f"{body.call_id} at {place}"] = (place, body.result.text)
+                self._resuming.discard(body.call_id)
                 if body.effect.status != "unknown":
                     # That it read a result counts only if the tool that read it came back with it.
                     for child_id in [each for each in self._read if _carries(self._reader, body, each)]:

@@ -154,6 +154,19 @@ def marked_processes(text: str) -> tuple[int, ...]:
     return tuple(pid for pid in _all_pids() if any(wanted in mark for mark in _marks(pid)))
 
 
+def processes_by_run() -> dict[int, frozenset[str]]:
+    """Every live process that carries a marker, with the run ids it names. One look at all."""
+    if sys.platform != "linux":
+        return {}
+    found: dict[int, frozenset[str]] = {}
+    for pid in _all_pids():
+        said = ",".join(entry.decode("utf-8", "replace").partition("=")[2] for entry in _marks(pid))
+        runs = frozenset(mark.rpartition(".")[0] for mark in said.split(",")) - {""}
+        if runs and _stat(pid) is not None:
+            found[pid] = runs
+    return found
+
+
 def _marks(pid: int) -> list[bytes]:
     return [entry for entry in _environment(pid).split(b"\0") if entry.startswith(MARK.encode() + b"=")]
 
