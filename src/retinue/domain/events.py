@@ -6,7 +6,8 @@ what they said arrives again, whole, in a durable body.
 
 Order within a run, as a grammar:
 
-    RunCreated RunStarted ( MessageAdded | Turn | Compacted | Warned | LimitReached | ResultRead )* RunEnded
+    RunCreated RunStarted ( MessageAdded | Turn | Compacted | Warned | LimitReached | ResultRead )*
+        Undone? RunEnded Undone*
     Turn = TurnStarted ( TextDelta | ThinkingDelta | Retrying )* AssistantEnded
            ( ToolStarted | ToolProgress | ToolEnded | Inbox )* ToolsEnded? TurnEnded
     Inbox = InboxOpened InboxClosed, of several at once in any order
@@ -235,6 +236,21 @@ class Warned:
 
 
 @dataclass(frozen=True, slots=True)
+class Undone:
+    """Files the run had changed were put back to how they were before it, or before `turn`.
+    Before RunEnded when its file wants that on failure; else after it, by a person."""
+
+    restored: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    """Left as they are, each with the reason."""
+    turn: int | None = None
+    by: Literal["person", "rollback"] = "person"
+    forced: bool = False
+    type: Literal["run.undone"] = field(default="run.undone", init=False)
+
+
+@dataclass(frozen=True, slots=True)
 class RunEnded:
     """Last event of a run until someone resumes it. Exactly one per ending."""
 
@@ -263,6 +279,7 @@ Body = (
     | LimitReached
     | Compacted
     | Warned
+    | Undone
     | RunEnded
 )
 

@@ -26,6 +26,8 @@ class Evidence:
     hosts: tuple[str, ...] = ()
     denials: tuple[str, ...] = ()
     unknown_effects: tuple[str, ...] = ()
+    unsupported: tuple[str, ...] = ()
+    """What the answer claims and the record does not show, as sentences."""
 
 
 @dataclass(frozen=True, slots=True)

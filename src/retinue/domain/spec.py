@@ -119,6 +119,8 @@ class AgentSpec:
     hooks: tuple[HookSpec, ...] = ()
     permission_mode: PermissionMode | None = None
     readonly: bool | None = None
+    rollback: Literal["on-failure"] | None = None
+    """Files it changed go back to how they were when it does not succeed."""
     subagents: bool | tuple[str, ...] | None = None
     """Which agents it may start: any, none, these; None leaves it to its tools."""
     output_schema: Mapping[str, Any] | None = None

@@ -71,13 +71,18 @@ class Ledger(Protocol):
         """Held while a file is rewritten: no other run of any process writes it meanwhile."""
         ...
 
+    def writing(self, path: Path, old: bytes | None, new: bytes, mode: int | None) -> None:
+        """Under the lease, right before the file gets the content `new`: keeps what was there.
+        `old` is None and `mode` with it when there was no file."""
+        ...
+
     def wrote(self, path: Path, before: str | None, after: str | None) -> None:
         """This run has changed the file; the arguments are content hashes."""
         ...
 
     def changed_by(self, path: Path, current: str) -> str | None:
-        """The agent and run that gave the file the content of that hash, for people and models;
-        None when no run of another did."""
+        """The agent and run that gave the file the content of that hash (empty: that took it
+        away), for people and models; None when no run of another did."""
         ...
 
 

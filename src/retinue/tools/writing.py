@@ -13,7 +13,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 
 from retinue.domain.effects import ToolEffect, TouchedPath
 from retinue.domain.lean import dataclass
@@ -44,26 +44,37 @@ def rewrite(place: Confined, context: ToolContext, change: Callable[[bytes | Non
     file that does not exist, and raises ToolError to leave everything as it is."""
     fresh = _existing(place) is None
     new = change(None) if fresh else b""  # before any folder is made: a refusal leaves no trace
-    with spot(place, create=fresh) as where, _locked(where, place):
+    ledger = context.ledger
+    with (
+        ledger.lease(place.path) if ledger else nullcontext(),
+        spot(place, create=fresh) as where,
+        _locked(where, place),
+    ):
         found = where.stat()
         old = None if found is None else read_whole(where, place)
         if old is not None or not fresh:
             new = change(old)
         if found is not None and not found.st_mode & 0o222:
             raise ToolError(f"{place.shown} is marked read-only. Change its mode first if it must be changed.")
+        after = content_hash(new)
+        touched = TouchedPath(str(place.path), None if old is None else content_hash(old), after)
         if new != old:
+            if ledger:
+                ledger.writing(place.path, old, new, found.st_mode if found else None)
             _replace(where, new, found)
-    after = content_hash(new)
+            if ledger:
+                ledger.wrote(place.path, touched.before, after)
     context.seen[str(place.path)] = after
-    touched = TouchedPath(str(place.path), None if old is None else content_hash(old), after)
     return Change(old, new, ToolEffect(writes=(touched,)))
 
 
 def check_fresh(place: Confined, context: ToolContext, current: bytes) -> None:
     """Refuses when this run's knowledge of the file is older than the file."""
-    known = context.seen.get(str(place.path))
-    if known is not None and known != content_hash(current):
-        raise ToolError(f"{place.shown} changed since it was last read here. Read it again, then redo the change.")
+    known, now = context.seen.get(str(place.path)), content_hash(current)
+    if known is not None and known != now:
+        who = context.ledger.changed_by(place.path, now) if context.ledger else None
+        changed = f"was changed by {who} since you read it" if who else "changed since it was last read here"
+        raise ToolError(f"{place.shown} {changed}. Read it again, then redo the change.")
 
 
 def read_whole(where: Spot, place: Confined) -> bytes:

@@ -8,7 +8,7 @@ from retinue.domain.format import format_bytes
 from retinue.domain.tool import ToolContext, ToolOutput, ok
 from retinue.tools.arguments import PATH_NAMES, Arguments
 from retinue.tools.base import BuiltinTool, Properties
-from retinue.tools.content import TextForm, binary_kind, forms_of
+from retinue.tools.content import TextForm, binary_kind, content_hash, forms_of
 from retinue.tools.errors import ToolError
 from retinue.tools.paths import Confined, confine
 from retinue.tools.threads import in_thread
@@ -39,8 +39,10 @@ class WriteTool(BuiltinTool):
 def _new(place: Confined, context: ToolContext, content: str, old: bytes | None) -> bytes:
     if old is not None:
         if str(place.path) not in context.seen:
+            who = context.ledger.changed_by(place.path, content_hash(old)) if context.ledger else None
+            by = f" (it was written by {who})" if who else ""
             raise ToolError(
-                f"{place.shown} exists and was not read here. Read it first, so that nothing is lost unseen."
+                f"{place.shown} exists and was not read here{by}. Read it first, so that nothing is lost unseen."
             )
         check_fresh(place, context, old)
     form = _form(old)
