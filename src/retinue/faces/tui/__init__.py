@@ -1,0 +1,1 @@
+"""The terminal app: it sends commands and draws events, nothing else."""

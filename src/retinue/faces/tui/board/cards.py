@@ -1,0 +1,175 @@
+"""One run as people see it: kept up to date event by event, so that drawing looks at nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from retinue.domain.delegation import LIVE_STATUSES, Status
+from retinue.domain.events import (
+    AssistantEnded,
+    Compacted,
+    Event,
+    MessageAdded,
+    Retrying,
+    RunCreated,
+    RunEnded,
+    RunResumed,
+    RunStarted,
+    TextDelta,
+    ToolEnded,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+)
+from retinue.domain.format import context_percent
+from retinue.domain.outcome import SUCCESS, Outcome
+from retinue.domain.usage import Usage
+from retinue.faces.tui.board.activity import describe
+
+Window = Callable[[str], int | None]
+"""How large the context of a model is, by its full name; None when that is not known."""
+
+_KEPT = 200
+"""Characters of the current answer that are kept for the activity line."""
+
+
+@dataclass(slots=True)
+class RunCard:
+    """`queued_at`, `began` and `ended_at` are Unix seconds. `tools` are the calls at work now."""
+
+    id: str
+    parent_id: str | None = None
+    root_id: str = ""
+    agent: str = ""
+    label: str = ""
+    description: str = ""
+    handle: str | None = None
+    color: str | None = None
+    twin: bool = False
+    model: str = ""
+    max_turns: int | None = None
+    depth: int = 0
+    background: bool = True
+    tags: tuple[str, ...] = ()
+    status: Status = "queued"
+    queued_at: float = 0.0
+    began: float | None = None
+    ended_at: float | None = None
+    turns: int = 0
+    tool_uses: int = 0
+    compactions: int = 0
+    usage: Usage = field(default_factory=Usage)
+    context_tokens: int = 0
+    tools: dict[str, str] = field(default_factory=dict)
+    text: str = ""
+    outcome: Outcome | None = None
+    ended_turn: int = 0
+    """How many tool calls main had started when this run ended: finished rows linger by turns."""
+
+    @property
+    def live(self) -> bool:
+        return self.status in LIVE_STATUSES
+
+    @property
+    def at_work(self) -> bool:
+        return self.live and self.status != "queued"
+
+    @property
+    def succeeded(self) -> bool:
+        return self.status in SUCCESS
+
+    @property
+    def name(self) -> str:
+        return self.label or self.agent or self.id[:8]
+
+    def activity(self) -> str:
+        """What it does right now, in a few words."""
+        if self.status == "waiting":
+            return "waiting for an answer"
+        return describe(self.tools.values(), self.text)
+
+    def elapsed_ms(self, now: float) -> float:
+        begun = self.began if self.began is not None else self.queued_at
+        return max((self.ended_at if self.ended_at is not None else now) - begun, 0.0) * 1000
+
+    def context_percent(self, window: Window) -> float | None:
+        return context_percent(self.context_tokens, window(self.model)) if self.model else None
+
+    def take(self, event: Event) -> None:
+        """One event of this run. Anything not of interest here changes nothing."""
+        match event.body:
+            case TextDelta(text):
+                self.text = (self.text + text)[:_KEPT]
+            case ToolStarted(call):
+                self.tools[call.id] = call.name
+            case ToolEnded():
+                self.tools.pop(event.body.call_id, None)
+                self.tool_uses += 1
+            case TurnStarted(turn):
+                self.turns, self.text = turn, ""
+            case AssistantEnded() | Retrying():
+                self.text = ""
+            case TurnEnded():
+                self.turns, self.usage = event.body.turn, event.body.total
+                self.context_tokens = event.body.context_tokens
+                self.tools.clear()
+            case Compacted():
+                self.compactions += 1
+                self.context_tokens = 0
+            case MessageAdded():
+                self.status = "running" if self.status == "waiting" else self.status
+            case RunCreated():
+                self._created(event.body, event.at)
+            case RunStarted() | RunResumed():
+                self._began(event)
+            case RunEnded(outcome):
+                self._ended(outcome, event.at)
+            case _:
+                pass
+
+    def _created(self, body: RunCreated, at: float) -> None:
+        spec, options = body.spec, body.options
+        self.agent, self.model, self.depth = body.agent, body.model, body.depth
+        self.label = str(spec.get("display_name") or body.agent)
+        self.description = str(options.get("description") or "") or _first_line(body.task)
+        self.handle = options.get("name")
+        self.color = spec.get("color")
+        self.twin = spec.get("prompt_mode") == "append"
+        self.background = bool(options.get("background", True))
+        self.max_turns = (options.get("limits") or {}).get("max_turns") or spec.get("max_turns") or None
+        self.tags = _tags(spec, options)
+        self.status, self.queued_at = "queued", at
+
+    def _began(self, event: Event) -> None:
+        if isinstance(event.body, RunStarted):
+            self.model = event.body.model
+        self.status, self.outcome, self.ended_at = "running", None, None
+        self.began = self.began if self.began is not None and isinstance(event.body, RunStarted) else event.at
+
+    def _ended(self, outcome: Outcome, at: float) -> None:
+        self.status, self.outcome, self.ended_at = outcome.ended, outcome, at
+        self.usage, self.turns = outcome.usage, max(self.turns, outcome.turns)
+        self.tools.clear()
+        self.text = ""
+
+
+def _tags(spec: Any, options: Any) -> tuple[str, ...]:
+    """How it was asked for, where that is worth a word."""
+    tags = []
+    if options.get("model"):
+        tags.append(str(options["model"]))
+    if options.get("thinking"):
+        tags.append(f"thinking: {options['thinking']}")
+    if spec.get("isolated"):
+        tags.append("isolated")
+    if spec.get("isolation") == "worktree" or options.get("isolation") == "worktree":
+        tags.append("worktree")
+    if (options.get("limits") or {}).get("max_turns"):
+        tags.append(f"max turns: {options['limits']['max_turns']}")
+    return tuple(tags)
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")

@@ -1,0 +1,264 @@
+"""A copy of a repository for one run: made strictly, or not at all.
+
+It stands in the project's state folder, readable by its user alone, is known to git as a locked
+worktree of the main checkout (`git worktree list` names run and process, and the commit it began
+at cannot be pruned), and has a repository of its own (`worktree_repository`).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from retinue.domain.lean import dataclass
+from retinue.errors import LaunchError
+from retinue.log.owner import this_process
+from retinue.settings.places import private_folder
+from retinue.workspace.git import Git, GitError
+from retinue.workspace.include import include
+from retinue.workspace.worktree_base import base_of
+from retinue.workspace.worktree_record import Record, forget, held, load, place, store
+from retinue.workspace.worktree_repository import create, home, opened
+from retinue.workspace.worktree_tree import commit_tree, copied_index, tree_of
+
+LOCKED = "retinue run "
+"""How the reason of a lock of ours begins. Any other lock is a person's."""
+_WITHOUT = "Run it without isolation, or"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """`start` is the commit to begin at; None takes what `base_ref` says of the checkout that
+    `cwd` is in. `branch` is where an earlier leg of the run was saved."""
+
+    run: str
+    cwd: Path
+    state: Path
+    environment: Mapping[str, str]
+    agent: str = ""
+    description: str = ""
+    from_dirty: bool = False
+    include_file: str = ""
+    base_ref: Literal["head", "fresh"] = "head"
+    start: str | None = None
+    branch: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Worktree:
+    record: Record
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The checkout that a folder belongs to."""
+
+    git: Git
+    top: Path
+    common: Path
+    head: str
+    below: str
+
+
+def make(wanted: Wanted) -> Worktree:
+    """A new worktree. Raises LaunchError with the reason; then nothing is left of it."""
+    source = source_of(wanted.cwd, wanted.environment)
+    folder = _folder(wanted, source)
+    with held(wanted.state, wanted.run):
+        if folder.exists() or folder.with_suffix(".git").exists():
+            raise LaunchError(f"{folder} exists already.", remedy="See: retinue worktrees list")
+        record = Record(
+            run=wanted.run,
+            folder=str(folder),
+            repository=str(source.top),
+            common=str(source.common),
+            base=source.head,
+            below=source.below,
+            agent=wanted.agent,
+            description=wanted.description,
+            branch=wanted.branch,
+            tip=wanted.start,
+            owner=this_process(),
+            at=time.time(),
+        )
+        store(record)
+        try:
+            return _fill(record, source, wanted)
+        except (GitError, OSError) as error:
+            discard(record, wanted.environment)
+            raise LaunchError(
+                f"The worktree could not be made: {error}",
+                remedy="isolation is strict: the run was not started, and nothing has changed.",
+            ) from error
+        except BaseException:
+            discard(record, wanted.environment)
+            raise
+
+
+def reopen(state: Path, run: str) -> Worktree | None:
+    """The worktree of an earlier leg of `run`, if it is still whole; this process has it then."""
+    with held(state, run):
+        record = load(place(state) / f"{run}.json")
+        if (
+            record is None
+            or record.phase in ("making", "removing")
+            or not (record.work.is_dir() and record.git.is_dir())
+        ):
+            return None
+        return Worktree(store(replace(record, phase="open", reason="", owner=this_process())))
+
+
+def source_of(cwd: Path, environment: Mapping[str, str]) -> Source:
+    """Where `cwd` is. Raises LaunchError when no worktree can be made from there."""
+    git, cwd = Git(cwd, environment), Path(os.path.realpath(cwd))
+    try:
+        said = git.text("rev-parse", "--is-inside-work-tree", "--show-toplevel", "--git-common-dir").split("\n")
+    except GitError as error:
+        if "not a git repository" in error.why:
+            raise LaunchError(
+                f"A worktree was asked for, but {cwd} is in no git repository.",
+                remedy=f"{_WITHOUT} make it one: git init && git add -A && git commit",
+            ) from error
+        raise LaunchError(f"A worktree was asked for, but git cannot use {cwd}: {error.why}") from error
+    if len(said) != 3 or said[0] != "true":
+        raise LaunchError(
+            f"A worktree was asked for, but {cwd} is in no checkout that one could be made from.",
+            remedy="Start in the checkout itself, not in a bare repository or inside .git.",
+        )
+    top, common = Path(os.path.realpath(said[1])), Path(os.path.realpath(cwd / said[2]))
+    head = git.ask("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+    if head is None:
+        raise LaunchError(
+            f"A worktree was asked for, but the repository {top} has no commits.",
+            remedy=f"{_WITHOUT} commit something first: git commit --allow-empty -m start",
+        )
+    below = os.path.relpath(cwd, top)
+    return Source(Git(top, environment), top, common, head, "" if below == "." else below)
+
+
+def discard(record: Record, environment: Mapping[str, str]) -> None:
+    """Removes a worktree with everything in it. Only for one that holds nothing, or nothing that
+    is not reachable elsewhere. Does not fail: what cannot be removed stays listed."""
+    try:
+        main: Git | None = home(record, environment)
+    except GitError:
+        main = None
+    if main is not None:
+        _quietly(main, "worktree", "unlock", record.folder)
+    remove_folder(record.path)
+    if main is not None:
+        _quietly(main, "worktree", "remove", "--force", "--force", record.folder)
+    remove_folder(record.git)
+    if not record.path.exists() and not record.git.exists():
+        forget(record)
+
+
+def locked_by_user(record: Record) -> bool:
+    """Whether a person has put a lock of their own on it."""
+    reason = Path(record.common) / "worktrees" / record.run / "locked"
+    try:
+        return not reason.read_text("utf-8", "replace").startswith(LOCKED)
+    except OSError:
+        return False
+
+
+def remove_folder(path: Path) -> None:
+    """As far as possible, read-only folders inside included; links are removed, not followed."""
+    if path.is_symlink() or not path.is_dir():
+        path.unlink(missing_ok=True)
+        return
+
+    def writable(function: object, name: str, error: object) -> None:
+        for each in (Path(name).parent, Path(name)):
+            if not each.is_symlink() and each.exists() and path in (each, *each.parents):
+                each.chmod(each.stat().st_mode | stat.S_IRWXU)
+
+    shutil.rmtree(path, onerror=writable)
+    if path.exists():
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _folder(wanted: Wanted, source: Source) -> Path:
+    for folder in (wanted.state, place(wanted.state)):
+        if folder.is_symlink():
+            raise LaunchError(
+                f"{folder} is a symbolic link: a worktree is only made in a folder of Retinue's own.",
+                remedy="Replace the link by a folder, or set RETINUE_HOME to another place.",
+            )
+    folder = Path(os.path.realpath(private_folder(place(wanted.state)))) / wanted.run
+    if source.top in folder.parents and not _is_ours(source):
+        raise LaunchError(
+            f"The state folder {wanted.state} is inside the repository {source.top}: a worktree there would be "
+            "part of the checkout that it is to be kept from.",
+            remedy="Set RETINUE_HOME to a folder outside of the repository.",
+        )
+    return folder
+
+
+def _is_ours(source: Source) -> bool:
+    return load(source.common.with_suffix(".json")) is not None
+
+
+def _fill(record: Record, source: Source, wanted: Wanted) -> Worktree:
+    main, notes = home(record, wanted.environment), []
+    base = wanted.start or base_of(main, wanted.base_ref, source.head, notes)
+    record.path.mkdir(mode=0o700)
+    main("worktree", "add", "--quiet", "--detach", "--no-checkout", record.folder, base)
+    reason = f"{LOCKED}{record.run}, process {os.getpid()}"
+    main("worktree", "lock", "--reason", reason, record.folder)
+    (record.path / ".git").unlink()
+    git = create(record, main, base)
+    if wanted.from_dirty and wanted.start is None:
+        base = _with_changes(record, main, base, source.head, notes)
+        (record.git / "HEAD").write_text(f"{base}\n")
+    (record.path / ".git").write_bytes(b"gitdir: " + os.fsencode(record.git) + b"\n")
+    git("-c", "filter.lfs.required=false", "-c", "filter.lfs.process=", "-c", "filter.lfs.smudge=",
+        "read-tree", "--reset", "-u", base)  # fmt: skip
+    if (record.path / ".gitmodules").is_file():
+        notes.append("submodules are empty in the worktree: git submodule update --init fills them")
+    if not record.work.is_dir():
+        record.work.mkdir(parents=True)
+        notes.append(f"{record.below} is not in the commit that the worktree begins at, and is empty there")
+    included = include(main, record.path, wanted.include_file)
+    notes += included.notes
+    if (
+        not wanted.from_dirty
+        and wanted.start is None
+        and main("status", "--porcelain", "-z", "--ignore-submodules=all")
+    ):
+        notes.append("uncommitted changes of the main checkout are not in the worktree (setting worktree.fromDirty)")
+    record = replace(record, base=base, phase="open", included=included.files)
+    return Worktree(store(record), tuple(notes))
+
+
+def _with_changes(record: Record, main: Git, base: str, head: str, notes: list[str]) -> str:
+    """A commit of the main checkout as it is now, with its objects in the new repository: neither
+    the user's index nor the stash nor any branch sees it."""
+    if base != head:
+        notes.append("uncommitted changes were left out: the worktree does not begin at HEAD (worktree.baseRef)")
+        return base
+    theirs = main.text("rev-parse", "--git-path", "index")
+    index = copied_index(main.folder / theirs, record.path.with_name(f"{record.run}.index"))
+    where = {"GIT_OBJECT_DIRECTORY": str(record.git / "objects")}
+    try:
+        tree = tree_of(main, index, **where)
+    finally:
+        index.unlink(missing_ok=True)
+        index.with_suffix(".index.lock").unlink(missing_ok=True)
+    if tree == opened(record, main.environment).text("rev-parse", f"{head}^{{tree}}"):
+        return base
+    return commit_tree(main, tree, head, "retinue: uncommitted changes of the main checkout", **where)
+
+
+def _quietly(git: Git, *arguments: str) -> None:
+    try:
+        git(*arguments)
+    except GitError:
+        return

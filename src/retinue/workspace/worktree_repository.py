@@ -1,0 +1,127 @@
+"""The repository of a worktree: the user's history to read, and nothing of the user's to change.
+
+A worktree that git links to the main checkout shares its branches, stash, config and objects:
+`git stash`, `git branch -D` or `git gc` in one is felt in the other. So the copy gets a repository
+of its own that borrows the objects of the user's (`objects/info/alternates`) and starts with the
+same branches and tags. Whatever an agent does with git stays in it until it is brought home.
+
+Nothing an agent can write to is trusted: before Retinue itself runs git here, outside of any
+sandbox, `distrust` puts back everything that could make git run a program or write elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from retinue.workspace.git import Git, GitError
+from retinue.workspace.worktree_record import Record, load
+
+FALLBACK_NAME, FALLBACK_EMAIL = "Retinue", "retinue@localhost"
+
+_COPIED = ("user.", "author.", "committer.", "remote.", "branch.", "filter.", "diff.", "merge.", "submodule.", "lfs.")
+_COPIED_CORE = ("autocrlf", "eol", "filemode", "ignorecase", "symlinks", "precomposeunicode", "longpaths")
+_NOT_OURS = ("commondir", "config.worktree", "gitdir", "hooks")
+"""What a repository of ours never has, and what would lead git elsewhere or run programs."""
+
+
+def create(record: Record, source: Git, head: str) -> Git:
+    """Makes the repository, detached at `head`, without a checkout."""
+    git = record.git
+    git.mkdir(mode=0o700)
+    for folder in ("objects/info", "objects/pack", "refs/heads", "refs/tags", "logs", "info"):
+        (git / folder).mkdir(parents=True)
+    _configure(record, source)
+    (git / "HEAD").write_text(f"{head}\n")
+    listed = source("for-each-ref", "--format=%(objectname) %(refname)", "refs/heads", "refs/tags", "refs/remotes")
+    (git / "packed-refs").write_bytes(b"# pack-refs with: sorted \n" + listed)
+    for name in ("shallow", "info/exclude", "info/attributes"):
+        theirs = Path(record.common) / name
+        if theirs.is_file():
+            shutil.copyfile(theirs, git / name)
+    return opened(record, source.environment)
+
+
+def opened(record: Record, environment: Mapping[str, str]) -> Git:
+    return Git(record.path, environment, git_dir=record.git)
+
+
+def home(record: Record, environment: Mapping[str, str]) -> Git:
+    """git in the checkout that the worktree was made from. One that is a worktree of ours itself
+    is not trusted either."""
+    common = Path(record.common)
+    above = load(common.with_name(f"{common.stem}.json")) if common.suffix == ".git" else None
+    if above is not None and above.git == common:
+        distrust(above, environment)
+        return opened(above, environment)
+    return Git(Path(record.repository), environment)
+
+
+def distrust(record: Record, environment: Mapping[str, str]) -> Git:
+    """The repository without anything that its agent could have put there to be run or written to
+    by us. Raises GitError when it holds links: then nothing in it is where it seems to be."""
+    git = record.git
+    if git.is_symlink() or not git.is_dir():
+        raise GitError(("open", str(git)), "the repository of the worktree is gone")
+    for folder, folders, files in os.walk(git):
+        for name in (*folders, *files):
+            if (Path(folder) / name).is_symlink():
+                raise GitError(("open", str(git)), f"there is a symbolic link in it: {Path(folder) / name}")
+    for name in _NOT_OURS:
+        path = git / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    _configure(record, home(record, environment))
+    return opened(record, environment)
+
+
+def identity(git: Git) -> dict[str, str]:
+    """The variables that make a commit of ours the user's, or nobody's where git knows none."""
+    if git.ask("var", "GIT_COMMITTER_IDENT") is not None and git.ask("config", "user.email"):
+        return {}
+    return {
+        f"GIT_{who}_{what}": value
+        for who in ("AUTHOR", "COMMITTER")
+        for what, value in (("NAME", FALLBACK_NAME), ("EMAIL", FALLBACK_EMAIL))
+    }
+
+
+def _configure(record: Record, source: Git) -> None:
+    objects = Path(record.common) / "objects"
+    if "\n" in str(objects) or str(objects).startswith('"'):
+        raise GitError(("worktree", "add"), f"the folder {str(objects)!r} has a name that git cannot borrow from")
+    (record.git / "objects" / "info").mkdir(parents=True, exist_ok=True)
+    (record.git / "objects" / "info" / "alternates").write_bytes(os.fsencode(objects) + b"\n")
+    (record.git / "config").write_bytes(_config(source).encode("utf-8", "surrogateescape"))
+
+
+def _config(source: Git) -> str:
+    listed = source.ask("config", "--local", "--list", "-z") or ""
+    said = [entry.partition("\n") for entry in listed.split("\0") if entry]
+    extensions = [(key, value) for key, _, value in said if key in _EXTENSIONS]
+    lines = ["[core]", f"\trepositoryformatversion = {1 if extensions else 0}", "\tbare = false"]
+    lines += ["\tlogallrefupdates = true", "[gc]", "\tauto = 0", "\tpruneExpire = never"]
+    for key, _, value in said:
+        if key.startswith(_COPIED) or key in _EXTENSIONS or key.removeprefix("core.") in _COPIED_CORE:
+            lines += _entry(key, value)
+    if not source.ask("config", "user.email"):
+        lines += ["[user]", f"\tname = {FALLBACK_NAME}", f"\temail = {FALLBACK_EMAIL}"]
+    return "\n".join(lines) + "\n"
+
+
+_EXTENSIONS = frozenset({"extensions.objectformat", "extensions.partialclone"})
+
+
+def _entry(key: str, value: str) -> list[str]:
+    section, _, rest = key.partition(".")
+    below, _, name = rest.rpartition(".")
+    head = f'[{section} "{_escaped(below)}"]' if below else f"[{section}]"
+    return [head, f'\t{name} = "{_escaped(value)}"']
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
