@@ -178,7 +178,12 @@ def _flat(data: Mapping[str, Any]) -> list[tuple[str, Any]]:
     def walk(prefix: str, level: Mapping[str, Any]) -> None:
         for key, value in level.items():
             name = f"{prefix}{key}"
-            if name in groups and isinstance(value, dict):
+            if name in fields() and name in groups and isinstance(value, dict):
+                # An object of its own that shares its name with a group: `hooks`.
+                inner = {k: v for k, v in value.items() if f"{name}.{k}" in spellings()}
+                walk(f"{name}.", inner)
+                found.append((name, {k: v for k, v in value.items() if k not in inner}))
+            elif name in groups and isinstance(value, dict):
                 walk(f"{name}.", value)
             else:
                 found.append((name, value))

@@ -216,6 +216,22 @@ class Settings(Values):
         True, _FLAG, section="sub-agents", applies="next session",
         doc="Let agents and callers ask for a git worktree of their own.",
     )
+    worktree_from_dirty: bool = setting(
+        False, _FLAG, name="worktree.fromDirty", section="sub-agents", applies="next run",
+        doc="Begin worktrees with the uncommitted changes of the main checkout, as one commit.",
+    )
+    worktree_include: str = setting(
+        ".worktreeinclude", Text("a file name"), name="worktree.include", section="sub-agents", applies="next run",
+        doc="The file in the checkout that lists, as .gitignore does, which ignored files are copied into worktrees.",
+    )
+    worktree_base_ref: Literal["head", "fresh"] = setting(
+        "head", Choice("head", "fresh"), name="worktree.baseRef", section="sub-agents", applies="next run",
+        doc="Where worktrees begin: at HEAD, or at the remote's default branch, fetched once a day.",
+    )
+    integrate_check: str | None = setting(
+        None, Text("a command for the shell"), name="integrate.check", section="sub-agents",
+        doc="What must succeed before `retinue integrate` merges a branch. Counts only in your own settings.",
+    )
     scheduling_enabled: bool = setting(
         True, _FLAG, section="sub-agents", applies="next session",
         doc="Let agents be started on a schedule; switching it off stops all timers at once.",
@@ -299,6 +315,20 @@ class Settings(Values):
     permissions_auto_model: str | None = setting(
         None, Text("a model name"), name="permissions.autoModel", section="permissions", applies="next run",
         doc="The model that judges calls in the mode auto; without one, auto asks as default does.",
+    )
+
+    hooks: Mapping[str, Any] = setting(
+        {}, Table(Anything(), "hook events"), section="hooks", applies="next session", merges=True,
+        doc="Programs that are told what happens and may have a say: events to handlers, as Claude Code writes them. "
+        "Those of all settings files run. In a project's files they need your consent: retinue trust.",
+    )
+    hooks_fail_open: bool = setting(
+        False, _FLAG, name="hooks.failOpen", section="hooks", applies="next session",
+        doc="Let things happen although a hook that guards them broke. Otherwise the answer is no, with the reason.",
+    )
+    disable_all_hooks: bool = setting(
+        False, _FLAG, section="hooks", applies="next session",
+        doc="Run no hooks of any file; functions that a program registers still run.",
     )
 
     output_transcript: bool = setting(

@@ -41,19 +41,22 @@ async def run_program(
     merge: bool = True,
     alone: bool = False,
     owner: str = "",
+    stdin: int = asyncio.subprocess.DEVNULL,
 ) -> Ended:
     """Runs `argv` to its end. When the time is up, or the caller is cancelled, the whole tree
     is ended first. Output of the program is passed on as it comes; processes it leaves behind
     neither hold the call nor survive it (`alone` says it starts none, which saves looking).
     `owner` (a run id) goes into the marker by which a later process can find what a crash
-    left. Raises OSError when it cannot be started."""
+    left. `stdin` is a file to read from. Raises OSError when it cannot be started."""
     cancelled = asyncio.get_running_loop().create_future()
     mark = f"{owner}.{secrets.token_hex(8)}"
     inherited = environment.get(MARK)
     marked = {**environment, MARK: f"{inherited},{mark}" if inherited else mark}
     # The work is a task of its own that nobody cancels: whatever happens to the caller, the
     # steps from starting the program to having ended its tree run in order.
-    run = asyncio.ensure_future(_run(argv, cwd, marked, _Watcher(receive), merge, alone, mark, seconds, cancelled))
+    run = asyncio.ensure_future(
+        _run(argv, cwd, marked, _Watcher(receive), merge, alone, mark, seconds, stdin, cancelled)
+    )
     try:
         return await asyncio.shield(run)
     except asyncio.CancelledError:
@@ -72,12 +75,13 @@ async def _run(
     alone: bool,
     mark: str,
     seconds: float | None,
+    stdin: int,
     cancelled: asyncio.Future[None],
 ) -> Ended:
     transport, _ = await asyncio.get_running_loop().subprocess_exec(
         lambda: watcher,
         *argv,
-        stdin=asyncio.subprocess.DEVNULL,
+        stdin=stdin,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT if merge else asyncio.subprocess.PIPE,
         cwd=cwd,

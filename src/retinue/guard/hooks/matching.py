@@ -1,0 +1,65 @@
+"""Who hears an event: matchers in the words of either dialect, and conditions.
+
+Where it is in doubt whether a guard should run, it runs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from retinue.domain.hook import HookEvent
+from retinue.domain.toolnames import canonical
+from retinue.guard.hooks.handler import Handler
+from retinue.guard.hooks.points import GUARDS, MATCHED, TOOLS
+from retinue.guard.hooks.vocabulary import names_of, own_name
+
+Condition = Callable[[str, str, Mapping[str, Any]], bool | None]
+"""Whether a permission rule covers a call (rule, tool, input); None if that cannot be said."""
+
+_PLAIN = re.compile(r"[A-Za-z0-9_\- ,|]*\Z")
+
+
+def hears(handler: Handler, event: HookEvent, subject: str, payload: Mapping[str, Any], condition: Condition) -> bool:
+    """Whether `handler` is concerned by this event."""
+    if event in MATCHED and not matches(handler.matcher, event, subject):
+        return False
+    if handler.condition is None:
+        return True
+    if event not in TOOLS:
+        return False
+    given = payload.get("tool_input")
+    covered = condition(handler.condition, own_name(subject), given if isinstance(given, Mapping) else {})
+    return covered is True or (covered is None and event in GUARDS)
+
+
+@lru_cache(maxsize=1024)
+def matches(matcher: str, event: HookEvent, subject: str) -> bool:
+    """Nothing and `*` match all; names and lists of them match exactly, under any name of the
+    tool; everything else is a regular expression that may match anywhere."""
+    text = matcher.strip()
+    if text in ("", "*"):
+        return True
+    tool = event in TOOLS
+    if _PLAIN.match(text):
+        wanted = [word.strip() for word in re.split(r"[|,]", text) if word.strip()]
+        return any(word == subject or (tool and own_name(subject) in canonical(word)) for word in wanted)
+    try:
+        expression = re.compile(text)
+    except re.error:
+        return event in GUARDS
+    names = {subject, *names_of(own_name(subject))} if tool else {subject}
+    return any(expression.search(name) for name in names)
+
+
+def bare_condition(rule: str, tool: str, given: Mapping[str, Any]) -> bool | None:
+    """Only as much of the rule syntax as needs no parser: the tool's name. What stands in
+    parentheses cannot be judged here."""
+    name, parenthesis, _ = rule.strip().partition("(")
+    if not name.strip():
+        return None
+    if name.strip() != tool and tool not in canonical(name):
+        return False
+    return None if parenthesis else True
