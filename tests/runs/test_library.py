@@ -35,7 +35,7 @@ async def test_a_run_is_steered_and_listeners_hear_its_life(project, serve):
         run = await crew.spawn("general-purpose", "Work", limits={"max_turns": None})
         async for event in run.events():
             if event.body.type == "tool.ended":
-                assert run.steer("please finish")
+                assert await run.steer("please finish")
                 break
         assert (await run.wait()).text == "finished as told"
         await crew.wait_all()
@@ -49,7 +49,7 @@ async def test_a_stopped_run_is_resumed_by_another_session(project, serve):
         run = await crew.spawn("general-purpose", "Work")
         async for event in run.events():
             if event.body.type == "turn.ended":
-                assert run.stop()
+                assert await run.stop()
                 break
         outcome = await run.wait()
         assert (outcome.ended, outcome.stopped_by, outcome.partial) == ("stopped", "person", True)
@@ -93,7 +93,7 @@ async def test_results_of_children_come_to_a_parent_that_is_resumed_in_another_s
         while not asked.is_set():
             await asyncio.sleep(0.01)
         (child,) = Delegate(crew._supervisor, run.id).children()
-        run.stop()
+        await run.stop()
         await crew.wait_all()
     async with crew_of(project) as crew:
         again = await crew.resume(run.id, "back again")

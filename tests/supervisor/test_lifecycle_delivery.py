@@ -184,7 +184,7 @@ async def test_an_end_that_was_held_when_its_parent_was_resumed_is_told_once(sce
         await scene.desk("main").asked()
         assert await scene.heard(main) == [child.id]
         await scene.clock.advance(60)
-        main.handle.steer("anything new?")
+        main.handle.steerer("anything new?")
         await next_turn(scene)
         assert await scene.heard(main) == [child.id]
 

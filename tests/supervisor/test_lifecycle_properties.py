@@ -112,13 +112,13 @@ class Story:
         self.answers.append((self.task(child), ""))
 
     async def resume(self, child: Member, mode: str) -> None:
-        assert not child.handle.steer("too late")
+        assert not child.handle.steerer("too late")
         view = await self.scene.spawn(self.main, "go on", resume=child.id, background=True, join=mode)
         assert isinstance(view, ChildView), view
         await self.scene.desk(self.task(child)).asked()
 
     async def steer(self, child: Member) -> None:
-        assert child.handle.steer("more")
+        assert child.handle.steerer("more")
         self.scene.desk(self.task(child)).call("ls")
         await self.scene.desk(self.task(child)).asked()
 
@@ -127,7 +127,7 @@ class Story:
 
     async def turn(self) -> None:
         """The parent has a turn, in which it hears what there is to hear."""
-        self.main.handle.steer("anything new?")
+        self.main.handle.steerer("anything new?")
         self.scene.desk("main").say("hm")
         await self.scene.desk("main").asked()
 

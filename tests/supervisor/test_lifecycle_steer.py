@@ -25,7 +25,7 @@ async def test_N02_J14_a_running_agent_hears_messages_after_its_tool_calls_in_or
         way = Delegate(scene.crew, main.id)
         assert isinstance(way.steer(child.id, "one"), ChildView)
         assert isinstance(way.steer(child.name, "two"), ChildView)
-        assert child.handle.steer("three")
+        assert child.handle.steerer("three")
         scene.desk("child").call("ls")
         request = await scene.desk("child").asked()
         assert [m.text for m in request.messages if m.type == "user"] == ["child", "one", "two", "three"]
@@ -39,7 +39,7 @@ async def test_a_message_that_comes_with_the_last_answer_makes_another_turn(scen
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")
-        assert child.handle.steer("wait, also this")
+        assert child.handle.steerer("wait, also this")
         scene.desk("child").say("done")
         await scene.desk("child").asked()
         scene.desk("child").say("done with that, too")
@@ -79,7 +79,7 @@ async def test_J14_an_ended_agent_refuses_and_says_how_to_go_on(scene):
             True,
             True,
         )
-        assert not child.handle.steer("too late")
+        assert not child.handle.steerer("too late")
         assert Delegate(scene.crew, main.id).steer("no-such-agent", "x").code == "AGENT_NOT_FOUND"
         assert await steers(scene, child.id) == []
 
@@ -89,7 +89,7 @@ async def test_an_agent_that_is_being_stopped_takes_no_more_messages(scene):
         main = await scene.main()
         child = await scene.child(main, "child")
         scene.crew.stop(child, "Enough.")
-        assert not child.handle.steer("one more thing")
+        assert not child.handle.steerer("one more thing")
         await child.handle.wait()
         assert await steers(scene, child.id) == []
 
@@ -114,11 +114,11 @@ async def test_the_handle_of_an_earlier_leg_steers_and_stops_nothing(scene):
         await old.wait()
         await scene.spawn(main, "go on", resume=child.id, background=True)
         await scene.desk("child").asked()
-        assert not old.steer("hello")
-        assert not old.stop()
+        assert not await old.steer("hello")
+        assert not await old.stop()
         assert child.live
         assert old.outcome.text == "done"
-        assert child.handle.steer("hello")
+        assert child.handle.steerer("hello")
         scene.desk("child").say("again")
         await scene.desk("child").asked()
         scene.desk("child").say("and again")

@@ -64,8 +64,8 @@ async def test_J17_what_was_forgotten_is_still_read_listed_and_resumed_with_all_
         assert again is not old
         assert main.below == outcome.usage
         assert outcome.usage.input > spent.input
-        assert not old.handle.steer("hello")
-        assert not old.handle.stop()
+        assert not old.handle.steerer("hello")
+        assert not old.handle.stopper("late")
         assert old.handle.recorded()[0].seq == 1
 
 

@@ -78,11 +78,11 @@ class RunHandle:
         """The durable events in the log so far."""
         return self._log.reader.events(self.id)
 
-    def steer(self, text: str) -> bool:
+    async def steer(self, text: str) -> bool:
         """Says something to the agent after its current tool calls. False once it has ended."""
         return self.steerer(text)
 
-    def stop(self, reason: str = "Stopped by the user.") -> bool:
+    async def stop(self, reason: str = "Stopped by the user.") -> bool:
         """Ends the run as `stopped` and keeps what it has said. False once it has ended."""
         return self.stopper(reason)
 

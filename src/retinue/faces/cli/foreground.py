@@ -93,7 +93,7 @@ def _stop_on_interrupt(run: Run) -> Iterator[None]:
         if pressed and task is not None:
             task.cancel()
         pressed = True
-        run.stop("Interrupted from the terminal.")
+        run.stopper("Interrupted from the terminal.")
 
     try:
         loop.add_signal_handler(signal.SIGINT, interrupt)
