@@ -7,6 +7,8 @@ that has no counterpart here is simply unknown, and a list of unknown names allo
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Mapping
 
 from retinue.domain.effects import READ_ONLY, EffectKind
@@ -157,3 +159,29 @@ def is_read_only(name: str) -> bool | None:
     """Whether every tool that `name` stands for leaves files alone; None if it is unknown."""
     found = canonical(name)
     return all(TOOLS[each] <= READ_ONLY for each in found) if found else None
+
+
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
+_LONGEST = 64
+"""The longest name of a tool that every provider takes."""
+
+
+def served_name(server: str, tool: str) -> str:
+    """`mcp__server__tool`, as a model calls a tool of an MCP server. Characters that providers
+    refuse become `_`; a name that is too long is cut and told apart by a digest."""
+    name = f"mcp__{_NOT_IN_NAMES.sub('_', server)}__{_NOT_IN_NAMES.sub('_', tool)}"
+    if len(name) <= _LONGEST:
+        return name
+    digest = hashlib.sha256(f"{server}\0{tool}".encode()).hexdigest()[:8]
+    return f"{name[: _LONGEST - 9]}_{digest}"
+
+
+def served_alias(name: str) -> str | None:
+    """`server:tool` and `server/tool` (also with `*`) as the pattern they stand for; None if
+    the name has neither form."""
+    for mark in (":", "/"):
+        server, found, tool = name.partition(mark)
+        if found and server and tool and not tool.startswith(mark):
+            tool = _NOT_IN_NAMES.sub("_", tool) if tool != "*" else tool
+            return f"mcp__{_NOT_IN_NAMES.sub('_', server)}__{tool}"
+    return None
