@@ -106,6 +106,8 @@ class ToolContext:
     confinement: Confinement | None = None
     """None starts programs with the rights of this process."""
     ledger: Ledger | None = None
+    instead: tuple[Path, Path] | None = None
+    """A folder that must not be touched, and the copy of it where the run works instead."""
 
     @property
     def root(self) -> Path:

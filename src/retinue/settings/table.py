@@ -230,7 +230,7 @@ class Settings(Values):
     )
     integrate_check: str | None = setting(
         None, Text("a command for the shell"), name="integrate.check", section="sub-agents",
-        doc="What must succeed before `retinue integrate` merges a branch. Counts only in your own settings.",
+        doc="What must succeed before `retinue integrate` merges a branch; runs in the folder it would be merged in.",
     )
     scheduling_enabled: bool = setting(
         True, _FLAG, section="sub-agents", applies="next session",

@@ -25,7 +25,8 @@ from retinue.supervisor.commands import Commands
 from retinue.supervisor.delegate import Delegate
 from retinue.supervisor.handle import RunHandle
 from retinue.supervisor.handles import Names
-from retinue.supervisor.launch import Launch, prepare
+from retinue.supervisor.isolating import Leg, branch_of, dismissed, prepared
+from retinue.supervisor.launch import Launch
 from retinue.supervisor.line import abandon, attend, take_place
 from retinue.supervisor.mailroom import Mailroom
 from retinue.supervisor.member import Member
@@ -99,13 +100,19 @@ class Supervisor:
         """Gives the run as soon as it is in the log. Raises LaunchError or UsageError when it
         must not start; nothing is recorded then."""
         run_id = new_run_id()
-        launch = await prepare(request, self.world, Delegate(self, run_id), parent.handle.launch if parent else None)
-        self._check_open()
-        launch = replace(launch, transcript=self._transcript(request.spec, run_id), notes=(*notes, *launch.notes))
-        tag = Tag(self._names.free(name or request.spec.name), description, background, call_id)
-        place = RunPlace(run_id, request.parent_id, request.root_id or run_id)
-        account = self._account(launch, parent)
-        self.world.log.append(place, created(launch, tag))
+        above = parent.handle.launch if parent else None
+        way = Delegate(self, run_id)
+        launch = await prepared(request, self.world, run_id, way, above, description=description)
+        try:
+            self._check_open()
+            launch = replace(launch, transcript=self._transcript(request.spec, run_id), notes=(*notes, *launch.notes))
+            tag = Tag(self._names.free(name or request.spec.name), description, background, call_id)
+            place = RunPlace(run_id, request.parent_id, request.root_id or run_id)
+            account = self._account(launch, parent)
+            self.world.log.append(place, created(launch, tag))
+        except BaseException:
+            await dismissed(launch, self.world)
+            raise
         member = self._member(self._handle(place, launch), parent, tag)
         member.account = account
         try:
@@ -141,17 +148,22 @@ class Supervisor:
             parent, background = self.members[row.parent_id], True
         past = log.reader.conversation(row.id)
         request = request_of(row, past, prompt, limits)
-        launch = await prepare(request, self.world, Delegate(self, row.id), parent.handle.launch if parent else None)
-        self._check_open()
-        if row.state == "interrupted":
-            launch = replace(launch, notes=(*launch.notes, *self._end_leftovers(again=True)))
         row = await log.claim(row.id)
+        launch = None
         try:
+            above = parent.handle.launch if parent else None
+            leg = Leg(branch_of(self.world, row.id))
+            launch = await prepared(request, self.world, row.id, Delegate(self, row.id), above, leg=leg)
+            self._check_open()
+            if row.state == "interrupted":
+                launch = replace(launch, notes=(*launch.notes, *self._end_leftovers(again=True)))
             launch = bounded(launch, past, log.reader, row)
             below = used_below(log.reader, row.id)
             news = undelivered(log.reader, row.id, self.members)
             account = self._account(launch, parent, past.usage + below)
         except BaseException:
+            if launch is not None:
+                await dismissed(launch, self.world)
             await log.give_back(row)
             raise
         member = self._rejoin(row, launch, past, below, parent, background, call_id)

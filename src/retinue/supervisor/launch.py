@@ -29,6 +29,7 @@ from retinue.tools.filter import select_tools, split_entry
 if TYPE_CHECKING:
     from retinue.models.protocol import Model
     from retinue.settings.table import Settings
+    from retinue.supervisor.isolating import Isolation
     from retinue.supervisor.world import World
 
 
@@ -46,21 +47,26 @@ class Launch:
     gate: LimiterGate | None = None
     """Where requests wait while the provider has had enough of us."""
     transcript: str | None = None
+    isolation: Isolation | None = None
+    """The worktree it works in, its own or that of a run above it."""
     notes: tuple[str, ...] = ()
 
 
 async def prepare(
-    request: RunRequest, world: World, delegation: Delegation | None = None, parent: Launch | None = None
+    request: RunRequest,
+    world: World,
+    delegation: Delegation | None = None,
+    parent: Launch | None = None,
+    isolation: Isolation | None = None,
 ) -> Launch:
     """`delegation` is the run's way to other runs, offered as tools where its file allows it;
     `parent` bounds what it may have. Raises LaunchError when the agent must not start, and
     UnknownModelError when the caller named a model that does not exist."""
-    spec = request.spec
-    _check(spec, request)
+    check(request.spec, request)
     notes: list[str] = []
     selection = await _select(request, world, notes, parent)
     tools = _tools(request, world, notes, delegation, parent)
-    system = _system(request, world, parent, tools)
+    system = _system(request, world, parent, tools, isolation)
     gate = _gate(selection, world, system, tools)
     return Launch(
         request=request,
@@ -71,11 +77,13 @@ async def prepare(
         tools=tools,
         limits=_limits(request, world.settings.settings, notes),
         thinking=_thinking(request) or selection.thinking,
+        isolation=isolation,
         notes=tuple(notes),
     )
 
 
-def _check(spec: AgentSpec, request: RunRequest) -> None:
+def check(spec: AgentSpec, request: RunRequest) -> None:
+    """What can be refused before anything is looked up or made."""
     if not spec.enabled:
         raise DisabledAgentError(
             f"The agent '{spec.name}' is disabled.", remedy=f"Enable it with: retinue agents enable {spec.name}"
@@ -84,11 +92,6 @@ def _check(spec: AgentSpec, request: RunRequest) -> None:
         raise LaunchError("The task is empty.", remedy="Say what the agent should do.")
     if not request.cwd.is_dir():
         raise LaunchError(f"The working directory {request.cwd} does not exist.", remedy="Choose another with --cwd.")
-    if request.isolation == "worktree" or spec.isolation == "worktree":
-        raise LaunchError(
-            f"'{spec.name}' asks for its own worktree, which this version cannot give.",
-            remedy="isolation is strict: the run is refused rather than let loose on the checkout.",
-        )
 
 
 async def _select(request: RunRequest, world: World, notes: list[str], parent: Launch | None) -> Selection:
@@ -171,13 +174,19 @@ def _with_subagents(spec: AgentSpec) -> ToolPolicy:
     return spec.tools
 
 
-def _system(request: RunRequest, world: World, parent: Launch | None, tools: tuple[Tool, ...]) -> str:
+def _system(
+    request: RunRequest, world: World, parent: Launch | None, tools: tuple[Tool, ...], isolation: Isolation | None
+) -> str:
     place = ("environment", request.cwd)
     environment = world.round.get(place) or world.round.keep(place, detect(request.cwd))
     text = system_prompt(request.spec, environment, parent=parent.system if parent else None, depth=request.depth)
     delegates = any(tool.spec.name in SPAWNING for tool in tools)
     if request.depth == 0 and delegates and world.settings.settings.inject_delegation_policy:
         text = f"{text}\n\n{policy_text(world, request)}".rstrip()
+    if isolation is not None:
+        from retinue.context.worktree import worktree_notice
+
+        text = f"{text}\n\n{worktree_notice(request.cwd, isolation.top, isolation.main)}"
     return text
 
 

@@ -9,6 +9,7 @@ from retinue.domain.delegation import Delegation
 from retinue.domain.request import RunRequest
 from retinue.domain.spec import AgentSpec
 from retinue.domain.tool import Tool
+from retinue.settings.places import repository_root
 from retinue.tools.delegation.base import Live
 from retinue.tools.delegation.describe import Wording, find_template
 from retinue.tools.delegation.kit import NAMES, delegation_tools
@@ -37,7 +38,7 @@ def offered_tools(delegation: Delegation, world: World, request: RunRequest, not
         max_depth=settings.max_subagent_depth,
         background=settings.background_by_default,
         schedules=False,
-        worktrees=False,
+        worktrees=settings.worktree_isolation and repository_root(request.cwd) is not None,
     )
     return delegation_tools(
         delegation,

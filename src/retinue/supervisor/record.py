@@ -53,6 +53,7 @@ def created(launch: Launch, tag: Tag) -> RunCreated:
         "pinned": sorted(request.pinned),
         "schema": request.schema,
         "permission_mode": request.permission_mode,
+        "isolation": "worktree" if launch.isolation is not None and launch.isolation.own else None,
     }
     return RunCreated(
         agent=request.spec.name,
@@ -60,7 +61,7 @@ def created(launch: Launch, tag: Tag) -> RunCreated:
         spec=spec,
         spec_hash=request.spec.hash,
         model=launch.model_name,
-        cwd=str(request.cwd),
+        cwd=str(launch.isolation.asked_in if launch.isolation is not None else request.cwd),
         depth=request.depth,
         options=options,
     )
@@ -95,4 +96,5 @@ def request_of(
         parent_id=row.parent_id,
         root_id=row.root_id,
         depth=first.depth,
+        isolation=options.get("isolation"),
     )

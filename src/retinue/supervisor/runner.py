@@ -23,6 +23,7 @@ from retinue.errors import StateError
 from retinue.loop.job import Compaction, Job, Prior
 from retinue.loop.run import run_loop
 from retinue.settings.places import private_folder
+from retinue.supervisor.isolating import confined, left
 from retinue.supervisor.launch import Launch
 from retinue.supervisor.notify import roster
 
@@ -60,6 +61,8 @@ async def finish(member: Member, world: World, outcome: Outcome) -> None:
     """The run's ending: in the log first, then for everyone who waits. A log that cannot be
     written leaves it without one, and says so to them."""
     member.handle.controls.close()
+    if member.handle.launch.isolation is not None:
+        outcome = await left(member, world, outcome)
     ended = RunEnded(_complete(outcome, member))
     try:
         world.log.append(member.handle.place, ended)
@@ -155,10 +158,11 @@ def _messages(prompt: str, past: Conversation | None, post: str) -> tuple[UserMe
 
 def _context(handle: RunHandle, world: World, launch: Launch) -> ToolContext:
     roots = (launch.request.cwd, *(world.cwd / root for root in world.settings.settings.extra_roots))
-    return ToolContext(
+    context = ToolContext(
         run_id=handle.id,
         roots=tuple(root.expanduser().resolve() for root in roots),
         outputs=private_folder(world.state) / "outputs" / handle.id,
         environment=world.tool_environment,
         tool_timeout=launch.limits.tool_seconds,
     )
+    return confined(context, launch.isolation)

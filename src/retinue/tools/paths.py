@@ -42,6 +42,9 @@ def confine(text: str, context: ToolContext, *, writing: bool = False) -> Confin
         return Confined(root, Path(path), _shown(path, context))
     allowed = ", ".join(str(root) for root in context.roots)
     where = f"{text!r} leads to {path}, which is" if path != text else f"{text} is"
+    if context.instead is not None and (below := _below(path, context.instead[0])) is not None:
+        right = context.instead[1] / below if below else context.instead[1]
+        raise ToolError(f"{where} in the main checkout, which this run must not touch. Use its copy: {right}")
     raise ToolError(f"{where} outside the workspace. Use a path inside: {allowed}")
 
 

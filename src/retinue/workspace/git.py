@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 
 from retinue.domain.lean import dataclass
@@ -57,36 +57,36 @@ class Git:
     git_dir: Path | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
 
-    def __call__(
-        self, *arguments: str, given: bytes | None = None, seconds: float = SECONDS, **variables: str
-    ) -> bytes:
+    def having(self, **variables: str) -> Git:
+        """The same with further variables in its environment."""
+        return replace(self, variables={**self.variables, **variables})
+
+    def __call__(self, *arguments: str, given: bytes | None = None, seconds: float = SECONDS) -> bytes:
         """What it printed. Raises GitError."""
-        done = self._run(arguments, given, seconds, variables)
+        done = self._run(arguments, given, seconds)
         if done.returncode != 0:
             raise GitError(arguments, done.stderr.decode("utf-8", "replace"), done.returncode)
         return done.stdout
 
-    def text(self, *arguments: str, **variables: str) -> str:
+    def text(self, *arguments: str) -> str:
         """Its first answer as text, without the line's end."""
-        return os.fsdecode(self(*arguments, **variables)).rstrip("\n")
+        return os.fsdecode(self(*arguments)).rstrip("\n")
 
-    def ask(self, *arguments: str, given: bytes | None = None, **variables: str) -> str | None:
+    def ask(self, *arguments: str) -> str | None:
         """The same, or None when git says no."""
-        done = self._run(arguments, given, SECONDS, variables)
+        done = self._run(arguments, None, SECONDS)
         return os.fsdecode(done.stdout).rstrip("\n") if done.returncode == 0 else None
 
     def holds(self, *arguments: str) -> bool:
         """Whether a command that only answers yes or no says yes. Raises GitError on neither."""
-        done = self._run(arguments, None, SECONDS, {})
+        done = self._run(arguments, None, SECONDS)
         if done.returncode not in (0, 1):
             raise GitError(arguments, done.stderr.decode("utf-8", "replace"), done.returncode)
         return done.returncode == 0
 
-    def _run(
-        self, arguments: Sequence[str], given: bytes | None, seconds: float, variables: Mapping[str, str]
-    ) -> subprocess.CompletedProcess[bytes]:
+    def _run(self, arguments: Sequence[str], given: bytes | None, seconds: float) -> subprocess.CompletedProcess[bytes]:
         options = [part for option in _OPTIONS for part in ("-c", option)]
-        environment = {**clean(self.environment), **self.variables, **variables}
+        environment = {**clean(self.environment), **self.variables}
         if self.git_dir is not None:
             where = {"GIT_DIR": self.git_dir, "GIT_COMMON_DIR": self.git_dir, "GIT_WORK_TREE": self.folder}
             environment |= {name: str(value) for name, value in where.items()}

@@ -207,7 +207,8 @@ def _is_ours(source: Source) -> bool:
 
 
 def _fill(record: Record, source: Source, wanted: Wanted) -> Worktree:
-    main, notes = home(record, wanted.environment), []
+    main = home(record, wanted.environment)
+    notes: list[str] = []
     base = wanted.start or base_of(main, wanted.base_ref, source.head, notes)
     record.path.mkdir(mode=0o700)
     main("worktree", "add", "--quiet", "--detach", "--no-checkout", record.folder, base)
@@ -246,15 +247,15 @@ def _with_changes(record: Record, main: Git, base: str, head: str, notes: list[s
         return base
     theirs = main.text("rev-parse", "--git-path", "index")
     index = copied_index(main.folder / theirs, record.path.with_name(f"{record.run}.index"))
-    where = {"GIT_OBJECT_DIRECTORY": str(record.git / "objects")}
+    main = main.having(GIT_OBJECT_DIRECTORY=str(record.git / "objects"))
     try:
-        tree = tree_of(main, index, **where)
+        tree = tree_of(main, index)
     finally:
         index.unlink(missing_ok=True)
         index.with_suffix(".index.lock").unlink(missing_ok=True)
     if tree == opened(record, main.environment).text("rev-parse", f"{head}^{{tree}}"):
         return base
-    return commit_tree(main, tree, head, "retinue: uncommitted changes of the main checkout", **where)
+    return commit_tree(main, tree, head, "retinue: uncommitted changes of the main checkout")
 
 
 def _quietly(git: Git, *arguments: str) -> None:

@@ -17,28 +17,26 @@ from retinue.workspace.worktree_repository import identity
 MESSAGE_LENGTH = 200
 
 
-def tree_of(git: Git, index: Path, **variables: str) -> str:
+def tree_of(git: Git, index: Path) -> str:
     """The tree of the folder as it is: tracked files, and others that are not ignored. `index` is
     a copy of its index, and is brought up to date."""
-    where = {"GIT_INDEX_FILE": str(index), **variables}
-    tracked = paths(git("ls-files", "-z", "--cached", **where))
-    others = [
-        name for name in paths(git("ls-files", "-z", "--others", "--exclude-standard", **where)) if name[-1] != "/"
-    ]
+    git = git.having(GIT_INDEX_FILE=str(index))
+    tracked = paths(git("ls-files", "-z", "--cached"))
+    others = [name for name in paths(git("ls-files", "-z", "--others", "--exclude-standard")) if name[-1] != "/"]
     hidden = _Hidden(git.folder)
     gone = dict.fromkeys(name for name in tracked if hidden.is_hidden(name))
     kept = dict.fromkeys(name for name in (*tracked, *others) if name not in gone)
     if gone:
-        git("update-index", "-z", "--force-remove", "--stdin", given=_listed(gone), **where)
+        git("update-index", "-z", "--force-remove", "--stdin", given=_listed(gone))
     if kept:
         options = ("--add", "--remove", "--replace", "--ignore-skip-worktree-entries")
-        git("update-index", "-z", *options, "--stdin", given=_listed(kept), **where)
-    return git.text("write-tree", **where)
+        git("update-index", "-z", *options, "--stdin", given=_listed(kept))
+    return git.text("write-tree")
 
 
-def commit_tree(git: Git, tree: str, parent: str, message: str, **variables: str) -> str:
-    said = identity(git) | variables
-    return git("commit-tree", tree, "-p", parent, given=message.encode("utf-8", "replace"), **said).decode().strip()
+def commit_tree(git: Git, tree: str, parent: str, message: str) -> str:
+    git = git.having(**identity(git))
+    return git("commit-tree", tree, "-p", parent, given=message.encode("utf-8", "replace")).decode().strip()
 
 
 def copied_index(source: Path, target: Path) -> Path:

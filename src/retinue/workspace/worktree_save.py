@@ -1,0 +1,132 @@
+"""The end of a worktree: everything an agent made is brought home, and only then is it removed.
+
+What is in it and not committed becomes a commit. All commits that were made in it go into the
+user's repository: the one it stands at as branch `retinue-agent-<run>`, other branches of the
+agent beside it, and commits it abandoned under `refs/retinue/<run>/`, where no garbage collection
+finds them. Any doubt keeps the directory and says where it is. Every step can be repeated, so a
+process that is killed in the middle leaves nothing that the next one cannot finish.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from retinue.domain.lean import dataclass
+from retinue.workspace.git import Git, GitError, paths
+from retinue.workspace.include import changed
+from retinue.workspace.worktree import discard, locked_by_user
+from retinue.workspace.worktree_home import Brought, bring_home
+from retinue.workspace.worktree_record import Record, held, load, place, records, store
+from retinue.workspace.worktree_repository import distrust, home
+from retinue.workspace.worktree_tree import commit_tree, copied_index, subject, tree_of
+
+_UNFINISHED = {"MERGE_HEAD": "merge", "rebase-merge": "rebase", "rebase-apply": "rebase", "CHERRY_PICK_HEAD": "pick"}
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """`branch` holds the work, None if there is none. `kept` is the directory that stayed, and
+    why is among the `notes`; without it nothing is left."""
+
+    branch: str | None = None
+    kept: Path | None = None
+    notes: tuple[str, ...] = ()
+    changed: bool = False
+    """Whether this made or moved the branch."""
+
+
+def finish(state: Path, run: str, environment: Mapping[str, str], *, keep: str = "", wait: bool = True) -> Saved | None:
+    """Saves and removes the worktree of `run`. `keep` is a reason to leave the directory after
+    saving. None when there is none, or with `wait` off when another process has it just now."""
+    with held(state, run, wait=wait) as mine:
+        record = load(place(state) / f"{run}.json") if mine else None
+        if record is None:
+            return None
+        if record.phase in ("making", "removing"):
+            discard(record, environment)
+            return Saved(record.branch, record.path if record.path.exists() else None)
+        try:
+            return _save(state, record, environment, keep)
+        except (GitError, OSError) as error:
+            return _kept(record, f"what it holds could not be saved ({error})")
+
+
+def _save(state: Path, record: Record, environment: Mapping[str, str], keep: str) -> Saved:
+    if locked_by_user(record):
+        return _kept(record, "it is locked by you (git worktree unlock lets it go)")
+    if not record.git.is_dir() and not record.path.exists():
+        discard(record, environment)
+        return Saved(record.branch, None, ("its worktree was deleted while nobody looked",))
+    git, notes = distrust(record, environment), []
+    there = record.path.is_dir() and not record.path.is_symlink()
+    if there:
+        notes += _commit_leftovers(record, git)
+    else:
+        notes.append("the directory of its worktree was deleted; its commits are saved")
+    main = home(record, environment)
+    brought = bring_home(record, git, main)
+    notes += brought.notes
+    record = store(replace(record, branch=brought.branch, tip=brought.tip))
+    why = keep or _inside(state, record, git, there)
+    if why:
+        return _kept(record, why, brought, tuple(notes))
+    lost = changed(dict(record.included), record.path) if there else []
+    if lost:
+        notes.append(f"ignored files that were copied in and changed there are not in the branch: {', '.join(lost)}")
+    record = store(replace(record, phase="removing"))
+    discard(record, environment)
+    left = record.path if record.path.exists() else None
+    if left is not None:
+        notes.append(f"everything is saved, but {left} could not be removed entirely")
+    return Saved(brought.branch, left, tuple(notes), brought.moved)
+
+
+def _kept(record: Record, why: str, brought: Brought | None = None, notes: tuple[str, ...] = ()) -> Saved:
+    store(replace(record, phase="kept", reason=why, owner=None))
+    note = f"its worktree stays at {record.path}: {why}"
+    return Saved(
+        brought.branch if brought else record.branch, record.path, (*notes, note), brought.moved if brought else False
+    )
+
+
+def _commit_leftovers(record: Record, git: Git) -> list[str]:
+    """Commits what is not committed, as `git commit` would but for hooks and signatures."""
+    head = git.text("rev-parse", "--verify", "HEAD^{commit}")
+    index = copied_index(record.git / "index", record.path.with_name(f"{record.run}.index"))
+    notes = [f"a {what} was not finished: its files are committed as they were"
+             for name, what in _UNFINISHED.items() if (record.git / name).exists()]  # fmt: skip
+    try:
+        tree = tree_of(git, index)
+        if tree == git.text("rev-parse", f"{head}^{{tree}}"):
+            return notes
+        made = commit_tree(git, tree, head, subject(record.description or record.agent))
+        git("update-ref", "-m", "retinue: saved", "HEAD", made, head)
+        index.replace(record.git / "index")
+    finally:
+        index.unlink(missing_ok=True)
+        index.with_suffix(".index.lock").unlink(missing_ok=True)
+    return notes
+
+
+def _inside(state: Path, record: Record, git: Git, there: bool) -> str:
+    """Why the directory cannot go although its own commits are home."""
+    for other in records(state):
+        if other.run != record.run and record.path in (Path(other.repository), *Path(other.repository).parents):
+            return f"the worktree of run {other.run} was made from it"
+    if (record.git / "modules").is_dir():
+        return "a submodule was filled in it, and may hold commits of its own"
+    nested = next(_repositories(record.path, git), None) if there else None
+    return f"there is another repository in it: {nested}" if nested is not None else ""
+
+
+def _repositories(root: Path, git: Git) -> Iterator[Path]:
+    """Other repositories below `root`, in folders that git ignores, too."""
+    links = [line.partition("\t")[2] for line in paths(git("ls-files", "-z", "--stage")) if line.startswith("160000")]
+    others = paths(git("ls-files", "-z", "--others", "--directory"))
+    for name in (*links, *(other.rstrip("/") for other in others if other.endswith("/"))):
+        for folder, folders, files in os.walk(root / name):
+            if ".git" in folders or ".git" in files:
+                yield Path(folder)
