@@ -32,6 +32,12 @@ class Saved(NamedTuple):
     problem: str | None = None
 
 
+class Append(NamedTuple):
+    """As a value for `save_settings`: one more entry of a list, unless it is there already."""
+
+    entry: str
+
+
 def save_settings(
     changes: Mapping[str, Any],
     *,
@@ -39,7 +45,8 @@ def save_settings(
     target: Target = "project",
     environment: Mapping[str, str] | None = None,
 ) -> Saved:
-    """Writes `changes` (raw values by setting name; None removes the setting) to one file.
+    """Writes `changes` (raw values by setting name; None removes the setting, `Append` adds to
+    what this file has) to one file.
     UsageError when a name or value is not acceptable: then nothing is written."""
     wanted = {name: _checked(name, raw) for name, raw in changes.items()}
     env = os.environ if environment is None else environment
@@ -55,7 +62,8 @@ def save_settings(
                 return Saved(path, False, f"{path} {file.problem}; repair it first, so that nothing in it is lost")
             data = file.data
             for name, field in wanted.items():
-                _change(data, field, changes[name])
+                raw = changes[name]
+                _change(data, field, _longer(data, field, raw.entry) if isinstance(raw, Append) else raw)
             replace_file(real, _text(data), new_mode=0o600 if target == "user" else 0o666)
     except (OSError, RuntimeError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
@@ -99,10 +107,22 @@ def _checked(name: str, raw: Any) -> Field:
         raise UsageError(f"There is no setting '{name}'.", remedy="See all of them with: retinue settings list")
     complaints: list[str] = []
     if raw is not None:
+        raw = [raw.entry] if isinstance(raw, Append) else raw
         field.kind.read(raw, field.name, lambda at, accepts: complaints.append(f"{at} must be {accepts}."))
     if complaints:
         raise UsageError(complaints[0], remedy=f"{field.name}: {field.doc}")
     return field
+
+
+def _longer(data: dict[str, Any], field: Field, entry: str) -> list[Any]:
+    """The list that the file has, with `entry`."""
+    found: Any = data.get(field.name)
+    if found is None:
+        found = data
+        for name in field.name.split("."):
+            found = found.get(name) if isinstance(found, dict) else None
+    present = found if isinstance(found, list) else []
+    return present if entry in present else [*present, entry]
 
 
 def _change(data: dict[str, Any], field: Field, raw: Any) -> None:

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from retinue.domain.clock import SYSTEM_CLOCK, Clock
 from retinue.domain.tool import Tool
 from retinue.settings.load import load_settings
 from retinue.settings.places import state_folder
@@ -15,9 +16,12 @@ from retinue.supervisor.round import Round
 
 if TYPE_CHECKING:
     from retinue.definitions.catalog import Catalog
+    from retinue.guard.desk import Approver, Desk, Policy
+    from retinue.guard.redact import Redactor
     from retinue.log.store import Log
     from retinue.models.transport import Transport
     from retinue.settings.load import Loaded
+    from retinue.supervisor.guarding import Guard
 
 
 class World:
@@ -36,6 +40,11 @@ class World:
         self.agents_json = agents_json
         self.custom_tools = tuple(tools)
         self.round = Round()
+        self.clock: Clock = SYSTEM_CLOCK
+        self.approvers: list[Approver] = []
+        """Who is asked in this process what needs a person: a terminal, a program."""
+        self.guards: dict[str, Guard] = {}
+        """The guards of the runs that live, by run."""
 
     @cached_property
     def settings(self) -> Loaded:
@@ -57,10 +66,28 @@ class World:
 
     @cached_property
     def log(self) -> Log:
-        from retinue.guard.redact import Redactor
         from retinue.log.store import Log
 
-        return Log.open(self.state, redact=Redactor(self.environment))
+        return Log.open(self.state, redact=self.redactor)
+
+    @cached_property
+    def redactor(self) -> Redactor:
+        from retinue.guard.redact import Redactor
+
+        return Redactor(self.environment)
+
+    @cached_property
+    def desk(self) -> Desk:
+        """Where runs ask people. Made when one first has to."""
+        from retinue.guard.desk import Desk
+
+        return Desk(self.log, self.approvers, policy=self._policy, redact=self.redactor.data, clock=self.clock)
+
+    def _policy(self) -> Policy:
+        from retinue.guard.desk import Policy
+
+        settings = self.settings.settings
+        return Policy(settings.permissions_headless, settings.permissions_expiry_seconds)
 
     @cached_property
     def transport(self) -> Transport:

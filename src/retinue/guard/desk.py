@@ -1,0 +1,346 @@
+"""Where runs ask people: one desk per process, for approvals, questions and quotes alike.
+
+What is asked is in the inbox of the log before anyone is asked, and is answered there, by a
+terminal, a program or any other process; whoever is first counts. The run that asked waits here
+with its clocks stopped. When it goes on, the answer and the fact that it was taken are in the
+log first. A run that is stopped meanwhile withdraws what it asked.
+
+Where nobody can answer, the policy does: `deny`, or wait in the inbox until the item expires.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import field, replace
+from typing import TYPE_CHECKING, Literal
+
+from retinue.domain.clock import SYSTEM_CLOCK, Clock, Timer
+from retinue.domain.events import InboxClosed, InboxOpened
+from retinue.domain.inbox import InboxAnswer, InboxItem
+from retinue.domain.lean import dataclass
+from retinue.errors import AnsweredError, RetinueError, StateError, UsageError
+from retinue.guard.desk_party import Party
+from retinue.log.inbox import adopt, closed, fingerprint, give, put, settle, take, withdraw
+
+if TYPE_CHECKING:
+    from retinue.log.store import Log
+
+LOOK_SECONDS = 0.2
+NOBODY = "Nobody is there to ask, and the policy for that is to deny (setting permissions.headless)."
+
+Approver = Callable[[InboxItem], Awaitable[InboxAnswer | None]]
+"""Puts an item before someone. None leaves it to others; being cancelled means that someone else
+has answered."""
+
+
+def new_item_id() -> str:
+    return os.urandom(5).hex()
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What happens while nobody is there, and how long an item waits for somebody."""
+
+    headless: Literal["deny", "wait"] = "deny"
+    expiry_seconds: float = 3600.0
+
+
+@dataclass(slots=True, eq=False)
+class _Asked:
+    """An item that waits in this process. `users` are the calls that wait for it."""
+
+    item: InboxItem
+    mark: str
+    party: Party
+    call_id: str | None
+    done: asyncio.Future[InboxItem]
+    covered: Callable[[], bool] | None = None
+    granted: Callable[[InboxAnswer], Awaitable[None]] | None = None
+    task: asyncio.Task[InboxAnswer] | None = None
+    users: int = 0
+    adopted: bool = False
+    errands: list[asyncio.Task[None]] = field(default_factory=list)
+
+
+class Desk:
+    """Use from one event loop. `approvers` are asked beside the inbox, all at once; `attended`
+    counts those in this process who watch the inbox."""
+
+    def __init__(
+        self,
+        log: Log,
+        approvers: list[Approver] | None = None,
+        *,
+        policy: Callable[[], Policy] = Policy,
+        redact: Callable[[InboxItem], InboxItem] = lambda item: item,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._log = log
+        self._policy = policy
+        self._redact = redact
+        self._clock = clock
+        self._asked: dict[str, _Asked] = {}
+        self._timer: Timer | None = None
+        self._version = -1
+        self.approvers = [] if approvers is None else approvers
+        self.attended = 0
+
+    @property
+    def interactive(self) -> bool:
+        """Whether someone in this process answers."""
+        return bool(self.approvers) or self.attended > 0
+
+    @property
+    def reachable(self) -> bool:
+        """Whether anyone may answer in time, here or elsewhere."""
+        return self.interactive or self._policy().headless == "wait"
+
+    async def ask(
+        self,
+        item: InboxItem,
+        party: Party,
+        *,
+        call_id: str | None = None,
+        covered: Callable[[], bool] | None = None,
+        granted: Callable[[InboxAnswer], Awaitable[None]] | None = None,
+    ) -> InboxAnswer:
+        """The answer, whoever gives it. Equal items that a run has waiting are one. `covered`
+        says whether what was granted since answers it; `granted` is called with the answer
+        before the run goes on with it. Cancelling withdraws the item, unless another call of
+        the run waits for it, too. Raises StateError when the log cannot be written."""
+        mark = fingerprint([item.kind, item.title if item.kind == "quote" else _subject(item)])
+        asked = self._same(party, mark)
+        if asked is None:
+            old = await self._left_over(party, mark) if party.leftovers else None
+            if old is not None and old.answer is not None:
+                return await self._late(replace(item, id=old.id), old.answer, party, call_id, granted)
+            if old is None and not self.reachable:
+                return InboxAnswer(item.default, NOBODY, "policy", self._clock.now())
+            asked = self._same(party, mark) or self._open(item, old, mark, party, call_id, covered, granted)
+        return await self._wait(asked, call_id)
+
+    async def question(
+        self,
+        text: str,
+        options: tuple[str, ...] = (),
+        *,
+        party: Party,
+        call_id: str | None = None,
+        detail: str = "",
+        default: str = "",
+    ) -> InboxAnswer:
+        """Asks a person something: one of `options`, or anything. Where nobody answers the
+        choice is `default`, and `by` says `policy` or `expiry`."""
+        item = InboxItem(
+            id=new_item_id(),
+            kind="question",
+            run_id=party.place.run_id,
+            root_id=party.place.root_id,
+            agent=party.agent,
+            title=text,
+            detail=detail,
+            payload={"question": text, "options": list(options)},
+            risk="low",
+            options=options,
+            default=default,
+        )
+        return await self.ask(item, party, call_id=call_id)
+
+    async def answer(self, item: InboxItem, given: InboxAnswer) -> InboxItem:
+        """Answers an item from this process, of whichever process its run is. Raises as
+        `retinue.log.inbox.answer`."""
+        given = replace(given, at=given.at or self._clock.now())
+        result = await self._log.transact(lambda connection: give(connection, item, given))
+        self._resolve(result)
+        return result
+
+    async def rejudge(self) -> None:
+        """Something was granted: what it covers among the waiting items is allowed with it."""
+        for asked in list(self._asked.values()):
+            if asked.covered is not None and not asked.done.done() and asked.covered():
+                with suppress(AnsweredError):
+                    await self.answer(asked.item, InboxAnswer("allow", by="an earlier answer"))
+
+    async def run_ended(self, party: Party) -> None:
+        """Withdraws what an earlier leg of the run asked and this one did not ask again."""
+        now = self._clock.now()
+        await self._log.transact(lambda connection: withdraw(connection, party.place.run_id, now))
+
+    # One item
+
+    def _same(self, party: Party, mark: str) -> _Asked | None:
+        for asked in self._asked.values():
+            if asked.mark == mark and asked.party is party and not asked.done.done():
+                return asked
+        return None
+
+    async def _left_over(self, party: Party, mark: str) -> InboxItem | None:
+        now = self._clock.now()
+        return await self._log.transact(lambda connection: adopt(connection, party.place.run_id, mark, now))
+
+    async def _late(
+        self,
+        item: InboxItem,
+        answer: InboxAnswer,
+        party: Party,
+        call_id: str | None,
+        granted: Callable[[InboxAnswer], Awaitable[None]] | None,
+    ) -> InboxAnswer:
+        """An answer that came while nobody ran the run. It was taken from the inbox just now."""
+        if granted is not None:
+            await granted(answer)
+        party.record(InboxOpened(item.id, item.kind, item.title, call_id))
+        party.record(InboxClosed(item.id, "answered", answer.choice, answer.by, answer.message, call_id))
+        await self._log.flush()
+        return answer
+
+    def _open(
+        self,
+        item: InboxItem,
+        old: InboxItem | None,
+        mark: str,
+        party: Party,
+        call_id: str | None,
+        covered: Callable[[], bool] | None,
+        granted: Callable[[InboxAnswer], Awaitable[None]] | None,
+    ) -> _Asked:
+        now, policy = self._clock.now(), self._policy()
+        expires = None if self.interactive else now + policy.expiry_seconds
+        item = replace(item, created_at=now, expires_at=expires)
+        if old is not None:
+            item = replace(item, id=old.id, created_at=old.created_at, expires_at=old.expires_at)
+        done: asyncio.Future[InboxItem] = asyncio.get_running_loop().create_future()
+        asked = _Asked(item, mark, party, call_id, done, covered, granted, adopted=old is not None)
+        self._asked[item.id] = asked
+        asked.task = asyncio.create_task(self._attend(asked), name=f"inbox {item.id}")
+        return asked
+
+    async def _wait(self, asked: _Asked, call_id: str | None) -> InboxAnswer:
+        assert asked.task is not None
+        asked.users += 1
+        try:
+            with asked.party.controls.waiting(call_id):
+                return await asyncio.shield(asked.task)
+        finally:
+            asked.users -= 1
+            if not asked.users and not asked.task.done():
+                asked.task.cancel()
+                await asyncio.wait({asked.task})
+
+    async def _attend(self, asked: _Asked) -> InboxAnswer:
+        """From its place in the inbox to the answer that was taken."""
+        item, party = asked.item, asked.party
+        timer: Timer | None = None
+        try:
+            party.record(InboxOpened(item.id, item.kind, item.title, asked.call_id))
+            if not asked.adopted:
+                stored = self._redact(item)
+                await self._log.transact(lambda connection: put(connection, stored, asked.mark))
+            asked.errands += [asyncio.create_task(self._consult(approver, asked)) for approver in self.approvers]
+            if item.expires_at is not None:
+                timer = self._clock.call_later(
+                    max(item.expires_at - self._clock.now(), 0.0), lambda: self._expire(asked)
+                )
+            self._watch()
+            result = await asked.done
+        except asyncio.CancelledError:
+            await asyncio.shield(self._withdrawn(asked))
+            raise
+        finally:
+            self._asked.pop(item.id, None)
+            if timer is not None:
+                timer.cancel()
+            await _cancelled(asked.errands)
+        return await self._taken(asked, result)
+
+    async def _taken(self, asked: _Asked, result: InboxItem) -> InboxAnswer:
+        answer = result.answer or InboxAnswer(asked.item.default, by=result.state)
+        if asked.granted is not None:
+            await asked.granted(answer)
+        self._close(asked, InboxClosed(result.id, result.state, answer.choice, answer.by, answer.message))
+        await self._log.transact(lambda connection: take(connection, result.id))
+        return answer
+
+    async def _withdrawn(self, asked: _Asked) -> None:
+        nothing = InboxAnswer("", by="run", at=self._clock.now())
+        with suppress(RetinueError):  # a log that cannot be written is reported by those who write runs
+            self._close(asked, InboxClosed(asked.item.id, "withdrawn"))
+            await self._log.transact(lambda connection: settle(connection, asked.item.id, "withdrawn", nothing))
+
+    def _close(self, asked: _Asked, body: InboxClosed) -> None:
+        asked.party.record(replace(body, call_id=asked.call_id))
+
+    async def _consult(self, approver: Approver, asked: _Asked) -> None:
+        item = asked.item
+        try:
+            given = await approver(item)
+        except Exception as error:  # noqa: BLE001 - a guard that breaks has not agreed
+            given = InboxAnswer(
+                item.default, f"Who was to answer failed ({type(error).__name__}: {error}).", "approver"
+            )
+        if given is not None:
+            await self._answered(item, given)
+
+    async def _answered(self, item: InboxItem, given: InboxAnswer) -> None:
+        try:
+            await self.answer(item, given)
+        except UsageError as error:
+            with suppress(RetinueError):
+                await self.answer(item, replace(given, choice=item.default or "deny", message=str(error)))
+        except (AnsweredError, StateError) as error:
+            asked = self._asked.get(item.id)
+            if isinstance(error, StateError) and asked is not None and not asked.done.done():
+                asked.done.set_exception(error)
+
+    # What happens elsewhere
+
+    def _resolve(self, result: InboxItem) -> None:
+        asked = self._asked.get(result.id)
+        if asked is not None and not asked.done.done():
+            asked.done.set_result(result)
+
+    def _expire(self, asked: _Asked) -> None:
+        asked.errands.append(asyncio.create_task(self._expired(asked)))
+
+    async def _expired(self, asked: _Asked) -> None:
+        item = asked.item
+        given = InboxAnswer(item.default, "Nobody answered in time.", "expiry", self._clock.now())
+        try:
+            self._resolve(await self._log.transact(lambda connection: settle(connection, item.id, "expired", given)))
+        except StateError as error:
+            if not asked.done.done():
+                asked.done.set_exception(error)
+
+    def _watch(self) -> None:
+        if self._timer is None:
+            self._version = -1
+            self._timer = self._clock.call_later(LOOK_SECONDS, self._look)
+
+    def _look(self) -> None:
+        """Asks the log whether it has changed, and only then what became of the items."""
+        self._timer = None
+        if not self._asked:
+            return
+        with suppress(StateError):
+            version = self._log.reader.version()
+            if version != self._version:
+                self._version = version
+                for result in closed(self._log.reader, list(self._asked)):
+                    self._resolve(result)
+        self._timer = self._clock.call_later(LOOK_SECONDS, self._look)
+
+
+def _subject(item: InboxItem) -> object:
+    """What makes two items the same: the call or question, whichever call of the model it was."""
+    return {name: value for name, value in item.payload.items() if name != "call_id"}
+
+
+async def _cancelled(errands: list[asyncio.Task[None]]) -> None:
+    """None of them goes on: a terminal takes its question back, and says so."""
+    for errand in errands:
+        errand.cancel()
+    if errands:
+        await asyncio.wait(errands)

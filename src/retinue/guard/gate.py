@@ -1,0 +1,247 @@
+"""The gate in front of every tool of a run: nothing runs that was not allowed, and the record
+says who allowed it.
+
+    PreToolUse hooks → permissions, on the input that will really run → PermissionRequest hooks
+    → a person, or the policy for when nobody is there → the tool → PostToolUse hooks
+
+Deny goes before ask, ask before allow. A hook's allow answers only what the mode would ask:
+never a rule, a critical deletion, a protected path or what could not be parsed. What breaks in
+here denies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from retinue.domain.hook import NO_OPINION, HookResult, Hooks
+from retinue.domain.lean import dataclass
+from retinue.domain.messages import Text
+from retinue.domain.permission import Decision, Permissions, ToolUse
+from retinue.domain.tool import Tool, ToolContext, ToolOutput
+from retinue.guard.gate_text import GUARD, Denied, denial, denied_output
+
+if TYPE_CHECKING:
+    from retinue.domain.inbox import InboxAnswer
+    from retinue.guard.desk import Desk
+    from retinue.guard.desk_party import Party
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """`arguments` are those that run; `who` goes into the record; `context` beside the result."""
+
+    arguments: Mapping[str, Any]
+    who: str
+    context: str = ""
+
+
+Granted = Callable[[str, "InboxAnswer"], Awaitable[None]]
+"""Called with the rule that a person allowed beyond one call, and the answer."""
+
+
+class Gate:
+    """The rules of one run. `desk` is only made when there is something to ask."""
+
+    def __init__(
+        self,
+        permissions: Permissions,
+        hooks: Hooks,
+        party: Party,
+        desk: Callable[[], Desk],
+        granted: Granted,
+        *,
+        recall: Callable[[], bool] = lambda: False,
+        is_secret: Callable[[str], bool] = lambda text: False,
+    ) -> None:
+        """`recall` brings in what people allowed earlier for good, and says whether there was
+        anything new. A rule that `is_secret` is never offered: it would be kept."""
+        self.permissions = permissions
+        self.hooks = hooks
+        self.party = party
+        self._desk = desk
+        self._granted = granted
+        self._recall = recall
+        self._is_secret = is_secret
+
+    async def judge(self, tool: Tool, use: ToolUse, context: ToolContext) -> Allowed | Denied:
+        """Whether the call may run, and with which arguments."""
+        said = await self._fire("PreToolUse", use)
+        if said.verdict == "deny" or said.stop is not None:
+            return _by_hook(said)
+        use, changed = _updated(tool, use, said)
+        if isinstance(changed, Denied):
+            return changed
+        decision = self.permissions.decide(use)
+        if decision.verdict == "deny":
+            return denial(decision)
+        if said.verdict == "allow" and decision.verdict == "ask" and decision.by == "mode":
+            return Allowed(use.arguments, f"{_hooks(said)}: {said.reason}".rstrip(": ") + changed, said.context)
+        if said.verdict == "ask" and decision.verdict == "allow":
+            reason = said.reason or "A hook wants a person to decide."
+            decision = Decision("ask", reason, "hook", _hooks(said), decision.risk, None)
+        if decision.verdict == "ask" and decision.rule is not None and self._recall():
+            decision = self.permissions.decide(use)
+        if decision.verdict == "allow":
+            return Allowed(use.arguments, who_allowed(decision) + changed, said.context)
+        found = await self._ask(tool, use, decision, context)
+        if isinstance(found, Allowed):
+            return replace(found, who=found.who + changed, context=_joined(said.context, found.context))
+        return found
+
+    async def _ask(self, tool: Tool, use: ToolUse, decision: Decision, context: ToolContext) -> Allowed | Denied:
+        said = await self._fire("PermissionRequest", use, suggestions=[decision.rule] if decision.rule else [])
+        if said.verdict == "deny" or said.stop is not None:
+            return _by_hook(said)
+        use, changed = _updated(tool, use, said)
+        if isinstance(changed, Denied):
+            return changed
+        if changed:
+            decision = self.permissions.decide(use)
+            if decision.verdict == "deny":
+                return denial(decision)
+        if said.verdict == "allow" and (decision.verdict == "allow" or decision.by == "mode"):
+            return Allowed(use.arguments, f"{_hooks(said)}: {said.reason}".rstrip(": ") + changed, said.context)
+        if decision.verdict == "allow":
+            decision = replace(decision, verdict="ask")  # the hook changed it, and did not allow it
+        answer = await self._person(tool, use, decision, context)
+        if isinstance(answer, Denied):
+            return answer
+        how = {"allow": "once", "allow-run": "for this run", "allow-agent": "for this agent"}.get(
+            answer.choice, "always"
+        )
+        return Allowed(use.arguments, f"person: {answer.by} allowed it {how}{changed}", said.context)
+
+    async def _person(self, tool: Tool, use: ToolUse, decision: Decision, context: ToolContext) -> InboxAnswer | Denied:
+        from retinue.guard.gate_item import approval
+
+        desk, rule = self._desk(), decision.rule
+        if not desk.reachable and not self.party.leftovers:
+            from retinue.guard.desk import NOBODY
+
+            return Denied("policy", f"{decision.reason} {NOBODY}")
+        if rule is not None and self._is_secret(rule):
+            rule = None
+        item = await approval(tool, use, decision, self.party, context, rule)
+        if self.hooks.listens("Notification"):
+            await self.hooks.fire("Notification", "permission_prompt", {"message": item.title, "inbox_item": item.id})
+
+        async def granted(answer: InboxAnswer) -> None:
+            if rule is not None and answer.choice not in ("allow", "deny"):
+                await self._granted(rule, answer)
+
+        answer = await desk.ask(
+            item,
+            self.party,
+            call_id=use.call_id,
+            covered=lambda: self.permissions.decide(use).verdict == "allow",
+            granted=granted,
+        )
+        if answer.choice != "deny":
+            return answer
+        if answer.by in ("policy", "expiry"):
+            return Denied("policy", f"{decision.reason} {answer.message}")
+        return Denied("person", decision.reason, answer.by, answer.message)
+
+    async def _fire(self, event: Any, use: ToolUse, **more: Any) -> HookResult:
+        if not self.hooks.listens(event):
+            return NO_OPINION
+        said = await self.hooks.fire(event, use.tool, {**_payload(use), **more})
+        if said.stop is not None:
+            self.party.controls.stop(f"A hook stopped the run: {said.stop}")
+        return said
+
+    async def refused(self, use: ToolUse, denied: Denied) -> None:
+        if self.hooks.listens("PermissionDenied"):
+            await self.hooks.fire("PermissionDenied", use.tool, {**_payload(use), "reason": denied.reason})
+
+    async def afterwards(self, use: ToolUse, output: ToolOutput) -> ToolOutput:
+        """What hooks make of a result: another text, something beside it, an objection."""
+        event = "PostToolUseFailure" if output.is_error else "PostToolUse"
+        response = {"error": output.text} if output.is_error else {"tool_response": output.text}
+        said = await self._fire(event, use, **response)
+        if said.updated_output is not None:
+            output = replace(output, content=(Text(said.updated_output),))
+        objection = f"A hook objects: {said.reason}" if said.verdict == "deny" and said.reason else ""
+        return _beside(output, _joined(objection, said.context))
+
+
+class GatedTool:
+    """A tool that runs only what its gate lets pass. Everything else about it is the tool's."""
+
+    __slots__ = ("_effects", "_gate", "_name", "_tool", "spec")
+
+    def __init__(self, tool: Tool, gate: Gate) -> None:
+        self._tool = tool
+        self._gate = gate
+        self.spec = tool.spec
+        self._name = tool.spec.name
+        self._effects = tool.spec.effects
+
+    async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
+        gate = self._gate
+        confined = context.confinement is not None and getattr(context.confinement, "harmless", False)
+        use = ToolUse(self._name, arguments, self._effects, call_id, confined)
+        try:
+            verdict = await gate.judge(self._tool, use, context)
+            if isinstance(verdict, Denied):
+                await gate.refused(use, verdict)
+        except Exception as error:  # noqa: BLE001 - a guard that breaks denies
+            reason = f"The guard failed ({type(error).__name__}: {error}), and what it cannot judge is not run."
+            verdict = Denied("policy", reason, GUARD)
+        if isinstance(verdict, Denied):
+            return denied_output(self._name, verdict)
+        output = await self._tool.run(call_id, verdict.arguments, context)
+        if not isinstance(output, ToolOutput):
+            return output
+        output = replace(output, effect=replace(output.effect, allowed=verdict.who))
+        if verdict.context:
+            output = _beside(output, verdict.context)
+        if gate.hooks.listens("PostToolUseFailure" if output.is_error else "PostToolUse"):
+            output = await gate.afterwards(replace(use, arguments=verdict.arguments), output)
+        return output
+
+
+def gated(tools: tuple[Tool, ...], gate: Gate) -> tuple[Tool, ...]:
+    return tuple(GatedTool(tool, gate) for tool in tools)
+
+
+def who_allowed(decision: Decision) -> str:
+    """`rule: … (settings.json)`: for the record."""
+    source = f" ({decision.source})" if decision.source else ""
+    return f"{decision.by}: {decision.reason}{source}"
+
+
+def _updated(tool: Tool, use: ToolUse, said: HookResult) -> tuple[ToolUse, str | Denied]:
+    """The call with the input that a hook gave it, which is what runs from here on."""
+    if said.updated_input is None or said.updated_input == use.arguments:
+        return use, ""
+    from retinue.loop.arguments import problem
+
+    wrong = problem(said.updated_input, tool.spec.parameters)
+    if wrong is not None:
+        return use, Denied(
+            "hook", f"It changed the input into one that does not fit {use.tool}: {wrong}.", _hooks(said)
+        )
+    return replace(use, arguments=said.updated_input), f"; input changed by {_hooks(said)}"
+
+
+def _by_hook(said: HookResult) -> Denied:
+    return Denied("hook", said.stop or said.reason or "It gave no reason.", _hooks(said))
+
+
+def _hooks(said: HookResult) -> str:
+    return f"hook {', '.join(said.handlers)}" if said.handlers else "hook"
+
+
+def _payload(use: ToolUse) -> dict[str, Any]:
+    return {"tool_name": use.tool, "tool_input": dict(use.arguments), "tool_use_id": use.call_id}
+
+
+def _joined(*texts: str) -> str:
+    return "\n".join(text for text in texts if text)
+
+
+def _beside(output: ToolOutput, text: str) -> ToolOutput:
+    return replace(output, content=(*output.content, Text(text))) if text else output

@@ -1,0 +1,152 @@
+"""The guard of one run, put together: its permissions, its hooks, and where it asks people.
+
+Permissions of a child are forked from its parent's when it starts, so grants flow down and never
+up or sideways. What people allow beyond one call goes where they said: to the run, to every run
+of the agent (kept in the log), or as a rule into the settings of the project.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import field
+from typing import TYPE_CHECKING
+
+from retinue.domain.events import Body, Warned
+from retinue.domain.lean import dataclass
+from retinue.domain.permission import Permissions
+from retinue.domain.tool import Tool
+from retinue.errors import RetinueError
+from retinue.guard.desk_party import Party
+from retinue.guard.gate import Gate, gated
+from retinue.supervisor.guarding_standin import hooks_for, permissions_for
+
+if TYPE_CHECKING:
+    from retinue.domain.inbox import InboxAnswer
+    from retinue.supervisor.member import Member
+    from retinue.supervisor.world import World
+
+
+@dataclass(slots=True, eq=False)
+class Guard:
+    """What stands between a run and its tools, while it lives."""
+
+    member: Member
+    permissions: Permissions
+    party: Party
+    recalled: set[str] = field(default_factory=set)
+
+    def is_of(self, other: Member) -> bool:
+        """Whether its run is one of the same agent: the same name, from the same source."""
+        mine, its = self.member.handle.launch.request.spec, other.handle.launch.request.spec
+        return (mine.name, mine.source) == (its.name, its.source)
+
+
+def guarded_tools(member: Member, world: World, *, resumed: bool = False) -> tuple[Tool, ...]:
+    """The tools of a run that begins, each behind its gate. `resumed` runs may have asked
+    something before: they take the answer when they ask it again."""
+    guard = Guard(member, _permissions(member, world), _party(member, world, resumed))
+    world.guards[member.id] = guard
+
+    async def granted(rule: str, answer: InboxAnswer) -> None:
+        await grant(guard, world, rule, answer)
+
+    gate = Gate(
+        guard.permissions,
+        hooks_for(member, world),
+        guard.party,
+        lambda: world.desk,
+        granted,
+        recall=lambda: _recall(guard, world),
+        is_secret=lambda text: world.redactor(text) is not text,
+    )
+    return gated(member.handle.launch.tools, gate)
+
+
+def _permissions(member: Member, world: World) -> Permissions:
+    above = world.guards.get(member.parent.id) if member.parent is not None else None
+    return permissions_for(member, world, above.permissions if above is not None else None)
+
+
+def _party(member: Member, world: World, resumed: bool) -> Party:
+    handle = member.handle
+
+    def record(body: Body) -> None:
+        world.log.append(handle.place, body)
+        member.observe(body)
+
+    party = Party(handle.place, handle.agent, handle.controls, record)
+    if resumed:
+        from retinue.log.inbox import leftovers
+
+        party.leftovers = leftovers(world.log.reader, handle.id)
+    return party
+
+
+async def release(member: Member, world: World) -> None:
+    """The run is over: it has no rights any more, and what it had asked is withdrawn."""
+    guard = world.guards.pop(member.id, None)
+    if guard is not None and guard.party.leftovers:
+        with suppress(RetinueError):  # a log that cannot be written is reported by those who write runs
+            await world.desk.run_ended(guard.party)
+
+
+async def grant(guard: Guard, world: World, rule: str, answer: InboxAnswer) -> None:
+    """Gives `rule` to whom the answer names, and lets go on who waits for nothing else."""
+    match answer.choice:
+        case "allow-run":
+            guard.permissions.grant(rule)
+        case "allow-agent":
+            await _keep(guard, world, rule, answer.by)
+            for other in [each for each in world.guards.values() if each.is_of(guard.member)]:
+                other.permissions.grant(rule)
+        case "always":
+            await _write(guard, world, rule)
+            for other in list(world.guards.values()):
+                other.permissions.grant(rule)
+        case _:
+            return
+    await world.desk.rejudge()
+
+
+async def _keep(guard: Guard, world: World, rule: str, by: str) -> None:
+    from retinue.log.inbox import grant as store
+
+    spec = guard.member.handle.launch.request.spec
+    await world.log.transact(lambda connection: store(connection, spec.name, spec.source, rule, by))
+
+
+async def _write(guard: Guard, world: World, rule: str) -> None:
+    """The rule as a line of the project's local settings. A file that cannot be written leaves
+    it to this session, and the run says so."""
+    from retinue.settings.write import Append, save_settings
+
+    saved = await asyncio.to_thread(
+        save_settings,
+        {"permissions.allow": Append(rule)},
+        cwd=world.cwd,
+        target="local",
+        environment=world.environment,
+    )
+    if saved.persisted:
+        world.__dict__.pop("settings", None)
+    else:
+        text = f"{rule} is allowed for this session only: {saved.problem}"
+        guard.party.record(Warned("settings", text))
+
+
+def _recall(guard: Guard, world: World) -> bool:
+    """What people allowed this agent, or an agent above it, in earlier runs or elsewhere."""
+    from retinue.log.inbox import granted
+
+    new = False
+    member: Member | None = guard.member
+    while member is not None:
+        spec = member.handle.launch.request.spec
+        for rule in granted(world.log.reader, spec.name, spec.source):
+            if rule not in guard.recalled:
+                guard.recalled.add(rule)
+                guard.permissions.grant(rule)
+                new = True
+        member = member.parent
+    return new
