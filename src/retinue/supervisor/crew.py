@@ -25,6 +25,7 @@ from retinue.supervisor.commands import Commands
 from retinue.supervisor.delegate import Delegate
 from retinue.supervisor.handle import RunHandle
 from retinue.supervisor.handles import Names
+from retinue.supervisor.heap import Heap
 from retinue.supervisor.isolating import Leg, branch_of, dismissed, prepared
 from retinue.supervisor.launch import Launch
 from retinue.supervisor.line import abandon, attend, take_place
@@ -57,6 +58,7 @@ class Supervisor:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._commands = Commands(self)
         self._sweeper = Sweeper(self)
+        self._heap = Heap()
         self.opened = False
         self._closed = False
         self._cleaned = False
@@ -325,11 +327,13 @@ class Supervisor:
         work = attend(member, self.world, self.queue, place, past, post)
         task = self._tasks[member.id] = asyncio.create_task(work, name=f"run {member.id}")
         task.add_done_callback(lambda done: self._over(member, done))
+        self._heap.runs(len(self._tasks))
         self._commands.watch()
         return member
 
     def _over(self, member: Member, task: asyncio.Task[None]) -> None:
         self._tasks.pop(member.id, None)
+        self._heap.runs(len(self._tasks))
         member.account.close()
         if not task.cancelled():
             task.exception()  # a defect has already become the run's outcome

@@ -1,0 +1,37 @@
+import gc
+
+import pytest
+
+from retinue.supervisor.heap import MANY, Heap
+
+
+@pytest.fixture(autouse=True)
+def thresholds():
+    found = gc.get_threshold()
+    gc.set_threshold(700, 10, 10)
+    yield
+    gc.set_threshold(*found)
+
+
+def test_the_collector_is_patient_while_many_runs_live_and_as_before_when_none_does():
+    heap = Heap()
+    heap.runs(MANY - 1)
+    assert gc.get_threshold() == (700, 10, 10)
+    heap.runs(MANY)
+    assert gc.get_threshold()[0] > 700
+    heap.runs(1)
+    assert gc.get_threshold()[0] > 700
+    heap.runs(0)
+    assert gc.get_threshold() == (700, 10, 10)
+
+
+def test_what_a_program_has_set_itself_is_left_alone():
+    heap = Heap()
+    gc.set_threshold(5_000, 5, 5)
+    heap.runs(MANY)
+    assert gc.get_threshold() == (5_000, 5, 5)
+    gc.set_threshold(700, 10, 10)
+    heap.runs(MANY)
+    gc.set_threshold(5_000, 5, 5)
+    heap.runs(0)
+    assert gc.get_threshold() == (5_000, 5, 5)
