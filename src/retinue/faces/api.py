@@ -53,6 +53,11 @@ class Retinue:
         self._supervisor = Supervisor(self._world)
 
     @property
+    def supervisor(self) -> Supervisor:
+        """For other faces: members of the tree, steering and stopping them."""
+        return self._supervisor
+
+    @property
     def agents(self) -> Catalog:
         """The agents as they are on disk now."""
         return self._world.catalog()

@@ -123,6 +123,18 @@ class Session:
         self.main_id = self.run.id
         self._become("working")
 
+    async def pump(self) -> bool:
+        """After the main run ended: what still waits begins the next leg. False when nothing does."""
+        if self.state != "idle" or not self.queue:
+            return False
+        waiting, self.queue = self.queue, []
+        try:
+            await self._begin("\n\n".join(waiting))
+        except BaseException:
+            self.queue = waiting + self.queue
+            raise
+        return True
+
     def _flush(self, run: RunHandle) -> None:
         """Between two turns: what waits is said, in order. The run may end just now; then it
         stays in the queue for the next leg."""
