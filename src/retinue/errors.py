@@ -12,7 +12,9 @@
     ├── StateError                   the log or the state folder cannot be used     exit 1
     ├── AnsweredError                someone else has answered already              exit 1
     └── LaunchError                  a run could not be started                     exit 1
-        └── DisabledAgentError       the agent is switched off
+        ├── DisabledAgentError       the agent is switched off
+        ├── SpawnDeniedError         a hook does not let the agent start
+        └── PromptBlockedError       a hook does not let the prompt through
 
 Inside the loop failure is data (`retinue.domain.failure.Failure`), never an exception.
 """
@@ -92,3 +94,11 @@ class LaunchError(RetinueError):
 
 class DisabledAgentError(LaunchError):
     code = "AGENT_DISABLED"
+
+
+class SpawnDeniedError(LaunchError):
+    code = "TOOL_NOT_ALLOWED"
+
+
+class PromptBlockedError(LaunchError):
+    code = "PROMPT_BLOCKED"

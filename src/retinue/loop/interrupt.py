@@ -8,7 +8,7 @@ the cancellation is taken back again when it arrives here, unless someone else c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable
 from typing import TypeVar
 
 from retinue.loop.ending import Ending
@@ -77,6 +77,24 @@ class Interrupt:
             if self._cancelled:
                 self._cancelled = False
                 task.uncancel()
+
+    async def unless(self, work: Awaitable[T]) -> T | None:
+        """What `work` gives; None if the run is interrupted first: then it is cancelled, and
+        waited for."""
+        task = asyncio.ensure_future(work)
+        try:
+            while not task.done() and self.ending is None:
+                waker = asyncio.ensure_future(self.woken())
+                try:
+                    await asyncio.wait({task, waker}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    waker.cancel()
+                    await asyncio.gather(waker, return_exceptions=True)
+            return task.result() if task.done() else None
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
 
     async def woken(self) -> None:
         """Waits for `wake`; returns at once if it came since the last wait."""

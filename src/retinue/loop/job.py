@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field
 from typing import Any
 
@@ -66,6 +66,10 @@ class Job:
     cancel_seconds: float = 5.0
     """How long a cancelled tool may take to clean up before it is left behind."""
     remind: Callable[[], str] = str
+    before_end: Callable[[], Awaitable[str | None]] | None = None
+    """Asked when the run would end well: a text is its next instruction."""
+    before_compact: Callable[[str], Awaitable[str | None]] | None = None
+    """Asked with the reason before the conversation is shortened; a text says why not to."""
     clock: Clock = SYSTEM_CLOCK
 
     def __post_init__(self) -> None:

@@ -63,8 +63,10 @@ async def _after(steps: Steps, message: AssistantMessage) -> AsyncGenerator[Body
     yield steps.turn_ended(message)
     for body in steps.after_turn():
         yield body
+    await steps.consult()
     while steps.is_final:
         for body in steps.finish():
             yield body
         if steps.is_final:
             await steps.hold()
+            await steps.consult()

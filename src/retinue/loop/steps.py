@@ -13,7 +13,7 @@ from dataclasses import replace
 from retinue.domain.events import Body, LimitReached, MessageAdded, TurnEnded, Warned
 from retinue.domain.failure import Failure
 from retinue.domain.messages import AssistantMessage, StopReason, ToolCall, ToolMessage, UserMessage
-from retinue.domain.outcome import Ended, Outcome
+from retinue.domain.outcome import SUCCESS, Ended, Outcome
 from retinue.domain.tool import Tool, ToolOutput
 from retinue.domain.usage import Usage
 from retinue.loop.ask import Ask
@@ -138,6 +138,10 @@ class Steps:
         reason = self._reason_to_compact()
         if self.ending is not None or reason is None:
             return []
+        if self._job.before_compact is not None:
+            refused = await self._interrupt.unless(self._job.before_compact(reason))
+            if refused:
+                return [Warned("compaction_refused", f"The conversation was not shortened: {refused}")]
         compacted = await self._compactor.compact(self._conversation, reason)
         used = self._compactor.take_usage()
         self._tally.usage += used
@@ -289,6 +293,25 @@ class Steps:
             self.ending = reminder
         else:
             yield self.say(reminder)
+
+    async def consult(self) -> None:
+        """Lets whoever watches over the run have it go on, where it would end well and nobody
+        else has more to say. A person's stop cuts that short and counts."""
+        ask, controls = self._job.before_end, self._controls
+        handed_in = self.ending is not None and self.ending.ended in SUCCESS
+        if ask is None or not (handed_in or (self.is_final and self._submission is None)):
+            return
+        if not handed_in and (controls.pending or controls.held):
+            return
+        more = await self._interrupt.unless(ask())
+        interrupted = self._interrupt.ending
+        if interrupted is not None and interrupted.limit is None:
+            self.ending, self.is_final = interrupted, False
+        elif more and interrupted is None and handed_in:
+            self.ending = None
+            controls.steer(more, "follow-up")
+        elif more and interrupted is None:
+            controls.follow_up(more)
 
     async def hold(self) -> None:
         """Waits until there is mail, nobody holds the run any more, or it is interrupted."""
