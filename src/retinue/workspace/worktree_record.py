@@ -95,7 +95,6 @@ def load(file: Path) -> Record | None:
 
 def forget(record: Record) -> None:
     record.file.unlink(missing_ok=True)
-    record.path.with_name(f"{record.run}.lock").unlink(missing_ok=True)
 
 
 def place(state: Path) -> Path:
@@ -130,5 +129,7 @@ def held(state: Path, run: str, *, wait: bool = True) -> Iterator[bool]:
             yield False
             return
         yield True
+        if not path.with_suffix(".json").exists():  # nothing left that could be worked on
+            path.unlink(missing_ok=True)
     finally:
         os.close(descriptor)

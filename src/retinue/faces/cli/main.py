@@ -53,6 +53,14 @@ COMMANDS: dict[str, Command | Group] = {
             "set": Command("change one setting in one file", f"{_SETTINGS}.set"),
         },
     ),
+    "worktrees": Group(
+        "copies of the repository that agents work in, and what dead ones left",
+        {
+            "list": Command("worktrees of this project and who has them", "retinue.faces.cli.worktrees.list"),
+            "clean": Command("save and remove those nobody works in", "retinue.faces.cli.worktrees.clean"),
+        },
+    ),
+    "integrate": Command("merge branches of agents: rebase, check, merge or park", "retinue.faces.cli.integrate"),
     "cost": Command("what agents have cost, by agent, run, tree, day or model", "retinue.faces.cli.cost"),
     "models": Group(
         "which models there are, and which one would be used",

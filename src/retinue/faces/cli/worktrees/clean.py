@@ -1,0 +1,59 @@
+"""Save and remove the worktrees that no running agent has.
+
+Whatever is in them goes to branches first: changes that nobody committed, and every commit that
+was made there. A worktree that cannot be saved whole stays, and is named with the reason. Those of
+running agents, and those you have locked yourself, are never touched.
+
+    retinue worktrees clean --dry-run
+    retinue worktrees clean
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+from retinue.faces.cli.runs.common import add_where, project
+from retinue.faces.cli.worktrees.common import describe, live_runs
+
+if TYPE_CHECKING:
+    from retinue.workspace.worktree_record import Record
+    from retinue.workspace.worktree_save import Saved
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--dry-run", action="store_true", help="only say which ones would be saved and removed")
+    add_where(parser)
+
+
+def execute(args: argparse.Namespace) -> int:
+    from retinue.workspace.worktree_sweep import found, strangers, sweep
+
+    state = project(args)
+    if args.dry_run:
+        idle = [each for each in found(state, live_runs(state)) if not each.busy]
+        if args.json:
+            print(json.dumps({"would_clean": [describe(each) for each in idle]}))
+        for each in idle if not args.json else ():
+            print(f"{each.record.run[:8]}  would be saved and removed: {each.record.path}")
+        return 0
+    done: list[dict[str, Any]] = []
+
+    def tell(record: Record, saved: Saved | None) -> None:
+        if saved is None:
+            return
+        kept = str(saved.kept) if saved.kept is not None else None
+        done.append({"run": record.run, "branch": saved.branch, "kept": kept, "notes": list(saved.notes)})
+        if not args.json:
+            what = f"stays at {kept}" if kept else "removed"
+            print(f"{record.run[:8]}  {what}" + (f", saved on {saved.branch}" if saved.branch else ", nothing to save"))
+            print("\n".join(f"          {note}" for note in saved.notes), end="\n" if saved.notes else "")
+
+    sweep(state, os.environ, lambda: live_runs(state), tell)
+    if args.json:
+        print(json.dumps({"cleaned": done, "unknown": [str(path) for path in strangers(state)]}))
+    elif not done:
+        print("Nothing to clean.")
+    return 0
