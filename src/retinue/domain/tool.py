@@ -27,6 +27,8 @@ class ToolSpec:
     effects: frozenset[EffectKind] = frozenset()
     exclusive: bool = False
     ends_run: bool = False
+    confinable: bool = False
+    """It starts programs only through the run's confinement, so a read-only run may have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,20 @@ class Confinement(Protocol):
 
     def environment(self, environment: Mapping[str, str]) -> dict[str, str]:
         """What such a program may know: no secrets, a scratch folder for what it must write."""
+        ...
+
+    @property
+    def readonly(self) -> bool:
+        """Whether such a program can change nothing that lasts, and reach nobody."""
+        ...
+
+    @property
+    def notice(self) -> str:
+        """A sentence for a model that wonders why something did not work."""
+        ...
+
+    def close(self) -> None:
+        """Removes the scratch folder, when no program of the run lives any more."""
         ...
 
 

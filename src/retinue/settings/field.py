@@ -128,7 +128,7 @@ class Values:
     @classmethod
     def table(cls) -> Iterator[Field]:
         """Every declared setting, in the order of the table."""
-        return (field for field in vars(cls).values() if isinstance(field, Field))
+        return (field for part in cls.__mro__ for field in vars(part).values() if isinstance(field, Field))
 
     def origin(self, attribute: str) -> Origin:
         found: Origin = self.__dict__["_origins"].get(attribute, DEFAULT)

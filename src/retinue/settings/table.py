@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from retinue.settings.field import Alias, Field, Values, setting
+from retinue.settings.field import Alias, Field, setting
 from retinue.settings.kinds import (
     Anything,
     Choice,
@@ -27,6 +27,7 @@ from retinue.settings.kinds import (
 
 if TYPE_CHECKING:
     from retinue.domain.spec import PermissionMode
+from retinue.settings.table_sandbox import SandboxSettings
 
 LSP_ACTIONS = (
     "definition",
@@ -69,7 +70,7 @@ _MS = Whole(1, _YEAR * 1000)
 
 
 # fmt: off
-class Settings(Values):
+class Settings(SandboxSettings):
     """All settings, typed. Read them as attributes; `origin(attribute)` says where one is from."""
 
     model: str | None = setting(
@@ -329,6 +330,16 @@ class Settings(Values):
     disable_all_hooks: bool = setting(
         False, _FLAG, section="hooks", applies="next session",
         doc="Run no hooks of any file; functions that a program registers still run.",
+    )
+
+    checkpoints_enabled: bool = setting(
+        True, _FLAG, name="checkpoints.enabled", section="checkpoints", applies="next session",
+        doc="Look at the workspace before and after every command of an agent, so that what it changed is recorded "
+        "and can be undone. Needs git; your own repository is not touched.",
+    )
+    checkpoints_max_file_mb: int = setting(
+        10, Whole(1, 1_000), name="checkpoints.maxFileMb", section="checkpoints", applies="next session",
+        doc="Files larger than this are left out of checkpoints; the run says so.",
     )
 
     output_transcript: bool = setting(

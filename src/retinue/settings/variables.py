@@ -21,6 +21,8 @@ def raw_value(field: Field, text: str) -> Any:
         return {"true": True, "false": False}.get(word, text) if field.kind.also else text
     if isinstance(field.kind, Text):
         return False if word == "false" and field.kind.false_words else text
+    if field.name == "sandbox.network" and word in ("off", "on"):
+        return word
     if isinstance(field.kind, Texts) and not word.startswith("["):
         return [part for part in text.split(",") if part.strip()]
     return _json(text)

@@ -21,6 +21,7 @@ from retinue.domain.toolnames import canonical
 from retinue.errors import DisabledAgentError, LaunchError
 from retinue.models.select import Selection, build_model, select_model
 from retinue.settings.places import retinue_home
+from retinue.supervisor.confining import can_sandbox, is_readonly
 from retinue.supervisor.limiter import LimiterGate, account_of, process_limiters, shared_prefix
 from retinue.supervisor.offer import SPAWNING, offered_tools, policy_text
 from retinue.supervisor.purse import BUDGETED
@@ -49,6 +50,8 @@ class Launch:
     transcript: str | None = None
     isolation: Isolation | None = None
     """The worktree it works in, its own or that of a run above it."""
+    readonly: bool = False
+    """It may change nothing, and neither may its children."""
     notes: tuple[str, ...] = ()
 
 
@@ -78,6 +81,7 @@ async def prepare(
         limits=_limits(request, world.settings.settings, notes),
         thinking=_thinking(request) or selection.thinking,
         isolation=isolation,
+        readonly=is_readonly(request, parent),
         notes=tuple(notes),
     )
 
@@ -132,7 +136,7 @@ def _tools(
     request: RunRequest, world: World, notes: list[str], delegation: Delegation | None, parent: Launch | None
 ) -> tuple[Tool, ...]:
     spec, settings = request.spec, world.settings.settings
-    planning = "plan" in (request.permission_mode, spec.permission_mode)
+    readonly = is_readonly(request, parent)
     may_spawn = delegation is not None and _may_spawn(request, settings)
     available = world.tools
     if may_spawn and delegation is not None:
@@ -140,7 +144,8 @@ def _tools(
     selection = select_tools(
         _with_subagents(spec),
         available,
-        readonly=bool(spec.readonly) or planning,
+        readonly=readonly,
+        shell_sandbox=readonly and can_sandbox(settings),
         parent=frozenset(tool.spec.name for tool in parent.tools) if parent else None,
         allow_spawn=may_spawn,
         agent=spec.name,

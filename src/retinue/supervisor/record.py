@@ -53,6 +53,7 @@ def created(launch: Launch, tag: Tag) -> RunCreated:
         "pinned": sorted(request.pinned),
         "schema": request.schema,
         "permission_mode": request.permission_mode,
+        "readonly": launch.readonly,
         "isolation": "worktree" if launch.isolation is not None and launch.isolation.own else None,
     }
     return RunCreated(
@@ -84,7 +85,12 @@ def request_of(
         pinned.add("limits")
     return RunRequest(
         # The model is the one it had, whatever its name in the file would mean today.
-        spec=replace(spec, model=replace(spec.model, name=None, fallbacks=())),
+        # It stays read-only if the run that started it was.
+        spec=replace(
+            spec,
+            model=replace(spec.model, name=None, fallbacks=()),
+            readonly=spec.readonly or bool(options.get("readonly")) or None,
+        ),
         task=prompt or RESUME_PROMPT,
         cwd=Path(first.cwd),
         model=past.started.model if past.started else first.model,

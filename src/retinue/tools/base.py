@@ -28,6 +28,7 @@ class BuiltinTool(ABC):
     properties: ClassVar[Properties]
     required: ClassVar[tuple[str, ...]]
     exclusive: ClassVar[bool] = False
+    confinable: ClassVar[bool] = False
 
     def __init__(self) -> None:
         prompt = Path(inspect.getfile(type(self))).with_name("prompt.md")
@@ -42,6 +43,7 @@ class BuiltinTool(ABC):
             },
             effects=TOOLS[self.name],
             exclusive=self.exclusive,
+            confinable=self.confinable,
         )
 
     async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:

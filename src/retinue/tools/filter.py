@@ -170,7 +170,9 @@ class _Rights:
             return None
         if "execute" not in spec.effects:
             return "the agent is read-only"
-        return None if self.shell_sandbox and "spawn" not in spec.effects else _NO_SANDBOX
+        if not spec.confinable or "spawn" in spec.effects:
+            return "the agent is read-only, and this tool starts programs outside of any sandbox"
+        return None if self.shell_sandbox else _NO_SANDBOX
 
 
 def resolve(name: str, available: Mapping[str, Tool]) -> tuple[str, ...]:

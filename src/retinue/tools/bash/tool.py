@@ -37,9 +37,25 @@ _QUIET = {
 """So that nothing waits for a person or draws on a terminal that is not there."""
 
 
+_SIGNS = (
+    "Read-only file system",
+    "Permission denied",
+    "PermissionError",
+    "Operation not permitted",
+    "Could not resolve host",
+    "Temporary failure in name resolution",
+    "Network is unreachable",
+    "EROFS",
+    "EACCES",
+    "EPERM",
+)
+"""How programs say that the system did not let them."""
+
+
 class BashTool(BuiltinTool):
     name = "bash"
     exclusive = True
+    confinable = True
     required = ("command",)
     properties: ClassVar[Properties] = {
         "command": {"type": "string", "description": "Command for bash -c"},
@@ -61,11 +77,14 @@ class BashTool(BuiltinTool):
                 f"The working directory {context.root} no longer exists, so no command can run. Report this."
             )
         capture = Capture(context.outputs, "bash")
+        argv, env = [_shell(context.environment), "-c", command], environment(context)
+        if context.confinement is not None:
+            argv, env = context.confinement.wrap(argv, context.root), context.confinement.environment(env)
         try:
             ended = await run_program(
-                [_shell(context.environment), "-c", command],
+                argv,
                 cwd=context.root,
-                environment=environment(context),
+                environment=env,
                 receive=_receiver(capture, call_id, context.progress),
                 seconds=seconds,
                 owner=context.run_id,
@@ -75,7 +94,8 @@ class BashTool(BuiltinTool):
             raise ToolError(f"The shell could not be started: {error}") from None
         finally:
             capture.close()
-        return _output(command, shown, ended, seconds)
+        notice = context.confinement.notice if context.confinement is not None and _hindered(shown) else None
+        return _output(command, shown, ended, seconds, notice)
 
 
 def environment(context: ToolContext) -> dict[str, str]:
@@ -120,7 +140,12 @@ def _receiver(capture: Capture, call_id: str, progress: Callable[[str, str], Non
     return receive
 
 
-def _output(command: str, shown: str, ended: Ended, seconds: float) -> ToolOutput:
+def _hindered(shown: str) -> bool:
+    """Whether a command seems to have met the walls of its sandbox."""
+    return any(sign in shown[-4000:] for sign in _SIGNS)
+
+
+def _output(command: str, shown: str, ended: Ended, seconds: float, notice: str | None) -> ToolOutput:
     notes: list[str] = []
     code = ended.code
     if ended.timed_out:
@@ -137,6 +162,8 @@ def _output(command: str, shown: str, ended: Ended, seconds: float) -> ToolOutpu
         notes.append(f"[exit code {code}{_shell_signal(code)}]")
     if ended.stopped:
         notes.append(f"[still running in the background, and stopped: {'; '.join(ended.stopped[:5])}]")
+    if notice and code != 0:
+        notes.append(f"[{notice}]")
     text = "\n".join([*([shown] if shown else []), *notes]) or "(no output)"
     effect = ToolEffect("failed" if ended.timed_out else "finished", command=command, exit_code=code)
     return ToolOutput((Text(text),), code != 0, effect)

@@ -1,0 +1,95 @@
+"""The confinement of one run, as tools use it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from retinue.errors import ConfigurationError
+from retinue.guard.sandbox.environment import confined_environment
+from retinue.guard.sandbox.kernel import machine
+from retinue.guard.sandbox.plan import encode_plan, make_plan
+from retinue.guard.sandbox.policy import Policy
+from retinue.guard.sandbox.scratch import Scratch
+
+INSIDE = Path(__file__).with_name("inside")
+PROXY_PORT = 3128
+_START = f"import sys;sys.path.append({str(INSIDE)!r});import retinue_launcher"
+
+
+class Box:
+    """Starts programs inside a policy. Nothing is made before the first of them, and `close`
+    removes what was."""
+
+    def __init__(self, policy: Policy, run_id: str = "none") -> None:
+        here = machine()
+        if here is None:
+            raise ConfigurationError("This system cannot confine programs.", remedy="See: retinue doctor")
+        if any(os.path.realpath(path) == "/" for path in policy.writable):
+            raise ConfigurationError(
+                "The whole file system cannot be the workspace of a confined program.",
+                remedy="Start in a project's folder, or set sandbox.mode to readonly-only.",
+            )
+        self.policy = policy
+        self._machine = here
+        self._run_id = run_id
+        self._encoded: dict[Path, str] = {}
+
+    @property
+    def readonly(self) -> bool:
+        """Whether programs can change nothing that lasts, and reach nobody."""
+        return not self.policy.writable and self.policy.network == "off"
+
+    @property
+    def notice(self) -> str:
+        """For whoever wonders why something did not work."""
+        places = "the workspace and $TMPDIR" if self.policy.writable else "$TMPDIR"
+        network = self.policy.network
+        reach = {"off": "; there is no network", "on": ""}.get(network) if isinstance(network, str) else None
+        if reach is None:
+            reach = f"; only these hosts can be reached: {', '.join(network)}"
+        return f"this shell runs in a sandbox: only {places} can be written{reach}"
+
+    @property
+    def scratch(self) -> Path:
+        return self._scratch.folder
+
+    def wrap(self, argv: Sequence[str], cwd: Path) -> list[str]:
+        plan = self._encoded.get(cwd)
+        if plan is None:
+            plan = self._encoded[cwd] = encode_plan(self._plan, cwd)
+        return [sys.executable, "-I", "-S", "-c", _START, plan, *argv]
+
+    def environment(self, environment: Mapping[str, str]) -> dict[str, str]:
+        network = self.policy.network
+        return confined_environment(
+            environment,
+            self.scratch,
+            keep=self.policy.pass_environment,
+            proxy=f"http://127.0.0.1:{PROXY_PORT}" if isinstance(network, tuple) else None,
+            offline=network == "off",
+        )
+
+    def close(self) -> None:
+        """Removes the scratch folder. Called at the end of the run, when none of its programs lives."""
+        if "_scratch" in self.__dict__:
+            self._scratch.remove()
+            del self.__dict__["_scratch"]
+            self.__dict__.pop("_plan", None)
+            self._encoded.clear()
+
+    @cached_property
+    def _scratch(self) -> Scratch:
+        return Scratch(self._run_id)
+
+    @cached_property
+    def _plan(self) -> dict[str, Any]:
+        network = self.policy.network
+        for folder in self.policy.shown:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        proxy = {"hosts": list(network), "port": PROXY_PORT} if isinstance(network, tuple) else None
+        return make_plan(self.policy, self._machine, self.scratch, self._scratch.void, proxy=proxy)

@@ -1,0 +1,72 @@
+"""What a confined program may do, before anything is said about how that is enforced."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from pathlib import Path
+from typing import Literal
+
+from retinue.domain.lean import dataclass
+
+Network = Literal["off", "on"] | tuple[str, ...]
+"""Nobody, everybody, or these hosts (`example.com`, `*.example.com`) through a proxy."""
+
+GIB = 1024**3
+
+DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+
+_SECRET_PLACES = """
+.ssh .aws .azure .gnupg .kube .netrc .pgpass .my.cnf .npmrc .pypirc .git-credentials .vault-token .password-store
+.terraform.d .terraformrc .s3cfg .boto .databrickscfg .mozilla .thunderbird .docker/config.json .cargo/credentials
+.cargo/credentials.toml .gem/credentials .config/gh .config/hub .config/glab-cli .config/gcloud .config/git/credentials
+.config/op .config/sops .config/rclone .config/doctl .config/chromium .config/google-chrome .config/BraveSoftware
+.config/containers/auth.json .local/share/keyrings .claude/.credentials.json .codex/auth.json .gemini/oauth_creds.json
+.pi/agent/auth.json .bash_history .zsh_history .python_history .node_repl_history .psql_history .mysql_history
+.config/fish/fish_history .local/share/fish/fish_history
+""".split()
+_SECRET_SYSTEM = ("/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/etc/ssl/private", "/run/secrets")
+
+_NOT_FOR_AGENTS = (".git/hooks", ".git/config", ".git/config.worktree", ".git/info/attributes")
+_OUR_SETTINGS = (".retinue/settings.json", ".retinue/settings.local.json", ".claude/settings.json")
+_MORE_SETTINGS = (".claude/settings.local.json", ".mcp.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """None lifts a limit. Memory and processor time are per process, as the kernel counts them."""
+
+    processes: int | None = 512
+    memory_bytes: int | None = 8 * GIB
+    cpu_seconds: int | None = 3600
+    file_bytes: int | None = 4 * GIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """`writable` folders and a scratch folder can be changed, and nothing else; inside them
+    `readonly` paths stay as they are. `hidden` paths look empty, but for `shown` folders in
+    them, which are made if they are missing. Another path that does not exist is left out."""
+
+    writable: tuple[Path, ...] = ()
+    readonly: tuple[Path, ...] = ()
+    hidden: tuple[Path, ...] = ()
+    shown: tuple[Path, ...] = ()
+    network: Network = "off"
+    limits: Limits = field(default_factory=Limits)
+    pass_environment: tuple[str, ...] = ()
+    """Names of variables that stay although they look like secrets."""
+    home: Path | None = None
+    """The user's home folder: the places in it where people keep keys are hidden."""
+    namespaces: Literal["try", "must", "never"] = "try"
+
+
+def secret_places(home: Path) -> tuple[Path, ...]:
+    """Where people keep keys, as far as it exists here."""
+    candidates = [*(home / place for place in _SECRET_PLACES), *map(Path, _SECRET_SYSTEM)]
+    return tuple(path for path in candidates if path.exists())
+
+
+def protected_places(root: Path) -> tuple[Path, ...]:
+    """What in a workspace decides over what runs later without being asked: hooks, settings."""
+    found = [root / place for place in (*_NOT_FOR_AGENTS, *_OUR_SETTINGS, *_MORE_SETTINGS)]
+    return tuple(path for path in found if path.exists())

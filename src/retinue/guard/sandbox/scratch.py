@@ -1,0 +1,79 @@
+"""Private folders for what confined programs must write: made per run, gone with it.
+
+They lie in the system's folder for temporary files, under one of the user's own that nobody else
+may enter. A folder's name says which process it belongs to, so that those of processes that were
+killed are found and removed by the next one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from retinue.errors import StateError
+
+
+class Scratch:
+    """`folder` is what programs may write; `void` holds stand-ins for what is hidden from them."""
+
+    def __init__(self, run_id: str) -> None:
+        base = _base()
+        _sweep(base)
+        own = os.getpid()
+        self._place = Path(tempfile.mkdtemp(prefix=f"{run_id[:8]}.{own}.{_started(own)}.", dir=base))
+        self.folder = self._place / "work"
+        self.void = self._place / "void"
+        self.folder.mkdir(mode=0o700)
+        self.void.mkdir(mode=0o700)
+
+    def remove(self) -> None:
+        """Twice is fine. Folders that a program made unreadable are opened first."""
+        _remove(self._place)
+
+
+@cache
+def _base() -> Path:
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    base = Path(os.path.realpath(tempfile.gettempdir())) / f"retinue-{user}"
+    base.mkdir(mode=0o700, exist_ok=True)
+    found = base.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != user or stat.S_IMODE(found.st_mode) & 0o077:
+        raise StateError(
+            f"{base} is not a private folder of this user.",
+            remedy="Someone else made it, or its mode was changed. Remove it, or set TMPDIR to another folder.",
+        )
+    return base
+
+
+@cache
+def _sweep(base: Path) -> None:
+    """Once per process: what dead processes left."""
+    for entry in base.iterdir():
+        parts = entry.name.split(".")
+        if len(parts) == 4 and parts[1].isdigit() and _started(int(parts[1])) != parts[2]:
+            _remove(entry)
+
+
+def _started(pid: int) -> str:
+    """When a process began, as the kernel counts it; empty once it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+def _remove(place: Path) -> None:
+    def force(function: object, path: str, error: object) -> None:
+        """A folder without rights: its owner may give them back."""
+        for folder in (Path(path).parent, Path(path)):
+            if folder.is_dir() and not folder.is_symlink():
+                folder.chmod(0o700)
+
+    for _ in range(3):
+        if not os.path.lexists(place):
+            return
+        shutil.rmtree(place, onerror=force)

@@ -1,0 +1,51 @@
+"""Settings of the sandbox: a part of the table in `table.py`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from retinue.settings.field import Values, setting
+from retinue.settings.kinds import Choice, Either, Texts, Whole
+
+_MEGABYTES = Whole(0, 10**9, zero_is_none=True)
+
+
+# fmt: off
+class SandboxSettings(Values):
+    sandbox_mode: Literal["off", "readonly-only", "workspace"] = setting(
+        "readonly-only", Choice("off", "readonly-only", "workspace"), name="sandbox.mode",
+        section="sandbox", applies="next run",
+        doc="Whose shells run in a sandbox: nobody's (read-only agents then have no shell), those of read-only agents "
+        "and agents in worktrees, or those of all agents, which then change nothing outside their workspace.",
+    )
+    sandbox_network: str | tuple[str, ...] = setting(
+        "off", Either(Choice("off", "on"), Texts()), name="sandbox.network", section="sandbox", applies="next run",
+        doc="What sandboxed shells reach: nobody (off), everybody (on), or the listed hosts (`pypi.org`, "
+        "`*.example.com`) through a proxy that lets only them pass. More than `off` counts only in your own settings.",
+    )
+    sandbox_hidden: tuple[str, ...] = setting(
+        (), Texts(), name="sandbox.hidden", section="sandbox", applies="next run",
+        doc="Files and folders that sandboxed shells cannot see, besides those where keys are usually kept.",
+    )
+    sandbox_pass_environment: tuple[str, ...] = setting(
+        (), Texts(), name="sandbox.passEnvironment", section="sandbox", applies="next run",
+        doc="Names of environment variables that sandboxed shells get although they look like secrets. "
+        "Counts only in your own settings.",
+    )
+    sandbox_processes: int | None = setting(
+        512, Whole(0, 1_000_000, zero_is_none=True), name="sandbox.processes", section="sandbox", applies="next run",
+        doc="How many processes one sandboxed command may have.",
+    )
+    sandbox_memory_mb: int | None = setting(
+        8192, _MEGABYTES, name="sandbox.memoryMb", section="sandbox", applies="next run",
+        doc="Megabytes of memory that one process of a sandboxed command may use.",
+    )
+    sandbox_cpu_seconds: int | None = setting(
+        3600, Whole(0, 10**9, zero_is_none=True), name="sandbox.cpuSeconds", section="sandbox", applies="next run",
+        doc="Seconds of processor time that one process of a sandboxed command may use.",
+    )
+    sandbox_file_mb: int | None = setting(
+        4096, _MEGABYTES, name="sandbox.fileMb", section="sandbox", applies="next run",
+        doc="The largest file, in megabytes, that a sandboxed command may write.",
+    )
+# fmt: on
