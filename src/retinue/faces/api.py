@@ -13,12 +13,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from retinue.domain.outcome import Outcome
 from retinue.domain.request import EVERYTHING, RunRequest
-from retinue.domain.spec import AgentSpec
+from retinue.domain.spec import AgentSpec, PermissionMode
 from retinue.domain.tool import Tool
 from retinue.supervisor.crew import Supervisor
 from retinue.supervisor.handle import RunHandle
@@ -26,6 +27,8 @@ from retinue.supervisor.world import World
 
 if TYPE_CHECKING:
     from retinue.definitions.catalog import Catalog
+    from retinue.faces.inbox import Approve, Inbox
+    from retinue.faces.say import Said
     from retinue.log.rows import RunRow
     from retinue.supervisor.bus import EventBus
     from retinue.supervisor.rpc import Rpc
@@ -45,12 +48,20 @@ class Retinue:
         tools: Sequence[Tool] = (),
         agents: Mapping[str, Mapping[str, Any]] | str | None = None,
         environment: Mapping[str, str] | None = None,
+        permission_mode: PermissionMode | None = None,
+        approve: Approve | None = None,
     ) -> None:
         """`agents` are further definitions, as Claude Code's `--agents` takes them. `tools` are
-        offered beside the built-in ones: make them with `retinue.tool`."""
+        offered beside the built-in ones: make them with `retinue.tool`. `approve` is asked, with
+        an `InboxItem`, what needs a person; without it `crew.inbox` or the settings decide."""
         self._model = model
+        self._permission_mode = permission_mode
         self._world = World(Path(cwd), environment=environment, agents_json=_json(agents), tools=tools)
         self._supervisor = Supervisor(self._world)
+        if approve is not None:
+            from retinue.faces.inbox import approver
+
+            self._world.approvers.append(approver(approve))
 
     @property
     def supervisor(self) -> Supervisor:
@@ -67,6 +78,14 @@ class Retinue:
         """Every run of this project in the log, newest first."""
         return self._world.log.reader.list_runs()
 
+    @cached_property
+    def inbox(self) -> Inbox:
+        """What waits for a person, of all runs of this project: `items()`, `answer(id, choice)`,
+        and `async for item in crew.inbox`."""
+        from retinue.faces.inbox import Inbox
+
+        return Inbox(self._world)
+
     async def spawn(
         self,
         agent: str | AgentSpec,
@@ -78,6 +97,7 @@ class Retinue:
         schema: Mapping[str, Any] | None = None,
         cwd: str | Path | None = None,
         isolation: str | None = None,
+        permission_mode: PermissionMode | None = None,
         background: bool = True,
     ) -> Run:
         """Starts `agent` on `task`; in the background it may have to wait for a slot. Raises
@@ -93,6 +113,7 @@ class Retinue:
             pinned=EVERYTHING if model else EVERYTHING - {"model"},
             schema=schema if schema is not None else spec.output_schema,
             isolation="worktree" if isolation == "worktree" else None,
+            permission_mode=permission_mode or self._permission_mode,
             depth=1,
         )
         return (await self._supervisor.start(request, background=background)).handle
@@ -106,9 +127,19 @@ class Retinue:
             cwd=self._world.cwd,
             model=options.pop("model", None) or self._model,
             pinned=EVERYTHING,
+            permission_mode=options.pop("permission_mode", None) or self._permission_mode,
             **options,
         )
         return (await self._supervisor.start(request)).handle
+
+    async def say(self, text: str, *, to: Run | str | None = None, **options: Any) -> Said:
+        """What a person types. `@name message` goes to that agent of the run `to` (its handle or
+        id): a running one is steered, one that has ended goes on. Anything else is for the run
+        `to` itself, or for a new main agent without one. Raises StateError when the agent that
+        is meant cannot take it."""
+        from retinue.faces.say import say
+
+        return await say(self, self._supervisor, text, to, options)
 
     async def resume(self, run_id: str, prompt: str | None = None, **options: Any) -> Run:
         """Goes on with a run of the log, from this process or any earlier one."""

@@ -3,13 +3,18 @@
     retinue -p "What does this project do?"
     retinue -p @task.md --output-format json
     retinue -p "And the tests?" --resume 3f2a9c1d
+    retinue -p "@explore And the tests?" --resume 3f2a9c1d
 
-PROMPT is the text itself, @file, or - for standard input. Progress goes to standard error.
+PROMPT is the text itself, @file, or - for standard input. Progress goes to standard error. With
+--resume, `@name message` goes to the agent of that name which the run had started: while it works
+it hears it there, and otherwise it goes on and its answer is printed.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
+from pathlib import Path
 
 from retinue.errors import UsageError
 from retinue.faces.cli.run import add_run_options, guarded
@@ -34,11 +39,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--agent", metavar="NAME", help="talk to this agent instead of the main one")
     parser.add_argument("--resume", metavar="ID", help="go on with an earlier run")
-    parser.add_argument(
-        "--permission-mode",
-        choices=["default", "acceptEdits", "plan", "bypassPermissions"],
-        help="plan: only tools that read; the others do not ask either in this version",
-    )
     add_run_options(parser)
 
 
@@ -48,13 +48,17 @@ def execute(args: argparse.Namespace) -> int:
 
     if args.prompt is None:
         raise UsageError("There is no prompt.", remedy="Say what to do: retinue -p 'What does this project do?'")
-    prompt, cwd = read_task(args.prompt), folder(args.cwd)
+    prompt, cwd = _prompt(args.prompt), folder(args.cwd)
     formats: dict[str, Output] = {"text": "text", "json": "summary", "stream-json": "events"}
 
     async def work() -> int:
         async with open_crew(args, cwd) as crew:
             if args.resume:
-                run = await crew.resume(args.resume, prompt, limits=limits_of(args) or None)
+                said = await crew.say(prompt, to=args.resume, limits=limits_of(args) or None)
+                if said.run is None:
+                    print(f"retinue: {said.agent} has it and goes on where it runs", file=sys.stderr)
+                    return 0
+                run = said.run
             else:
                 run = await crew.prompt(
                     prompt,
@@ -62,8 +66,17 @@ def execute(args: argparse.Namespace) -> int:
                     model=args.model,
                     thinking=args.thinking,
                     limits=limits_of(args),
-                    permission_mode=args.permission_mode,
                 )
             return await drive(run, formats[args.output_format], quiet=args.quiet)
 
     return guarded(work, as_json=False)
+
+
+def _prompt(value: str) -> str:
+    """`@name message` is no file name, unless there is such a file."""
+    from retinue.supervisor.handles import parse_mention
+
+    named = value[1:]
+    if parse_mention(value) is not None and not ("\n" not in named and Path(named).expanduser().exists()):
+        return value
+    return read_task(value)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _AGENTS = "retinue.faces.cli.agents"
 
 _RUNS = "retinue.faces.cli.runs"
+_INBOX = "retinue.faces.cli.inbox"
 _MODELS = "retinue.faces.cli.models"
 _SETTINGS = "retinue.faces.cli.settings"
 
@@ -29,6 +30,13 @@ COMMANDS: dict[str, Command | Group] = {
             "steer": Command("say something to a run of any process", f"{_RUNS}.steer"),
             "stop": Command("stop a run of any process, its tree, or all", f"{_RUNS}.stop"),
             "resume": Command("go on with an interrupted, stopped or ended run", f"{_RUNS}.resume"),
+        },
+    ),
+    "inbox": Group(
+        "see what waits for an answer, and answer it",
+        {
+            "list": Command("approvals, questions and quotes of every run", f"{_INBOX}.list"),
+            "answer": Command("answer one, for a run of any process", f"{_INBOX}.answer"),
         },
     ),
     "agents": Group(

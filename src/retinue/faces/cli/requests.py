@@ -6,10 +6,13 @@ import argparse
 from pathlib import Path
 
 from retinue.faces.api import Retinue
+from retinue.faces.cli.asking import terminal
 
 
 def open_crew(args: argparse.Namespace, cwd: Path) -> Retinue:
-    return Retinue(cwd, agents=args.agents)
+    """What needs a person is asked on the terminal, where one sits at it."""
+    mode = getattr(args, "permission_mode", None)
+    return Retinue(cwd, agents=getattr(args, "agents", None), permission_mode=mode, approve=terminal())
 
 
 def limits_of(args: argparse.Namespace) -> dict[str, float | None]:

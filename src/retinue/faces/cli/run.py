@@ -16,7 +16,9 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Callable, Coroutine
+from typing import get_args
 
+from retinue.domain.spec import PermissionMode
 from retinue.errors import RetinueError
 from retinue.faces.cli.task import folder, read_schema, read_task
 
@@ -38,6 +40,12 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-turns", type=count, metavar="N", help="ask to wrap up after N turns; 0: no limit")
     parser.add_argument("--timeout", type=seconds, metavar="SECONDS", help="end the run after this time (exit 124)")
     parser.add_argument("--max-budget-usd", type=seconds, metavar="X", help="end the run when it has cost this much")
+    parser.add_argument(
+        "--permission-mode",
+        choices=get_args(PermissionMode),
+        help="default: reads run, the rest asks; acceptEdits: edits run, too; plan: only reads; dontAsk: what is not "
+        "allowed by a rule is denied; auto: a classifier decides; bypassPermissions: everything runs",
+    )
     parser.add_argument("--cwd", metavar="DIR", help="work in this folder instead of the current one")
     parser.add_argument("--agents", metavar="JSON", help="more agents, as Claude Code's --agents takes them")
     parser.add_argument("--quiet", action="store_true", help="no progress on standard error, only warnings")

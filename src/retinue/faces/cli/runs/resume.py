@@ -18,7 +18,7 @@ from retinue.faces.cli.task import read_task
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="ID", help="id of the run, or its beginning")
+    parser.add_argument("run", metavar="ID", help="id of the run, its beginning, or @name")
     parser.add_argument("prompt", metavar="PROMPT", nargs="?", help="what to say to it: words, @file or -")
     parser.add_argument("--json", action="store_true", help="print the result object as one JSON document")
     parser.add_argument("--mode", choices=["text", "json"], default="text", help="json: every event as a JSON line")
@@ -30,16 +30,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    from retinue.faces.api import Retinue
     from retinue.faces.cli.foreground import Output, drive
-    from retinue.faces.cli.requests import limits_of
+    from retinue.faces.cli.requests import limits_of, open_crew
 
     _, row = locate(args)
     prompt = read_task(args.prompt) if args.prompt is not None else None
     output: Output = "events" if args.mode == "json" else "result" if args.json else "text"
 
     async def work() -> int:
-        async with Retinue(Path(row.cwd)) as crew:
+        async with open_crew(args, Path(row.cwd)) as crew:
             run = await crew.resume(row.id, prompt, limits=limits_of(args) or None)
             return await drive(run, output, quiet=args.quiet)
 

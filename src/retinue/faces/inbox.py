@@ -1,0 +1,88 @@
+"""The inbox for programs: what waits for an answer, and answering it.
+
+    async with Retinue(".") as crew:
+        async for item in crew.inbox:
+            await crew.inbox.answer(item.id, "allow" if item.risk == "low" else "deny", "Not now.")
+
+While someone iterates, runs of this process wait for the answers instead of being denied.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from retinue.domain.inbox import InboxAnswer, InboxItem
+
+if TYPE_CHECKING:
+    from retinue.guard.desk import Approver
+    from retinue.supervisor.world import World
+
+LOOK_SECONDS = 0.1
+
+Said = bool | str | InboxAnswer | None
+"""True allows once and False denies; a text is one of the item's options or, for a question, the
+answer; None leaves it to others, such as `retinue inbox answer`."""
+Approve = Callable[[InboxItem], Said | Awaitable[Said]]
+
+
+class Inbox:
+    """Of one project: items of all its runs, in whichever process they are."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def items(self, *, all: bool = False) -> list[InboxItem]:
+        """What waits, oldest first; with `all` also what was answered, expired or withdrawn."""
+        from retinue.log.inbox import items
+
+        return [each.item for each in items(self._world.log.reader, everything=all)]
+
+    async def answer(self, item_id: str, choice: str, message: str = "", *, by: str = "program") -> InboxItem:
+        """Answers an item by its id or the beginning of it, and gives it as it is then. Raises
+        UnknownItemError, UsageError for what is no answer to it, and AnsweredError when someone
+        else was first."""
+        from retinue.log.inbox import find
+
+        item = find(self._world.log.reader, item_id)
+        return await self._world.desk.answer(item, InboxAnswer(choice, self._world.redactor(message), by))
+
+    async def __aiter__(self) -> AsyncIterator[InboxItem]:
+        """What waits now, and every new item as it comes, each once. Ends with the task."""
+        world = self._world
+        desk, seen, version = world.desk, set[str](), -1
+        desk.attended += 1
+        try:
+            while True:
+                now = world.log.reader.version()
+                if now != version:
+                    version = now
+                    for item in self.items():
+                        if item.id not in seen:
+                            seen.add(item.id)
+                            yield item
+                await asyncio.sleep(LOOK_SECONDS)
+        finally:
+            desk.attended -= 1
+
+
+def approver(approve: Approve) -> Approver:
+    """`approve` as the desk asks it. A plain function runs in a thread, so that it may take its
+    time. What it raises, or says that is no answer, denies."""
+
+    async def ask(item: InboxItem) -> InboxAnswer | None:
+        if inspect.iscoroutinefunction(approve) or inspect.iscoroutinefunction(type(approve).__call__):
+            said = approve(item)
+        else:
+            said = await asyncio.to_thread(approve, item)
+        if inspect.isawaitable(said):
+            said = await said
+        if said is None or isinstance(said, InboxAnswer):
+            return said
+        if isinstance(said, bool):
+            said = "allow" if said else "deny"
+        return InboxAnswer(str(said), by="program")
+
+    return ask
