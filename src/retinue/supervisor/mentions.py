@@ -54,9 +54,11 @@ class Undelivered:
 Routed = ToMain | ToAgent | Undelivered
 
 
-async def route(crew: Supervisor, main: Member | None, text: str) -> Routed:
+async def route(crew: Supervisor, main: Member | str | None, text: str) -> Routed:
     """Where a line of input goes, and brings it there. `main` is the run whose agents are
-    addressed; without one, only those of this process that have no parent are."""
+    addressed, by its id if it does not run here: then an agent that has ended goes on by itself,
+    and `main` hears of its end when it is taken up. Without one, only agents of this process
+    that have no parent are meant."""
     mode = crew.settings.agent_mentions
     mention = parse_mention(text) if mode != "off" else None
     if mention is None:
@@ -67,33 +69,44 @@ async def route(crew: Supervisor, main: Member | None, text: str) -> Routed:
         found = _find(crew, main, name)
         if found is not None:
             return await _deliver(crew, main, found, mention.message)
-    if mode == "direct" and main is not None:
+    if mode == "direct" and isinstance(main, Member):
         started = await _start(crew, main, mention)
         if started is not None:
             return started
     return ToMain(text)
 
 
-def _find(crew: Supervisor, main: Member | None, name: str) -> Member | Past | None:
+def _find(crew: Supervisor, main: Member | str | None, name: str) -> Member | Past | None:
     """The agent of that name; agents of agents have no names for people. Of several, one that
     lives goes before one that does not, and the newest before the others."""
-    parent_id = main.id if main is not None else None
+    parent_id = main.id if isinstance(main, Member) else main
     known = [each for each in crew.members.values() if each.handle.place.parent_id == parent_id and each is not main]
     named = [each for each in reversed(known) if each.name == name]
     found = next((each for each in named if each.live), named[0] if named else None)
-    if found is None and main is not None:
-        return find_child(crew.world.log.reader, main.id, name, shortest=len(main.id))
+    if found is None and parent_id is not None:
+        return find_child(crew.world.log.reader, parent_id, name, shortest=len(parent_id))
     return found
 
 
-async def _deliver(crew: Supervisor, main: Member | None, agent: Member | Past, message: str) -> Routed:
+async def _deliver(crew: Supervisor, main: Member | str | None, agent: Member | Past, message: str) -> Routed:
     if isinstance(agent, Member) and crew.steer(agent, message):
         return ToAgent("steered", crew.view(agent))
+    if isinstance(agent, Past) and agent.live:
+        return await _send(crew, agent, message)
+    parent = main if isinstance(main, Member) else None
     try:
-        again = await crew.resume(agent.id, message, parent=main, background=True)
+        again = await crew.resume(agent.id, message, parent=parent, background=parent is not None)
     except RetinueError as error:
         return Undelivered(str(error))
     return ToAgent("resumed", crew.view(again))
+
+
+async def _send(crew: Supervisor, agent: Past, message: str) -> Routed:
+    """To an agent that another process runs."""
+    from retinue.log.commands import Command, send
+
+    (answer,) = await send(crew.world.state, [Command(agent.id, "steer", message)])
+    return ToAgent("steered", agent.view()) if answer.accepted else Undelivered(answer.text)
 
 
 async def _start(crew: Supervisor, main: Member, mention: Mention) -> Routed | None:

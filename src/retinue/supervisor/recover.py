@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from retinue.supervisor.member import Member
 
 _HEAD = "What became of agents you started, while you were not running:"
+_MOST_NAMED = 1_000
 _INTERRUPTED = "Its process ended while it worked."
 
 
@@ -125,6 +126,14 @@ def find_child(reader: Reader, parent_id: str, wanted: str, shortest: int) -> Pa
     if len(alike) == 1:
         return past(reader, alike[0])
     return next((found for row in rows if (found := past(reader, row)).tag.name == wanted), None)
+
+
+def find_named(reader: Reader, name: str) -> RunRow | None:
+    """The run that a person means by a name: one that lives before one that does not, then the
+    newest. Agents of agents have no names for people."""
+    rows = [row for row in reader.list_runs(limit=_MOST_NAMED) if row.depth <= 1]
+    alike = [row for row in rows if past(reader, row).tag.name == name]
+    return next((row for row in alike if row.state in LIVE), alike[0] if alike else None)
 
 
 def children(reader: Reader, parent_id: str, limit: int, without: Collection[str] = ()) -> list[Past]:

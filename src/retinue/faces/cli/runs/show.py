@@ -21,7 +21,7 @@ from retinue.log.rows import RunRow
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="ID", help="id of the run, or its beginning")
+    parser.add_argument("run", metavar="ID", help="id of the run, its beginning, or @name")
     add_where(parser)
 
 

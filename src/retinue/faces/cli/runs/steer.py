@@ -3,6 +3,7 @@
 MESSAGE is the text itself, @file, or - for standard input.
 
     retinue runs steer 3f2a9c1d "Only look in src/"
+    retinue runs steer @explore "And the tests, too"
     git diff | retinue runs steer 3f2a9c1d -
 """
 
@@ -19,7 +20,7 @@ from retinue.log.commands import Command
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="ID", help="id of the run, or its beginning")
+    parser.add_argument("run", metavar="ID", help="id of the run, its beginning, or @name")
     parser.add_argument("message", metavar="MESSAGE", help="what to say: words, @file, or - for standard input")
     add_where(parser)
 

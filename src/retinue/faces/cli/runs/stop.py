@@ -22,7 +22,7 @@ from retinue.log.rows import RunRow
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="ID", nargs="?", help="id of the run, or its beginning")
+    parser.add_argument("run", metavar="ID", nargs="?", help="id of the run, its beginning, or @name")
     parser.add_argument("--tree", action="store_true", help="also all runs it has started, and theirs")
     parser.add_argument("--all", action="store_true", help="every run of this project, of all processes")
     add_where(parser)

@@ -20,7 +20,7 @@ from retinue.log.rows import RunRow
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="ID", help="id of the run, or its beginning")
+    parser.add_argument("run", metavar="ID", help="id of the run, its beginning, or @name")
     parser.add_argument("--after", type=int, default=0, metavar="SEQ", help="only events after this number")
     add_where(parser)
 
