@@ -41,7 +41,8 @@ class Compaction:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """`history` is what the log already has; `messages` is new (the task, or the prompt of a
-    resume) and is announced first. `system` and `tools` never change during the run.
+    resume) and is announced first. `system` and `tools` never change during the run; what
+    `late_tools` gives is asked before every request and added after them, never taken away.
 
     Permission checks, hooks and audits are wrappers around the tools: the loop knows no flags
     for them. `remind` gives text that must survive a compaction, such as the live children.
@@ -66,6 +67,8 @@ class Job:
     cancel_seconds: float = 5.0
     """How long a cancelled tool may take to clean up before it is left behind."""
     remind: Callable[[], str] = str
+    late_tools: Callable[[], tuple[Tool, ...]] = tuple
+    """Tools that became available since: a server that was slow, or what the run searched for."""
     before_end: Callable[[], Awaitable[str | None]] | None = None
     """Asked when the run would end well: a text is its next instruction."""
     before_compact: Callable[[str], Awaitable[str | None]] | None = None

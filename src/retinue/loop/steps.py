@@ -174,6 +174,7 @@ class Steps:
 
     def ask(self) -> Ask:
         job = self._job
+        self._admit()
         request = ModelRequest(
             system=job.system,
             messages=tuple(self._conversation.messages),
@@ -183,6 +184,15 @@ class Steps:
             temperature=job.temperature,
         )
         return Ask(self._model, request, self._interrupt, self._idle, job.clock)
+
+    def _admit(self) -> None:
+        """Tools that came since the last request. They go to the end, in the order they came, so
+        that what providers have cached of the others stays good."""
+        for tool in self._job.late_tools():
+            spec = tool.spec
+            if spec.name not in self._specs:
+                self._specs[spec.name], self._tools[spec.name] = spec, tool
+                self._offered = (*self._offered, spec)
 
     def answered(self, ask: Ask) -> AssistantMessage:
         """The model's message as it enters the conversation."""

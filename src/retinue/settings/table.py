@@ -25,9 +25,11 @@ from retinue.settings.kinds import (
     Whole,
 )
 
+from retinue.settings.table_sandbox import SandboxSettings
+from retinue.settings.table_servers import ServerSettings
+
 if TYPE_CHECKING:
     from retinue.domain.spec import PermissionMode
-from retinue.settings.table_sandbox import SandboxSettings
 
 LSP_ACTIONS = (
     "definition",
@@ -70,7 +72,7 @@ _MS = Whole(1, _YEAR * 1000)
 
 
 # fmt: off
-class Settings(SandboxSettings):
+class Settings(SandboxSettings, ServerSettings):
     """All settings, typed. Read them as attributes; `origin(attribute)` says where one is from."""
 
     model: str | None = setting(

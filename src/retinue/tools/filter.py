@@ -16,7 +16,7 @@ from retinue.domain.effects import READ_ONLY
 from retinue.domain.lean import dataclass
 from retinue.domain.spec import ToolPolicy
 from retinue.domain.tool import Tool, ToolSpec
-from retinue.domain.toolnames import base_name, canonical
+from retinue.domain.toolnames import base_name, canonical, served_alias
 
 _EVERY = frozenset({"*", "all"})
 _NOT_FOR_SUBAGENTS = frozenset(
@@ -180,13 +180,22 @@ def resolve(name: str, available: Mapping[str, Tool]) -> tuple[str, ...]:
     if name in available:
         return (name,)
     if name.startswith("mcp__"):
-        pattern = name if "*" in name or name.count("__") > 1 else f"{name}__*"
-        return tuple(each for each in available if fnmatchcase(each, pattern))
+        return _served(name, available)
     known = tuple(each for each in canonical(name) if each in available)
     if known:
         return known
     plain = base_name(name).lower()
-    return tuple(each for each in available if each.lower() == plain)
+    found = tuple(each for each in available if each.lower() == plain)
+    alias = None if found else served_alias(name)
+    return found if alias is None else _served(alias, available)
+
+
+def _served(name: str, available: Mapping[str, Tool]) -> tuple[str, ...]:
+    """The tools of MCP servers that `mcp__server`, `mcp__server__tool` or a pattern stands for."""
+    if name in available:
+        return (name,)
+    pattern = name if "*" in name else f"{name}__*"
+    return tuple(each for each in available if fnmatchcase(each, pattern))
 
 
 def _denied(deny: Sequence[str], available: Mapping[str, Tool]) -> tuple[frozenset[str], dict[str, tuple[str, ...]]]:
