@@ -147,10 +147,7 @@ class Gate:
     async def _fire(self, event: Any, use: ToolUse, **more: Any) -> HookResult:
         if not self.hooks.listens(event):
             return NO_OPINION
-        said = await self.hooks.fire(event, use.tool, {**_payload(use), **more})
-        if said.stop is not None:
-            self.party.controls.stop(f"A hook stopped the run: {said.stop}")
-        return said
+        return await self.hooks.fire(event, use.tool, {**_payload(use), **more})
 
     async def refused(self, use: ToolUse, denied: Denied) -> None:
         if self.hooks.listens("PermissionDenied"):
@@ -181,7 +178,7 @@ class GatedTool:
 
     async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
         gate = self._gate
-        confined = context.confinement is not None and getattr(context.confinement, "harmless", False)
+        confined = self.spec.confinable and context.confinement is not None and context.confinement.readonly
         use = ToolUse(self._name, arguments, self._effects, call_id, confined)
         try:
             verdict = await gate.judge(self._tool, use, context)

@@ -42,7 +42,7 @@ class Guard:
         return (mine.name, mine.source) == (its.name, its.source)
 
 
-def guarded_tools(member: Member, world: World, *, resumed: bool = False) -> tuple[Tool, ...]:
+def guarded_tools(member: Member, world: World, tools: tuple[Tool, ...], *, resumed: bool = False) -> tuple[Tool, ...]:
     """The tools of a run that begins, each behind its gate. `resumed` runs may have asked
     something before: they take the answer when they ask it again."""
     guard = Guard(member, _permissions(member, world), _party(member, world, resumed))
@@ -60,7 +60,7 @@ def guarded_tools(member: Member, world: World, *, resumed: bool = False) -> tup
         recall=lambda: _recall(guard, world),
         is_secret=lambda text: world.redactor(text) is not text,
     )
-    return gated(member.handle.launch.tools, gate)
+    return gated(tools, gate)
 
 
 def _permissions(member: Member, world: World) -> Permissions:

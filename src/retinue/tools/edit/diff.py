@@ -10,7 +10,10 @@ _COMPARED = 1000
 _CHARACTERS = 3000
 
 
-def short_diff(old: str, new: str) -> str:
+_FOR_PEOPLE = 20_000
+
+
+def short_diff(old: str, new: str, most: int = _CHARACTERS) -> str:
     before, after = old.split("\n"), new.split("\n")
     start = _common(before, after)
     rest_before, rest_after = before[start:], after[start:]
@@ -22,7 +25,17 @@ def short_diff(old: str, new: str) -> str:
     lead = before[max(0, start - _CONTEXT) : start]
     trail = rest_before[len(rest_before) - end :][:_CONTEXT]
     hunks = _hunks(lead + middle_before + trail, lead + middle_after + trail, max(0, start - _CONTEXT))
-    return head_and_tail("\n".join(hunks), _CHARACTERS, "")
+    return head_and_tail("\n".join(hunks), most, "")
+
+
+def unified(name: str, old: str, new: str, *, fresh: bool = False) -> str:
+    """For people who decide: more of it, under a head that names the file. One that is `fresh`
+    was not there before, and is shown from its first line on."""
+    if not fresh:
+        return f"--- {name}\n+++ {name}\n{short_diff(old, new, _FOR_PEOPLE)}"
+    lines = new.split("\n")
+    added = "\n".join(f"+{line}" for line in lines)
+    return f"--- /dev/null\n+++ {name}\n@@ -0,0 +1,{len(lines)} @@\n{head_and_tail(added, _FOR_PEOPLE, '')}"
 
 
 def _common(first: list[str], second: list[str]) -> int:

@@ -10,12 +10,13 @@ from retinue.domain.tool import ToolContext, ToolOutput, ok
 from retinue.tools.arguments import PATH_NAMES, Arguments
 from retinue.tools.base import BuiltinTool, Properties
 from retinue.tools.content import SNIFFED, TextForm, binary_kind, forms_of
-from retinue.tools.edit.diff import short_diff
+from retinue.tools.edit.diff import short_diff, unified
 from retinue.tools.edit.replace import Edit, apply
 from retinue.tools.errors import ToolError
+from retinue.tools.files import spot
 from retinue.tools.paths import Confined, confine
 from retinue.tools.threads import in_thread
-from retinue.tools.writing import check_fresh, rewrite
+from retinue.tools.writing import check_fresh, read_whole, rewrite
 
 _OLD = ("old_string", "oldString", "old_str", "oldText", "old_text", "search")
 _NEW = ("new_string", "newString", "new_str", "newText", "new_text", "replace", "replacement")
@@ -50,6 +51,20 @@ class EditTool(BuiltinTool):
         diff, effect = await in_thread(lambda: _edit_file(place, context, edits))
         count = f"{len(edits)} edits" if len(edits) > 1 else "the edit"
         return ok(f"Made {count} in {place.shown}:\n{diff}", effect)
+
+    async def preview(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
+        """What the call would change, as a diff for people. Changes nothing."""
+        return await in_thread(lambda: _preview(Arguments(self.name, arguments), context))
+
+
+def _preview(given: Arguments, context: ToolContext) -> str:
+    try:
+        place = confine(given.text("path", *PATH_NAMES), context, writing=True)
+        with spot(place) as where:
+            data = read_whole(where, place)
+        return unified(place.shown, *_changed(place, context, _edits(given), data)[1])
+    except (ToolError, OSError) as error:
+        return f"(It would fail: {error})"
 
 
 def _edit_file(place: Confined, context: ToolContext, edits: list[Edit]) -> tuple[str, ToolEffect]:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from retinue.domain.format import format_bytes
 from retinue.domain.tool import ToolContext, ToolOutput, ok
 from retinue.tools.arguments import PATH_NAMES, Arguments
 from retinue.tools.base import BuiltinTool, Properties
 from retinue.tools.content import TextForm, binary_kind, content_hash, forms_of
+from retinue.tools.edit.diff import unified
 from retinue.tools.errors import ToolError
+from retinue.tools.files import spot
 from retinue.tools.paths import Confined, confine
 from retinue.tools.threads import in_thread
 from retinue.tools.truncate import line_count
-from retinue.tools.writing import Change, check_fresh, rewrite
+from retinue.tools.writing import Change, check_fresh, read_whole, rewrite
+
+_CONTENT = ("contents", "text", "file_text", "data")
 
 
 class WriteTool(BuiltinTool):
@@ -27,13 +32,32 @@ class WriteTool(BuiltinTool):
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
         place = confine(given.text("path", *PATH_NAMES), context, writing=True)
-        content = given.find("content", "contents", "text", "file_text", "data")
+        content = given.find("content", *_CONTENT)
         if content is None:
             raise ToolError('write needs "content": the whole new content of the file, as a string (may be empty).')
         if not isinstance(content, str):
             raise given.wrong("content", "a string", content)
         change = await in_thread(lambda: rewrite(place, context, lambda old: _new(place, context, content, old)))
         return ok(_report(place, content, change), change.effect)
+
+    async def preview(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
+        """What the call would change, as a diff for people. Changes nothing."""
+        return await in_thread(lambda: _preview(Arguments(self.name, arguments), context))
+
+
+def _preview(given: Arguments, context: ToolContext) -> str:
+    content = given.find("content", *_CONTENT)
+    try:
+        place = confine(given.text("path", *PATH_NAMES), context, writing=True)
+        try:
+            with spot(place) as where:
+                old: bytes | None = read_whole(where, place)
+        except FileNotFoundError:
+            old = None
+        text = "" if old is None else _form(old).decode(old)
+        return unified(place.shown, text, content if isinstance(content, str) else "", fresh=old is None)
+    except (ToolError, OSError, ValueError) as error:
+        return f"(What is there cannot be shown: {error})"
 
 
 def _new(place: Confined, context: ToolContext, content: str, old: bytes | None) -> bytes:
