@@ -26,6 +26,7 @@ from retinue.supervisor.delegate import Delegate
 from retinue.supervisor.handle import RunHandle
 from retinue.supervisor.handles import Names
 from retinue.supervisor.heap import Heap
+from retinue.supervisor.hooking import RunHooks, admission
 from retinue.supervisor.isolating import Leg, branch_of, dismissed, prepared
 from retinue.supervisor.launch import Launch
 from retinue.supervisor.line import abandon, attend, take_place
@@ -37,6 +38,7 @@ from retinue.supervisor.record import Tag, created, request_of, tag_of
 from retinue.supervisor.recover import bounded, post, undelivered, used_below
 from retinue.supervisor.stash import Stash
 from retinue.supervisor.sweep import Sweeper
+from retinue.supervisor.trusting import recorded
 from retinue.supervisor.world import World
 
 if TYPE_CHECKING:
@@ -108,14 +110,18 @@ class Supervisor:
         try:
             self._check_open()
             launch = replace(launch, transcript=self._transcript(request.spec, run_id), notes=(*notes, *launch.notes))
-            tag = Tag(self._names.free(name or request.spec.name), description, background, call_id)
             place = RunPlace(run_id, request.parent_id, request.root_id or run_id)
-            account = self._account(launch, parent)
-            self.world.log.append(place, created(launch, tag))
+            async with admission(launch, place, self.world, parent) as hooks:
+                self._check_open()
+                launch = hooks.launch
+                tag = Tag(self._names.free(name or request.spec.name), description, background, call_id)
+                account = self._account(launch, parent)
+                whole = replace(launch, request=recorded(launch.request, request))
+                self.world.log.append(place, created(whole, tag))
         except BaseException:
             await dismissed(launch, self.world)
             raise
-        member = self._member(self._handle(place, launch), parent, tag)
+        member = self._member(self._handle(place, launch, hooks), parent, tag)
         member.account = account
         try:
             await self.world.log.flush()
@@ -160,15 +166,17 @@ class Supervisor:
             if row.state == "interrupted":
                 launch = replace(launch, notes=(*launch.notes, *self._end_leftovers(again=True)))
             launch = bounded(launch, past, log.reader, row)
-            below = used_below(log.reader, row.id)
-            news = undelivered(log.reader, row.id, self.members)
-            account = self._account(launch, parent, past.usage + below)
+            async with admission(launch, row.place, self.world, parent, resumed=True) as hooks:
+                self._check_open()
+                below = used_below(log.reader, row.id)
+                news = undelivered(log.reader, row.id, self.members)
+                account = self._account(launch, parent, past.usage + below)
         except BaseException:
             if launch is not None:
                 await dismissed(launch, self.world)
             await log.give_back(row)
             raise
-        member = self._rejoin(row, launch, past, below, parent, background, call_id)
+        member = self._rejoin(row, self._handle(row.place, launch, hooks), past, below, parent, background, call_id)
         member.account = account
         for child in (self.members[view.id] for view in news if view.id in self.members):
             child.announced = True
@@ -270,8 +278,9 @@ class Supervisor:
         above = parent.account if parent else None
         return open_account(launch.request, launch.model.info, self.settings, above, self.clock, resumed)
 
-    def _handle(self, place: RunPlace, launch: Launch) -> RunHandle:
+    def _handle(self, place: RunPlace, launch: Launch, hooks: RunHooks) -> RunHandle:
         handle = RunHandle(place, launch, self.world.log)
+        hooks.attach(handle)
         if launch.gate is not None:
             launch.gate.waiting = handle.controls.waiting
 
@@ -299,14 +308,14 @@ class Supervisor:
     def _rejoin(
         self,
         row: RunRow,
-        launch: Launch,
+        handle: RunHandle,
         past: Conversation,
         below: Usage,
         parent: Member | None,
         background: bool,
         call_id: str | None,
     ) -> Member:
-        handle, member = self._handle(row.place, launch), self.members.get(row.id)
+        member = self.members.get(row.id)
         if member is not None:
             member.again(handle, background=background, call_id=call_id)
         else:

@@ -13,6 +13,7 @@ from retinue.loop.controls import Controls
 if TYPE_CHECKING:
     from retinue.log.rows import RunPlace
     from retinue.log.store import Log
+    from retinue.supervisor.hooking import RunHooks
     from retinue.supervisor.launch import Launch
 
 
@@ -26,6 +27,7 @@ class RunHandle:
         self.controls = Controls()
         self.stopper: Callable[[str], bool] = self.controls.stop
         self.steerer: Callable[[str], bool] = self.controls.steer
+        self.hooks: RunHooks | None = None
         self._log = log
         self._ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 

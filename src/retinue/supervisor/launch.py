@@ -25,6 +25,7 @@ from retinue.supervisor.confining import can_sandbox, is_readonly
 from retinue.supervisor.limiter import LimiterGate, account_of, process_limiters, shared_prefix
 from retinue.supervisor.offer import SPAWNING, offered_tools, policy_text
 from retinue.supervisor.purse import BUDGETED
+from retinue.supervisor.trusting import consented
 from retinue.tools.filter import select_tools, split_entry
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ async def prepare(
     UnknownModelError when the caller named a model that does not exist."""
     check(request.spec, request)
     notes: list[str] = []
+    request = consented(request, world, notes)
     selection = await _select(request, world, notes, parent)
     tools = _tools(request, world, notes, delegation, parent)
     system = _system(request, world, parent, tools, isolation)

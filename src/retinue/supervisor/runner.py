@@ -23,6 +23,9 @@ from retinue.errors import StateError
 from retinue.loop.job import Compaction, Job, Prior
 from retinue.loop.run import run_loop
 from retinue.settings.places import private_folder
+from retinue.supervisor.auditing import Audit
+from retinue.supervisor.confining import confinement_for, put_away
+from retinue.supervisor.hooking import RunHooks, hooks_for
 from retinue.supervisor.isolating import confined, left
 from retinue.supervisor.launch import Launch
 from retinue.supervisor.notify import roster
@@ -55,15 +58,22 @@ async def execute(member: Member, world: World, past: Conversation | None = None
         failure = Failure("internal", f"Retinue failed: {type(error).__name__}: {error}", "Please report this.")
         await finish(member, world, Outcome("error", failure=failure, model=handle.launch.model_name))
         raise
+    finally:
+        await hooks_for(member, world).close()
 
 
 async def finish(member: Member, world: World, outcome: Outcome) -> None:
     """The run's ending: in the log first, then for everyone who waits. A log that cannot be
     written leaves it without one, and says so to them."""
     member.handle.controls.close()
+    hooks = hooks_for(member, world)
+    await hooks.ended(outcome)
+    if member.audit is not None:
+        outcome = await member.audit.finish(outcome)
     if member.handle.launch.isolation is not None:
         outcome = await left(member, world, outcome)
-    ended = RunEnded(_complete(outcome, member))
+    await hooks.close()
+    ended = RunEnded(_complete(outcome, member, hooks))
     try:
         world.log.append(member.handle.place, ended)
         await world.log.flush()
@@ -86,26 +96,36 @@ async def _record(member: Member, world: World, past: Conversation | None, post:
     for opening in _openings(handle, past):
         log.append(place, opening)
         member.observe(opening)
+    hooks = hooks_for(member, world)
+    await hooks.began()
+    audit = member.audit = Audit(member, world, resumed=past is not None)
     changing = {tool.spec.name for tool in launch.tools if not tool.spec.effects <= _NO_TRACE_NEEDED}
-    async with aclosing(run_loop(_job(member, world, past, post), launch.model, handle.controls)) as bodies:
-        async for body in bodies:
-            if isinstance(body, RunEnded):
-                return body.outcome
-            log.append(place, body)
-            member.observe(body)
-            if isinstance(body, ToolStarted) and body.call.name in changing:
-                await log.flush()
+    job = _job(member, world, audit, past, post)
+    try:
+        async with aclosing(run_loop(job, launch.model, handle.controls)) as bodies:
+            async for body in bodies:
+                if isinstance(body, RunEnded):
+                    return body.outcome
+                log.append(place, body)
+                member.observe(body)
+                audit.observe(body)
+                if hooks.watches:
+                    await hooks.watch(body)
+                if isinstance(body, ToolStarted) and body.call.name in changing:
+                    await log.flush()
+    finally:
+        await put_away(job.context)
     raise RuntimeError("the loop ended without an outcome")
 
 
-def _complete(outcome: Outcome, member: Member) -> Outcome:
+def _complete(outcome: Outcome, member: Member, hooks: RunHooks) -> Outcome:
     """With what only the supervisor knows: notes of the launch, who stopped it, and the cost of
     the whole tree."""
     nothing = Usage()
     tree = outcome.usage + member.below if member.children or member.below != nothing else None
     return replace(
         outcome,
-        notes=(*member.handle.launch.notes, *outcome.notes),
+        notes=(*member.handle.launch.notes, *hooks.notes, *outcome.notes),
         tree_usage=tree,
         stopped_by=member.stopped_by if outcome.ended == "stopped" else None,
     )
@@ -123,17 +143,18 @@ def _openings(handle: RunHandle, past: Conversation | None) -> list[Body]:
     return bodies
 
 
-def _job(member: Member, world: World, past: Conversation | None, post: str) -> Job:
+def _job(member: Member, world: World, audit: Audit, past: Conversation | None, post: str) -> Job:
     handle, settings = member.handle, world.settings.settings
     launch = handle.launch
     request = launch.request
+    hooks = hooks_for(member, world)
     prior = Prior(past.usage, past.turn, past.tool_uses, past.compactions) if past else Prior()
     return Job(
         system=launch.system,
         history=past.messages if past else (),
-        messages=_messages(request.task, past, post),
-        tools=launch.tools,
-        context=_context(handle, world, launch),
+        messages=_messages(hooks.introduce(request.task), past, post),
+        tools=audit.tools(launch.tools),
+        context=audit.context(_context(handle, world, launch)),
         limits=launch.limits,
         thinking=launch.thinking,
         temperature=request.spec.model.temperature,
@@ -143,6 +164,8 @@ def _job(member: Member, world: World, past: Conversation | None, post: str) -> 
         compaction=Compaction(settings.compaction_at, settings.compaction_keep_turns),
         remind=lambda: roster(member),
         account=member.account,
+        before_end=hooks.before_end,
+        before_compact=hooks.before_compact,
     )
 
 
@@ -165,4 +188,7 @@ def _context(handle: RunHandle, world: World, launch: Launch) -> ToolContext:
         environment=world.tool_environment,
         tool_timeout=launch.limits.tool_seconds,
     )
-    return confined(context, launch.isolation)
+    context = confined(context, launch.isolation)
+    writable = launch.isolation.writable if launch.isolation else ()
+    context.confinement = confinement_for(launch, world, context, writable=writable)
+    return context

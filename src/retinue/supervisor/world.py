@@ -11,16 +11,20 @@ from typing import TYPE_CHECKING
 from retinue.domain.clock import SYSTEM_CLOCK, Clock
 from retinue.domain.tool import Tool
 from retinue.settings.load import load_settings
-from retinue.settings.places import state_folder
+from retinue.settings.places import retinue_home, state_folder
+from retinue.supervisor.hooking import SessionHooks
 from retinue.supervisor.round import Round
+from retinue.supervisor.trusting import effective
 
 if TYPE_CHECKING:
     from retinue.definitions.catalog import Catalog
     from retinue.guard.desk import Approver, Desk, Policy
     from retinue.guard.redact import Redactor
+    from retinue.guard.trust import Trust
     from retinue.log.store import Log
     from retinue.models.transport import Transport
     from retinue.settings.load import Loaded
+    from retinue.supervisor.auditing import Vault
     from retinue.supervisor.guarding import Guard
 
 
@@ -34,12 +38,15 @@ class World:
         environment: Mapping[str, str] | None = None,
         agents_json: str | None = None,
         tools: Sequence[Tool] = (),
+        trust: bool = False,
     ) -> None:
+        """`trust`: what the project's files bring takes effect without asking, in this process."""
         self.cwd = cwd.resolve()
         self.environment: Mapping[str, str] = os.environ if environment is None else environment
         self.agents_json = agents_json
         self.custom_tools = tuple(tools)
         self.round = Round()
+        self._trust_everything = trust
         self.clock: Clock = SYSTEM_CLOCK
         self.approvers: list[Approver] = []
         """Who is asked in this process what needs a person: a terminal, a program."""
@@ -48,7 +55,18 @@ class World:
 
     @cached_property
     def settings(self) -> Loaded:
-        return load_settings(self.cwd, environment=self.environment)
+        return effective(load_settings(self.cwd, environment=self.environment), self.trust)
+
+    @cached_property
+    def trust(self) -> Trust:
+        from retinue.guard.trust import Trust
+
+        return Trust(retinue_home(self.environment), everything=self._trust_everything)
+
+    @cached_property
+    def hooks(self) -> SessionHooks:
+        """What is told to programs of the user's, and functions of this one."""
+        return SessionHooks(self)
 
     def catalog(self) -> Catalog:
         """The agents as they are on disk now; unchanged files are not read again."""
@@ -110,8 +128,17 @@ class World:
         hidden = set(secret_values(self.environment))
         return {name: value for name, value in self.environment.items() if value not in hidden}
 
+    @cached_property
+    def vault(self) -> Vault:
+        """The record of who changed which file, and what was there before."""
+        from retinue.supervisor.auditing import Vault
+
+        settings = self.settings.settings
+        folder = self.state / "checkpoints"
+        return Vault(folder, enabled=settings.checkpoints_enabled, largest_mb=settings.checkpoints_max_file_mb)
+
     async def close(self) -> None:
-        for name in ("transport", "log"):
+        for name in ("transport", "vault", "log"):
             part = self.__dict__.pop(name, None)
             if part is not None:
                 await part.close()

@@ -17,17 +17,15 @@ from retinue.definitions.dialects.table import BadValueError
 from retinue.domain.lean import dataclass
 from retinue.domain.spec import AgentSpec
 from retinue.guard.hooks.handler import Dialect, Handler, from_spec
+from retinue.guard.hooks.places import HookFile, hook_files
 from retinue.guard.hooks.points import events_of
 from retinue.guard.trust import Trust
 from retinue.guard.trust_subjects import REMEDY, Subject, settings_subject, shown_handler
 from retinue.settings.field import Origin
 from retinue.settings.jsonfile import parse_object
 from retinue.settings.load import Loaded
-from retinue.settings.places import home, repository_root
 
-MOST_BYTES = 1024 * 1024
-CLAUDE = ("settings.json", "settings.local.json")
-CODINGCODE = ("hooks.yaml", "hooks.yml")
+MOST_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +50,13 @@ def session_hooks(cwd: Path, loaded: Loaded, trust: Trust, environment: Mapping[
         value = layer.values.get("hooks")
         if value:
             handlers += read_hooks(value, layer.origin.where or "hooks", "retinue", problems, _project(layer.origin))
-    for path, personal in _files(cwd, environment, ".claude", CLAUDE):
-        handlers += _claude(path, personal, trust, problems, withheld)
     by_name: dict[str, Handler] = {}
-    for path, personal in _files(cwd, environment, ".codingcode", CODINGCODE):
-        for handler in _codingcode(path, personal, trust, problems, withheld):
-            # The project's entry takes the place of a global one of the same name.
-            by_name[f"{handler.event} {handler.name or id(handler)}"] = handler
+    for file in hook_files(cwd, environment):
+        made = _of_file(file, trust, problems, withheld)
+        if file.folder == ".claude":
+            handlers += made
+        else:  # the project's entry takes the place of a global one of the same name
+            by_name |= {f"{each.event} {each.name or id(each)}": each for each in made}
     return Found((*handlers, *by_name.values()), tuple(problems), tuple(withheld))
 
 
@@ -100,15 +98,15 @@ def read_hooks(
 def project_subjects(cwd: Path, environment: Mapping[str, str]) -> list[Subject]:
     """What the settings files of other programs in this project would bring."""
     found: list[Subject] = []
-    for path, personal in _files(cwd, environment, ".claude", CLAUDE):
-        content = _content(path)
-        if not personal and content is not None:
-            subject = settings_subject(path, parse_object(content)[0], content)
+    for file in hook_files(cwd, environment):
+        content = None if file.personal else _content(file.path)
+        if content is None:
+            continue
+        if file.folder == ".claude":
+            subject = settings_subject(file.path, parse_object(content)[0], content)
             found += [subject] if subject else []
-    for path, personal in _files(cwd, environment, ".codingcode", CODINGCODE):
-        content = _content(path)
-        if not personal and content is not None:
-            found += _codingcode_subject(path, content)
+        else:
+            found += _codingcode_subject(file.path, content)
     return found
 
 
@@ -133,33 +131,27 @@ def _unreadable(event: str | None, entry: Any, why: str, source: str) -> list[Ha
     ]
 
 
-def _claude(path: Path, personal: bool, trust: Trust, problems: list[str], withheld: list[str]) -> list[Handler]:
+def _of_file(file: HookFile, trust: Trust, problems: list[str], withheld: list[str]) -> list[Handler]:
+    path = file.path
     content = _content(path)
     if content is None:
+        problems.append(f"{path} cannot be read; hooks in it are ignored.")
         return []
-    data, problem = parse_object(content)
-    if problem is not None and content.strip():
-        problems.append(f"{path} {problem}; hooks in it are ignored.")
-    value = data.get("hooks")
-    if not value or data.get("disableAllHooks") is True:
+    value: Any
+    if file.folder == ".claude":
+        data, problem = parse_object(content)
+        if problem is not None and content.strip():
+            problems.append(f"{path} {problem}; hooks in it are ignored.")
+        value = None if data.get("disableAllHooks") is True else data.get("hooks")
+    else:
+        value = _yaml_hooks(path, content, problems)
+    if not value:
         return []
-    if not personal and not trust.is_trusted(path, content):
+    if not file.personal and not trust.is_trusted(path, content):
         withheld.append(f"{path}: hooks has no effect: it is not trusted. {REMEDY}")
         return []
-    return read_hooks(value, str(path), "claude", problems, None if personal else path.parent.parent)
-
-
-def _codingcode(path: Path, personal: bool, trust: Trust, problems: list[str], withheld: list[str]) -> list[Handler]:
-    content = _content(path)
-    if content is None:
-        return []
-    entries = _yaml_hooks(path, content, problems)
-    if not entries:
-        return []
-    if not personal and not trust.is_trusted(path, content):
-        withheld.append(f"{path}: hooks has no effect: it is not trusted. {REMEDY}")
-        return []
-    return read_hooks(entries, str(path), "codingcode", problems, None if personal else path.parent.parent)
+    dialect: Dialect = "claude" if file.folder == ".claude" else "codingcode"
+    return read_hooks(value, str(path), dialect, problems, None if file.personal else path.parent.parent)
 
 
 def _codingcode_subject(path: Path, content: bytes) -> list[Subject]:
@@ -184,27 +176,6 @@ def _yaml_hooks(path: Path, content: bytes, problems: list[str]) -> list[Any]:
         problems.append(f"{path}: 'hooks' must be a list; it is ignored.")
         return []
     return value or []
-
-
-def _files(cwd: Path, environment: Mapping[str, str], folder: str, names: tuple[str, ...]) -> list[tuple[Path, bool]]:
-    """The files to read, the user's own first, each with whether it is the user's own."""
-    own = home(environment) / folder
-    found = [(own / name, True) for name in names]
-    place = _nearest(cwd, folder, names)
-    if place is not None and place.resolve() != own.resolve():
-        found += [(place / name, False) for name in names]
-    return [(path, personal) for path, personal in found if path.is_file()]
-
-
-def _nearest(cwd: Path, folder: str, names: tuple[str, ...]) -> Path | None:
-    """The nearest folder upward that has such a file, not above the repository's root."""
-    root = repository_root(cwd) or cwd
-    for place in (cwd, *cwd.parents):
-        if any((place / folder / name).is_file() for name in names):
-            return place / folder
-        if place == root:
-            break
-    return None
 
 
 def _project(origin: Origin) -> Path | None:

@@ -46,6 +46,7 @@ _TABLES: Mapping[Dialect, Mapping[str, str]] = {"retinue": {}, "claude": _CLAUDE
 _OTHERS: Mapping[str, tuple[str, ...]] = {"edit": ("MultiEdit", "NotebookEdit"), "Agent": ("Task",)}
 _FILES = frozenset({"read", "write", "edit"})
 _EDIT = {"old": "old_string", "new": "new_string", "all": "replace_all"}
+_BACK = {theirs: ours for ours, theirs in _EDIT.items()}
 
 
 def names_of(tool: str) -> tuple[str, ...]:
@@ -82,8 +83,14 @@ def understood(tool: str, given: Mapping[str, Any], dialect: Dialect) -> dict[st
     """An input that a handler of that dialect gave back, in the words of our tool."""
     own = own_name(tool)
     found = dict(given)
-    if dialect == "claude" and own in _FILES and "path" not in found and "file_path" in found:
+    if dialect != "claude" or own not in _FILES:
+        return found
+    if "path" not in found and "file_path" in found:
         found["path"] = found.pop("file_path")
+    if own == "edit":
+        edits = found.pop("edits", None) or [{key: found.pop(key) for key in _BACK if key in found}]
+        renamed = [{_BACK.get(key, key): value for key, value in each.items()} for each in edits if each]
+        found["edits"] = renamed
     return found
 
 

@@ -1,0 +1,417 @@
+"""Hooks in the life of runs: who listens, when they are told, and what follows.
+
+The handlers of the settings are read once per process and shared by all runs; an agent's own
+join them for its run only. Tool events are fired by the guard's gate; everything else here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from retinue.domain.events import AssistantEnded, Body, Compacted, MessageAdded, TurnEnded, TurnStarted, Warned
+from retinue.domain.hook import NO_OPINION, HookEvent, HookResult
+from retinue.domain.outcome import Outcome
+from retinue.errors import PromptBlockedError, SpawnDeniedError, StateError
+
+if TYPE_CHECKING:
+    from retinue.domain.hook import Hooks
+    from retinue.guard.hooks.bus import HookBus
+    from retinue.guard.hooks.handler import Handler
+    from retinue.guard.hooks.matching import Condition
+    from retinue.guard.hooks.sources import Found
+    from retinue.log.rows import RunPlace
+    from retinue.settings.load import Loaded
+    from retinue.supervisor.handle import RunHandle
+    from retinue.supervisor.launch import Launch
+    from retinue.supervisor.member import Member
+    from retinue.supervisor.world import World
+
+MOST_CONTINUATIONS = 8
+"""How often in a row hooks may keep a run from ending."""
+
+ENDING_SECONDS = 30.0
+"""How long hooks may take over an end that they cannot change."""
+
+_WATCHED: frozenset[HookEvent] = frozenset(
+    {"TurnStart", "TurnEnd", "ModelRequest", "ModelResponse", "PostCompact", "Notification", "Stop", "SubagentStop"}
+)
+_ERRORS = {
+    "authentication": "authentication_failed",
+    "budget": "billing_error",
+    "not_found": "model_not_found",
+    "server": "server_error",
+    "length": "max_output_tokens",
+    "rate_limit": "rate_limit",
+    "overloaded": "overloaded",
+    "invalid_request": "invalid_request",
+}
+
+Function = Callable[[dict[str, Any]], Any]
+Handlers = Mapping[HookEvent, "tuple[Handler, ...]"]
+
+
+class SessionHooks:
+    """What everyone's runs hear of: hooks of the settings files, and functions of the program.
+    Files are read when the first run starts, and again after the settings were reloaded."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._functions: list[Handler] = []
+        self._read: tuple[Loaded, Found] | None = None
+        self._grouped: Handlers | None = None
+        self._empty: Loaded | None = None
+
+    def on(
+        self,
+        event: str,
+        function: Function | None = None,
+        *,
+        matcher: str = "",
+        timeout: float | None = None,
+        priority: int = 0,
+    ) -> Any:
+        """Calls `function` with the event's payload, a dict; what it gives back (None, or a dict
+        as a program would print it) is its answer. A coroutine function runs on this event loop,
+        any other in a thread. Applies to runs that start later. Usable as a decorator; gives
+        the function back. Raises ValueError for an unknown event."""
+        from retinue.guard.hooks.handler import from_callable
+
+        def register(function: Function) -> Function:
+            made = from_callable(event, function, matcher=matcher, timeout=timeout, priority=priority)
+            self._functions += made
+            self._grouped = None
+            return function
+
+        return register if function is None else register(function)
+
+    def off(self, function: Function) -> bool:
+        """Takes a function away again. False when it was not there."""
+        kept = [each for each in self._functions if each.target is not function]
+        found = len(kept) < len(self._functions)
+        self._functions, self._grouped = kept, None
+        return found
+
+    @property
+    def found(self) -> Found:
+        """What the files have, and what is wrong with them."""
+        from retinue.guard.hooks.sources import session_hooks
+
+        world = self._world
+        if self._read is None or self._read[0] is not world.settings:
+            found = session_hooks(world.cwd, world.settings, world.trust, world.environment)
+            self._read, self._grouped = (world.settings, found), None
+        return self._read[1]
+
+    def handlers(self, own: tuple[Handler, ...] = ()) -> Handlers:
+        if not own and not self._functions and self._nothing_to_read():
+            return {}
+        from retinue.guard.hooks.bus import grouped
+
+        files = self.found.handlers
+        if own:
+            return grouped((*files, *self._functions, *own))
+        if self._grouped is None:
+            self._grouped = grouped((*files, *self._functions))
+        return self._grouped
+
+    def withheld(self) -> tuple[str, ...]:
+        """Which files had no effect for want of consent."""
+        return () if self._nothing_to_read() else self.found.withheld
+
+    def _nothing_to_read(self) -> bool:
+        """Looks once, without loading anything: most projects have no hooks."""
+        from retinue.guard.hooks.places import hook_files
+
+        world = self._world
+        if self._empty is not world.settings:
+            said = any(layer.values.get("hooks") for layer in world.settings.layers)
+            self._empty = None if said or hook_files(world.cwd, world.environment) else world.settings
+        return self._empty is not None
+
+
+class RunHooks:
+    """The hooks of one run, from before it is recorded until it has ended."""
+
+    def __init__(self, launch: Launch, place: RunPlace, world: World, *, own: bool = True) -> None:
+        self.launch = launch
+        self._place = place
+        self._world = world
+        self.preface: list[str] = []
+        """What hooks want the model to know before its first prompt."""
+        self.notes: list[str] = []
+        self._handle: RunHandle | None = None
+        self._said = ""
+        self._continued = 0
+        self._told_end = self._began = self._in_session = False
+        problems: list[str] = []
+        hooks: tuple[Handler, ...] = ()
+        if own and launch.request.spec.hooks and not world.settings.settings.disable_all_hooks:
+            from retinue.guard.hooks.sources import agent_hooks
+
+            hooks = tuple(agent_hooks(launch.request.spec, problems))
+        self._handlers = world.hooks.handlers(hooks)
+        self.notes += problems
+        self.watches = not _WATCHED.isdisjoint(self._handlers)
+
+    def listens(self, event: HookEvent) -> bool:
+        return event in self._handlers
+
+    async def fire(self, event: HookEvent, subject: str = "", payload: Mapping[str, Any] | None = None) -> HookResult:
+        if event not in self._handlers:
+            return NO_OPINION
+        result = await self._bus.fire(event, subject, payload)
+        for message in result.messages:
+            self._warn("hook", message)
+        if result.stop is not None and event not in ("Stop", "SubagentStop", "SessionEnd"):
+            self._stop(result.stop)
+        return result
+
+    def attach(self, handle: RunHandle) -> None:
+        """The run exists now: hooks can stop it."""
+        self._handle, handle.hooks = handle, self
+
+    def _stop(self, reason: str) -> None:
+        if self._handle is not None:
+            self._handle.stopper(f"A hook stopped the run: {reason}")
+
+    async def close(self) -> None:
+        """Nobody hears of this run any more, and nothing its hooks started goes on."""
+        self._handlers, self.watches = {}, False
+        if "_bus" in self.__dict__:
+            await self._bus.close()
+
+    @cached_property
+    def _bus(self) -> HookBus:
+        from retinue.guard.hooks.bus import HookBus
+        from retinue.guard.hooks.running import Surroundings
+        from retinue.tools.processes import run_program
+
+        world, request = self._world, self.launch.request
+        around = Surroundings(
+            cwd=request.cwd,
+            project=world.cwd,
+            environment=world.environment,
+            start=run_program,
+            transport=lambda: world.transport,
+            owner=self._place.run_id,
+        )
+        return HookBus(
+            self._handlers,
+            around,
+            self._who(),
+            condition=_condition(request.cwd),
+            fail_open=world.settings.settings.hooks_fail_open,
+            outputs=world.state / "outputs" / self._place.run_id,
+            report=lambda failure: self._warn("hook_failed", failure),
+        )
+
+    def _who(self) -> dict[str, Any]:
+        """What every payload has: who fired it, whose child it is, where its transcript is."""
+        request, place = self.launch.request, self._place
+        return {
+            "session_id": place.root_id,
+            "run_id": place.run_id,
+            "agent_id": place.run_id,
+            "agent_type": request.spec.name,
+            "parent_id": place.parent_id,
+            "depth": request.depth,
+            "transcript_path": self.launch.transcript or "",
+            "cwd": str(request.cwd),
+            "permission_mode": request.permission_mode or request.spec.permission_mode or "default",
+        }
+
+    def _warn(self, code: str, text: str) -> None:
+        with suppress(StateError):  # a run that is not recorded yet, or no more: it has notes
+            self._world.log.append(self._place, Warned(code, text))
+            return
+        self.notes.append(text)
+
+    # In the life of the run
+
+    async def prompted(self, *, resumed: bool) -> None:
+        """A person speaks: a session begins where there is none, and hooks may refuse the
+        prompt or add to it. Raises PromptBlockedError."""
+        request = self.launch.request
+        if request.depth == 0:
+            self._in_session = True
+            source = "resume" if resumed else "startup"
+            begun = await self.fire("SessionStart", source, {"source": source, "model": self.launch.model_name})
+            self._add(begun.context)
+        result = await self.fire("UserPromptSubmit", "", {"prompt": request.task})
+        if result.verdict == "deny" or result.stop is not None:
+            await self._session_ends("prompt_input_exit")
+            raise PromptBlockedError(f"The prompt was blocked: {result.reason or result.stop or 'no reason was given'}")
+        self._add(result.context)
+
+    async def began(self) -> None:
+        """The run starts to work."""
+        self._began = True
+        if self.launch.request.depth > 0 and self.listens("SubagentStart"):
+            self._add((await self.fire("SubagentStart", self.launch.request.spec.name)).context)
+
+    def introduce(self, prompt: str) -> str:
+        """The prompt with what hooks had to add before it."""
+        if not self.preface:
+            return prompt
+        text = "\n\n".join(self.preface).replace("</hook-context", "< /hook-context")
+        return f"<hook-context>\n{text}\n</hook-context>\n\n{prompt}"
+
+    async def watch(self, body: Body) -> None:
+        """Tells who listens of what the loop does. For runs that `watches` says so."""
+        match body:
+            case TurnStarted(turn):
+                await self.fire("TurnStart", "", {"turn": turn})
+                await self.fire("ModelRequest", self.launch.model_name, {"turn": turn, "model": self.launch.model_name})
+            case AssistantEnded(turn, message):
+                self._said = message.text or self._said
+                await self.fire("ModelResponse", message.model, {"turn": turn, "text": message.text})
+            case TurnEnded(turn):
+                await self.fire("TurnEnd", "", {"turn": turn})
+            case Compacted():
+                trigger = "manual" if body.reason == "manual" else "auto"
+                counts = {"tokens_before": body.tokens_before, "tokens_after": body.tokens_after}
+                await self.fire("PostCompact", trigger, {"trigger": trigger, **counts})
+            case MessageAdded(message) if message.origin == "notification":
+                fields = {"notification_type": "task_notification", "message": message.text}
+                await self.fire("Notification", "task_notification", fields)
+            case _:
+                pass
+
+    @property
+    def before_end(self) -> Callable[[], Awaitable[str | None]] | None:
+        """What the loop asks when it would end well; None when nobody listens."""
+        return self._before_end if self.listens(self._end) else None
+
+    @property
+    def before_compact(self) -> Callable[[str], Awaitable[str | None]] | None:
+        return self._before_compact if self.listens("PreCompact") else None
+
+    async def _before_end(self) -> str | None:
+        result = await self._ends("completed", active=self._continued > 0)
+        if result.stop is not None or result.verdict != "deny" or not result.context:
+            return None
+        if self._continued >= MOST_CONTINUATIONS:
+            note = f"{self._end} hooks kept it from ending {MOST_CONTINUATIONS} times in a row; then it ended anyway."
+            self.notes.append(note)
+            self._warn("hook_limit", note)
+            return None
+        self._continued += 1
+        return result.context
+
+    async def _before_compact(self, reason: str) -> str | None:
+        trigger = "manual" if reason == "manual" else "auto"
+        result = await self.fire("PreCompact", trigger, {"trigger": trigger, "custom_instructions": ""})
+        return (result.reason or "A hook refused it.") if result.verdict == "deny" and trigger == "manual" else None
+
+    async def ended(self, outcome: Outcome) -> None:
+        """The run is over, however. An end that hooks have not heard of, they hear of now, and
+        not for long: someone may wait for the end."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ENDING_SECONDS):
+                await self._tell_of(outcome)
+
+    async def _tell_of(self, outcome: Outcome) -> None:
+        failure = outcome.failure
+        if outcome.ended == "error" and failure is not None and self.listens("StopFailure"):
+            kind = _ERRORS.get(failure.kind, "unknown")
+            fields = {"error_type": kind, "error": failure.message, "last_assistant_message": self._said}
+            await self.fire("StopFailure", kind, fields)
+        if self._began and not self._told_end and self.launch.request.depth > 0:
+            await self._ends(outcome.ended, active=False)
+        await self._session_ends("other" if outcome.ok else outcome.ended)
+
+    async def _session_ends(self, reason: str) -> None:
+        if self._in_session:
+            self._in_session = False
+            await self.fire("SessionEnd", reason, {"reason": reason})
+
+    @property
+    def _end(self) -> HookEvent:
+        return "SubagentStop" if self.launch.request.depth > 0 else "Stop"
+
+    async def _ends(self, status: str, *, active: bool) -> HookResult:
+        self._told_end = True
+        request = self.launch.request
+        fields = {
+            "stop_hook_active": active,
+            "last_assistant_message": self._said,
+            "agent_transcript_path": self.launch.transcript or "",
+            "status": "done" if status in ("completed", "steered") else "error" if status == "error" else "aborted",
+            "ended": status,
+            "background_tasks": [],
+            "session_crons": [],
+            "profile": request.spec.name,
+            "childSessionId": self._place.run_id,
+        }
+        return await self.fire(self._end, request.spec.name, fields)
+
+    def _add(self, context: str) -> None:
+        if context:
+            self.preface.append(context)
+
+
+@asynccontextmanager
+async def admission(
+    launch: Launch, place: RunPlace, world: World, parent: Member | None, *, resumed: bool = False
+) -> AsyncIterator[RunHooks]:
+    """The one gate through which every run comes, whoever asks for it. Gives its hooks; they
+    are released if what follows fails. Raises SpawnDeniedError or PromptBlockedError."""
+    hooks = RunHooks(launch, place, world)
+    try:
+        if launch.request.depth > 0 and not resumed:
+            await _ask_to_spawn(hooks, world, place, parent)
+        if launch.isolation is not None and launch.isolation.own and not resumed:
+            from retinue.supervisor.isolating import announce_creation
+
+            await announce_creation(hooks, launch.isolation)
+        if parent is None:
+            await hooks.prompted(resumed=resumed)
+        yield hooks
+    except BaseException:
+        await hooks.close()
+        raise
+
+
+async def _ask_to_spawn(hooks: RunHooks, world: World, place: RunPlace, parent: Member | None) -> None:
+    launch = hooks.launch
+    request = launch.request
+    spawner: Hooks = hooks_for(parent, world) if parent is not None else RunHooks(launch, place, world, own=False)
+    if not spawner.listens("SubagentSpawn"):
+        return
+    fields = {
+        "subagent_type": request.spec.name,
+        "subagent_id": place.run_id,
+        "prompt": request.task,
+        "model": launch.model_name,
+        "profile": request.spec.name,
+        "parentSessionId": place.parent_id,
+    }
+    result = await spawner.fire("SubagentSpawn", request.spec.name, fields)
+    if result.verdict in ("deny", "ask") or result.stop is not None:
+        # Nobody can be asked at this point, and a hook that wants to ask has not said yes.
+        raise SpawnDeniedError(f"Subagent spawn denied: {result.reason or result.stop or 'no reason was given'}")
+    prompt = (result.updated_input or {}).get("prompt")
+    if isinstance(prompt, str) and prompt.strip():
+        hooks.launch = replace(launch, request=replace(request, task=prompt))
+
+
+def hooks_for(member: Member, world: World) -> RunHooks:
+    """The hooks of a run; made on the way for one that came past the gate."""
+    handle = member.handle
+    if handle.hooks is None:
+        RunHooks(handle.launch, handle.place, world).attach(handle)
+    assert handle.hooks is not None
+    return handle.hooks
+
+
+def _condition(cwd: Path) -> Condition:
+    """How `if` conditions of handlers are judged: as permission rules are."""
+    from retinue.guard.hooks.matching import bare_condition
+
+    return bare_condition

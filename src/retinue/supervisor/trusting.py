@@ -1,0 +1,68 @@
+"""What a project's files bring takes effect only with consent; until then a run goes without it.
+
+This is where a run loses what nobody has consented to, and says so. The run's own record keeps
+the whole definition, so that it has it when it is resumed after consent was given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from retinue.domain.request import RunRequest
+
+if TYPE_CHECKING:
+    from retinue.domain.spec import AgentSpec
+    from retinue.guard.trust import Trust
+    from retinue.settings.load import Loaded
+    from retinue.supervisor.world import World
+
+
+def consented(request: RunRequest, world: World, notes: list[str]) -> RunRequest:
+    """The request with what may take effect. Costs nothing for an agent that brings nothing."""
+    if request.parent_id is None:
+        notes += _withheld(world)
+    spec = request.spec
+    if not _may_bring(spec):
+        return request
+    from retinue.guard.trust_subjects import brings, without_rights
+
+    what = brings(spec)
+    if not what or world.trust.trusts(spec):
+        return request
+    if spec.source == "plugin":
+        notes.append(f"An agent of a plugin cannot bring these, they have no effect: {'; '.join(what)}.")
+    else:
+        notes.append(
+            f"{spec.path} is not trusted, so it runs without: {'; '.join(what)}. "
+            f"Consent with: retinue trust add {spec.path}"
+        )
+    return replace(request, spec=without_rights(spec))
+
+
+def recorded(request: RunRequest, asked: RunRequest) -> RunRequest:
+    """The request as the log keeps it: with the definition as the file has it."""
+    return request if request.spec is asked.spec else replace(request, spec=asked.spec)
+
+
+def effective(loaded: Loaded, trust: Trust) -> Loaded:
+    """The settings without what a project's files give and nobody consented to."""
+    if all(layer.origin.personal for layer in loaded.layers):
+        return loaded
+    from retinue.guard.trust_subjects import withhold
+
+    return withhold(loaded, trust)
+
+
+def _may_bring(spec: AgentSpec) -> bool:
+    return bool(spec.hooks or spec.servers or spec.permission_mode)
+
+
+def _withheld(world: World) -> tuple[str, ...]:
+    """What the settings of the project would bring, said by the run a person starts."""
+    settings: tuple[str, ...] = ()
+    if world.settings.problems:
+        from retinue.guard.trust_subjects import untrusted
+
+        settings = untrusted(world.settings)
+    return (*settings, *world.hooks.withheld())
