@@ -36,9 +36,13 @@ class Project:
             }
         return env
 
+    @property
+    def program(self) -> list[str]:
+        return [sys.executable, "-m", "retinue"]
+
     def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "retinue", *arguments],
+            [*self.program, *arguments],
             cwd=self.cwd,
             env=self.environment | options.pop("env", {}),
             stdin=options.pop("stdin", subprocess.DEVNULL),
