@@ -187,6 +187,7 @@ _ENCODERS: Mapping[str, Callable[[AgentSpec, Field, DialectName], Any]] = {
     "hooks": _hooks,
     "permission_mode": _said(lambda spec: spec.permission_mode),
     "readonly": _said(lambda spec: spec.readonly),
+    "rollback": _said(lambda spec: spec.rollback),
     "subagents": _subagents,
     "output_schema": _said(lambda spec: spec.output_schema),
     "session.persist": _said(lambda spec: spec.session.persist),

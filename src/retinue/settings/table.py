@@ -24,7 +24,6 @@ from retinue.settings.kinds import (
     Texts,
     Whole,
 )
-
 from retinue.settings.table_sandbox import SandboxSettings
 from retinue.settings.table_servers import ServerSettings
 

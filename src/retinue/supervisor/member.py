@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import field
+from typing import TYPE_CHECKING
 
 from retinue.domain.clock import SYSTEM_CLOCK, Clock
 from retinue.domain.delegation import ChildView, Status
@@ -26,6 +27,9 @@ from retinue.domain.outcome import StoppedBy
 from retinue.domain.usage import Usage
 from retinue.supervisor.budget import Account
 from retinue.supervisor.handle import RunHandle
+
+if TYPE_CHECKING:
+    from retinue.supervisor.auditing import Audit
 
 
 @dataclass(slots=True, eq=False)
@@ -66,6 +70,8 @@ class Member:
     cleared: set[str] = field(default_factory=set)
     """Children it wants to hear no more of."""
     clock: Clock = SYSTEM_CLOCK
+    audit: Audit | None = None
+    """The record of what it changes, once it runs."""
 
     @property
     def id(self) -> str:

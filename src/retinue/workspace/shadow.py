@@ -244,28 +244,28 @@ class Shadow:
                     None if new_mode == "000000" else Entry(new_oid, after.mode_of(path, new_mode)),
                 )
         self._modes(before, after, found)
-        for path in after.folders - before.folders:
-            found.setdefault(path, Difference(path, None, Entry("", stat.S_IFDIR | 0o755)))
+        folder = Entry("", stat.S_IFDIR | 0o755)
+        for path in after.folders - before.folders:  # perhaps in place of a file
+            found[path] = Difference(path, found[path].before if path in found else None, folder)
         for path in before.folders - after.folders:
-            found.setdefault(path, Difference(path, Entry("", stat.S_IFDIR | 0o755), None))
+            found[path] = Difference(path, folder, found[path].after if path in found else None)
         return sorted(found.values(), key=lambda each: each.path)
 
     def _modes(self, before: Snapshot, after: Snapshot, found: dict[str, Difference]) -> None:
         """Changes of permission bits that git does not see."""
-        if before.usual == after.usual:
-            changed = {path for path, _ in before.modes.items() ^ after.modes.items()} - found.keys()
-        else:
-            changed = set()
-        if not changed:
+        changed = {path for path, _ in before.modes.items() ^ after.modes.items()} - found.keys()
+        every = before.usual != after.usual
+        if not changed and not every:
             return
         listed = self.git(["ls-tree", "-r", "-z", after.tree]).split(b"\0")[:-1]
         for line in listed:
             head, _, name = line.partition(b"\t")
             path = os.fsdecode(name)
-            if path in changed:
+            if path in changed or (every and path not in found):
                 git_mode, _, oid = head.decode().split(" ")
                 old, new = before.mode_of(path, git_mode), after.mode_of(path, git_mode)
-                found[path] = Difference(path, Entry(oid, old), Entry(oid, new))
+                if old != new:
+                    found[path] = Difference(path, Entry(oid, old), Entry(oid, new))
 
 
 class Blobs:

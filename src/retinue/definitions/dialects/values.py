@@ -187,6 +187,15 @@ def _isolation(value: Any) -> Any:
     raise BadValueError(f"only worktree and off are supported, not {describe(value)}", code="unsupported-value")
 
 
+def _rollback(value: Any) -> Any:
+    word = "off" if value is False else str(value).strip().lower().replace("_", "-")
+    if value is None or word in ("off", "none", "no", "false", "never"):
+        return UNSET
+    if word == "on-failure":
+        return "on-failure"
+    raise BadValueError(f"only on-failure and off are supported, not {describe(value)}", code="unsupported-value")
+
+
 def _all_or_names(value: Any) -> Any:
     """`extensions`, `skills`, `allowed_subagents`: everything, nothing, or these names."""
     if value is None:
@@ -307,6 +316,7 @@ MEMORY = Kind(
     _choice({"user": "user", "project": "project", "local": "local"}),
     "grants",
 )
+ROLLBACK = Kind("on-failure, or off", UNSET_RULE, _rollback, "limits")
 PROMPT_MODE = Kind("append or replace", "replace, and reported", _prompt_mode)
 ISOLATION = Kind("worktree, or off to refuse it", "dropped and reported as unsupported", _isolation, "limits")
 ALL_OR_NAMES = Kind("true, false or names", "false, and reported", _all_or_names, combine=_fewer)
