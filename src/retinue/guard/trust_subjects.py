@@ -27,7 +27,7 @@ _GIVES = ("hooks", "extraRoots", "localModel", "permissions.allow", "permissions
 _GIVES_WHEN_TRUE = ("hooks.failOpen", "disableAllHooks", "permissions.allowBypass")
 _MODES = ("permissions.defaultMode", "permissions.mode", "permissionMode")
 _BUDGETS = "budget."
-_SHOWN = 160
+_SHOWN = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def settings_subject(path: Path, data: Mapping[str, Any], content: bytes) -> Sub
     what: list[str] = []
     hooks = data.get("hooks")
     if isinstance(hooks, Mapping):
-        what += [f"hook {event}: {_brief(handlers)}" for event, handlers in hooks.items() if event != "failOpen"]
+        what += [line for event, entries in hooks.items() if event != "failOpen" for line in _handlers(event, entries)]
     for name, value in _named(data):
         if name != "hooks" and _needs_consent(name, value, None):
             what.append(f"{name}: {_brief(value)}")
@@ -117,8 +117,20 @@ def shown_handler(handler: Mapping[str, Any]) -> str:
     """What a hook would run, in one line."""
     target = next((handler[key] for key in ("command", "url", "python", "script", "handler") if key in handler), "?")
     arguments = handler.get("args")
-    words = [str(target), *(map(str, arguments) if isinstance(arguments, list) else ())]
+    words = [str(target), *(map(str, arguments) if isinstance(arguments, (list, tuple)) else ())]
     return _brief(" ".join(words))
+
+
+def _handlers(event: str, entries: Any) -> list[str]:
+    """One line for each thing that would run, in either of the two shapes."""
+    found: list[str] = []
+    for entry in entries if isinstance(entries, list) else [entries]:
+        nested = entry.get("hooks", [entry]) if isinstance(entry, Mapping) else [entry]
+        matcher = entry.get("matcher") if isinstance(entry, Mapping) else None
+        for handler in nested if isinstance(nested, list) else [nested]:
+            shown = shown_handler(handler) if isinstance(handler, Mapping) else _brief(handler)
+            found.append(f"hook {event}{f' ({matcher})' if matcher else ''}: {shown}")
+    return found
 
 
 def _gives(layer: Read) -> bool:

@@ -19,7 +19,8 @@ from retinue.domain.tool import Tool
 from retinue.errors import RetinueError
 from retinue.guard.desk_party import Party
 from retinue.guard.gate import Gate, gated
-from retinue.supervisor.guarding_standin import hooks_for, permissions_for
+from retinue.supervisor.guarding_standin import permissions_for
+from retinue.supervisor.hooking import hooks_for
 
 if TYPE_CHECKING:
     from retinue.domain.inbox import InboxAnswer
@@ -119,15 +120,17 @@ async def _keep(guard: Guard, world: World, rule: str, by: str) -> None:
 async def _write(guard: Guard, world: World, rule: str) -> None:
     """The rule as a line of the project's local settings. A file that cannot be written leaves
     it to this session, and the run says so."""
-    from retinue.settings.write import Append, save_settings
+    from retinue.settings.write import Append, save_settings, target_file
+    from retinue.supervisor.trusting import consent_stays
 
-    saved = await asyncio.to_thread(
-        save_settings,
-        {"permissions.allow": Append(rule)},
-        cwd=world.cwd,
-        target="local",
-        environment=world.environment,
-    )
+    with consent_stays(world, target_file(world.cwd, "local", world.environment)):
+        saved = await asyncio.to_thread(
+            save_settings,
+            {"permissions.allow": Append(rule)},
+            cwd=world.cwd,
+            target="local",
+            environment=world.environment,
+        )
     if saved.persisted:
         world.__dict__.pop("settings", None)
     else:

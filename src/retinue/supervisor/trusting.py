@@ -6,7 +6,10 @@ the whole definition, so that it has it when it is resumed after consent was giv
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retinue.domain.request import RunRequest
@@ -43,6 +46,30 @@ def consented(request: RunRequest, world: World, notes: list[str]) -> RunRequest
 def recorded(request: RunRequest, asked: RunRequest) -> RunRequest:
     """The request as the log keeps it: with the definition as the file has it."""
     return request if request.spec is asked.spec else replace(request, spec=asked.spec)
+
+
+@contextmanager
+def consent_stays(world: World, path: Path) -> Iterator[None]:
+    """A person changes a settings file of the project through us, in here: what they put there
+    is theirs. Consent is given to the new content, unless there was something in the old one
+    that nobody had consented to."""
+    from retinue.guard.trust_subjects import settings_subject
+    from retinue.settings.jsonfile import parse_object
+
+    def content() -> bytes:
+        try:
+            return path.read_bytes()
+        except OSError:
+            return b""
+
+    before = content()
+    subject = settings_subject(path, parse_object(before)[0], before)
+    agreed = subject is None or world.trust.is_trusted(path, before)
+    yield
+    after = content()
+    if agreed and after != before:
+        brought = settings_subject(path, parse_object(after)[0], after)
+        world.trust.grant(path, after, what=brought.what if brought else ())
 
 
 def effective(loaded: Loaded, trust: Trust) -> Loaded:
