@@ -58,6 +58,10 @@ class UnknownItemError(UsageError):
     code = "UNKNOWN_ITEM"
 
 
+class UnknownJobError(UsageError):
+    code = "UNKNOWN_JOB"
+
+
 class ConfigurationError(RetinueError):
     code = "CONFIGURATION"
     exit_code = 2

@@ -149,7 +149,50 @@ def add_inbox(connection: sqlite3.Connection) -> None:
     )
 
 
-MIGRATIONS: tuple[Migration, ...] = (create_log, add_commands, add_inbox)
+def add_schedules(connection: sqlite3.Connection) -> None:
+    """4: agents that start at a time, and the slots that were fired or passed over."""
+    connection.execute(
+        """CREATE TABLE schedules (
+            id TEXT PRIMARY KEY,
+            name TEXT NOT NULL UNIQUE,
+            agent TEXT NOT NULL,
+            prompt TEXT NOT NULL,
+            kind TEXT NOT NULL,
+            text TEXT NOT NULL,
+            at REAL NOT NULL,
+            seconds REAL NOT NULL,
+            expression TEXT NOT NULL,
+            zone TEXT NOT NULL,
+            options TEXT NOT NULL,
+            session_id TEXT,
+            missed TEXT NOT NULL,
+            jitter REAL NOT NULL,
+            enabled INTEGER NOT NULL,
+            created_at REAL NOT NULL,
+            anchor REAL NOT NULL,
+            next_at REAL,
+            last_at REAL,
+            last_run TEXT,
+            last_error TEXT,
+            runs INTEGER NOT NULL,
+            skipped INTEGER NOT NULL
+        )"""
+    )
+    connection.execute("CREATE INDEX schedules_by_slot ON schedules (next_at) WHERE enabled")
+    connection.execute(
+        """CREATE TABLE schedule_slots (
+            job_id TEXT NOT NULL,
+            slot REAL NOT NULL,
+            at REAL NOT NULL,
+            owner TEXT NOT NULL,
+            result TEXT NOT NULL,
+            run_id TEXT,
+            PRIMARY KEY (job_id, slot)
+        )"""
+    )
+
+
+MIGRATIONS: tuple[Migration, ...] = (create_log, add_commands, add_inbox, add_schedules)
 
 
 def migrate(connection: sqlite3.Connection, path: Path, migrations: tuple[Migration, ...] = MIGRATIONS) -> None:

@@ -1,0 +1,196 @@
+"""Jobs of the project in its log: what is to run when, and which slot was whose.
+
+A slot is claimed in one transaction that also moves the job to its next slot and writes the slot
+down, so of several processes exactly one fires it, and a slot of the past is never fired again,
+whatever clocks do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, Literal
+
+import orjson
+
+from retinue.domain.lean import dataclass
+from retinue.errors import UnknownJobError, UsageError
+from retinue.log.query import Reader
+
+if TYPE_CHECKING:
+    import sqlite3
+
+Kind = Literal["once", "interval", "cron"]
+Missed = Literal["skip", "catch-up"]
+Result = Literal["fired", "missed", "overlap", "error"]
+
+_COLUMNS = (
+    "id, name, agent, prompt, kind, text, at, seconds, expression, zone, options, session_id, missed, jitter, "
+    "enabled, created_at, anchor, next_at, last_at, last_run, last_error, runs, skipped"
+)
+_SELECT = f"SELECT {_COLUMNS} FROM schedules"  # noqa: S608
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """`kind`, `text`, `at`, `seconds`, `expression` and `zone` are the schedule. `options` go
+    with the call (model, thinking, max_turns, isolated, isolation). `next_at` is None when
+    nothing is due any more. `runs` counts starts, `skipped` slots that were passed over."""
+
+    id: str
+    name: str
+    agent: str
+    prompt: str
+    kind: Kind
+    text: str
+    at: float = 0.0
+    seconds: float = 0.0
+    expression: str = ""
+    zone: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    session_id: str | None = None
+    missed: Missed = "skip"
+    jitter: float = 0.0
+    enabled: bool = True
+    created_at: float = 0.0
+    anchor: float = 0.0
+    next_at: float | None = None
+    last_at: float | None = None
+    last_run: str | None = None
+    last_error: str | None = None
+    runs: int = 0
+    skipped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """A slot that was claimed and whose run never began."""
+
+    job: Job
+    slot: float
+    run_id: str
+    owner: str
+
+
+# Inside `Log.transact`, or a transaction of another connection
+
+
+def add(connection: sqlite3.Connection, job: Job, most: int) -> Job:
+    """Raises UsageError for a name that is taken, and when there are too many jobs."""
+    if connection.execute("SELECT 1 FROM schedules WHERE name=?", (job.name,)).fetchone():
+        raise UsageError(f'There is a job named "{job.name}" already.', remedy="Choose another name, or remove it.")
+    if connection.execute("SELECT count(*) FROM schedules WHERE enabled").fetchone()[0] >= most:
+        raise UsageError(f"There are {most} jobs already, which is the most.", remedy="See: retinue schedule list")
+    values = (
+        *(job.id, job.name, job.agent, job.prompt, job.kind, job.text, job.at, job.seconds, job.expression, job.zone),
+        *(orjson.dumps(dict(job.options)).decode(), job.session_id, job.missed, job.jitter, job.enabled),
+        *(job.created_at, job.anchor, job.next_at, job.last_at, job.last_run, job.last_error, job.runs, job.skipped),
+    )
+    connection.execute(f"INSERT INTO schedules ({_COLUMNS}) VALUES ({', '.join('?' * len(values))})", values)  # noqa: S608
+    return job
+
+
+def remove(connection: sqlite3.Connection, job_id: str) -> bool:
+    connection.execute("DELETE FROM schedule_slots WHERE job_id=?", (job_id,))
+    return connection.execute("DELETE FROM schedules WHERE id=?", (job_id,)).rowcount > 0
+
+
+def enable(connection: sqlite3.Connection, job_id: str, enabled: bool, next_at: float | None) -> bool:
+    """Switching on again goes on with `next_at`: what was due meanwhile is nobody's."""
+    query = "UPDATE schedules SET enabled=?, next_at=? WHERE id=?"
+    return connection.execute(query, (enabled, next_at, job_id)).rowcount > 0
+
+
+def claim(
+    connection: sqlite3.Connection,
+    job: Job,
+    slot: float,
+    next_at: float | None,
+    result: Result,
+    *,
+    owner: str,
+    now: float,
+    run_id: str | None = None,
+    passed: int = 0,
+) -> bool:
+    """Takes the job from `job.next_at`, where the caller saw it, to `next_at`. True for the one
+    process that does; `passed` slots were not fired. A job without a next slot is over. `run_id`
+    is the run that is to start now: if it is never seen, its process died before it could."""
+    moved = connection.execute(
+        "UPDATE schedules SET next_at=?, enabled=?, skipped=skipped+?, last_at=CASE WHEN ? THEN ? ELSE last_at END, "
+        "runs=runs+? WHERE id=? AND next_at IS ? AND enabled",
+        (next_at, next_at is not None, passed, result == "fired", now, result == "fired", job.id, job.next_at),
+    )
+    if moved.rowcount != 1:
+        return False
+    query = "INSERT OR IGNORE INTO schedule_slots (job_id, slot, at, owner, result, run_id) VALUES (?, ?, ?, ?, ?, ?)"
+    return connection.execute(query, (job.id, slot, now, owner, result, run_id)).rowcount == 1
+
+
+def record(connection: sqlite3.Connection, job_id: str, slot: float, run_id: str | None, error: str | None) -> None:
+    """What became of a slot that was claimed: the run it started, or why it could not."""
+    connection.execute(
+        "UPDATE schedules SET last_run=coalesce(?, last_run), last_error=? WHERE id=?", (run_id, error, job_id)
+    )
+    if error is not None:
+        query = "UPDATE schedule_slots SET result='error' WHERE job_id=? AND slot=?"
+        connection.execute(query, (job_id, slot))
+
+
+def reclaim(connection: sqlite3.Connection, orphan: Orphan, owner: str, result: Result, now: float) -> bool:
+    """Takes over a slot whose process died before its run began. True for one process."""
+    query = "UPDATE schedule_slots SET owner=?, at=?, result=? WHERE job_id=? AND slot=? AND owner=?"
+    values = (owner, now, result, orphan.job.id, orphan.slot, orphan.owner)
+    return connection.execute(query, values).rowcount == 1
+
+
+# From anywhere
+
+
+def jobs(reader: Reader) -> list[Job]:
+    """All of the project, those that are due first first."""
+    return [_job(row) for row in reader.select(f"{_SELECT} ORDER BY next_at IS NULL, next_at, created_at")]
+
+
+def due(reader: Reader, now: float) -> list[Job]:
+    return [_job(row) for row in reader.select(f"{_SELECT} WHERE enabled AND next_at<=? ORDER BY next_at", (now,))]
+
+
+def find(reader: Reader, wanted: str) -> Job:
+    """By id, by name, or by the beginning of an id. Raises UnknownJobError, UsageError."""
+    known = jobs(reader)
+    for group in (
+        [job for job in known if wanted == job.id],
+        [job for job in known if wanted == job.name],
+        [job for job in known if wanted and job.id.startswith(wanted)],
+    ):
+        if len(group) == 1:
+            return group[0]
+        if group:
+            ids = ", ".join(job.id for job in group)
+            raise UsageError(f"Several jobs begin with '{wanted}': {ids}.", remedy="Give more of the id.")
+    raise UnknownJobError(f"There is no job '{wanted}' here.", remedy="See: retinue schedule list")
+
+
+def orphans(reader: Reader) -> list[Orphan]:
+    """Slots whose run was never seen: just now, or because their process died first."""
+    rows = reader.select(
+        "SELECT job_id, slot, run_id, owner FROM schedule_slots AS slots WHERE result='fired' "
+        "AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.id=slots.run_id)"
+    )
+    known = {job.id: job for job in jobs(reader)} if rows else {}
+    return [Orphan(known[row[0]], row[1], row[2], row[3]) for row in rows if row[0] in known]
+
+
+def slots(reader: Reader, job_id: str, limit: int = 100) -> list[tuple[float, str, str | None]]:
+    """The newest slots of a job: when, what became of it, which run."""
+    query = "SELECT slot, result, run_id FROM schedule_slots WHERE job_id=? ORDER BY slot DESC LIMIT ?"
+    return [(row[0], row[1], row[2]) for row in reader.select(query, (job_id, limit))]
+
+
+def _job(row: Any) -> Job:
+    names = [name.strip() for name in _COLUMNS.split(",")]
+    values = dict(zip(names, tuple(row), strict=True))
+    values["options"] = orjson.loads(values["options"])
+    values["enabled"] = bool(values["enabled"])
+    return Job(**values)
