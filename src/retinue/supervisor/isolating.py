@@ -89,6 +89,7 @@ async def prepared(
         if isolation.own:
             await asyncio.shield(_finish(world, run_id))
         raise
+    launch = _without_loose_shell(launch, world)
     return replace(launch, notes=(*notes, *launch.notes))
 
 
@@ -139,6 +140,22 @@ def branch_of(world: World, run_id: str) -> str | None:
     ended = world.log.reader.ordered(run_id, ("run.ended",))
     bodies = [event.body for _, event in ended if isinstance(event.body, RunEnded)]
     return next((body.outcome.branch for body in reversed(bodies) if body.outcome.branch), None)
+
+
+def _without_loose_shell(launch: Launch, world: World) -> Launch:
+    """A shell that nothing confines could reach the main checkout in a thousand ways, and no look
+    at a command finds them all: without a sandbox an isolated run has none, and is told so."""
+    from retinue.supervisor.confining import can_sandbox
+
+    shells = [tool.spec.name for tool in launch.tools if tool.spec.confinable]
+    if not shells or can_sandbox(world.settings.settings):
+        return launch
+    note = (
+        f"{', '.join(shells)} was withheld: programs cannot be kept to the worktree here "
+        "(retinue doctor says why, setting sandbox.mode)"
+    )
+    tools = tuple(tool for tool in launch.tools if not tool.spec.confinable)
+    return replace(launch, tools=tools, notes=(*launch.notes, note))
 
 
 def _wants_own(request: RunRequest, world: World, leg: Leg | None) -> bool:

@@ -128,8 +128,10 @@ def held(state: Path, run: str, *, wait: bool = True) -> Iterator[bool]:
         except BlockingIOError:
             yield False
             return
-        yield True
-        if not path.with_suffix(".json").exists():  # nothing left that could be worked on
-            path.unlink(missing_ok=True)
+        try:
+            yield True
+        finally:
+            if not path.with_suffix(".json").exists():  # nothing left that could be worked on
+                path.unlink(missing_ok=True)
     finally:
         os.close(descriptor)

@@ -45,7 +45,8 @@ def create(record: Record, source: Git, head: str) -> Git:
 
 
 def opened(record: Record, environment: Mapping[str, str]) -> Git:
-    return Git(record.path, environment, git_dir=record.git)
+    there = record.path.is_dir() and not record.path.is_symlink()
+    return Git(record.path if there else record.git, environment, git_dir=record.git)
 
 
 def home(record: Record, environment: Mapping[str, str]) -> Git:

@@ -1,0 +1,1 @@
+from tests.workspace.worktree_scene import scene  # noqa: F401 - a fixture

@@ -1,0 +1,358 @@
+"""Q02: how worktrees end. Nothing in them is lost, whatever state the agent left them in."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+import pytest
+
+from retinue.domain.codec import to_data
+from retinue.workspace import worktree_save
+from retinue.workspace.git import GitError
+from retinue.workspace.worktree_record import load, records, store
+from retinue.workspace.worktree_save import finish
+from retinue.workspace.worktree_sweep import found, strangers, sweep
+
+
+def test_Q02_no_changes_leaves_no_branch_and_no_directory(scene):
+    before = scene.snapshot()
+    saved = scene.finish(scene.make())
+    assert (saved.branch, saved.kept, saved.notes) == (None, None, ())
+    assert scene.left() == []
+    assert scene.git("worktree", "list").count("\n") == 0
+    assert scene.git("for-each-ref", "refs/heads/retinue-agent-*", "refs/retinue") == ""
+    assert scene.snapshot() == before
+
+
+def test_Q02_changes_become_a_commit_on_a_branch(scene):
+    worktree = scene.make(description="Fix the\nlogin " + "x" * 300)
+    scene.shell(
+        worktree, "echo b >> a.txt; rm sub/b.txt; echo n > new.txt; mkdir d; ln -s ../a.txt d/link; chmod +x a.txt"
+    )
+    before = scene.snapshot()
+    saved = scene.finish(worktree)
+    assert saved.branch == f"retinue-agent-{worktree.record.run}"
+    assert saved.kept is None and scene.left() == []
+    assert scene.git("diff", "--name-status", f"main..{saved.branch}").split() == (
+        ["M", "a.txt", "A", "d/link", "A", "new.txt", "D", "sub/b.txt"]
+    )
+    subject = scene.git("log", "-1", "--format=%s", saved.branch)
+    assert subject.startswith("retinue: Fix the login xxx") and len(subject) == len("retinue: ") + 200
+    assert scene.git("ls-tree", saved.branch, "a.txt").startswith("100755")
+    assert scene.snapshot() == before
+
+
+def test_Q02_the_author_is_the_user_or_a_fallback(scene):
+    first = scene.make()
+    (first.record.path / "x").write_text("x")
+    assert scene.git("log", "-1", "--format=%an <%ae>", scene.finish(first).branch) == "Retinue <retinue@localhost>"
+    scene.git("config", "user.name", "Ada")
+    scene.git("config", "user.email", "ada@example.invalid")
+    second = scene.make()
+    (second.record.path / "x").write_text("x")
+    assert scene.git("log", "-1", "--format=%an <%ae>", scene.finish(second).branch) == "Ada <ada@example.invalid>"
+
+
+def test_Q02_a_failing_pre_commit_hook_and_signing_do_not_matter(scene):
+    hook = scene.path / ".git" / "hooks" / "pre-commit"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\nexit 1\n")
+    hook.chmod(0o755)
+    scene.git("config", "commit.gpgSign", "true")
+    scene.git("config", "gpg.program", "false")
+    worktree = scene.make()
+    (worktree.record.path / "x").write_text("x")
+    assert scene.show(f"{scene.finish(worktree).branch}:x") == "x"
+
+
+def test_Q02_clean_but_head_moved_is_a_branch(scene):
+    worktree = scene.make()
+    scene.shell(worktree, "echo 1 > one; git add one; git commit -qm one")
+    saved = scene.finish(worktree)
+    assert scene.git("log", "--format=%s", f"main..{saved.branch}") == "one"
+
+
+def test_Q02_an_existing_branch_is_never_moved(scene):
+    worktree = scene.make()
+    taken = f"retinue-agent-{worktree.record.run}"
+    scene.git("branch", taken, "main")
+    (worktree.record.path / "x").write_text("x")
+    saved = scene.finish(worktree)
+    assert saved.branch == f"{taken}-2"
+    assert scene.git("rev-parse", taken) == scene.git("rev-parse", "main")
+
+
+def test_Q02_a_branch_folder_of_that_name_gets_another_name(scene):
+    worktree = scene.make()
+    scene.git("branch", f"retinue-agent-{worktree.record.run}/below", "main")
+    (worktree.record.path / "x").write_text("x")
+    saved = scene.finish(worktree)
+    assert saved.kept is None and scene.show(f"{saved.branch}:x") == "x"
+
+
+def test_Q02_a_deleted_directory_is_fine_and_its_commits_are_kept(scene):
+    empty, worked = scene.make(), scene.make()
+    scene.shell(worked, "echo 1 > one; git add one; git commit -qm one")
+    for worktree in (empty, worked):
+        subprocess.run(["rm", "-rf", str(worktree.record.path)], check=True)
+    assert scene.finish(empty).branch is None
+    assert scene.show(f"{scene.finish(worked).branch}:one") == "1"
+    assert scene.left() == [] and "locked" not in scene.git("worktree", "list", "--porcelain")
+
+
+def test_everything_deleted_is_fine_too(scene):
+    worktree = scene.make()
+    subprocess.run(["rm", "-rf", str(worktree.record.path), str(worktree.record.git)], check=True)
+    assert scene.finish(worktree).kept is None
+    assert scene.left() == []
+
+
+def test_staged_only_unstaged_only_and_both_at_once(scene):
+    worktree = scene.make()
+    scene.shell(worktree, "echo staged > a.txt; git add a.txt; echo later >> a.txt; echo s > s; git add s; echo u > u")
+    saved = scene.finish(worktree)
+    assert scene.show(f"{saved.branch}:a.txt") == "staged\nlater"
+    assert scene.git("diff", "--name-only", f"main..{saved.branch}").split() == ["a.txt", "s", "u"]
+
+
+def test_ignored_files_are_not_committed(scene):
+    worktree = scene.make()
+    scene.shell(worktree, "echo l > x.log; mkdir build; echo b > build/b")
+    assert scene.finish(worktree).branch is None
+
+
+def test_files_become_folders_links_and_back(scene):
+    worktree = scene.make()
+    scene.shell(worktree, "rm a.txt; mkdir a.txt; echo in > a.txt/in; rm -r sub; ln -s /etc sub; mkdir empty")
+    saved = scene.finish(worktree)
+    assert saved.kept is None, saved.notes
+    assert scene.git("ls-tree", "-r", "--name-only", saved.branch).split() == [".gitignore", "a.txt/in", "sub"]
+    again = scene.make(start=scene.git("rev-parse", saved.branch))
+    scene.shell(again, "rm -r a.txt sub; echo f > a.txt; mkdir sub; echo b > sub/b")
+    assert scene.git("ls-tree", "-r", "--name-only", scene.finish(again).branch).split() == [
+        ".gitignore",
+        "a.txt",
+        "sub/b",
+    ]
+
+
+def test_large_and_binary_files(scene):
+    worktree = scene.make()
+    (worktree.record.path / "large.bin").write_bytes(os.urandom(1 << 20) * 8)
+    (worktree.record.path / "zeros").write_bytes(bytes(1000))
+    saved = scene.finish(worktree)
+    assert scene.git("cat-file", "-s", f"{saved.branch}:large.bin") == str(8 << 20)
+
+
+def test_detached_commits_other_branches_tags_stash_and_amends_stay_reachable(scene):
+    worktree = scene.make()
+    made = scene.shell(
+        worktree,
+        """
+        c() { echo $1 > $1; git add $1; git commit -qm $1; git rev-parse HEAD; }
+        git checkout -q -b feature; c one; c two
+        git checkout -q --detach main; c abandoned
+        git checkout -q main; c onmain; git reset -q --hard HEAD~1
+        c before; git commit -q --amend -m after; git rev-parse HEAD
+        git tag -a -m tagged v1; git tag light; git checkout -q --orphan fresh; c root
+        git checkout -q main; echo stash > a.txt; git stash -q; git rev-parse refs/stash
+        git branch -D feature; git reflog expire --expire=now --all
+        """,
+    )
+    shas = [line for line in made.split() if len(line) == 40]
+    assert len(shas) == 8
+    saved = scene.finish(worktree)
+    assert saved.kept is None, saved.notes
+    reachable = set(scene.git("rev-list", "--all").split())
+    assert set(shas) <= reachable
+    assert scene.git("fsck", "--unreachable", "--no-reflogs") == ""
+    assert any("abandoned" in note for note in saved.notes)
+    assert any("its branch fresh is saved as" in note for note in saved.notes)
+
+
+@pytest.mark.parametrize(
+    ("script", "what"),
+    [
+        ("git merge other", "merge"),
+        ("git rebase other", "rebase"),
+        ("git cherry-pick other", "pick"),
+    ],
+)
+def test_unfinished_merges_are_committed_as_they_are(scene, script, what):
+    scene.git("checkout", "-q", "-b", "other")
+    scene.repository.commit("theirs", {"a.txt": "theirs\n"})
+    scene.git("checkout", "-q", "main")
+    worktree = scene.make()
+    scene.shell(worktree, f"echo ours > a.txt; git commit -qam ours; {script}", good=False)
+    saved = scene.finish(worktree)
+    assert saved.kept is None and any(what in note for note in saved.notes)
+    assert "<<<<<<<" in scene.show(f"{saved.branch}:a.txt")
+    assert "ours" in scene.git("log", "--all", "--format=%s")
+
+
+@pytest.mark.parametrize("where", ["nested", "build/nested"])
+def test_a_repository_inside_keeps_the_directory(scene, where):
+    worktree = scene.make()
+    inside = f"mkdir -p {where}; cd {where}; git init -q; echo i > i; git add i; git commit -qm inner"
+    scene.shell(worktree, f"echo x > x; {inside}")
+    saved = scene.finish(worktree)
+    assert saved.kept == worktree.record.path
+    assert str(saved.kept / where) in saved.notes[-1]
+    assert scene.show(f"{saved.branch}:x") == "x"
+    assert (saved.kept / where / "i").exists()
+    assert [each.reason for each in records(scene.state)]
+
+
+def test_a_git_error_keeps_the_directory_and_says_where(scene, monkeypatch):
+    worktree = scene.make()
+    (worktree.record.path / "x").write_text("x")
+
+    def fails(*_):
+        raise GitError(("fetch",), "the disk is full")
+
+    monkeypatch.setattr(worktree_save, "bring_home", fails)
+    saved = scene.finish(worktree)
+    assert saved.kept == worktree.record.path and saved.branch is None
+    assert "the disk is full" in saved.notes[0] and str(worktree.record.path) in saved.notes[0]
+    monkeypatch.undo()
+    again = scene.finish(worktree)
+    assert again.kept is None and scene.show(f"{again.branch}:x") == "x"
+
+
+def test_a_repository_that_is_gone_keeps_the_directory(scene):
+    worktree = scene.make()
+    (worktree.record.path / "x").write_text("x")
+    scene.path.rename(scene.path.with_name("moved"))
+    saved = scene.finish(worktree)
+    assert saved.kept is not None
+    scene.path.with_name("moved").rename(scene.path)
+    assert scene.show(f"{scene.finish(worktree).branch}:x") == "x"
+
+
+def test_a_lock_of_the_user_is_never_touched(scene):
+    worktree = scene.make()
+    scene.git("worktree", "unlock", str(worktree.record.path))
+    scene.git("worktree", "lock", "--reason", "mine", str(worktree.record.path))
+    saved = scene.finish(worktree)
+    assert saved.kept is not None and "locked by you" in saved.notes[0]
+    assert "locked mine" in scene.git("worktree", "list", "--porcelain")
+    scene.git("worktree", "unlock", str(worktree.record.path))
+    assert scene.finish(worktree).kept is None
+
+
+def test_the_branch_of_an_earlier_leg_moves_on_only_from_where_it_was_left(scene):
+    first = scene.make("leg-run")
+    (first.record.path / "one").write_text("1")
+    branch = scene.finish(first).branch
+    start = scene.git("rev-parse", branch)
+    second = scene.make("leg-run", start=start, branch=branch)
+    (second.record.path / "two").write_text("2")
+    assert scene.finish(second).branch == branch
+    assert scene.git("log", "--format=%s", f"main..{branch}").count("retinue:") == 2
+    tip = scene.git("rev-parse", branch)
+    third = scene.make("leg-run", start=tip, branch=branch)
+    (third.record.path / "three").write_text("3")
+    scene.git("checkout", "-q", branch)
+    assert scene.finish(third).branch == f"{branch}-2"
+    assert scene.git("rev-parse", branch) == tip
+    fourth = scene.make("leg-run", start=tip, branch=branch)
+    assert scene.finish(fourth).branch == branch
+
+
+@pytest.mark.parametrize("phase", ["saved", "removing"])
+def test_a_kill_in_the_middle_of_the_end_is_finished_by_the_next(scene, monkeypatch, phase):
+    worktree = scene.make()
+    scene.shell(worktree, "echo x > x; git add x; git commit -qm mine; echo y > y; chmod 500 sub")
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(worktree_save, "discard", killed)
+    with pytest.raises(KeyboardInterrupt):
+        scene.finish(worktree)
+    monkeypatch.undo()
+    if phase == "removing":
+        (worktree.record.path / "a.txt").unlink()
+    else:
+        record = load(worktree.record.file)
+        store(type(record)(**{**{k: getattr(record, k) for k in to_data(record)}, "phase": "open"}))
+    saved = scene.finish(worktree)
+    assert saved.kept is None and scene.left() == []
+    branches = scene.git("for-each-ref", "--format=%(refname:short)", "refs/heads/retinue-agent-*").split()
+    assert branches == [f"retinue-agent-{worktree.record.run}"]
+    assert scene.git("ls-tree", "-r", "--name-only", branches[0]).split() == [
+        ".gitignore",
+        "a.txt",
+        "sub/b.txt",
+        "x",
+        "y",
+    ]
+
+
+EVIL = {
+    "filter": "git config filter.evil.clean 'touch {mark}; cat'; echo '* filter=evil' > .gitattributes",
+    "fsmonitor": "git config core.fsmonitor 'touch {mark}'",
+    "hooks": "mkdir -p $(git rev-parse --git-dir)/hooks; for h in pre-commit post-checkout reference-transaction; do "
+    "printf '#!/bin/sh\\ntouch {mark}\\n' > $(git rev-parse --git-dir)/hooks/$h; "
+    "chmod +x $(git rev-parse --git-dir)/hooks/$h; done",
+    "hooks path": "git config core.hooksPath $PWD/h; mkdir h; printf '#!/bin/sh\\ntouch {mark}\\n' > h/pre-commit",
+    "include": "git config include.path $PWD/.evil; printf '[core]\\n\\tfsmonitor = touch {mark}\\n' > .evil",
+    "worktree config": "git config extensions.worktreeConfig true; git config --worktree core.fsmonitor 'touch {mark}'",
+    "nested": "git init -q n; cd n; git commit -q --allow-empty -m n; git config core.fsmonitor 'touch {mark}'; "
+    "git config filter.evil.clean 'touch {mark}; cat'; echo '* filter=evil' > .gitattributes; echo f > f",
+    "upload": "git config uploadpack.packObjectsHook 'touch {mark}; git'",
+    "alias": "git config alias.rev-parse '!touch {mark}'",
+    "sequence editor": "git config core.editor 'touch {mark}'; git config gpg.program 'touch {mark}'",
+    "commondir": "echo {main}/.git > $(git rev-parse --git-dir)/commondir",
+    "gitfile": "echo 'gitdir: {main}/.git' > .git",
+    "linked objects": "d=$(git rev-parse --git-dir); mv $d/objects $d/o; ln -s {main}/.git/objects $d/objects",
+    "linked head": "d=$(git rev-parse --git-dir); rm $d/HEAD; ln -s {main}/.git/HEAD $d/HEAD",
+    "linked index": "d=$(git rev-parse --git-dir); rm $d/index; ln -s {main}/.git/index $d/index",
+    "linked refs": "d=$(git rev-parse --git-dir); rm -r $d/refs; ln -s {main}/.git/refs $d/refs",
+    "alternates": "echo {main}/nowhere > $(git rev-parse --git-dir)/objects/info/alternates",
+    "garbage head": "echo rubbish > $(git rev-parse --git-dir)/HEAD",
+    "garbage index": "echo rubbish > $(git rev-parse --git-dir)/index",
+}
+
+
+@pytest.mark.parametrize("trick", EVIL)
+def test_nothing_an_agent_prepared_is_run_or_followed_by_our_own_git(scene, tmp_path, trick):
+    """The end of a run is not sandboxed: what the agent left in its repository must not decide."""
+    worktree = scene.make()
+    before, mark = scene.snapshot(), tmp_path / "mark"
+    scene.shell(worktree, "echo w > w; " + EVIL[trick].format(mark=mark, main=scene.path), good=False)
+    mark.unlink(missing_ok=True)  # the agent's own git may have run it, confined as it was
+    saved = scene.finish(worktree)
+    assert not mark.exists()
+    assert scene.snapshot() == before
+    assert (saved.kept / "w" if saved.kept else None) is None or (saved.kept / "w").exists()
+    if saved.kept is None:
+        assert scene.show(f"{saved.branch}:w") == "w"
+
+
+def test_sweep_saves_what_dead_processes_left_and_leaves_the_living_alone(scene):
+    busy, dead = scene.make(), scene.make()
+    (dead.record.path / "x").write_text("x")
+    with subprocess.Popen(["true"]) as process:
+        process.wait()
+    owner = type(dead.record.owner)(**{**to_data(dead.record.owner), "id": "gone", "pid": process.pid, "started": "0"})
+    store(type(dead.record)(**{**{k: getattr(dead.record, k) for k in to_data(dead.record)}, "owner": owner}))
+    (scene.state / "worktrees" / "stranger").mkdir()
+    assert [each.busy for each in found(scene.state)].count(True) == 1
+    told = {}
+    sweep(scene.state, scene.environment, lambda: (), lambda record, saved: told.update({record.run: saved}))
+    assert list(told) == [dead.record.run]
+    assert scene.show(f"{told[dead.record.run].branch}:x") == "x"
+    assert busy.record.path.is_dir()
+    assert [path.name for path in strangers(scene.state)] == ["stranger"]
+    assert (scene.state / "worktrees" / "stranger").is_dir()
+
+
+def test_a_worktree_that_another_process_works_on_is_passed_over(scene):
+    from retinue.workspace.worktree_record import held
+
+    worktree = scene.make()
+    with held(scene.state, worktree.record.run):
+        assert finish(scene.state, worktree.record.run, scene.environment, wait=False) is None
+    assert worktree.record.path.is_dir()
