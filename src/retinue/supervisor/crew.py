@@ -44,6 +44,7 @@ from retinue.supervisor.world import World
 if TYPE_CHECKING:
     from retinue.settings.table import Settings
     from retinue.supervisor.outlet import Outlet
+    from retinue.supervisor.schedule.scheduler import Scheduler
 
 
 class Supervisor:
@@ -81,6 +82,13 @@ class Supervisor:
 
         return Outlet(self)
 
+    @cached_property
+    def schedules(self) -> Scheduler:
+        """Agents that start at a time; costs nothing until it is used."""
+        from retinue.supervisor.schedule.scheduler import Scheduler
+
+        return Scheduler(self)
+
     def reload_settings(self, *, persisted: bool = True) -> None:
         """After someone changed a setting: what applies live, applies. `persisted` says whether
         it could be written to a file."""
@@ -100,10 +108,13 @@ class Supervisor:
         call_id: str | None = None,
         join: JoinMode | None = None,
         notes: tuple[str, ...] = (),
+        run_id: str | None = None,
+        queued: bool = True,
     ) -> Member:
         """Gives the run as soon as it is in the log. Raises LaunchError or UsageError when it
-        must not start; nothing is recorded then."""
-        run_id = new_run_id()
+        must not start; nothing is recorded then. A `run_id` that is given must be new; what is
+        not `queued` starts at once, however many are at work."""
+        run_id = run_id or new_run_id()
         above = parent.handle.launch if parent else None
         way = Delegate(self, run_id)
         launch = await prepared(request, self.world, run_id, way, above, description=description)
@@ -122,7 +133,7 @@ class Supervisor:
             await dismissed(launch, self.world)
             raise
         member = self._member(self._handle(place, launch, hooks), parent, tag)
-        member.account = account
+        member.account, member.queues = account, queued
         try:
             await self.world.log.flush()
         except BaseException:
@@ -242,6 +253,8 @@ class Supervisor:
     async def close(self) -> None:
         """Stops what runs and closes the log. Nothing starts any more."""
         self._closed = True
+        if "schedules" in self.__dict__:
+            await self.schedules.end()
         await self.stop_all("The program ended.", by="program")
         self._commands.close()
         self._sweeper.close()

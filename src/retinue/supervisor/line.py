@@ -23,7 +23,7 @@ def take_place(member: Member, queue: Queue) -> Place | None:
     """A place in the line, or None for who needs none: whoever waits for a nested or a
     foreground run may hold a slot."""
     place = None
-    if member.background and member.depth <= 1 and not member.handle.controls.stopping:
+    if member.background and member.queues and member.depth <= 1 and not member.handle.controls.stopping:
         place = queue.join(member.id)
     member.status = "queued" if place is not None and not place.done() else "starting"
     return place

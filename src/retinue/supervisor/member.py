@@ -48,6 +48,8 @@ class Member:
     stopped_by: StoppedBy | None = None
     consumed: bool = False
     announced: bool = False
+    queues: bool = True
+    """Whether it waits for a slot when it runs in the background."""
     leg: int = 1
     """How often it was started: an end belongs to one leg."""
     children: list[Member] = field(default_factory=list)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from retinue.domain.events import Body, Compacted, Event, RunCreated, RunEnded, RunResumed, RunStarted
@@ -14,6 +15,7 @@ from retinue.supervisor.bus import (
     CREATED,
     FAILED,
     READY,
+    SCHEDULED,
     SETTINGS_CHANGED,
     SETTINGS_LOADED,
     STARTED,
@@ -61,6 +63,9 @@ class Outlet:
     def steered(self, member: Member, text: str) -> None:
         if member.depth > 0:
             self._emit(STEERED, member, {"message": text})
+
+    def scheduled(self, data: Mapping[str, Any]) -> None:
+        self.bus.emit(SCHEDULED, dict(data))
 
     def settings_changed(self, persisted: bool) -> None:
         data = {"settings": settings_data(self._crew.settings), "persisted": persisted}
