@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -135,7 +136,7 @@ def test_what_a_check_starts_does_not_outlive_it(scene, tmp_path):
             os.kill(pid, 0)
         except ProcessLookupError:
             break
-        if b") Z" in open(f"/proc/{pid}/stat", "rb").read():
+        if b") Z" in Path(f"/proc/{pid}/stat").read_bytes():
             break
         time.sleep(0.01)
     else:

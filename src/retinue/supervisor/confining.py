@@ -48,10 +48,11 @@ def confinement_for(
     writable: tuple[Path, ...] = (),
     readonly: tuple[Path, ...] = (),
     hidden: tuple[Path, ...] = (),
+    shown: tuple[Path, ...] = (),
 ) -> Confinement | None:
     """How programs of this run are started; None without a sandbox. `writable` is what a run in a
-    worktree may change instead of its workspace; `readonly` and `hidden` narrow either. Nothing is
-    made before the first program starts."""
+    worktree may change instead of its workspace; `readonly` and `hidden` narrow either, `shown` is
+    seen though it is in what is hidden. Nothing is made before the first program starts."""
     settings = world.settings.settings
     whole = settings.sandbox_mode == "workspace"
     wanted = launch.readonly or whole or bool(writable)
@@ -72,7 +73,7 @@ def confinement_for(
         writable=changing,
         readonly=readonly,
         hidden=(retinue_home(world.environment), *hidden, *_hidden(settings, world)),
-        shown=(context.outputs,),
+        shown=(context.outputs, *shown),
         network=_network(settings) if guarded else "on",
         limits=_limits(settings),
         pass_environment=_passed(settings),

@@ -39,6 +39,8 @@ class Isolation:
     main: Path
     asked_in: Path
     own: bool = True
+    shown: tuple[Path, ...] = ()
+    """Repositories of worktrees above it, whose objects its own borrows."""
 
     @property
     def writable(self) -> tuple[Path, ...]:
@@ -102,6 +104,8 @@ async def dismissed(launch: Launch, world: World) -> None:
 async def left(member: Member, world: World, outcome: Outcome) -> Outcome:
     """The run is over: its work is on a branch and its worktree gone, or the outcome says where it
     is and why. Also ends worktrees of runs above that waited only for this one."""
+    from retinue.supervisor.hooking import hooks_for
+
     isolation = member.handle.launch.isolation
     if isolation is None:
         return outcome
@@ -109,7 +113,7 @@ async def left(member: Member, world: World, outcome: Outcome) -> Outcome:
         waiting = [each.id for each in _working_inside(member)]
         keep = f"runs still work in it: {', '.join(waiting)}" if waiting else ""
         outcome = _told(outcome, await asyncio.shield(_finish(world, isolation.run, keep)), isolation)
-        await _announce_removal(member, isolation)
+        await _announce_removal(hooks_for(member, world), isolation)
     above = member.parent
     while above is not None:
         theirs = above.handle.launch.isolation
@@ -221,8 +225,11 @@ def _saved_at(cwd: Path, world: World, run_id: str, leg: Leg | None) -> tuple[st
 
 
 def _isolation(worktree: Worktree, asked_in: Path, *, own: bool = True) -> Isolation:
+    from retinue.workspace.worktree_repository import borrowed_from
+
     record = worktree.record
-    return Isolation(record.run, record.path, record.git, Path(record.repository), asked_in, own)
+    shown = borrowed_from(record)
+    return Isolation(record.run, record.path, record.git, Path(record.repository), asked_in, own, shown)
 
 
 def _inherited(cwd: Path, world: World) -> Isolation | None:
@@ -271,8 +278,9 @@ def _told(outcome: Outcome, saved: Saved | None, isolation: Isolation) -> Outcom
 
 
 async def announce_creation(hooks: Hooks, isolation: Isolation) -> None:
-    """Tells hooks of a new worktree; one that objects, or fails, prevents the run."""
-    if not hooks.listens("WorktreeCreate"):
+    """Tells hooks of a new worktree; one that objects, or fails, prevents the run. Raises
+    LaunchError then. A path that one prints is not taken: only a worktree of ours is isolated."""
+    if not isolation.own or not hooks.listens("WorktreeCreate"):
         return
     said = await hooks.fire("WorktreeCreate", isolation.run, _payload(isolation))
     if said.verdict == "deny" or said.failures or said.stop is not None:
@@ -280,9 +288,8 @@ async def announce_creation(hooks: Hooks, isolation: Isolation) -> None:
         raise LaunchError(f"A WorktreeCreate hook refused the worktree: {why}", remedy="See: retinue settings list")
 
 
-async def _announce_removal(member: Member, isolation: Isolation) -> None:
-    hooks: Hooks | None = getattr(member.handle, "hooks", None)
-    if hooks is not None and hooks.listens("WorktreeRemove"):
+async def _announce_removal(hooks: Hooks, isolation: Isolation) -> None:
+    if hooks.listens("WorktreeRemove"):
         await hooks.fire("WorktreeRemove", isolation.run, _payload(isolation))
 
 

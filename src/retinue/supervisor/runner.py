@@ -29,6 +29,7 @@ from retinue.supervisor.hooking import RunHooks, hooks_for
 from retinue.supervisor.isolating import confined, left
 from retinue.supervisor.launch import Launch
 from retinue.supervisor.notify import roster
+from retinue.supervisor.serving_tools import late_tools, tool_names
 
 if TYPE_CHECKING:
     from retinue.log.replay import Conversation
@@ -99,7 +100,7 @@ async def _record(member: Member, world: World, past: Conversation | None, post:
     hooks = hooks_for(member, world)
     await hooks.began()
     audit = member.audit = Audit(member, world, resumed=past is not None)
-    changing = {tool.spec.name for tool in launch.tools if not tool.spec.effects <= _NO_TRACE_NEEDED}
+    harmless = {tool.spec.name for tool in launch.tools if tool.spec.effects <= _NO_TRACE_NEEDED}
     job = _job(member, world, audit, past, post)
     try:
         async with aclosing(run_loop(job, launch.model, handle.controls)) as bodies:
@@ -111,7 +112,7 @@ async def _record(member: Member, world: World, past: Conversation | None, post:
                 audit.observe(body)
                 if hooks.watches:
                     await hooks.watch(body)
-                if isinstance(body, ToolStarted) and body.call.name in changing:
+                if isinstance(body, ToolStarted) and body.call.name not in harmless:
                     await log.flush()
     finally:
         await put_away(job.context)
@@ -133,7 +134,7 @@ def _complete(outcome: Outcome, member: Member, hooks: RunHooks) -> Outcome:
 
 def _openings(handle: RunHandle, past: Conversation | None) -> list[Body]:
     launch = handle.launch
-    names = tuple(tool.spec.name for tool in launch.tools)
+    names = tuple(dict.fromkeys([*(tool.spec.name for tool in launch.tools), *sorted(tool_names(launch))]))
     bodies: list[Body] = []
     if past is not None:
         bodies.append(RunResumed(launch.request.task, tuple(f"{call.name} {call.id}" for call in past.unknown)))
@@ -164,6 +165,7 @@ def _job(member: Member, world: World, audit: Audit, past: Conversation | None, 
         compaction=Compaction(settings.compaction_at, settings.compaction_keep_turns),
         remind=lambda: roster(member),
         account=member.account,
+        late_tools=late_tools(member, world, audit.tools, past is not None),
         before_end=hooks.before_end,
         before_compact=hooks.before_compact,
     )
@@ -189,6 +191,7 @@ def _context(handle: RunHandle, world: World, launch: Launch) -> ToolContext:
         tool_timeout=launch.limits.tool_seconds,
     )
     context = confined(context, launch.isolation)
-    writable = launch.isolation.writable if launch.isolation else ()
-    context.confinement = confinement_for(launch, world, context, writable=writable)
+    own = launch.isolation
+    writable, shown = (own.writable, own.shown) if own else ((), ())
+    context.confinement = confinement_for(launch, world, context, writable=writable, shown=shown)
     return context

@@ -52,12 +52,24 @@ def opened(record: Record, environment: Mapping[str, str]) -> Git:
 def home(record: Record, environment: Mapping[str, str]) -> Git:
     """git in the checkout that the worktree was made from. One that is a worktree of ours itself
     is not trusted either."""
+    above = _above(record)
+    if above is None:
+        return Git(Path(record.repository), environment)
+    distrust(above, environment)
+    return opened(above, environment)
+
+
+def borrowed_from(record: Record) -> tuple[Path, ...]:
+    """The repositories of ours that this one borrows objects from, nearest first."""
+    above = _above(record)
+    return (above.git, *borrowed_from(above)) if above is not None else ()
+
+
+def _above(record: Record) -> Record | None:
+    """The worktree that it was made from, if that is one of ours."""
     common = Path(record.common)
-    above = load(common.with_name(f"{common.stem}.json")) if common.suffix == ".git" else None
-    if above is not None and above.git == common:
-        distrust(above, environment)
-        return opened(above, environment)
-    return Git(Path(record.repository), environment)
+    above = load(common.with_suffix(".json")) if common.suffix == ".git" else None
+    return above if above is not None and above.git == common else None
 
 
 def distrust(record: Record, environment: Mapping[str, str]) -> Git:
