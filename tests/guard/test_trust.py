@@ -161,7 +161,7 @@ def test_what_would_run_is_listed_in_full() -> None:
     long = "./check.sh " + "x" * 500
     data = {
         "hooks": {"PreToolUse": [{"matcher": "Bash", "hooks": [{"command": long}, {"url": "http://h"}]}]},
-        "permissions": {"allow": ["Bash(rm *)"], "deny": ["Read"], "defaultMode": "plan"},
+        "permissions": {"allow": ["Bash(rm *)"], "deny": ["Read"]},
     }
     subject = settings_subject(Path("/p/.claude/settings.json"), data, b"{}")
     assert subject is not None

@@ -11,7 +11,7 @@ A failed run does not raise: its outcome says how it ended. What cannot be start
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from retinue.faces.say import Said
     from retinue.log.rows import RunRow
     from retinue.supervisor.bus import EventBus
+    from retinue.supervisor.hooking import SessionHooks
     from retinue.supervisor.rpc import Rpc
 
 Run = RunHandle
@@ -50,13 +51,19 @@ class Retinue:
         environment: Mapping[str, str] | None = None,
         permission_mode: PermissionMode | None = None,
         approve: Approve | None = None,
+        hooks: Sequence[tuple[str, Callable[[dict[str, Any]], Any]]] = (),
+        trust: bool = False,
     ) -> None:
         """`agents` are further definitions, as Claude Code's `--agents` takes them. `tools` are
         offered beside the built-in ones: make them with `retinue.tool`. `approve` is asked, with
-        an `InboxItem`, what needs a person; without it `crew.inbox` or the settings decide."""
+        an `InboxItem`, what needs a person; without it `crew.inbox` or the settings decide.
+        `hooks` are pairs of an event and a function, as `crew.hooks.on` takes them. `trust` lets
+        what the project's own files bring (hooks, servers, rights) take effect unasked."""
         self._model = model
         self._permission_mode = permission_mode
-        self._world = World(Path(cwd), environment=environment, agents_json=_json(agents), tools=tools)
+        self._world = World(Path(cwd), environment=environment, agents_json=_json(agents), tools=tools, trust=trust)
+        for event, function in hooks:
+            self._world.hooks.on(event, function)
         self._supervisor = Supervisor(self._world)
         if approve is not None:
             from retinue.faces.inbox import approver
@@ -67,6 +74,11 @@ class Retinue:
     def supervisor(self) -> Supervisor:
         """For other faces: members of the tree, steering and stopping them."""
         return self._supervisor
+
+    @property
+    def hooks(self) -> SessionHooks:
+        """What is told to functions of this program: `crew.hooks.on("PreToolUse", check, matcher="bash")`."""
+        return self._world.hooks
 
     @property
     def agents(self) -> Catalog:

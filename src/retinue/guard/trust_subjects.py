@@ -23,9 +23,10 @@ WIDE_MODES = frozenset({"acceptEdits", "auto", "bypassPermissions"})
 """Modes under which things happen unasked that `default` would ask about."""
 REMEDY = "See what it brings with `retinue trust`, and consent with `retinue trust add`."
 
-_GIVES = ("hooks", "extraRoots", "localModel", "permissions.allow", "permissions.additionalDirectories")
-_GIVES_WHEN_TRUE = ("hooks.failOpen", "disableAllHooks", "permissions.allowBypass")
-_MODES = ("permissions.defaultMode", "permissions.mode", "permissionMode")
+_GIVES = ("hooks", "extraRoots", "localModel")
+_GIVES_WHEN_TRUE = ("hooks.failOpen", "disableAllHooks")
+_PERMISSIONS = ("permissions.allow", "permissions.additionalDirectories", "permissions.defaultMode")
+"""What widens permissions needs consent too; that is kept where the rules are gathered."""
 _BUDGETS = "budget."
 _SHOWN = 2_000
 
@@ -80,7 +81,7 @@ def settings_subject(path: Path, data: Mapping[str, Any], content: bytes) -> Sub
     if isinstance(hooks, Mapping):
         what += [line for event, entries in hooks.items() if event != "failOpen" for line in _handlers(event, entries)]
     for name, value in _named(data):
-        if name != "hooks" and _needs_consent(name, value, None):
+        if name != "hooks" and (_needs_consent(name, value, None) or (name in _PERMISSIONS and value)):
             what.append(f"{name}: {_brief(value)}")
     return Subject(path, (content,), tuple(what)) if what else None
 
@@ -151,8 +152,6 @@ def _needs_consent(name: str, value: Any, below: Any) -> bool:
         return bool(value)
     if name in _GIVES_WHEN_TRUE:
         return value is True
-    if name in _MODES:
-        return value in WIDE_MODES
     if name.startswith(_BUDGETS) and isinstance(value, (int, float)) and isinstance(below, (int, float)):
         return value > below
     return False

@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from retinue.domain.events import AssistantEnded, Body, Compacted, MessageAdded, TurnEnded, TurnStarted, Warned
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from retinue.domain.hook import Hooks
     from retinue.guard.hooks.bus import HookBus
     from retinue.guard.hooks.handler import Handler
-    from retinue.guard.hooks.matching import Condition
     from retinue.guard.hooks.sources import Found
     from retinue.log.rows import RunPlace
     from retinue.settings.load import Loaded
@@ -205,7 +203,6 @@ class RunHooks:
             self._handlers,
             around,
             self._who(),
-            condition=_condition(request.cwd),
             fail_open=world.settings.settings.hooks_fail_open,
             outputs=world.state / "outputs" / self._place.run_id,
             report=lambda failure: self._warn("hook_failed", failure),
@@ -408,10 +405,3 @@ def hooks_for(member: Member, world: World) -> RunHooks:
         RunHooks(handle.launch, handle.place, world).attach(handle)
     assert handle.hooks is not None
     return handle.hooks
-
-
-def _condition(cwd: Path) -> Condition:
-    """How `if` conditions of handlers are judged: as permission rules are."""
-    from retinue.guard.hooks.matching import bare_condition
-
-    return bare_condition

@@ -6,7 +6,7 @@ the whole definition, so that it has it when it is resumed after consent was giv
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from retinue.domain.request import RunRequest
 if TYPE_CHECKING:
     from retinue.domain.spec import AgentSpec
     from retinue.guard.trust import Trust
+    from retinue.guard.trust_subjects import Subject
     from retinue.settings.load import Loaded
     from retinue.supervisor.world import World
 
@@ -46,6 +47,21 @@ def consented(request: RunRequest, world: World, notes: list[str]) -> RunRequest
 def recorded(request: RunRequest, asked: RunRequest) -> RunRequest:
     """The request as the log keeps it: with the definition as the file has it."""
     return request if request.spec is asked.spec else replace(request, spec=asked.spec)
+
+
+def trusted(world: World) -> Callable[[Path], bool]:
+    """Whether a settings file of the project may widen what is allowed. Agent files are not
+    asked about here: a run whose file is not trusted has lost what it would bring (`consented`)."""
+
+    def is_trusted(path: Path) -> bool:
+        if path.suffix != ".json" or world.trust.everything:
+            return True
+        try:
+            return world.trust.is_trusted(path, path.read_bytes())
+        except OSError:
+            return False
+
+    return is_trusted
 
 
 @contextmanager
@@ -93,3 +109,21 @@ def _withheld(world: World) -> tuple[str, ...]:
 
         settings = untrusted(world.settings)
     return (*settings, *world.hooks.withheld())
+
+
+def subjects(world: World) -> list[Subject]:
+    """Every file of the project that would bring something, whatever was answered about it."""
+    from retinue.guard.hooks.sources import project_subjects
+    from retinue.guard.trust_subjects import agent_subjects, settings_subject
+    from retinue.settings.jsonfile import parse_object
+    from retinue.settings.load import settings_files
+
+    found: list[Subject] = []
+    for layer, path in settings_files(world.cwd, world.environment):
+        if layer in ("project", "local") and path.is_file():
+            content = path.read_bytes()
+            subject = settings_subject(path, parse_object(content)[0], content)
+            found += [subject] if subject else []
+    found += project_subjects(world.cwd, world.environment)
+    specs = (entry.spec for entry in world.catalog().winners)
+    return [*found, *agent_subjects(spec for spec in specs if spec is not None)]

@@ -30,6 +30,8 @@ COMMANDS: dict[str, Command | Group] = {
             "steer": Command("say something to a run of any process", f"{_RUNS}.steer"),
             "stop": Command("stop a run of any process, its tree, or all", f"{_RUNS}.stop"),
             "resume": Command("go on with an interrupted, stopped or ended run", f"{_RUNS}.resume"),
+            "effects": Command("what a run really did: files, commands, hosts, denials", f"{_RUNS}.effects"),
+            "undo": Command("put back the files a run has changed", f"{_RUNS}.undo"),
         },
     ),
     "inbox": Group(
@@ -69,6 +71,7 @@ COMMANDS: dict[str, Command | Group] = {
         },
     ),
     "integrate": Command("merge branches of agents: rebase, check, merge or park", "retinue.faces.cli.integrate"),
+    "trust": Command("consent to hooks, servers and rights that this project brings", "retinue.faces.cli.trust"),
     "cost": Command("what agents have cost, by agent, run, tree, day or model", "retinue.faces.cli.cost"),
     "models": Group(
         "which models there are, and which one would be used",

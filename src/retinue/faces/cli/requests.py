@@ -7,12 +7,14 @@ from pathlib import Path
 
 from retinue.faces.api import Retinue
 from retinue.faces.cli.asking import terminal
+from retinue.faces.cli.consent import ask_for_trust
 
 
 def open_crew(args: argparse.Namespace, cwd: Path) -> Retinue:
     """What needs a person is asked on the terminal, where one sits at it."""
     mode = getattr(args, "permission_mode", None)
-    return Retinue(cwd, agents=getattr(args, "agents", None), permission_mode=mode, approve=terminal())
+    trust = getattr(args, "trust", False) or ask_for_trust(cwd)
+    return Retinue(cwd, agents=getattr(args, "agents", None), permission_mode=mode, approve=terminal(), trust=trust)
 
 
 def limits_of(args: argparse.Namespace) -> dict[str, float | None]:

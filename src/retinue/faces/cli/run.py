@@ -48,6 +48,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--cwd", metavar="DIR", help="work in this folder instead of the current one")
     parser.add_argument("--agents", metavar="JSON", help="more agents, as Claude Code's --agents takes them")
+    parser.add_argument("--trust", action="store_true", help="let the project's hooks, servers and rights take effect")
     parser.add_argument("--quiet", action="store_true", help="no progress on standard error, only warnings")
 
 

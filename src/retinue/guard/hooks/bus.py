@@ -16,7 +16,7 @@ from typing import Any
 from retinue.domain.hook import NO_OPINION, HookEvent, HookResult
 from retinue.guard.hooks.answer import opinion
 from retinue.guard.hooks.handler import Handler
-from retinue.guard.hooks.matching import Condition, bare_condition, hears
+from retinue.guard.hooks.matching import hears, rule_condition
 from retinue.guard.hooks.merge import merged
 from retinue.guard.hooks.running import Surroundings, run_handler
 from retinue.guard.hooks.vocabulary import spoken, understood
@@ -42,7 +42,6 @@ class HookBus:
         around: Surroundings,
         who: Mapping[str, Any],
         *,
-        condition: Condition = bare_condition,
         fail_open: bool = False,
         outputs: Path | None = None,
         report: Report = lambda text: None,
@@ -50,7 +49,7 @@ class HookBus:
         self._handlers = handlers
         self._around = around
         self._who = who
-        self._condition = condition
+        self._condition = rule_condition(around.cwd, around.environment.get("HOME", ""))
         self._fail_open = fail_open
         self._outputs = outputs
         self._report = report

@@ -8,9 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from retinue.domain.hook import HookEvent
+from retinue.domain.permission import ToolUse
 from retinue.domain.toolnames import canonical
 from retinue.guard.hooks.handler import Handler
 from retinue.guard.hooks.points import GUARDS, MATCHED, TOOLS
@@ -54,12 +56,21 @@ def matches(matcher: str, event: HookEvent, subject: str) -> bool:
     return any(expression.search(name) for name in names)
 
 
-def bare_condition(rule: str, tool: str, given: Mapping[str, Any]) -> bool | None:
-    """Only as much of the rule syntax as needs no parser: the tool's name. What stands in
-    parentheses cannot be judged here."""
-    name, parenthesis, _ = rule.strip().partition("(")
-    if not name.strip():
-        return None
-    if name.strip() != tool and tool not in canonical(name):
-        return False
-    return None if parenthesis else True
+def rule_condition(cwd: Path, home: str = "") -> Condition:
+    """Conditions judged as a deny rule of the same words would be, from `cwd`. What is no rule,
+    and a command that cannot be taken apart, is in doubt."""
+
+    def covers(rule: str, tool: str, given: Mapping[str, Any]) -> bool | None:
+        from retinue.guard.permissions.call import Call
+        from retinue.guard.permissions.marks import MAYBE, YES
+        from retinue.guard.permissions.matching import restricts
+        from retinue.guard.permissions.place import Place
+        from retinue.guard.permissions.rule import Rule, parse_rule
+
+        parsed = parse_rule(rule, "deny", base=str(cwd))
+        if not isinstance(parsed, Rule):
+            return None
+        found = restricts(parsed, Call(ToolUse(tool, given), Place.of(cwd, (), home)))
+        return True if found == YES else None if found == MAYBE else False
+
+    return covers

@@ -25,6 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-turns", type=count, metavar="N", help="another turn limit than before; 0: none")
     parser.add_argument("--timeout", type=seconds, metavar="SECONDS", help="another time limit than before")
     parser.add_argument("--cwd", metavar="DIR", help="the project to look in (default: here)")
+    parser.add_argument("--trust", action="store_true", help="let the project's hooks, servers and rights take effect")
     parser.add_argument("--quiet", action="store_true", help="no progress on standard error, only warnings")
     parser.set_defaults(max_budget_usd=None)
 

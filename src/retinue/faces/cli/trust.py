@@ -1,0 +1,85 @@
+"""Consent to what this project's files bring: hooks, MCP servers, allowing rules, wider modes.
+
+Without consent such files have no effect; what forbids or asks always has. Consent is for exactly
+the content a file has now, in exactly this folder: once it changes, you are asked again. It is
+kept in RETINUE_HOME, never in the project.
+
+    retinue trust                          what this project would bring, and where you stand
+    retinue trust add                      consent to all of it, as it is now
+    retinue trust add .claude/settings.json
+    retinue trust remove                   take back all consent given for this project
+
+`--trust` of `retinue run` and `retinue -p` consents for that one process.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from retinue.errors import UsageError
+from retinue.faces.cli.task import folder
+
+if TYPE_CHECKING:
+    from retinue.guard.trust_subjects import Subject
+    from retinue.supervisor.world import World
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "action", nargs="?", choices=["list", "add", "remove"], default="list", help="what to do (default: list)"
+    )
+    parser.add_argument("paths", metavar="PATH", nargs="*", help="only these files, or files below these folders")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument("--cwd", metavar="DIR", help="the project to look at (default: here)")
+
+
+def execute(args: argparse.Namespace) -> int:
+    from retinue.supervisor.trusting import subjects
+    from retinue.supervisor.world import World
+
+    world = World(folder(args.cwd))
+    found = [each for each in subjects(world) if _wanted(each, args.paths, world)]
+    if args.paths and not found and args.action == "add":
+        raise UsageError("None of these files brings anything that needs consent.", remedy="See: retinue trust")
+    if args.action == "add":
+        for subject in found:
+            world.trust.grant(subject.path, *subject.contents, what=subject.what)
+    elif args.action == "remove":
+        places = [world.cwd / path for path in args.paths] or [each.path for each in found]
+        for path in places:
+            world.trust.revoke(path)
+    print(_document(found, world) if args.json else _listing(found, world))
+    return 0
+
+
+def _wanted(subject: Subject, paths: list[str], world: World) -> bool:
+    if not paths:
+        return True
+    real = subject.path.resolve()
+    chosen = [(world.cwd / path).expanduser().resolve() for path in paths]
+    return any(real == path or path in real.parents for path in chosen)
+
+
+def _listing(found: list[Subject], world: World) -> str:
+    if not found:
+        return "The files of this project bring nothing that needs consent."
+    lines: list[str] = []
+    for subject in found:
+        lines.append(f"{_shown(subject.path, world.cwd)}  [{subject.answer(world.trust)}]")
+        lines += [f"    {line}" for line in subject.what]
+    if any(subject.answer(world.trust) != "trusted" for subject in found):
+        lines += ["", "What is not trusted has no effect. Consent with: retinue trust add [PATH]"]
+    return "\n".join(lines)
+
+
+def _document(found: list[Subject], world: World) -> str:
+    import json
+
+    files = [{"path": str(each.path), "state": each.answer(world.trust), "brings": list(each.what)} for each in found]
+    return json.dumps({"folder": str(world.cwd), "files": files}, indent=2, ensure_ascii=False)
+
+
+def _shown(path: Path, cwd: Path) -> str:
+    return str(path.relative_to(cwd)) if path.is_relative_to(cwd) else str(path)
