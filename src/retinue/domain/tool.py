@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import field
 from pathlib import Path
@@ -128,6 +128,11 @@ class ToolContext:
     @property
     def root(self) -> Path:
         return self.roots[0]
+
+
+Preview = Callable[[Mapping[str, Any], ToolContext], Awaitable[str]]
+"""What a call with these arguments would change, as a diff for people; it changes nothing. A
+tool that can tell has it as `preview`."""
 
 
 class Tool(Protocol):

@@ -19,7 +19,7 @@ from retinue.domain.hook import NO_OPINION, HookResult, Hooks
 from retinue.domain.lean import dataclass
 from retinue.domain.messages import Text
 from retinue.domain.permission import Decision, Permissions, ToolUse
-from retinue.domain.tool import Tool, ToolContext, ToolOutput
+from retinue.domain.tool import Preview, Tool, ToolContext, ToolOutput
 from retinue.guard.gate_text import GUARD, Denied, denial, denied_output
 
 if TYPE_CHECKING:
@@ -54,9 +54,11 @@ class Gate:
         *,
         recall: Callable[[], bool] = lambda: False,
         is_secret: Callable[[str], bool] = lambda text: False,
+        previews: Callable[[str], Preview | None] = lambda tool: None,
     ) -> None:
         """`recall` brings in what people allowed earlier for good, and says whether there was
-        anything new. A rule that `is_secret` is never offered: it would be kept."""
+        anything new. A rule that `is_secret` is never offered: it would be kept. `previews`
+        gives what tells people beforehand what a call of a tool would change."""
         self.permissions = permissions
         self.hooks = hooks
         self.party = party
@@ -64,6 +66,7 @@ class Gate:
         self._granted = granted
         self._recall = recall
         self._is_secret = is_secret
+        self._previews = previews
 
     async def judge(self, tool: Tool, use: ToolUse, context: ToolContext) -> Allowed | Denied:
         """Whether the call may run, and with which arguments."""
@@ -105,7 +108,7 @@ class Gate:
             return Allowed(use.arguments, f"{_hooks(said)}: {said.reason}".rstrip(": ") + changed, said.context)
         if decision.verdict == "allow":
             decision = replace(decision, verdict="ask")  # the hook changed it, and did not allow it
-        answer = await self._person(tool, use, decision, context)
+        answer = await self._person(use, decision, context)
         if isinstance(answer, Denied):
             return answer
         how = {"allow": "once", "allow-run": "for this run", "allow-agent": "for this agent"}.get(
@@ -113,7 +116,7 @@ class Gate:
         )
         return Allowed(use.arguments, f"person: {answer.by} allowed it {how}{changed}", said.context)
 
-    async def _person(self, tool: Tool, use: ToolUse, decision: Decision, context: ToolContext) -> InboxAnswer | Denied:
+    async def _person(self, use: ToolUse, decision: Decision, context: ToolContext) -> InboxAnswer | Denied:
         from retinue.guard.gate_item import approval
 
         desk, rule = self._desk(), decision.rule
@@ -123,7 +126,7 @@ class Gate:
             return Denied("policy", f"{decision.reason} {NOBODY}")
         if rule is not None and self._is_secret(rule):
             rule = None
-        item = await approval(tool, use, decision, self.party, context, rule)
+        item = await approval(use, decision, self.party, rule, context, self._previews(use.tool))
         if self.hooks.listens("Notification"):
             await self.hooks.fire("Notification", "permission_prompt", {"message": item.title, "inbox_item": item.id})
 

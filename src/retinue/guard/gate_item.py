@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from retinue.domain.inbox import APPROVALS, InboxItem
 from retinue.domain.permission import Decision, ToolUse
-from retinue.domain.tool import Tool, ToolContext
+from retinue.domain.tool import Preview, ToolContext
 from retinue.guard.desk import new_item_id
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _TELLING = ("command", "path", "file_path", "url", "query", "pattern", "descript
 
 
 async def approval(
-    tool: Tool, use: ToolUse, decision: Decision, party: Party, context: ToolContext, rule: str | None
+    use: ToolUse, decision: Decision, party: Party, rule: str | None, context: ToolContext, preview: Preview | None
 ) -> InboxItem:
     """`rule` is what could be granted beyond this call; None where nothing may be."""
     return InboxItem(
@@ -30,7 +30,7 @@ async def approval(
         root_id=party.place.root_id,
         agent=party.agent,
         title=call_title(use.tool, use.arguments),
-        detail=await _preview(tool, use, context),
+        detail=await _detail(preview, use, context),
         payload={"tool": use.tool, "arguments": dict(use.arguments), "call_id": use.call_id},
         risk=decision.risk,
         reason=decision.reason,
@@ -49,12 +49,11 @@ def call_title(tool: str, arguments: Mapping[str, Any]) -> str:
     return f"{tool}: {text}" if tool == "bash" else f"{tool} {text}"
 
 
-async def _preview(tool: Tool, use: ToolUse, context: ToolContext) -> str:
+async def _detail(preview: Preview | None, use: ToolUse, context: ToolContext) -> str:
     """What a tool that can tell says about what would change. Never a reason not to ask."""
-    preview = getattr(tool, "preview", None)
     if preview is None:
         return ""
     try:
-        return str(await preview(use.arguments, context))
+        return await preview(use.arguments, context)
     except Exception as error:  # noqa: BLE001 - the question is put without it
         return f"(What it would change cannot be shown: {type(error).__name__}: {error})"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from retinue.domain.events import Body, Warned
 from retinue.domain.lean import dataclass
 from retinue.domain.permission import Permissions
-from retinue.domain.tool import Tool
+from retinue.domain.tool import Preview, Tool
 from retinue.errors import RetinueError
 from retinue.guard.desk_party import Party
 from retinue.guard.gate import Gate, gated
@@ -60,8 +60,14 @@ def guarded_tools(member: Member, world: World, tools: tuple[Tool, ...], *, resu
         granted,
         recall=lambda: _recall(guard, world),
         is_secret=lambda text: world.redactor(text) is not text,
+        previews=lambda name: _preview(member, name),
     )
     return gated(tools, gate)
+
+
+def _preview(member: Member, name: str) -> Preview | None:
+    tool = next((tool for tool in member.handle.launch.tools if tool.spec.name == name), None)
+    return getattr(tool, "preview", None)
 
 
 def _permissions(member: Member, world: World) -> Permissions:
