@@ -6,6 +6,7 @@ be honoured is refused with a reason (`LaunchError`), or noted so that the outco
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,9 @@ from retinue.supervisor.confining import can_sandbox, is_readonly
 from retinue.supervisor.limiter import LimiterGate, account_of, process_limiters, shared_prefix
 from retinue.supervisor.offer import SPAWNING, offered_tools, policy_text
 from retinue.supervisor.purse import BUDGETED
+from retinue.supervisor.serving_tools import Served, bounds, serve
 from retinue.supervisor.trusting import consented
+from retinue.tools.filter import Selection as Chosen
 from retinue.tools.filter import select_tools, split_entry
 
 if TYPE_CHECKING:
@@ -53,6 +56,8 @@ class Launch:
     """The worktree it works in, its own or that of a run above it."""
     readonly: bool = False
     """It may change nothing, and neither may its children."""
+    served: Served | None = None
+    """The MCP servers it may use, and those of their tools that it gets later."""
     notes: tuple[str, ...] = ()
 
 
@@ -70,7 +75,10 @@ async def prepare(
     notes: list[str] = []
     request = consented(request, world, notes)
     selection = await _select(request, world, notes, parent)
-    tools = _tools(request, world, notes, delegation, parent)
+    served = await serve(request, world, notes, parent)
+    tools = _tools(request, world, notes, delegation, parent, served)
+    if served is not None:
+        tools = served.settle(tools, selection.info.window)
     system = _system(request, world, parent, tools, isolation)
     gate = _gate(selection, world, system, tools)
     return Launch(
@@ -83,6 +91,7 @@ async def prepare(
         limits=_limits(request, world.settings.settings, notes),
         thinking=_thinking(request) or selection.thinking,
         isolation=isolation,
+        served=served,
         readonly=is_readonly(request, parent),
         notes=tuple(notes),
     )
@@ -135,7 +144,12 @@ def _gate(selection: Selection, world: World, system: str, tools: tuple[Tool, ..
 
 
 def _tools(
-    request: RunRequest, world: World, notes: list[str], delegation: Delegation | None, parent: Launch | None
+    request: RunRequest,
+    world: World,
+    notes: list[str],
+    delegation: Delegation | None,
+    parent: Launch | None,
+    served: Served | None,
 ) -> tuple[Tool, ...]:
     spec, settings = request.spec, world.settings.settings
     readonly = is_readonly(request, parent)
@@ -143,15 +157,22 @@ def _tools(
     available = world.tools
     if may_spawn and delegation is not None:
         available = {**available, **offered_tools(delegation, world, request, notes)}
-    selection = select_tools(
-        _with_subagents(spec),
-        available,
-        readonly=readonly,
-        shell_sandbox=readonly and can_sandbox(settings),
-        parent=frozenset(tool.spec.name for tool in parent.tools) if parent else None,
-        allow_spawn=may_spawn,
-        agent=spec.name,
-    )
+
+    def choose(tools: Mapping[str, Tool]) -> Chosen:
+        return select_tools(
+            served.policy(_with_subagents(spec)) if served else _with_subagents(spec),
+            tools,
+            readonly=readonly,
+            shell_sandbox=readonly and can_sandbox(settings),
+            parent=bounds(parent, served),
+            allow_spawn=may_spawn,
+            agent=spec.name,
+        )
+
+    if served is not None:
+        available = {**available, **served.tools}
+        served.choose = choose
+    selection = choose(available)
     if selection.refusal is not None:
         raise LaunchError(
             f"Agent '{spec.name}' {selection.refusal}", remedy="Correct the file's `tools`, or leave the key out."

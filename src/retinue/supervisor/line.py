@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from retinue.domain.failure import Failure
 from retinue.domain.outcome import Ended, Outcome
 from retinue.supervisor.runner import execute, finish
+from retinue.supervisor.serving_tools import serving
 
 if TYPE_CHECKING:
     from retinue.log.replay import Conversation
@@ -44,7 +45,8 @@ async def attend(
             await _never_started(member, world, "error", Failure("not_found", gone, "Make it again and resume."))
         else:
             member.status = "starting"
-            await execute(member, world, past, post)
+            with serving(member.handle.launch):
+                await execute(member, world, past, post)
     finally:
         queue.leave(member.id)
 

@@ -29,6 +29,7 @@ from retinue.domain.states import LIVE
 from retinue.domain.usage import Usage
 from retinue.supervisor.notify import announced, notification
 from retinue.supervisor.record import Tag, tag_of
+from retinue.supervisor.serving_tools import SEARCH, tool_names
 
 if TYPE_CHECKING:
     from retinue.domain.outcome import Outcome, StoppedBy
@@ -179,8 +180,11 @@ def bounded(launch: Launch, past: Conversation, reader: Reader, row: RunRow) -> 
     launch = replace(launch, transcript=row.transcript if past.started else options.get("transcript"))
     if started is None:
         return launch
-    tools = tuple(tool for tool in launch.tools if tool.spec.name in started.tools)
-    missing = sorted(set(started.tools) - {tool.spec.name for tool in tools}) if past.started else []
+    tools = tuple(tool for tool in launch.tools if tool.spec.name in (*started.tools, SEARCH))
+    if launch.served is not None and row.parent_id is not None and not launch.served.has_parent:
+        launch.served.bounded(frozenset(started.tools))
+    missing = sorted(set(started.tools) - {tool.spec.name for tool in tools} - tool_names(launch))
+    missing = missing if past.started else []
     notes = (f"no longer available: {', '.join(missing)}",) if missing else ()
     return replace(launch, tools=tools, notes=(*launch.notes, *notes))
 

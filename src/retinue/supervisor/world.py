@@ -14,6 +14,7 @@ from retinue.settings.load import load_settings
 from retinue.settings.places import retinue_home, state_folder
 from retinue.supervisor.hooking import SessionHooks
 from retinue.supervisor.round import Round
+from retinue.supervisor.serving_tools import close_servers
 from retinue.supervisor.trusting import effective
 
 if TYPE_CHECKING:
@@ -138,6 +139,7 @@ class World:
         return Vault(folder, enabled=settings.checkpoints_enabled, largest_mb=settings.checkpoints_max_file_mb)
 
     async def close(self) -> None:
+        await close_servers()
         for name in ("transport", "vault", "log"):
             part = self.__dict__.pop(name, None)
             if part is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from retinue.domain.lean import dataclass
 from retinue.domain.tool import Tool
@@ -51,6 +51,10 @@ class Deferred:
         kept = matches[:MOST_AT_ONCE]
         self._loaded.update({tool.spec.name: tool for tool in kept if tool.spec.name not in self._loaded})
         return Found(tuple(kept), len(matches) - len(kept))
+
+    def keep(self, names: Container[str]) -> None:
+        """Takes away what is not among `names`."""
+        self._tools = {name: tool for name, tool in self._tools.items() if name in names}
 
     def recall(self, names: Iterable[str]) -> None:
         """Loads again what an earlier leg of the run had loaded."""

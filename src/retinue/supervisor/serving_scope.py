@@ -1,0 +1,169 @@
+"""Which servers and which of their tools an agent's file means, in the words of its dialect.
+
+Claude Code: without a list of tools an agent has every server's; with one, those it names
+(`mcp__server`, `mcp__server__*`, `mcp__server__tool`). pi: a list of tools is about built-in ones,
+and `extensions`, `exclude_extensions` and `ext:` selectors are about servers, which together are
+the extension `mcp`. CodingCode and Retinue: naming a server asks for its tools. Everywhere a file
+that names servers has no others, and an isolated agent has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from fnmatch import fnmatchcase
+
+from retinue.domain.spec import AgentSpec, ToolPolicy
+from retinue.domain.tool import Tool
+from retinue.domain.toolnames import canonical, served_alias, served_name
+from retinue.tools.filter import split_entry
+
+_EVERY = frozenset({"*", "all"})
+_EXTENSION = "mcp"
+_SEARCH = "tool_search"
+_LISTS_BUILTINS = frozenset({"pi"})
+"""Dialects whose list of tools says nothing about those of servers."""
+_STRICT_LISTS = frozenset({"claude"})
+"""Dialects in which naming a server does not put its tools into a list that leaves them out."""
+
+
+def may_have_servers(spec: AgentSpec) -> bool:
+    """Cheap, and False for most agents that list their tools."""
+    if spec.isolated:
+        return False
+    if spec.required_servers or spec.servers:
+        return True
+    if spec.servers is not None:
+        return False
+    allow = spec.tools.allow
+    if allow is None or spec.dialect in _LISTS_BUILTINS:
+        return spec.tools.extensions is not False
+    return bool(spec.tools.selectors) or any(_pattern(entry) is not None or entry in _EVERY for entry in allow)
+
+
+class Scope:
+    """`above` are the servers of the parent; None for a run without one."""
+
+    def __init__(self, spec: AgentSpec, above: frozenset[str] | None) -> None:
+        self._spec = spec
+        self._above = above
+        self._named = None if spec.servers is None else {server.name for server in spec.servers}
+        allow = spec.tools.allow
+        self._listed = allow is not None and not any(entry.strip().lower() in _EVERY for entry in allow)
+        self._patterns = tuple(filter(None, map(_pattern, allow or ())))
+        self._selectors = tuple(_selector(each) for each in spec.tools.selectors)
+
+    def wants(self, name: str) -> bool:
+        """Whether a configured server is one of the run's."""
+        if self._above is not None and name not in self._above:
+            return False
+        if any(fnmatchcase(_prefix(name), pattern) for pattern in map(_whole_server, self._spec.tools.deny) if pattern):
+            return False
+        if self.requires(name):
+            return True
+        if self._named is not None and name not in self._named:
+            return False
+        if self._named is None and not self._extends(name):
+            return False
+        return self._reaches(name)
+
+    def missing(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Required servers that nobody has configured."""
+        known = [name.lower() for name in names]
+        return tuple(
+            each for each in self._spec.required_servers if not any(fnmatchcase(name, each.lower()) for name in known)
+        )
+
+    def requires(self, name: str) -> bool:
+        return any(fnmatchcase(name.lower(), each.lower()) for each in self._spec.required_servers)
+
+    def selects(self, server: str, tool: str) -> bool:
+        """Whether the `ext:` selectors, if there are any, leave this tool in. Where a selector
+        names tools of a server, those without tools do not widen it."""
+        if not self._selectors:
+            return True
+        mine = [only for extension, only in self._selectors if extension in (server.lower(), _EXTENSION)]
+        narrow = [only for only in mine if only]
+        return tool in narrow or served_name(server, tool) in narrow if narrow else bool(mine)
+
+    def denies(self, tool: str) -> bool:
+        """Whether the file denies a built-in tool altogether."""
+        entries = [split_entry(each) for each in self._spec.tools.deny]
+        names = [name for name, argument in entries if argument is None]
+        return any(name.lower() in _EVERY or tool in canonical(name) or fnmatchcase(tool, name) for name in names)
+
+    def names_exactly(self, tool: str) -> bool:
+        """Whether the file asks for exactly this tool: then it is never deferred."""
+        return tool in self._patterns
+
+    def policy(self, policy: ToolPolicy, tools: Mapping[str, Tool]) -> ToolPolicy:
+        """With the tools of servers that the file means without listing them."""
+        ours = tuple(
+            each
+            for each, (extension, _) in zip(policy.selectors, self._selectors, strict=True)
+            if extension == _EXTENSION
+        )
+        policy = replace(policy, selectors=tuple(each for each in policy.selectors if each not in ours))
+        if policy.allow is not None:  # it is added where it is needed
+            policy = replace(policy, allow=tuple(each for each in policy.allow if canonical(each) != (_SEARCH,)))
+        if not self._listed or policy.allow is None or not self._implied:
+            return policy
+        return replace(policy, allow=(*policy.allow, *tools))
+
+    @property
+    def _implied(self) -> bool:
+        if self._spec.dialect in _LISTS_BUILTINS or self._selectors:
+            return True
+        return self._named is not None and self._spec.dialect not in _STRICT_LISTS
+
+    def _reaches(self, name: str) -> bool:
+        """Whether a list of tools, if it counts, has anything of the server."""
+        if not self._listed or self._implied:
+            return True
+        return any(pattern == _prefix(name) or _touches(pattern, name) for pattern in self._patterns)
+
+    def _extends(self, name: str) -> bool:
+        tools = self._spec.tools
+        mine = {name.lower(), _EXTENSION}
+        if mine & {each.lower() for each in tools.exclude_extensions}:
+            return False
+        if isinstance(tools.extensions, tuple):
+            return bool({*mine, "*"} & {each.lower() for each in tools.extensions})
+        if self._selectors:
+            return any(extension in mine for extension, _ in self._selectors)
+        return tools.extensions is not False
+
+
+def _prefix(server: str) -> str:
+    return served_name(server, "").removesuffix("__")
+
+
+def _pattern(entry: str) -> str | None:
+    """What an entry of a list says about tools of servers; None if nothing."""
+    name = split_entry(entry)[0]
+    if name.startswith("mcp__"):
+        return None if name.startswith("mcp__*") else name
+    return served_alias(name) if not name.startswith("ext:") else None
+
+
+def _whole_server(entry: str) -> str | None:
+    """A denial of everything a server has, as a pattern of `mcp__server`."""
+    name, argument = split_entry(entry)
+    if argument is not None:
+        return None
+    if name.lower() in _EVERY or name == "mcp__*":
+        return "*"
+    name = name if name.startswith("mcp__") else served_alias(name) or ""
+    if name.endswith("__*"):
+        return name.removesuffix("__*")
+    return name if name.startswith("mcp__") and "__" not in name.removeprefix("mcp__") else None
+
+
+def _touches(pattern: str, server: str) -> bool:
+    prefix = f"{_prefix(server)}__"
+    return pattern.startswith(prefix) or ("*" in pattern and fnmatchcase(prefix, f"{pattern.split('*')[0]}*"))
+
+
+def _selector(text: str) -> tuple[str, str]:
+    extension, _, tool = text.removeprefix("ext:").partition("/")
+    return extension.strip().lower(), tool.strip()
