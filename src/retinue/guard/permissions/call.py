@@ -1,0 +1,143 @@
+"""A tool call as rules look at it: which tool, which command, which paths, hosts and agents.
+
+The spellings are those the tools accept, and where a call has several, all of them count: a rule
+must not be passed by writing a path under another name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+from retinue.domain.effects import EffectKind
+from retinue.domain.permission import ToolUse
+from retinue.domain.toolnames import TOOLS, canonical
+from retinue.guard.permissions.marks import HOLE, is_known
+from retinue.guard.permissions.place import Place
+from retinue.guard.permissions.rule import FETCHING, READING, SPAWNING, WRITING
+from retinue.guard.permissions.shell import Script, analyse
+
+_COMMANDS = ("command", "cmd", "script")
+_PATHS = (
+    *("path", "file_path", "filePath", "filepath", "file", "filename", "absolute_path", "target_file"),
+    *("notebook_path", "directory", "dir", "dir_path", "folder", "cwd", "root"),
+)
+_URLS = ("url", "urls", "uri", "link")
+_AGENTS = ("subagent_type", "agent", "agent_type", "type", "name")
+_STAYING = 12
+
+CONTENT = frozenset({*_COMMANDS, *_PATHS, *_URLS, "prompt", "content", "pattern", "query", "task"})
+"""Fields that `Tool(param:value)` cannot look at: their rules have a syntax of their own."""
+
+
+class Call:
+    """One call. Everything costly is found out when it is asked for."""
+
+    def __init__(self, use: ToolUse, place: Place) -> None:
+        names = canonical(use.tool) if use.tool not in TOOLS else ()
+        self.tool = names[0] if len(names) == 1 else use.tool
+        self.arguments: Mapping[str, Any] = use.arguments if isinstance(use.arguments, Mapping) else {}
+        self.effects: frozenset[EffectKind] = use.effects or TOOLS.get(self.tool, frozenset())
+        self.confined = use.confined
+        self.place = place
+        self.is_shell = self.tool == "bash"
+        self.is_server = self.tool.startswith("mcp__")
+
+    @cached_property
+    def script(self) -> Script:
+        texts = [self.arguments[name] for name in _COMMANDS if isinstance(self.arguments.get(name), str)]
+        if len(texts) == 1:
+            return analyse(texts[0])
+        return Script(doubts=("it names no command, or more than one",))
+
+    @cached_property
+    def bases(self) -> tuple[str, ...]:
+        """Where relative paths of the command may start from: `cd` moves, or fails to."""
+        found = dict.fromkeys([self.place.cwd])
+        for move in self.script.moves if self.is_shell else ():
+            found |= dict.fromkeys(self.place.absolute(move, base) for base in tuple(found))
+            if not is_known(move) or len(found) > _STAYING:
+                found[HOLE] = None
+                break
+        return tuple(found)
+
+    @cached_property
+    def paths(self) -> tuple[str, ...]:
+        """What a file tool is told to look at or change."""
+        found = tuple(dict.fromkeys(_texts(self.arguments, _PATHS)))
+        return found or ((".",) if self.tool in ("grep", "find", "ls") else ())
+
+    @property
+    def writes(self) -> bool:
+        return self.tool in WRITING or ("write" in self.effects and not self.is_shell and not self.is_server)
+
+    @property
+    def reads(self) -> bool:
+        return self.tool in READING
+
+    @cached_property
+    def hosts(self) -> tuple[str, ...]:
+        urls = _texts(self.arguments, _URLS) if self.tool in FETCHING else self._urls_of_commands()
+        return tuple(dict.fromkeys(map(host_of, urls)))
+
+    def _urls_of_commands(self) -> Iterator[str]:
+        if not self.is_shell:
+            return
+        for step in self.script.all_steps():
+            for word in step.words[1:]:
+                start = word.find("://")
+                if start > 0:
+                    yield word[max(word.rfind("=", 0, start) + 1, 0) :]
+                elif step.name in ("curl", "wget") and not word.startswith("-") and "." in word:
+                    yield f"https://{word}"
+
+    @cached_property
+    def agents(self) -> tuple[str, ...]:
+        """The agents that it would start; general-purpose where it names none."""
+        if self.tool not in SPAWNING:
+            return ()
+        found = tuple(dict.fromkeys(_named_agents(self.arguments)))
+        return found or ("general-purpose",)
+
+
+def host_of(url: str) -> str:
+    """The host of a URL in lower case; a hole where it cannot be told."""
+    rest = url.partition("://")[2] or url
+    authority = rest.replace("\\", "/").partition("/")[0].partition("?")[0].partition("#")[0]
+    host = authority.rpartition("@")[2]
+    host = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    host = host.rstrip(".").lower()
+    if not host or not is_known(host) or not host.isprintable() or " " in host or "%" in host:
+        return HOLE
+    if not host.isascii():
+        try:
+            return host.encode("idna").decode("ascii")
+        except UnicodeError:
+            return HOLE
+    return host
+
+
+def _texts(arguments: Mapping[str, Any], names: tuple[str, ...]) -> Iterator[str]:
+    for name in names:
+        found = arguments.get(name)
+        if isinstance(found, str) and found:
+            yield found
+        elif isinstance(found, list | tuple):
+            yield from (each for each in found if isinstance(each, str) and each)
+
+
+def _named_agents(arguments: object, depth: int = 0) -> Iterator[str]:
+    if depth > 4:
+        return
+    if isinstance(arguments, Mapping):
+        for name in _AGENTS if depth == 0 else _AGENTS[:3]:
+            if isinstance(arguments.get(name), str):
+                yield arguments[name].strip()
+                break
+        for inner in arguments.values():
+            if isinstance(inner, Mapping | list | tuple):
+                yield from _named_agents(inner, depth + 1)
+    elif isinstance(arguments, list | tuple):
+        for inner in arguments:
+            yield from _named_agents(inner, depth + 1)

@@ -1,0 +1,124 @@
+"""Deletions after which nothing is left: the root, a home, the whole workspace, a device.
+
+They are asked about in every mode and whatever any rule allows. What a variable would name is
+not known before it is too late, so deleting whole folders by a variable counts as well.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from retinue.guard.permissions.marks import GLOB, HOLE, is_known, shown
+from retinue.guard.permissions.place import Place, below
+from retinue.guard.permissions.shell.commands import operands
+from retinue.guard.permissions.shell.step import Script, Step
+
+_DELETING = frozenset({"rm", "rmdir", "unlink", "shred", "srm", "trash", "del", "rd"})
+_DEVICE = re.compile(r"/dev/(?:sd|hd|vd|xvd|nvme|mmcblk|disk|mapper/|md|loop|mem|kmem|port)")
+_EVERYTHING = re.compile(rf"[.{GLOB}]*{GLOB}[.{GLOB}]*")
+"""A last part such as `*`, `.*` or `.[!.]*`."""
+
+
+def critical(script: Script, place: Place, bases: tuple[str, ...]) -> str | None:
+    """Why this must not happen unasked; None if it may."""
+    for step in script.all_steps():
+        found = _of_step(step, place, bases)
+        if found is not None:
+            return found
+    for file in script.opened:
+        if file.writes and _DEVICE.match(file.path):
+            return f"it writes over the device {shown(file.path)}"
+    return None
+
+
+def _of_step(step: Step, place: Place, bases: tuple[str, ...]) -> str | None:
+    name = step.name
+    if name in _DELETING:
+        return _deletion(name, step.words[1:], operands(step), place, bases)
+    if name == "mv":
+        return _deletion(name, (), operands(step)[:-1] or operands(step), place, bases)
+    if name in ("find", "gfind") and "-delete" in step.words:
+        return _found_and_deleted(step, place, bases)
+    if name == "rsync" and any(word.startswith("--del") for word in step.words):
+        return _deletion(name, ("-r",), operands(step)[-1:], place, bases)
+    if name in ("chmod", "chown", "chgrp") and _recursive(step.words):
+        return _deletion(name, ("-R",), operands(step)[1:], place, bases, workspace=False)
+    if name.startswith("mkfs") or name in ("wipefs", "fdisk", "parted", "mkswap"):
+        return f"{name} destroys what is on a device"
+    if name in ("dd", "tee", "cp", "truncate") and any(_DEVICE.match(word) for word in operands(step)):
+        return f"{name} writes over a device"
+    return None
+
+
+def _recursive(words: tuple[str, ...]) -> bool:
+    return any(
+        word.startswith("--recursive") or (word.startswith("-") and not word.startswith("--") and set("rR") & set(word))
+        for word in words
+    )
+
+
+def _found_and_deleted(step: Step, place: Place, bases: tuple[str, ...]) -> str | None:
+    """find -delete: a test that chooses makes it an ordinary deletion, but not at the root."""
+    words = step.words[1:]
+    first = next((at for at, word in enumerate(words) if word.startswith(("-", "(", "!"))), len(words))
+    starts = words[:first] or (".",)
+    tests = ("-name", "-iname", "-path", "-ipath", "-regex", "-newer", "-mtime", "-mmin", "-size", "-empty")
+    chosen = any(word in tests and words[at + 1 : at + 2] != ("*",) for at, word in enumerate(words))
+    negated = any(word in ("!", "-not", "-o", "-or") for word in words)
+    workspace = not chosen or negated
+    return _deletion("find", ("-r",), starts, place, bases, workspace=workspace)
+
+
+def _deletion(
+    name: str,
+    options: tuple[str, ...],
+    targets: tuple[str, ...],
+    place: Place,
+    bases: tuple[str, ...],
+    *,
+    workspace: bool = True,
+) -> str | None:
+    whole = (
+        name in ("find", "rsync", "mv")
+        or _recursive(options)
+        or any(HOLE in word and word[0] == "-" for word in options)
+    )
+    for target in targets:
+        if HOLE in target and name != "mv" and (whole or name == "rmdir"):
+            return f"{name} deletes whole folders, and which is known only when it runs ({shown(target)})"
+        for base in bases:
+            found = _vital(target, base, place, workspace)
+            if found is not None:
+                return f"{name} {shown(target)} concerns {found}"
+    return None
+
+
+def _vital(target: str, base: str, place: Place, workspace: bool) -> str | None:
+    if HOLE in target or HOLE in base:
+        return None
+    folder, everything = target, False
+    if not is_known(target):
+        head, _, last = target.rpartition("/")
+        if not _EVERYTHING.fullmatch(last) or GLOB in head:
+            return _vital_glob(head, base, place)
+        folder, everything = head or ("/" if target.startswith("/") else "."), True
+    forms = {place.absolute(folder, base), *place.forms(folder, base)}
+    for form in forms:
+        if form == "/" or (form.count("/") == 1 and not everything) or (form.count("/") == 1 and form != "/tmp"):  # noqa: S108
+            return "the root of the file system or a folder in it"
+        if below(place.home, form) is not None or (form.startswith(("/home/", "/Users/")) and form.count("/") == 2):
+            return "a home folder"
+        inside = [root for root in (*place.roots, *place.real_roots) if below(root, form) is not None]
+        if workspace and inside:
+            return "a whole working directory"
+    return None
+
+
+def _vital_glob(head: str, base: str, place: Place) -> str | None:
+    """`/*/x`, `~/.*/y`: a glob for a folder right below the root or a home."""
+    fixed = head[: head.index(GLOB)] if GLOB in head else ""
+    if not fixed:
+        return None
+    folder = os.path.dirname(place.absolute(fixed + "x", base))  # noqa: PTH120
+    return "folders of the root or a home" if folder == "/" or folder == place.home else None

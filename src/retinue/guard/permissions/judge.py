@@ -1,0 +1,201 @@
+"""What becomes of one call.
+
+Order of judgement, first answer wins: deny rules; what the agent's own file leaves out; ask
+rules; critical deletions; what cannot be understood; bypass; protected paths; the mode plan;
+allow rules and what the mode does by itself; else a question, or where none may be asked, no.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from retinue.domain.permission import Decision, Judge, Risk, ToolUse, Verdict
+from retinue.guard.permissions.call import Call
+from retinue.guard.permissions.commandline import Coverage, Covering, protected_write
+from retinue.guard.permissions.critical import critical
+from retinue.guard.permissions.marks import MAYBE, YES, shown
+from retinue.guard.permissions.matching import allows, restricts
+from retinue.guard.permissions.policy import QUIET, Policy
+from retinue.guard.permissions.presets import SOURCE, preset_denial
+from retinue.guard.permissions.protected import protected
+from retinue.guard.permissions.rule import Rule
+from retinue.guard.permissions.suggest import suggestion
+
+_DELETING_WORDS = ("rm", "rmdir", "unlink", "shred", "delete", "mkfs", "dd")
+
+
+def judge(policy: Policy, use: ToolUse) -> Decision:
+    return _Judgement(policy).judge(Call(use, policy.place))
+
+
+class _Judgement:
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._mode = policy.mode
+
+    def judge(self, call: Call) -> Decision:
+        denied, doubtful = self._restricted(call, "deny")
+        if denied is not None:
+            return denied
+        outside = self._outside_limits(call)
+        if outside is not None:
+            return outside
+        asked, unsure = self._restricted(call, "ask")
+        if asked is not None:
+            return asked
+        return (
+            self._judge_command(call, doubtful or unsure)
+            if call.is_shell
+            else self._judge_tool(call, doubtful or unsure)
+        )
+
+    def _restricted(self, call: Call, kind: str) -> tuple[Decision | None, Rule | None]:
+        """The decision of the first rule that matches for certain, and the first that may."""
+        doubtful: Rule | None = None
+        for rule in self._policy.own_rules:
+            if rule.kind != kind:
+                continue
+            answer = restricts(rule, call)
+            if answer == YES:
+                verdict: Verdict = "deny" if kind == "deny" else "ask"
+                words = "forbids this" if kind == "deny" else "wants this asked"
+                return self._decision(verdict, call, f"The rule {rule.text} {words}.", "rule", rule.source), None
+            if answer == MAYBE and doubtful is None:
+                doubtful = rule
+        if kind == "deny" and self._policy.presets and call.is_shell:
+            found = preset_denial(call.script)
+            if found is not None:
+                return self._decision("deny", call, f"Forbidden from the start: {found}.", "rule", SOURCE), None
+        return None, doubtful
+
+    def _outside_limits(self, call: Call) -> Decision | None:
+        for limit in self._policy.limits:
+            if limit.tool != call.tool:
+                continue
+            if call.is_shell:
+                covering = Covering(call, limit.rules, wary=False, reads=False)
+                fits = not call.script.doubts and covering.covers_steps()
+            else:
+                fits = any(allows(rule, call) for rule in limit.rules)
+            if not fits:
+                listed = ", ".join(rule.text for rule in limit.rules)
+                reason = f"The file of this agent allows only {listed}."
+                return self._decision("deny", call, reason, "rule", limit.agent)
+        return None
+
+    def _judge_command(self, call: Call, doubtful: Rule | None) -> Decision:
+        script = call.script
+        if call.confined and doubtful is None:
+            return self._decision("allow", call, "It runs in a sandbox where it can change nothing.", "mode")
+        vital = critical(script, call.place, call.bases)
+        if vital is not None:
+            return self._decision("ask", call, f"Never without asking: {vital}.", "critical", risk="high")
+        doubt = script.doubts[0] if script.doubts else None
+        if doubtful is not None:
+            return self._unclear(call, f"it may be what the rule {doubtful.text} is about", doubtful.source)
+        if self._mode == "bypassPermissions":
+            if doubt is not None and _may_delete(call):
+                return self._unclear(call, doubt)
+            return self._decision("allow", call, "The mode is bypassPermissions.", "mode")
+        if doubt is not None:
+            return self._unclear(call, doubt)
+        path = protected_write(call)
+        if path is not None:
+            return self._decision("ask", call, f"It changes the protected {path}.", "protected", risk="high")
+        return self._by_mode_or_rules(call)
+
+    def _by_mode_or_rules(self, call: Call) -> Decision:
+        if self._mode == "plan":
+            seen = Covering(call, (), wary=self._policy.wary).coverage()
+            if seen.complete:
+                return self._decision("allow", call, "It only reads.", "mode")
+            return self._decision("deny", call, _PLANNING, "mode")
+        allow = self._policy.allowing
+        edits = self._mode == "acceptEdits"
+        coverage = Covering(call, allow, wary=self._policy.wary, edits=edits).coverage()
+        if coverage.complete:
+            return self._covered(call, coverage.rules, "It only reads." if not edits else "It reads, or edits in here.")
+        parts = [shown(step.text) for step in coverage.open_steps]
+        parts += [f"{'writing' if file.writes else 'reading'} {shown(file.path)}" for file in coverage.open_files]
+        return self._question(call, f"No rule allows {'; '.join(parts[:3])}.", coverage)
+
+    def _judge_tool(self, call: Call, doubtful: Rule | None) -> Decision:
+        if doubtful is not None:
+            return self._unclear(call, f"it may be what the rule {doubtful.text} is about", doubtful.source)
+        if self._mode == "bypassPermissions":
+            return self._decision("allow", call, "The mode is bypassPermissions.", "mode")
+        if call.writes:
+            found = next((name for path in call.paths if (name := protected(path, call.place))), None)
+            if found is not None:
+                return self._decision("ask", call, f"It changes the protected {found}.", "protected", risk="high")
+        quiet = call.effects <= QUIET and not call.is_server
+        if self._mode == "plan" and not quiet and call.effects & {"write", "execute"}:
+            return self._decision("deny", call, _PLANNING, "mode")
+        rule = next((rule for rule in self._policy.allowing if allows(rule, call)), None)
+        if rule is not None:
+            return self._covered(call, (rule,), "")
+        if quiet:
+            return self._decision("allow", call, "It changes nothing.", "mode")
+        if self._mode == "acceptEdits" and _edits_inside(call):
+            return self._decision("allow", call, "The mode accepts edits in the working directories.", "mode")
+        return self._question(call, f"No rule allows {call.tool}.", None)
+
+    def _covered(self, call: Call, rules: Sequence[Rule], otherwise: str) -> Decision:
+        if not rules:
+            return self._decision("allow", call, otherwise, "mode")
+        named = ", ".join(rule.text for rule in rules)
+        return self._decision("allow", call, f"Allowed by {named}.", "rule", rules[0].source)
+
+    def _unclear(self, call: Call, doubt: str, source: str = "") -> Decision:
+        return self._decision("ask", call, f"It cannot be judged: {doubt}.", "unparsed", source, risk="high")
+
+    def _question(self, call: Call, reason: str, coverage: Coverage | None) -> Decision:
+        made = self._decision("ask", call, reason, "mode", risk=_risk(call))
+        if made.verdict != "ask":
+            return made
+        facts = {**made.facts, "classify": True} if self._mode == "auto" else made.facts
+        return replace(made, rule=suggestion(call, coverage), facts=facts)
+
+    def _decision(
+        self, verdict: Verdict, call: Call, reason: str, by: Judge, source: str = "", risk: Risk = "low"
+    ) -> Decision:
+        if verdict == "ask" and self._mode == "dontAsk":
+            return Decision("deny", f"{reason} The mode is dontAsk.", by, source, risk, facts=_facts(call))
+        return Decision(verdict, reason, by, source, risk, facts=_facts(call) if verdict != "allow" else {})
+
+
+_PLANNING = "The mode is plan: look and think, change nothing. Describe what you would do instead."
+
+
+def _may_delete(call: Call) -> bool:
+    """Whether a text that nobody understands so much as mentions deleting."""
+    text = " ".join(value for value in call.arguments.values() if isinstance(value, str))
+    return any(word in text for word in _DELETING_WORDS)
+
+
+def _risk(call: Call) -> Risk:
+    if call.is_shell or call.is_server or "execute" in call.effects:
+        return "medium"
+    return "medium" if any(not call.place.inside(path) for path in call.paths) else "low"
+
+
+def _facts(call: Call) -> Mapping[str, Any]:
+    if call.is_shell:
+        script = call.script
+        facts: dict[str, Any] = {"commands": [shown(step.text) for step in script.all_steps()[:20]]}
+        writes = [shown(file.path) for file in script.opened if file.writes]
+        if writes:
+            facts["writes"] = writes
+        if script.doubts:
+            facts["doubts"] = list(script.doubts)
+        return facts
+    if call.paths:
+        return {"paths": [form for path in call.paths[:5] for form in call.place.forms(path)]}
+    return {"hosts": list(call.hosts)} if call.hosts else {}
+
+
+def _edits_inside(call: Call) -> bool:
+    edits = call.writes and call.effects <= {"read", "write"}
+    return edits and bool(call.paths) and all(map(call.place.inside, call.paths))

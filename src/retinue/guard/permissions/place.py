@@ -1,0 +1,185 @@
+"""Where a run stands, and how its paths compare with patterns of rules.
+
+Patterns are those of gitignore with four anchors: `//` the root of the file system, `~/` the
+home, `/` the folder of the file that holds the rule, and none at all: the working directory. A
+path is looked at as it is written and as links resolve it: to allow both must match, to deny
+either does.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from retinue.domain.lean import dataclass
+from retinue.guard.permissions.marks import GLOB, HOLE, MARKS, MAYBE, NO, YES, Match, is_known, match
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from re import Pattern
+
+    from retinue.guard.permissions.rule import Rule
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """`cwd` and `roots` (the working directories, `cwd` first) as written; `real_roots` without
+    links. All absolute."""
+
+    cwd: str
+    roots: tuple[str, ...]
+    home: str
+    real_roots: tuple[str, ...]
+
+    @classmethod
+    def of(cls, cwd: str | os.PathLike[str], more: Iterable[str] = (), home: str = "") -> Place:
+        here = os.path.abspath(cwd)  # noqa: PTH100 - links must stay as they are written
+        house = os.path.abspath(home or os.path.expanduser("~"))  # noqa: PTH100, PTH111 - the same
+        roots = dict.fromkeys([here, *(_joined(here, each, house) for each in more)])
+        return cls(here, tuple(roots), house, tuple(dict.fromkeys(map(os.path.realpath, roots))))
+
+    def absolute(self, path: str, base: str | None = None) -> str:
+        """Without `.` and `..`; links stay. A mark counts as a name, or as a path if it is whole."""
+        return _joined(base or self.cwd, path, self.home)
+
+    def forms(self, path: str, base: str | None = None) -> tuple[str, ...]:
+        """The path as written and, if links lead elsewhere, where it really is."""
+        written = self.absolute(path, base)
+        real = real_path(_join(base or self.cwd, path, self.home))
+        return (written,) if real == written else (written, real)
+
+    def inside(self, path: str, base: str | None = None) -> bool:
+        """Whether it certainly is in a working directory. `$X/…` is nowhere for certain."""
+        joined = _join(base or self.cwd, path, self.home)
+        if HOLE in joined:
+            return False
+        real = real_path(joined)
+        return any(below(real, root) is not None for root in self.real_roots)
+
+
+def below(path: str, folder: str) -> str | None:
+    """What follows `folder` in `path`; "" for itself, None outside."""
+    if path == folder:
+        return ""
+    start = folder if folder.endswith("/") else folder + "/"
+    return path[len(start) :] if path.startswith(start) else None
+
+
+def real_path(path: str) -> str:
+    """Links resolved; of a path with marks, as far as it is known."""
+    cut = min((at for at in map(path.find, MARKS) if at >= 0), default=-1)
+    try:
+        if cut < 0:
+            return os.path.realpath(path)
+        folder, slash, rest = path[:cut].rpartition("/")
+        return os.path.realpath(folder or "/").rstrip("/") + slash + rest + path[cut:]
+    except (OSError, ValueError):
+        return path
+
+
+def match_path(rule: Rule, place: Place, path: str, base: str | None = None) -> Match:
+    """What the pattern of `rule` says about a path: for allow rules YES only if link and target
+    match, for others if either does; MAYBE where the path is not known well enough."""
+    assert rule.specifier is not None
+    answers = [_match_form(rule, place, form) for form in place.forms(path, base)]
+    return min(answers) if rule.kind == "allow" else max(answers)
+
+
+def _match_form(rule: Rule, place: Place, path: str) -> Match:
+    base, pattern = anchored(rule, place)
+    allow = rule.kind == "allow"
+    best: Match = NO
+    for folder in dict.fromkeys((base, os.path.realpath(base))):
+        if is_known(path):
+            rest = below(path, folder)
+            if rest is not None and _fits(_compiled(pattern, allow), rest or ".", allow):
+                return YES
+        elif not allow and _may_match(pattern, folder, path):
+            best = MAYBE
+        elif allow and GLOB in path and HOLE not in path and pattern.endswith("/**"):
+            fixed = path[: path.index(GLOB)].rpartition("/")[0]
+            rest = below(fixed, folder)
+            if rest is not None and ".." not in path and _compiled(pattern, allow).match(f"{rest}/x".lstrip("/")):
+                return YES
+    return best
+
+
+def _fits(pattern: Pattern[str], rest: str, allow: bool) -> bool:
+    """`dir/` means the folder, whose path comes without the slash."""
+    return bool(pattern.match(rest) or (not allow and pattern.match(rest + "/")))
+
+
+def anchored(rule: Rule, place: Place) -> tuple[str, str]:
+    """The folder a rule's pattern starts from, and the pattern inside it."""
+    text = rule.specifier or ""
+    if text.startswith("//"):
+        return "/", text[1:]
+    if text == "~" or text.startswith("~/"):
+        return place.home, text[1:] or "/**"
+    if text.startswith("/"):
+        return rule.base, text
+    return place.cwd, text.removeprefix("./") if text != "./" else "/**"
+
+
+@lru_cache(maxsize=1024)
+def _compiled(pattern: str, allow: bool) -> Pattern[str]:
+    """Deny and ask rules ignore case: file systems of others do."""
+    import re
+
+    from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
+
+    head, _, tail = pattern.rpartition("/")
+    if tail == "**" and head and "/" not in head:  # a single `dir/**`: any depth, but not to allow
+        pattern = f"/{pattern}" if allow else f"**/{pattern}"
+    if pattern in ("**", "*", "/**", "/*", "."):
+        return re.compile(r".*", re.DOTALL)
+    if pattern[:1] in "!#":
+        pattern = "\\" + pattern
+    source, include = GitIgnoreSpecPattern.pattern_to_regex(pattern)
+    if source is None or not include:
+        return re.compile(r"(?!)")
+    return re.compile(source, re.DOTALL if allow else re.DOTALL | re.IGNORECASE)
+
+
+def _may_match(pattern: str, folder: str, path: str) -> bool:
+    """Whether some path that `path` can become may be meant. Errs on the side of yes."""
+    wide = _widened(pattern)
+    start = folder.rstrip("/") + "/"
+    text = path.lower()
+    rooted = "/" in pattern.rstrip("/")
+    ends = (wide, f"{wide}/*")
+    heads = (start,) if rooted else (start, f"{start}*/")
+    return any(match((head + end).lower(), text) != NO for head in heads for end in ends)
+
+
+@lru_cache(maxsize=512)
+def _widened(pattern: str) -> str:
+    """The pattern with every special sign as a plain `*`, which spans more than they do."""
+    wide = ""
+    bracket = False
+    for letter in pattern.strip("/"):
+        if bracket:
+            bracket = letter != "]"
+        elif letter == "[":
+            wide, bracket = wide + "*", True
+        elif letter in "?\\":
+            wide += "*"
+        else:
+            wide += letter
+    return wide.replace("**/", "*").replace("/**", "*")
+
+
+def _joined(base: str, path: str, home: str) -> str:
+    """Absolute and without `..`, by text alone."""
+    joined = _join(base, path, home)
+    return joined if joined.startswith(HOLE) else os.path.normpath(joined)
+
+
+def _join(base: str, path: str, home: str) -> str:
+    """Absolute, with its `..` left for whoever follows links."""
+    if path == "~" or path.startswith("~/"):
+        path = home + path[1:]
+    elif path.startswith(HOLE) or (not is_known(path) and ".." in path):
+        return HOLE  # it may be absolute, or lead anywhere
+    return os.path.join(base, path)  # noqa: PTH118 - Path would drop what matters here

@@ -1,0 +1,56 @@
+"""Files that decide what other programs do: changing them is asked about, whatever is allowed."""
+
+from __future__ import annotations
+
+from retinue.guard.permissions.marks import GLOB, HOLE, MARKS, match
+from retinue.guard.permissions.place import Place
+
+_FOLDERS = frozenset(
+    {".git", ".vscode", ".idea", ".husky", ".cargo", ".devcontainer", ".yarn", ".mvn", ".claude", ".retinue", ".pi"}
+    | {".ssh", ".gnupg", ".aws", ".kube", ".docker", ".cursor", ".gemini", ".github/workflows", ".config/git"}
+)
+_FILES = frozenset(
+    ".bashrc .bash_profile .bash_login .bash_logout .bash_aliases .profile .zshrc .zprofile .zshenv .zlogin .zlogout"
+    " .kshrc .cshrc .tcshrc .inputrc .envrc .gitconfig .gitmodules .gitattributes .npmrc .yarnrc .yarnrc.yml .pnpmrc"
+    " .bunfig.toml .pypirc .netrc .curlrc .wgetrc .pre-commit-config.yaml .pre-commit-config.yml lefthook.yml"
+    " lefthook.yaml .lefthook.yml .lefthook.yaml lefthook.toml lefthook.json .bazelrc .bazelversion bazelisk.rc"
+    " gradle-wrapper.properties maven-wrapper.properties .mcp.json .claude.json .lldbinit .gdbinit .vimrc"
+    " sitecustomize.py usercustomize.py authorized_keys config.fish".split()
+)
+_EXCEPT = (
+    ("/.claude/worktrees/", ".claude"),
+    ("/.retinue/worktrees/", ".retinue"),
+    ("/.retinue/agent-memory/", ".retinue"),
+)
+
+
+def protected(path: str, place: Place, base: str | None = None) -> str | None:
+    """The protected name in `path`, or None. What is not known of the path may be one."""
+    for form in place.forms(path, base):
+        found = _in_form(form)
+        if found is not None:
+            return found
+    return None
+
+
+def _in_form(path: str) -> str | None:
+    spared = {folder for start, folder in _EXCEPT if start in f"{path.lower()}/"}
+    parts = [part for part in path.lower().split("/") if part]
+    for at, part in enumerate(parts):
+        names = {part, f"{part}/{parts[at + 1]}"} if at + 1 < len(parts) else {part}
+        for name in names & _FOLDERS:
+            if name not in spared:
+                return name
+        if any(mark in part for mark in MARKS):
+            return _may_be(part, last=at == len(parts) - 1)
+    return parts[-1] if parts and parts[-1] in _FILES else None
+
+
+def _may_be(part: str, *, last: bool) -> str | None:
+    """A part with marks: `.g*` may be `.git`. A plain `*` does not match names with a dot."""
+    if not part.strip(HOLE):
+        return "a path that is known only when it runs"
+    if part.startswith(GLOB) and HOLE not in part:
+        return None
+    names = (*_FOLDERS, *_FILES) if last else _FOLDERS
+    return next((name for name in names if match(name, part)), None)

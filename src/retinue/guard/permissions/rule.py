@@ -1,0 +1,124 @@
+"""One rule as someone wrote it: `Tool` or `Tool(specifier)`, with the file it stands in.
+
+Parsing only sorts: what a specifier means depends on the tool, and is decided where calls are
+matched. A text that is no rule gives a sentence saying why, so that its file can be corrected.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from retinue.domain.lean import dataclass
+from retinue.domain.toolnames import canonical
+from retinue.guard.permissions.marks import YES, match
+
+Kind = Literal["deny", "ask", "allow"]
+
+SHELL = frozenset({"bash"})
+READING = frozenset({"read", "grep", "find", "ls", "lsp", "convert_content"})
+WRITING = frozenset({"edit", "write"})
+FETCHING = frozenset({"fetch_content", "convert_content", "web_search"})
+SPAWNING = frozenset({"Agent", "subagent", "dispatch_agent"})
+
+_LONGEST = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """`tools` are the canonical names it covers; `glob` is set instead for MCP servers and
+    patterns of names. `base` is the folder that patterns with a leading slash start from."""
+
+    kind: Kind
+    text: str
+    tools: frozenset[str]
+    glob: str | None = None
+    specifier: str | None = None
+    source: str = ""
+    base: str = "/"
+
+    @property
+    def bare(self) -> bool:
+        """It covers the tool whatever its arguments are."""
+        return self.specifier is None
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.text}"
+
+
+def parse_rule(text: object, kind: Kind, *, source: str = "", base: str = "/") -> Rule | str:
+    """The rule, or what is wrong with it."""
+    if not isinstance(text, str):
+        return "is not a text"
+    written = text.strip()
+    if not written or len(written) > _LONGEST or not written.isprintable():
+        return f"is empty, longer than {_LONGEST:,} characters or holds unprintable ones"
+    name, bracket, rest = written.partition("(")
+    name = name.strip()
+    if bracket and not rest.endswith(")"):
+        return "does not end with a closing parenthesis"
+    specifier: str | None = rest[:-1].strip() if bracket else None
+    if bracket and not specifier:
+        return "has nothing in its parentheses; leave them out to mean every call"
+    if not name or any(letter.isspace() or letter in "()" for letter in name):
+        return "has no tool's name before the parenthesis"
+    found = _names(name, kind, specifier)
+    if isinstance(found, str):
+        return found
+    tools, glob = found
+    if specifier == "*":
+        specifier = None
+    problem = _senseless(tools, glob, kind, specifier)
+    return problem or Rule(kind, written, tools, glob, specifier, source, base)
+
+
+def names_tool(rule: Rule, tool: str) -> bool:
+    """Whether the rule is about this tool at all."""
+    if rule.glob is None:
+        return tool in rule.tools
+    return match(rule.glob, tool if tool.startswith("mcp__") else tool.lower()) == YES
+
+
+def rule_of_pattern(tool: str, pattern: str, kind: Kind, *, source: str, base: str) -> Rule | str:
+    """`Bash(git *)` of an agent file, which arrives as tool and pattern."""
+    return parse_rule(f"{tool}({pattern})", kind, source=source, base=base)
+
+
+def _names(name: str, kind: Kind, specifier: str | None) -> tuple[frozenset[str], str | None] | str:
+    if name.startswith("mcp__"):
+        return _server_names(name, kind)
+    if "*" in name:
+        if kind == "allow":
+            return "allows by a pattern of names, which only deny and ask rules may; name the tools"
+        return frozenset(), name.lower()
+    tools = frozenset(canonical(name)) or frozenset({name})
+    if "edit" in tools or (specifier is not None and kind != "allow" and tools & WRITING):
+        tools |= WRITING
+    if tools == {"read"} and specifier is not None:
+        tools = READING if kind == "allow" else READING | WRITING
+    return tools | (SPAWNING if tools & SPAWNING else frozenset()), None
+
+
+def _server_names(name: str, kind: Kind) -> tuple[frozenset[str], str | None] | str:
+    server, _, tool = name.removeprefix("mcp__").partition("__")
+    if kind == "allow" and ("*" in server or not server):
+        return "allows MCP tools without naming their server; write mcp__server or mcp__server__*"
+    if not server:
+        return "names no MCP server"
+    if "*" not in name and tool:
+        return frozenset({name}), None
+    return frozenset(), name if tool or "*" in server else f"{name}__*"
+
+
+def _senseless(tools: frozenset[str], glob: str | None, kind: Kind, specifier: str | None) -> str | None:
+    if specifier is None:
+        return None
+    if glob is not None and kind == "allow":
+        return "narrows an MCP server by a parameter, which only deny and ask rules may"
+    if tools & FETCHING and not tools & READING and kind == "allow" and not specifier.startswith("domain:"):
+        return "must have the form domain:host"
+    known = tools & (SHELL | READING | WRITING | FETCHING | SPAWNING)
+    if not known and ":" not in specifier:
+        return "has a specifier that this tool does not understand; param:value is possible in deny and ask rules"
+    if kind == "allow" and (not known or (tools & SPAWNING and ":" in specifier)):
+        return "allows by a parameter, which only deny and ask rules may"
+    return None

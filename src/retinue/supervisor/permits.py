@@ -1,0 +1,164 @@
+"""The permissions of a run, put together: settings, files, mode, parent, what its file allows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from retinue.domain.lean import dataclass
+from retinue.domain.spec import PermissionMode
+from retinue.guard.permissions.modes import effective_mode
+from retinue.guard.permissions.place import Place
+from retinue.guard.permissions.policy import Limit, Policy
+from retinue.guard.permissions.rule import Rule, rule_of_pattern
+from retinue.guard.permissions.sources import Block, Sources, claude_blocks, gather, policy_blocks
+
+if TYPE_CHECKING:
+    from retinue.domain.request import RunRequest
+    from retinue.domain.spec import AgentSpec
+    from retinue.supervisor.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Patterns:
+    """What stood in parentheses in an agent's file (`Bash(git *)`), by tool: `Selection` of
+    tools/filter.py has both."""
+
+    allowed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    denied: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+NO_PATTERNS = Patterns()
+_NAMES = {
+    "permissions_allow": "allow",
+    "permissions_ask": "ask",
+    "permissions_deny": "deny",
+    "permissions_default_mode": "defaultMode",
+    "permissions_additional_directories": "additionalDirectories",
+    "permissions_disable_bypass": "disableBypass",
+}
+
+
+def permissions_for(
+    request: RunRequest,
+    world: World,
+    parent: Policy | None,
+    patterns: Patterns,
+    notes: list[str],
+    *,
+    cwd: Path | None = None,
+) -> Policy:
+    """`parent` is the policy of the run that started this one, as it is now: a child has all its
+    restrictions, and the grants of this moment. `cwd` is where the run really works, if not where
+    the request says (a worktree). `notes` gets what the outcome should tell; of a child only what
+    its parent has not said."""
+    spec = request.spec
+    where = cwd or request.cwd
+    rules, limits = _of_file(spec, patterns, str(request.cwd), notes)
+    presets = spec.dialect == "codingcode"
+    if presets:
+        from retinue.guard.permissions.presets import preset_rules
+
+        rules += preset_rules()
+    if parent is not None:
+        mode = mode_for(request, world, parent.mode, notes)
+        place = Place.of(where, parent.place.roots if cwd is None else parent.place.roots[1:], parent.place.home)
+        return parent.fork(mode, rules, place=place, limits=limits, presets=presets)
+    mode = mode_for(request, world, None, notes)
+    sources = _sources(world)
+    extra = (*world.settings.settings.extra_roots, *sources.directories)
+    home = world.environment.get("HOME") or str(Path.home())
+    place = Place.of(where, (str(world.cwd / each) for each in extra), home)
+    return Policy(mode, place, (*sources.rules, *rules), limits=limits, presets=presets)
+
+
+def mode_for(request: RunRequest, world: World, above: PermissionMode | None, notes: list[str]) -> PermissionMode:
+    """The mode that the run's policy will have, for those who decide before there is one.
+    `above` is the parent's mode; None for a run without a parent, which then also notes what is
+    wrong with the rules."""
+    sources, spec = _sources(world), request.spec
+    if above is None:
+        notes += sources.notes
+    mode = effective_mode(
+        above or request.permission_mode or sources.mode or "default",
+        spec,
+        trusted=spec.permission_mode is None or world.trust.trusts(spec),
+        bypass_disabled=sources.bypass_disabled,
+        notes=notes,
+    )
+    if mode == "auto" and above != "auto" and not world.settings.settings.permissions_auto_model:
+        notes.append("The mode auto has no model to judge calls (permissions.autoModel): it asks as default does.")
+    return mode
+
+
+def _trusted(world: World, path: Path) -> bool:
+    try:
+        return world.trust.is_trusted(path, path.read_bytes())
+    except OSError:
+        return False
+
+
+def _of_file(
+    spec: AgentSpec, patterns: Patterns, base: str, notes: list[str]
+) -> tuple[tuple[Rule, ...], tuple[Limit, ...]]:
+    """The patterns of an agent's file as rules. One that cannot be read allows nothing."""
+    source = spec.path or f"agent {spec.name}"
+    denied = [
+        _made(tool, pattern, "deny", source, base, notes)
+        for tool, listed in patterns.denied.items()
+        for pattern in listed
+    ]
+    limits = []
+    for tool, listed in patterns.allowed.items():
+        allowed = (_made(tool, pattern, "allow", source, base, notes) for pattern in listed)
+        limits.append(Limit(tool, tuple(rule for rule in allowed if rule is not None), source))
+    return tuple(rule for rule in denied if rule is not None), tuple(limits)
+
+
+def _made(tool: str, pattern: str, kind: Any, source: str, base: str, notes: list[str]) -> Rule | None:
+    made = rule_of_pattern(tool, pattern, kind, source=source, base=base)
+    if isinstance(made, Rule):
+        return made
+    lost = "it does NOT protect anything" if kind == "deny" else "it allows nothing"
+    notes.append(f"{source}: {tool}({pattern}) {made}; {lost}")
+    return None
+
+
+def _sources(world: World) -> Sources:
+    """Read once for runs that start together; files that change count for the next."""
+    found: Sources | None = world.round.get("permissions")
+    if found is None:
+        notes: list[str] = []
+        blocks = [
+            *claude_blocks(world.cwd, world.environment, notes),
+            *_own_blocks(world, notes),
+            *policy_blocks(notes),
+        ]
+        found = gather(blocks, lambda path: _trusted(world, path))
+        found.notes[:0] = notes
+        world.round.keep("permissions", found)
+    return found
+
+
+def _own_blocks(world: World, notes: list[str]) -> list[Block]:
+    """Our own settings, layer by layer, of which the world has taken what nobody consented to;
+    what the files got wrong about them is named."""
+    blocks = []
+    for layer in world.settings.layers:
+        content = {name: layer.values[key] for key, name in _NAMES.items() if key in layer.values}
+        if content:
+            base = world.cwd
+            if layer.origin.layer in ("user", "project", "local"):
+                base = Path(layer.origin.where).parent.parent
+            blocks.append(Block(layer.origin.where, os.fspath(base), content))
+    for problem in world.settings.problems:
+        if problem.field.startswith("permissions.deny"):
+            notes.append(f"{problem}: it does NOT protect anything until it is corrected")
+        elif not problem.field:
+            notes.append(f"{problem}: deny rules in it do NOT protect anything")
+        elif problem.field.startswith("permissions.") and "not trusted" not in problem.message:
+            notes.append(str(problem))
+    return blocks
