@@ -23,6 +23,7 @@ from retinue.supervisor.quote import Wanted, quote
 from retinue.supervisor.readout import conversation_text, spoken_lines
 from retinue.supervisor.recover import Past, children, find_child, past
 from retinue.supervisor.resolution import Options, merge, resolve_type
+from retinue.tools.delegation.views import succeeded
 
 if TYPE_CHECKING:
     from retinue.log.query import Reader
@@ -221,8 +222,7 @@ class Delegate:
             if child.live or (agent_ids and child.id not in agent_ids):
                 continue
             old = child.ended_at is not None and now - child.ended_at >= older_than_minutes * 60
-            good = child.status in ("completed", "steered", "stopped")
-            if agent_ids or (old and (good or include_errors)):
+            if agent_ids or (old and (succeeded(child) or include_errors)):
                 self._me.cleared.add(child.id)
                 cleared.append(child.id)
         self._me.children = [child for child in self._me.children if child.id not in self._me.cleared]

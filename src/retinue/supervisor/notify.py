@@ -1,7 +1,8 @@
 """The message that tells a parent how its background runs ended.
 
 It is text for a model, in frames that only we can make: everything a run said is escaped, so no
-output can close its frame or open another (guarantee 9). Fields come in one fixed order.
+output can close its frame or open another (guarantee 9), and what is shaped like an instruction
+is marked as data. Fields come in one fixed order.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from retinue.domain.delegation import ChildView, Status
 from retinue.domain.format import format_cost
+from retinue.tools.delegation.frame import as_data
 
 if TYPE_CHECKING:
     from retinue.supervisor.member import Member
@@ -68,7 +70,7 @@ def notification(
     head = f"Background agent group completed: {len(views)} agent(s) finished"
     head += " (partial — others still running)" if partial else ""
     hint = "Use get_subagent_result with an id above for the whole result of an agent."
-    return "\n\n".join([head, *blocks, hint])
+    return "\n\n".join([head, *blocks, *_group_total(views, show_cost), hint])
 
 
 def roster(parent: Member) -> str:
@@ -104,13 +106,22 @@ def _block(view: ChildView, limit: int, show_cost: bool) -> str:
     return "\n".join(lines)
 
 
+def _group_total(views: Sequence[ChildView], show_cost: bool) -> list[str]:
+    """What several agents cost together, if that is known of all of them."""
+    costs = [view.usage.cost_usd for view in views]
+    known = [cost for cost in costs if cost is not None]
+    if not show_cost or len(views) < 2 or len(known) < len(costs) or not format_cost(sum(known)):
+        return []
+    return [f"Estimated cost of all {len(views)} agents: ${sum(known):.4f}"]
+
+
 def _preview(view: ChildView, limit: int) -> str:
     text = view.text.strip()
     if not text:
         return "No output."
     if len(text) <= limit:
-        return escape(text)
-    return f"{escape(text[:limit])}\n… (truncated; use get_subagent_result for the rest)"
+        return escape(as_data(text))
+    return f"{escape(as_data(text[:limit]))}\n… (truncated; use get_subagent_result for the rest)"
 
 
 def _usage(view: ChildView, show_cost: bool) -> str:

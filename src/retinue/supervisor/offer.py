@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from retinue.context.delegation_policy import delegation_policy
 from retinue.domain.delegation import Delegation
+from retinue.domain.events import AssistantEnded
 from retinue.domain.request import RunRequest
 from retinue.domain.spec import AgentSpec
 from retinue.domain.tool import Tool
@@ -50,7 +52,23 @@ def offered_tools(delegation: Delegation, world: World, request: RunRequest, not
             show_cost=settings.show_cost,
         ),
         enabled=settings.subagents_enabled,
+        sanitise=lambda text: _sanitised(text, world),
+        items=lambda run_id: _items(run_id, world),
     )
+
+
+def _sanitised(text: str, world: World) -> str:
+    from retinue.guard.sanitise import sanitise
+
+    return sanitise(text, world.environment)
+
+
+def _items(run_id: str, world: World) -> tuple[Mapping[str, Any], ...]:
+    """What a run that has ended said and called, from the log."""
+    from retinue.loop.result import display_items
+
+    bodies = (event.body for event in world.log.reader.events(run_id))
+    return display_items(body.message for body in bodies if isinstance(body, AssistantEnded))
 
 
 def policy_text(world: World, request: RunRequest) -> str:

@@ -1,0 +1,128 @@
+"""B07, B08: which agent a call means. C02-C06: whether the file or the caller decides its options."""
+
+import pytest
+
+from retinue.domain.delegation import Refusal, SpawnCall
+from retinue.domain.spec import AgentSpec, ModelPolicy
+from retinue.supervisor.resolution import Resolved, merge, resolve_type
+from retinue.supervisor.world import World
+
+
+@pytest.fixture
+def world(tmp_path):
+    """A project with two agents of its own, one of them disabled, and settings by environment."""
+    agents = tmp_path / "project" / ".retinue" / "agents"
+    agents.mkdir(parents=True)
+    (agents / "scout.md").write_text("---\nname: scout\ndescription: Looks.\n---\nLook.\n")
+    (agents / "off.md").write_text("---\nname: off\ndescription: Rests.\nenabled: false\n---\nRest.\n")
+
+    def make(**settings) -> World:
+        named = {f"RETINUE_{name.upper()}": str(value) for name, value in settings.items()}
+        home = {"HOME": str(tmp_path), "RETINUE_HOME": str(tmp_path / "home")}
+        return World(tmp_path / "project", environment={**home, **named})
+
+    return make
+
+
+def resolved(world: World, wanted, **options):
+    return resolve_type(wanted, world.catalog(), world.settings.settings, **options)
+
+
+def test_B07_an_unknown_type_falls_back_to_general_purpose_and_names_what_was_asked(world):
+    found = resolved(world(), "nobody")
+    assert isinstance(found, Resolved)
+    assert found.spec.name == "general-purpose"
+    assert '"nobody"' in found.note
+    assert resolved(world(), "SCOUT") == Resolved(resolved(world(), "scout").spec)
+
+
+@pytest.mark.parametrize("wanted", ["nobody", "off", "", "   ", None])
+def test_B08_without_a_fallback_unknown_disabled_and_blank_types_are_refused_with_the_list(world, wanted):
+    found = resolved(world(fallback_subagent="none"), wanted)
+    assert isinstance(found, Refusal)
+    assert found.code == "UNKNOWN_AGENT"
+    assert "scout" in found.message
+    assert "off," not in found.message
+
+
+def test_B08_a_named_fallback_is_used_and_one_that_is_unknown_or_disabled_is_refused_loudly(world):
+    found = resolved(world(fallback_subagent="scout"), "nobody")
+    assert (found.spec.name, '"nobody"' in found.note) == ("scout", True)
+    for fallback in ("missing", "off"):
+        refused = resolved(world(fallback_subagent=fallback), "nobody")
+        assert isinstance(refused, Refusal)
+        assert f'"{fallback}"' in refused.message
+
+
+def test_B08_two_types_that_differ_only_in_case_are_refused_for_an_inexact_name(world, tmp_path):
+    (tmp_path / "project" / ".retinue" / "agents" / "Scout.md").write_text(
+        "---\nname: Scout\ndescription: Looks, too.\n---\nLook.\n"
+    )
+    here = world(fallback_subagent="none")
+    assert resolved(here, "scout").spec.name == "scout"
+    assert resolved(here, "Scout").spec.name == "Scout"
+    assert isinstance(resolved(here, "SCOUT"), Refusal)
+
+
+def test_B08_nested_callers_allowlists_and_the_other_vocabularies_know_no_fallback(world):
+    assert isinstance(resolved(world(), "nobody", strict=True), Refusal)
+    assert isinstance(resolved(world(), "scout", allowed=("Explore",)), Refusal)
+    for vocabulary in ("devkit", "codingcode"):
+        assert isinstance(resolved(world(), "nobody", vocabulary=vocabulary), Refusal)
+
+
+def options(world: World, spec: AgentSpec, **call):
+    return merge(spec, SpawnCall(prompt="x", **call), world.settings.settings)
+
+
+def agent(**fields) -> AgentSpec:
+    return AgentSpec(name="a", prompt="p", **fields)
+
+
+def test_C02_the_call_fills_what_the_file_leaves_open(world):
+    said = {"model": "m", "thinking": "high", "max_turns": 7, "background": False}
+    found = options(world(), agent(), **said)
+    assert {name: getattr(found, name) for name in said} == said
+    assert found.ignored == ()
+
+
+def test_C02_the_word_of_the_file_stands_and_what_was_ignored_is_named(world):
+    spec = agent(model=ModelPolicy(name="of-file"), max_turns=3, background=True, isolated=False)
+    found = options(world(), spec, model="of-call", max_turns=9, background=False, isolated=True)
+    assert (found.model, found.max_turns, found.background, found.isolated) == ("of-file", 3, True, False)
+    assert len(found.ignored) == 4
+
+
+def test_C03_switches_that_nobody_set_are_off_and_the_call_sets_them(world):
+    unset = options(world(), agent())
+    assert (unset.isolated, unset.inherit_context, unset.isolation) == (False, False, None)
+    both = options(world(), agent(), isolated=True, inherit_context=True)
+    assert (both.isolated, both.inherit_context) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("of_file", "of_call", "setting", "expected"),
+    [
+        (None, "off", True, None),
+        ("off", "worktree", True, None),
+        (None, "worktree", True, "worktree"),
+        ("worktree", "off", True, "worktree"),
+        (None, "worktree", False, None),
+        ("worktree", None, False, None),
+    ],
+)
+def test_C04_isolation_of_file_call_and_project(world, of_file, of_call, setting, expected):
+    here = world(worktree_isolation=str(setting).lower())
+    assert options(here, agent(isolation=of_file), isolation=of_call).isolation == expected
+
+
+def test_C05_background_is_the_default_of_the_agent_tool_alone_and_a_setting(world):
+    assert options(world(), agent()).background
+    assert not options(world(background_by_default="false"), agent()).background
+    assert not options(world(), agent(), vocabulary="devkit").background
+
+
+def test_C06_zero_turns_is_a_word_of_its_own(world):
+    assert options(world(), agent()).max_turns is None
+    assert options(world(default_max_turns=5), agent(), max_turns=0).max_turns == 0
+    assert options(world(), agent(max_turns=4), max_turns=0).max_turns == 4
