@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from retinue.domain.effects import TouchedPath
 from retinue.domain.events import Body, ToolEnded, TurnStarted, Undone, Warned
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from retinue.workspace.ledger import RunLedger
     from retinue.workspace.ledger_store import LedgerStore
     from retinue.workspace.shadow import Shadow
+    from retinue.workspace.undo import UndoneFile
 
 MOST_NAMED = 20
 _CHANGING = frozenset({"write", "execute"})
@@ -185,7 +186,7 @@ class Audit:
         handle = self._member.handle
         below = tuple(child.id for child in self._member.descendants())
 
-        def work() -> Any:
+        def work() -> list[UndoneFile]:
             undo = Undo(self._world.state)
             try:
                 return undo.run(Scope(Who(handle.id, handle.agent), below=below))
@@ -326,7 +327,9 @@ class _Ledger:
         return self._audit.ledger.changed_by(path, current)
 
 
-def undone_event(done: Sequence[Any], *, by: Any, turn: int | None = None, forced: bool = False) -> Undone:
+def undone_event(
+    done: Sequence[UndoneFile], *, by: Literal["person", "rollback"], turn: int | None = None, forced: bool = False
+) -> Undone:
     """What an undo did, as an event."""
     return Undone(
         restored=tuple(each.path for each in done if each.fate == "restored"),
