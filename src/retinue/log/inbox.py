@@ -69,7 +69,7 @@ def adopt(connection: sqlite3.Connection, run_id: str, mark: str, now: float) ->
     yet: it still waits, or was answered meanwhile. Its answer is taken with this."""
     row = connection.execute(
         f"{_SELECT} WHERE run_id=? AND fingerprint=? AND taken_at IS NULL AND state IN ('waiting', 'answered') "
-        "ORDER BY created_at DESC LIMIT 1",
+        "ORDER BY created_at DESC, rowid DESC LIMIT 1",
         (run_id, mark),
     ).fetchone()
     if row is None or _lapsed(row, now):
@@ -132,7 +132,9 @@ class Listed:
 def items(reader: Reader, *, everything: bool = False, limit: int | None = None) -> list[Listed]:
     """What waits, oldest first; with `everything` also what was answered, expired or withdrawn."""
     where = "1" if everything else "state='waiting'"
-    rows = reader.select(f"{_SELECT} WHERE {where} ORDER BY created_at DESC LIMIT ?", (-1 if limit is None else limit,))
+    rows = reader.select(
+        f"{_SELECT} WHERE {where} ORDER BY created_at DESC, rowid DESC LIMIT ?", (-1 if limit is None else limit,)
+    )
     rows.reverse()
     now = time.time()
     found = [_item(row, now) for row in rows]
