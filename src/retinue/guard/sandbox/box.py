@@ -37,7 +37,7 @@ class Box:
         self.policy = policy
         self._machine = here
         self._run_id = run_id
-        self._encoded: dict[Path, str] = {}
+        self._written: dict[Path, Path] = {}
 
     @property
     def readonly(self) -> bool:
@@ -59,10 +59,10 @@ class Box:
         return self._scratch.folder
 
     def wrap(self, argv: Sequence[str], cwd: Path) -> list[str]:
-        plan = self._encoded.get(cwd)
+        plan = self._written.get(cwd)
         if plan is None:
-            plan = self._encoded[cwd] = encode_plan(self._plan, cwd)
-        return [sys.executable, "-I", "-S", "-c", _START, plan, *argv]
+            plan = self._written[cwd] = self._scratch.keep(f"plan-{len(self._written)}", encode_plan(self._plan, cwd))
+        return [sys.executable, "-I", "-S", "-c", _START, str(plan), *argv]
 
     def environment(self, environment: Mapping[str, str]) -> dict[str, str]:
         network = self.policy.network
@@ -80,7 +80,7 @@ class Box:
             self._scratch.remove()
             del self.__dict__["_scratch"]
             self.__dict__.pop("_plan", None)
-            self._encoded.clear()
+            self._written.clear()
 
     @cached_property
     def _scratch(self) -> Scratch:

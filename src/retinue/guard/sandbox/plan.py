@@ -65,8 +65,8 @@ def make_plan(
     }
 
 
-def encode_plan(plan: dict[str, Any], cwd: Path) -> str:
-    return marshal.dumps({**plan, "cwd": str(cwd)}, 2).hex()
+def encode_plan(plan: dict[str, Any], cwd: Path) -> bytes:
+    return marshal.dumps({**plan, "cwd": str(cwd)}, 2)
 
 
 class _Paths:

@@ -30,6 +30,12 @@ class Scratch:
         self.folder.mkdir(mode=0o700)
         self.void.mkdir(mode=0o700)
 
+    def keep(self, name: str, content: bytes) -> Path:
+        """Writes something beside the scratch folder, where confined programs cannot change it."""
+        path = self._place / name
+        path.write_bytes(content)
+        return path
+
     def remove(self) -> None:
         """Twice is fine. Folders that a program made unreadable are opened first."""
         _remove(self._place)

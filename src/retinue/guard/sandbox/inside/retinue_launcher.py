@@ -1,4 +1,4 @@
-"""The program that confines itself and then becomes another: `launcher PLAN program arguments…`.
+"""The program that confines itself and then becomes another: `launcher PLAN PROGRAM ARGUMENT…`.
 
 It runs as `python -I -S` for every confined command, so it imports nothing but built-in modules
 and `_ctypes`, and decides nothing: the plan (made by `plan.py`) holds every number, path and
@@ -73,7 +73,8 @@ def put(path: str, text: str) -> bool:
 
 
 def main() -> "NoReturn":
-    plan = marshal.loads(bytes.fromhex(sys.argv[1]))  # noqa: S302 - written by the process that started this one
+    with open(sys.argv[1], "rb") as file:  # noqa: PTH123 - pathlib would cost more than the rest
+        plan = marshal.load(file)  # noqa: S302 - written by the process that started this one
     posix.closerange(3, 1 << 30)
     put("/proc/self/oom_score_adj", "800")  # when memory runs out, this goes first
     if plan["proxy"]:
@@ -220,7 +221,7 @@ def drop_rights(plan: "Plan", nr: dict[str, int]) -> None:
 
 
 def held() -> int:
-    with open("/proc/self/status", "rb") as status:  # noqa: PTH123 - pathlib would cost more than the rest
+    with open("/proc/self/status", "rb") as status:  # noqa: PTH123
         line = next((line for line in status if line.startswith(b"CapPrm:")), b"CapPrm: 0")
     return int(line.split()[1], 16)
 
