@@ -15,6 +15,7 @@ from retinue.settings.places import home, retinue_home
 
 if TYPE_CHECKING:
     from retinue.domain.request import RunRequest
+    from retinue.domain.spec import PermissionMode
     from retinue.domain.tool import Confinement, ToolContext
     from retinue.guard.sandbox.policy import Limits, Network
     from retinue.settings.table import Settings
@@ -24,11 +25,9 @@ if TYPE_CHECKING:
 _MEGABYTE = 1024 * 1024
 
 
-def is_readonly(request: RunRequest, parent: Launch | None) -> bool:
+def is_readonly(request: RunRequest, parent: Launch | None, mode: PermissionMode) -> bool:
     """Whether a run may change nothing: because its file or mode says so, or its parent's did."""
-    spec = request.spec
-    planning = "plan" in (request.permission_mode, spec.permission_mode)
-    return bool(spec.readonly) or planning or (parent is not None and parent.readonly)
+    return bool(request.spec.readonly) or mode == "plan" or (parent is not None and parent.readonly)
 
 
 def can_sandbox(settings: Settings) -> bool:

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from retinue.context.fork import inherited_context
-from retinue.domain.delegation import ChildView, Refusal, SpawnCall, Waited
+from retinue.domain.delegation import ChildView, Refusal, Scheduled, SpawnCall, Waited
 from retinue.domain.events import ResultRead
 from retinue.domain.request import RunRequest
 from retinue.domain.states import LIVE
@@ -98,6 +98,15 @@ class Delegate:
             return self._stashed(Refusal(code=error.code, message=str(error)), whole)
         self._crew.stash.drop(whole.retry)
         return await self._until_done(child, whole)
+
+    async def schedule(self, call: SpawnCall) -> Scheduled | Refusal:
+        from retinue.supervisor.schedule.ask import schedule_call
+
+        whole = self._crew.stash.take(call)
+        if isinstance(whole, Refusal):
+            return whole
+        found = await schedule_call(self._crew, self._me, whole)
+        return self._stashed(found, whole) if isinstance(found, Refusal) else found
 
     async def _resume(self, call: SpawnCall) -> ChildView | Refusal:
         child = self._own(call.resume or "")
@@ -268,10 +277,6 @@ class Delegate:
 
     def _premature(self, call: SpawnCall) -> Refusal | None:
         settings, depth = self._crew.settings, self._me.depth + 1
-        if call.schedule is not None:
-            return Refusal(
-                code="UNSUPPORTED", message="Schedules are not available in this version: leave out `schedule`."
-            )
         if depth > settings.max_subagent_depth:
             message = (
                 f"Agents may be nested {settings.max_subagent_depth} deep at most; this one would be number {depth}."
@@ -307,7 +312,7 @@ class Delegate:
             root_id=me.place.root_id,
             depth=self._me.depth + 1,
             isolation="worktree" if options.isolation else None,
-            permission_mode=parent.permission_mode,
+            permission_mode=me.launch.mode,
         )
 
     def _stashed(self, refusal: Refusal, call: SpawnCall) -> Refusal:

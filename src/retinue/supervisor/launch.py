@@ -16,7 +16,7 @@ from retinue.domain.delegation import Delegation
 from retinue.domain.lean import dataclass
 from retinue.domain.limits import Limits
 from retinue.domain.request import RunRequest
-from retinue.domain.spec import AgentSpec, ToolPolicy
+from retinue.domain.spec import AgentSpec, PermissionMode, ToolPolicy
 from retinue.domain.tool import Tool
 from retinue.domain.toolnames import canonical
 from retinue.errors import DisabledAgentError, LaunchError
@@ -25,6 +25,7 @@ from retinue.settings.places import retinue_home
 from retinue.supervisor.confining import can_sandbox, is_readonly
 from retinue.supervisor.limiter import LimiterGate, account_of, process_limiters, shared_prefix
 from retinue.supervisor.offer import SPAWNING, offered_tools, policy_text
+from retinue.supervisor.permits import NO_PATTERNS, Patterns, mode_for, permitted
 from retinue.supervisor.purse import BUDGETED
 from retinue.supervisor.serving_tools import Served, bounds, serve
 from retinue.supervisor.trusting import consented
@@ -56,6 +57,9 @@ class Launch:
     """The worktree it works in, its own or that of a run above it."""
     readonly: bool = False
     """It may change nothing, and neither may its children."""
+    mode: PermissionMode = "default"
+    patterns: Patterns = NO_PATTERNS
+    """What its file lets its tools do, where it says more than their names."""
     served: Served | None = None
     """The MCP servers it may use, and those of their tools that it gets later."""
     notes: tuple[str, ...] = ()
@@ -76,7 +80,9 @@ async def prepare(
     request = consented(request, world, notes)
     selection = await _select(request, world, notes, parent)
     served = await serve(request, world, notes, parent)
-    tools = _tools(request, world, notes, delegation, parent, served)
+    mode = mode_for(request, world, parent.mode if parent else None, notes)
+    readonly = is_readonly(request, parent, mode)
+    tools, patterns = _tools(request, world, notes, delegation, parent, served, readonly)
     if served is not None:
         tools = served.settle(tools, selection.info.window)
     system = _system(request, world, parent, tools, isolation)
@@ -92,7 +98,9 @@ async def prepare(
         thinking=_thinking(request) or selection.thinking,
         isolation=isolation,
         served=served,
-        readonly=is_readonly(request, parent),
+        readonly=readonly,
+        mode=mode,
+        patterns=patterns,
         notes=tuple(notes),
     )
 
@@ -150,9 +158,9 @@ def _tools(
     delegation: Delegation | None,
     parent: Launch | None,
     served: Served | None,
-) -> tuple[Tool, ...]:
+    readonly: bool,
+) -> tuple[tuple[Tool, ...], Patterns]:
     spec, settings = request.spec, world.settings.settings
-    readonly = is_readonly(request, parent)
     may_spawn = delegation is not None and _may_spawn(request, settings)
     available = world.tools
     if may_spawn and delegation is not None:
@@ -178,7 +186,8 @@ def _tools(
             f"Agent '{spec.name}' {selection.refusal}", remedy="Correct the file's `tools`, or leave the key out."
         )
     notes.extend(selection.notes)
-    return tuple(selection.tools.values())
+    offered = permitted(selection.tools, request, world, notes)
+    return offered, Patterns(selection.allowed_patterns, selection.denied_patterns)
 
 
 def _may_spawn(request: RunRequest, settings: Settings) -> bool:

@@ -13,12 +13,13 @@ from retinue.domain.spec import PermissionMode
 from retinue.guard.permissions.modes import effective_mode
 from retinue.guard.permissions.place import Place
 from retinue.guard.permissions.policy import Limit, Policy
-from retinue.guard.permissions.rule import Rule, rule_of_pattern
+from retinue.guard.permissions.rule import Rule, names_tool, rule_of_pattern
 from retinue.guard.permissions.sources import Block, Sources, claude_blocks, gather, policy_blocks
 
 if TYPE_CHECKING:
     from retinue.domain.request import RunRequest
     from retinue.domain.spec import AgentSpec
+    from retinue.domain.tool import Tool
     from retinue.supervisor.world import World
 
 
@@ -48,15 +49,11 @@ def permissions_for(
     parent: Policy | None,
     patterns: Patterns,
     notes: list[str],
-    *,
-    cwd: Path | None = None,
 ) -> Policy:
     """`parent` is the policy of the run that started this one, as it is now: a child has all its
-    restrictions, and the grants of this moment. `cwd` is where the run really works, if not where
-    the request says (a worktree). `notes` gets what the outcome should tell; of a child only what
-    its parent has not said."""
-    spec = request.spec
-    where = cwd or request.cwd
+    restrictions, and the grants of this moment. `notes` gets what the outcome should tell (the
+    same that `mode_for` says); of a child only what its parent has not said."""
+    spec, where = request.spec, str(request.cwd)
     rules, limits = _of_file(spec, patterns, str(request.cwd), notes)
     presets = spec.dialect == "codingcode"
     if presets:
@@ -65,7 +62,8 @@ def permissions_for(
         rules += preset_rules()
     if parent is not None:
         mode = mode_for(request, world, parent.mode, notes)
-        place = Place.of(where, parent.place.roots if cwd is None else parent.place.roots[1:], parent.place.home)
+        roots = parent.place.roots
+        place = Place.of(where, roots if roots[0] == where else roots[1:], parent.place.home)
         return parent.fork(mode, rules, place=place, limits=limits, presets=presets)
     mode = mode_for(request, world, None, notes)
     sources = _sources(world)
@@ -92,6 +90,21 @@ def mode_for(request: RunRequest, world: World, above: PermissionMode | None, no
     if mode == "auto" and above != "auto" and not world.settings.settings.permissions_auto_model:
         notes.append("The mode auto has no model to judge calls (permissions.autoModel): it asks as default does.")
     return mode
+
+
+def permitted(tools: Mapping[str, Tool], request: RunRequest, world: World, notes: list[str]) -> tuple[Tool, ...]:
+    """The tools that no rule takes away by name: what is always denied, no model need see."""
+    denied = [rule for rule in _sources(world).rules if rule.kind == "deny" and rule.bare]
+    if not denied:
+        return tuple(tools.values())
+    kept = []
+    for name, tool in tools.items():
+        rule = next((rule for rule in denied if names_tool(rule, name)), None)
+        if rule is None:
+            kept.append(tool)
+        elif request.parent_id is None:
+            notes.append(f"{name} is withheld: {rule.source} denies {rule.text}")
+    return tuple(kept)
 
 
 def _trusted(world: World, path: Path) -> bool:
