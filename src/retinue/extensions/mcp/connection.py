@@ -17,6 +17,7 @@ from retinue.domain.lean import dataclass
 from retinue.extensions.mcp.config import ServerConfig
 from retinue.extensions.mcp.errlog import ErrorLog
 from retinue.extensions.mcp.listing import Listing, listing
+from retinue.extensions.mcp.patience import Patience
 from retinue.extensions.mcp.process import CannotStartError, ServerProcess
 
 if TYPE_CHECKING:
@@ -112,9 +113,7 @@ class Connection:
         if self._process is not None:
             self._process.cut()
 
-    async def call(
-        self, name: str, arguments: Mapping[str, Any], seconds: float | None, tell: Progress
-    ) -> CallToolResult:
+    async def call(self, name: str, arguments: Mapping[str, Any], patience: Patience, tell: Progress) -> CallToolResult:
         """Raises ServerGoneError, ServerError or TimeoutError. Cancelling tells the server so."""
         from mcp import MCPError
         from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST
@@ -125,11 +124,12 @@ class Connection:
             raise ServerGoneError(self._why_gone(), sent=False)
 
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+            patience.again()
             share = f"{progress:g}/{total:g}" if total else f"{progress:g}"
             tell(f"{share} {message or ''}".strip() + "\n")
 
         try:
-            async with asyncio.timeout(seconds):
+            async with patience:
                 return await client.call_tool(name, dict(arguments), progress_callback=on_progress)
         except TimeoutError:  # which is an OSError, too
             raise

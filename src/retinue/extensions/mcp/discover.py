@@ -14,9 +14,9 @@ from typing import Any
 
 from retinue.domain.lean import dataclass
 from retinue.extensions.mcp.config import ServerConfig, read_server
+from retinue.extensions.mcp.places import claude_file, project_files, upwards, user_files
 from retinue.settings.field import Origin
 from retinue.settings.jsonfile import read_object
-from retinue.settings.places import home, pi_home, repository_root
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +29,11 @@ class Configured:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One table of servers. `origin_of` gives the place of a single entry."""
+    """One table of servers. `place` tells of a single entry where it is from, and whether only
+    the user can have put it there."""
 
     table: Mapping[str, Any]
-    origin_of: Callable[[str], str]
-    personal_of: Callable[[str], bool]
+    place: Callable[[str], tuple[str, bool]]
 
 
 def configured_servers(
@@ -57,9 +57,8 @@ def configured_servers(
     ]
     for source in sources:
         for name, raw in source.table.items():
-            server = read_server(
-                str(name), raw, environment, origin=source.origin_of(name), personal=source.personal_of(name)
-            )
+            where, personal = source.place(name)
+            server = read_server(str(name), raw, environment, origin=where, personal=personal)
             found.pop(str(name), None)
             if server is not None:
                 found[server.name] = server
@@ -67,55 +66,39 @@ def configured_servers(
 
 
 def _plain(table: Mapping[str, Any], where: str, *, personal: bool) -> Source:
-    return Source(table, lambda _: where, lambda _: personal)
+    return Source(table, lambda _: (where, personal))
 
 
 def _settings(table: Mapping[str, Any], origin: Callable[[str], Origin] | None) -> Source:
-    def place(name: str) -> Origin:
-        return origin(name) if origin is not None else Origin("user", "settings")
+    def place(name: str) -> tuple[str, bool]:
+        found = origin(name) if origin is not None else Origin("user", "settings")
+        return found.where, found.personal
 
-    return Source(table, lambda name: str(place(name)), lambda name: place(name).personal)
+    return Source(table, place)
 
 
 def _foreign(cwd: Path, environment: Mapping[str, str], claude: bool, problems: list[str]) -> Iterator[Source]:
     """What the user configured for other systems."""
-    user = home(environment)
     if claude:
-        path = user / ".claude.json"
+        path = claude_file(environment)
         data = _json(path, problems)
         yield _plain(_table(data, "mcpServers"), str(path), personal=True)
         projects = _table(data, "projects")
-        for folder in reversed(list(_upwards(cwd))):
+        for folder in reversed(list(upwards(cwd))):
             yield _plain(_table(projects.get(str(folder)), "mcpServers"), str(path), personal=True)
-    pi = pi_home(environment) / "mcp.json"
-    yield _plain(_table(_json(pi, problems), "mcpServers"), str(pi), personal=True)
-    yield from _codingcode(user / ".codingcode", problems, personal=True)
+    for path in user_files(environment):
+        yield _plain(_read(path, problems), str(path), personal=True)
 
 
 def _project(cwd: Path, problems: list[str]) -> Iterator[Source]:
-    """Brought by the project: outer folders first, so that the nearest wins."""
-    for folder in reversed(list(_upwards(cwd))):
-        yield from _codingcode(folder / ".codingcode", problems, personal=False)
-        pi = folder / ".pi" / "mcp.json"
-        yield _plain(_table(_json(pi, problems), "mcpServers"), str(pi), personal=False)
-        path = folder / ".mcp.json"
-        yield _plain(_table(_json(path, problems), "mcpServers"), str(path), personal=False)
+    for path in project_files(cwd):
+        yield _plain(_read(path, problems), str(path), personal=False)
 
 
-def _codingcode(folder: Path, problems: list[str], *, personal: bool) -> Iterator[Source]:
-    for name in ("mcp.yaml", "mcp.yml"):
-        path = folder / name
-        if path.is_file():
-            yield _plain(_by_name(_yaml(path, problems), str(path), problems), str(path), personal=personal)
-
-
-def _upwards(cwd: Path) -> Iterator[Path]:
-    """The folder and those above it, up to the repository's; only the folder outside of one."""
-    top = repository_root(cwd)
-    for folder in (cwd, *cwd.parents):
-        yield folder
-        if top is None or folder == top:
-            return
+def _read(path: Path, problems: list[str]) -> Mapping[str, Any]:
+    if path.suffix == ".json":
+        return _table(_json(path, problems), "mcpServers")
+    return _by_name(_yaml(path, problems), str(path), problems) if path.is_file() else {}
 
 
 def _by_name(data: Any, where: str, problems: list[str]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import asyncio
 import time
 import weakref
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from retinue.extensions.mcp.config import ServerConfig
 from retinue.extensions.mcp.connection import Connection, Progress, ServerGoneError, Surroundings
 from retinue.extensions.mcp.errlog import ErrorLog
 from retinue.extensions.mcp.listing import Listing, ListingMemory
+from retinue.extensions.mcp.patience import Patience
 from retinue.extensions.mcp.process import CannotStartError
 
 if TYPE_CHECKING:
@@ -34,12 +36,15 @@ _STEADY_SECONDS = 30.0
 """A server that lived this long has not crashed at its start."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Caller:
-    """Who calls: their folders, and a way to the person behind them (None: there is none)."""
+    """Who calls: their folders, how long they wait, and a way to the person behind them (None:
+    there is none)."""
 
     roots: tuple[Path, ...]
+    seconds: float | None = None
     elicit: Callable[[ElicitRequestParams], Any] | None = None
+    patience: Patience | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +117,8 @@ class Server:
         """Closed a while later, unless someone holds it again by then."""
         self._holders.pop(holder, None)
         if not self._holders and self._closing is None and (self._connection or self._starting):
-            loop = asyncio.get_running_loop()
-            self._closing = loop.call_later(self._habits.linger_seconds, self._close_unused)
+            linger = 0.0 if self.config.inline and holder is not None else self._habits.linger_seconds
+            self._closing = asyncio.get_running_loop().call_later(linger, self._close_unused)
 
     def _close_unused(self) -> None:
         self._closing = None
@@ -188,36 +193,34 @@ class Server:
         """The protocol does not say for which call a server asks: it is the newest."""
         from mcp_types import ElicitResult
 
-        asked = next((caller.elicit for caller in reversed(self._calls) if caller.elicit is not None), None)
-        if asked is None:
+        caller = next((each for each in reversed(self._calls) if each.elicit is not None), None)
+        if caller is None or caller.elicit is None:
             return ElicitResult(action="decline")
-        answer: ElicitResult = await asked(params)
+        with caller.patience.paused() if caller.patience is not None else nullcontext():
+            answer: ElicitResult = await caller.elicit(params)
         return answer
 
-    async def call(
-        self, name: str, arguments: Mapping[str, Any], caller: Caller, seconds: float | None, progress: Progress
-    ) -> CallToolResult:
+    async def call(self, name: str, arguments: Mapping[str, Any], caller: Caller, tell: Progress) -> CallToolResult:
         """Raises CannotStartError, ServerGoneError, ServerError or TimeoutError."""
         self.hold(caller, caller.roots)
         try:
             async with self._slots:
                 self._calls.append(caller)
                 try:
-                    return await self._call(name, arguments, seconds, progress)
+                    return await self._call(name, arguments, caller, tell)
                 finally:
                     self._calls.remove(caller)
         finally:
             self.release(caller)
 
-    async def _call(
-        self, name: str, arguments: Mapping[str, Any], seconds: float | None, progress: Progress
-    ) -> CallToolResult:
+    async def _call(self, name: str, arguments: Mapping[str, Any], caller: Caller, tell: Progress) -> CallToolResult:
         """One that is known not to have reached the server is made again, once."""
-        limit = self.config.call_seconds if self.config.call_seconds is not None else seconds
+        limit = self.config.call_seconds if self.config.call_seconds is not None else caller.seconds
         for last in (False, True):
             connection = await self.ready()
+            caller.patience = Patience(limit)
             try:
-                return await connection.call(name, arguments, limit, progress)
+                return await connection.call(name, arguments, caller.patience, tell)
             except ServerGoneError as gone:
                 if gone.sent or last:
                     raise
@@ -246,10 +249,10 @@ class Pool:
     def __init__(self) -> None:
         self._servers: dict[tuple[str, tuple[Path, ...] | None], Server] = {}
 
-    def server(self, config: ServerConfig, habits: Habits, roots: tuple[Path, ...]) -> Server:
-        """The server of that configuration. One that asks for the folders it may touch is
-        shared only by runs that may touch the same."""
-        key = (f"{config.digest}:{habits.cwd}", None)
+    def server(self, config: ServerConfig, habits: Habits, roots: tuple[Path, ...], owner: str = "") -> Server:
+        """The server of that configuration, for `owner` alone if one is named. One that asks for
+        the folders it may touch is shared only by runs that may touch the same."""
+        key = (f"{config.digest}:{habits.cwd}:{owner}", None)
         shared = self._servers.get(key)
         if shared is None:
             shared = self._servers[key] = Server(config, habits, roots)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,10 +14,13 @@ from retinue.domain.tool import ToolContext, ToolOutput, ToolSpec, failed
 from retinue.domain.toolnames import served_name
 from retinue.extensions.mcp.config import ServerConfig
 from retinue.extensions.mcp.connection import ServerError, ServerGoneError
-from retinue.extensions.mcp.elicit import Ask
+from retinue.extensions.mcp.elicit import Question
 from retinue.extensions.mcp.listing import Listed
 from retinue.extensions.mcp.pool import Caller, Server
 from retinue.extensions.mcp.process import CannotStartError
+
+AskFor = Callable[[str, Question], Awaitable[str | None]]
+"""Puts a question of a call to a person; None when it was not answered."""
 
 _ANYTHING: frozenset[EffectKind] = frozenset({"read", "write", "execute", "network"})
 _READS: frozenset[EffectKind] = frozenset({"read", "network"})
@@ -33,14 +36,14 @@ class ServedTool:
     remote: str
     characters: int
     seconds: float | None
-    ask: Ask | None = None
+    ask: AskFor | None = None
 
     async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
-        caller = Caller(context.roots, self._elicit if self.ask is not None else None)
+        caller = Caller(context.roots, self.seconds, partial(self._elicit, call_id) if self.ask is not None else None)
         hosts = (urlsplit(self.server.config.url).hostname or "",) if self.server.config.url else ()
         progress = partial(context.progress, call_id)
         try:
-            result = await self.server.call(self.remote, arguments, caller, self.seconds, progress)
+            result = await self.server.call(self.remote, arguments, caller, progress)
         except CannotStartError as error:
             return failed(f"Not run: the MCP server '{self.name}' cannot be used: {error}")
         except TimeoutError:
@@ -61,15 +64,15 @@ class ServedTool:
     def name(self) -> str:
         return self.server.config.name
 
-    async def _elicit(self, params: Any) -> Any:
+    async def _elicit(self, call_id: str, params: Any) -> Any:
         from retinue.extensions.mcp.elicit import answer
 
         assert self.ask is not None
-        return await answer(self.name, params, self.ask)
+        return await answer(self.name, params, partial(self.ask, call_id))
 
 
 def served_tool(
-    server: Server, listed: Listed, *, characters: int, seconds: float | None, ask: Ask | None
+    server: Server, listed: Listed, *, characters: int, seconds: float | None, ask: AskFor | None
 ) -> ServedTool:
     config = server.config
     spec = ToolSpec(
