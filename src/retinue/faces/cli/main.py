@@ -18,6 +18,7 @@ _RUNS = "retinue.faces.cli.runs"
 _INBOX = "retinue.faces.cli.inbox"
 _MODELS = "retinue.faces.cli.models"
 _SETTINGS = "retinue.faces.cli.settings"
+_SCHEDULE = "retinue.faces.cli.schedule"
 
 COMMANDS: dict[str, Command | Group] = {
     "run": Command("run one agent in the foreground and print its answer", "retinue.faces.cli.run"),
@@ -53,6 +54,18 @@ COMMANDS: dict[str, Command | Group] = {
             "eject": Command("copy a built-in agent into a file you can edit", f"{_AGENTS}.eject"),
             "enable": Command("switch an agent on again", f"{_AGENTS}.enable"),
             "disable": Command("switch an agent off without deleting it", f"{_AGENTS}.disable"),
+        },
+    ),
+    "schedule": Group(
+        "start agents at a time, once or again and again",
+        {
+            "list": Command("jobs, when each is due, how it went last", f"{_SCHEDULE}.list"),
+            "add": Command("start an agent at a time", f"{_SCHEDULE}.add"),
+            "remove": Command("remove a job", f"{_SCHEDULE}.remove"),
+            "enable": Command("switch a job on again", f"{_SCHEDULE}.enable"),
+            "disable": Command("switch a job off without removing it", f"{_SCHEDULE}.disable"),
+            "run": Command("run a job now and print its answer", f"{_SCHEDULE}.run"),
+            "daemon": Command("keep firing without a terminal", f"{_SCHEDULE}.daemon"),
         },
     ),
     "settings": Group(
