@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from retinue.domain.delegation import ChildView, Refusal, SpawnCall, Status, Waited
+from retinue.domain.delegation import ChildView, Refusal, Scheduled, SpawnCall, Status, Waited
 from retinue.testing import FakeClock
 
 STEERABLE: frozenset[Status] = frozenset({"starting", "running", "waiting"})
@@ -48,6 +48,13 @@ class Crew:
         self._views[run_id] = replace(self._views[run_id], **fields)
         self._changed.set()
         self._changed = asyncio.Event()
+
+    async def schedule(self, call: SpawnCall) -> Scheduled | Refusal:
+        self.calls.append(call)
+        planned = self.plan.pop(0) if self.plan else {}
+        if isinstance(planned, Refusal):
+            return planned
+        return Scheduled(id="job-1", name=call.description, kind="cron", next_run="2027-01-01T09:00:00+00:00")
 
     async def spawn(self, call: SpawnCall) -> ChildView | Refusal:
         self.calls.append(call)

@@ -110,6 +110,17 @@ class Refusal:
     retry: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheduled:
+    """No run was started yet: a job will. `next_run` is when, as text."""
+
+    id: str
+    name: str
+    kind: str
+    next_run: str
+    notes: tuple[str, ...] = ()
+
+
 WaitEnd = Literal["completed", "timeout", "aborted", "pending_message"]
 
 
@@ -128,6 +139,10 @@ class Delegation(Protocol):
     async def spawn(self, call: SpawnCall) -> ChildView | Refusal:
         """Starts or resumes. Returns when the run is in the log; a foreground run when it has
         ended. Cancelling it stops a foreground child and leaves a background one alone."""
+        ...
+
+    async def schedule(self, call: SpawnCall) -> Scheduled | Refusal:
+        """Makes a job of a call that has a `schedule`; everything about it is checked now."""
         ...
 
     def view(self, agent_id: str) -> ChildView | Refusal: ...

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from retinue.supervisor.bus import EventBus
     from retinue.supervisor.hooking import SessionHooks
     from retinue.supervisor.rpc import Rpc
+    from retinue.supervisor.schedule.scheduler import Scheduler
 
 Run = RunHandle
 
@@ -166,6 +167,12 @@ class Retinue:
     def rpc(self) -> Rpc:
         """Calls of other programs: ping, spawn and stop with their envelopes."""
         return self._supervisor.outlet.rpc
+
+    @property
+    def schedules(self) -> Scheduler:
+        """Agents that start at a time: `await crew.schedules.add("Explore", "…", "0 0 9 * * *")`.
+        After `crew.schedules.begin()` this process fires them."""
+        return self._supervisor.schedules
 
     async def wait_all(self) -> None:
         """Returns when no run lives or waits any more."""

@@ -39,7 +39,7 @@ def offered_tools(delegation: Delegation, world: World, request: RunRequest, not
         depth=request.depth,
         max_depth=settings.max_subagent_depth,
         background=settings.background_by_default,
-        schedules=False,
+        schedules=settings.scheduling_enabled,
         worktrees=settings.worktree_isolation and repository_root(request.cwd) is not None,
     )
     return delegation_tools(

@@ -6,6 +6,7 @@ Any number of processes may do so for one project: a slot is claimed in the log,
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -90,7 +91,7 @@ class Scheduler:
         spec = self._crew.world.catalog().find(agent).spec
         when = parse_schedule(schedule, now, zone)
         job = Job(
-            id=new_run_id()[:10],
+            id=secrets.token_hex(4),
             name=(name or f"{spec.name} {when.text}").strip()[:200],
             agent=spec.name,
             prompt=prompt,

@@ -32,6 +32,10 @@ _THINKING = {**{level: level for level in _LEVELS}, "none": "off"}
 _ISOLATION = {"off": "off", "none": "off", "worktree": "worktree"}
 _FIXED = ("model", "thinking", "isolated", "isolation", "inherit_context")
 """What a resumed agent keeps from its first run, whatever the call says."""
+_MANAGE = (
+    "It fires while a session of this project or `retinue schedule daemon` runs. "
+    "The user manages jobs with `retinue schedule list` and `retinue schedule remove`."
+)
 _AFTER = (
     "You will be notified when it ends; do not wait, poll or do its work yourself. "
     "get_subagent_result reads its result, steer_subagent sends it a message."
@@ -70,6 +74,8 @@ class AgentTool(DelegationTool):
         ignored: tuple[str, ...] = ()
         if call.resume is not None:
             call, ignored = _resuming(call, given)
+        if call.schedule is not None:
+            return await self._schedule(call)
         found = await self.delegation.spawn(call)
         if isinstance(found, Refusal):
             return failed(refusal(found, self.delegation.children()))
@@ -77,6 +83,13 @@ class AgentTool(DelegationTool):
         if found.live:
             return ok(self._started(found, call, extra))
         return await self._ended(found, extra, context)
+
+    async def _schedule(self, call: SpawnCall) -> ToolOutput:
+        found = await self.delegation.schedule(call)
+        if isinstance(found, Refusal):
+            return failed(refusal(found, self.delegation.children()))
+        first = f'Scheduled "{found.name}" (id: {found.id}, type: {found.kind}). Next run: {found.next_run}.'
+        return ok("\n".join([first, *notes(found.notes), _MANAGE]))
 
     def _started(self, view: ChildView, call: SpawnCall, extra: tuple[str, ...]) -> str:
         if call.resume is not None:

@@ -1,0 +1,1 @@
+"""`retinue schedule`: agents that start at a time."""
