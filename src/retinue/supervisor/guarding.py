@@ -8,24 +8,28 @@ of the agent (kept in the log), or as a rule into the settings of the project.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from retinue.domain.events import Body, Warned
 from retinue.domain.lean import dataclass
-from retinue.domain.permission import Permissions
 from retinue.domain.tool import Preview, Tool
 from retinue.errors import RetinueError
 from retinue.guard.desk_party import Party
 from retinue.guard.gate import Gate, gated
-from retinue.supervisor.guarding_standin import permissions_for
+from retinue.guard.permissions.policy import Policy
 from retinue.supervisor.hooking import hooks_for
+from retinue.supervisor.permits import permissions_for
 
 if TYPE_CHECKING:
     from retinue.domain.inbox import InboxAnswer
+    from retinue.guard.permissions.policy import Policy
     from retinue.supervisor.member import Member
     from retinue.supervisor.world import World
+
+Wrap = Callable[[tuple[Tool, ...]], tuple[Tool, ...]]
 
 
 @dataclass(slots=True, eq=False)
@@ -33,7 +37,7 @@ class Guard:
     """What stands between a run and its tools, while it lives."""
 
     member: Member
-    permissions: Permissions
+    permissions: Policy
     party: Party
     recalled: set[str] = field(default_factory=set)
 
@@ -43,9 +47,10 @@ class Guard:
         return (mine.name, mine.source) == (its.name, its.source)
 
 
-def guarded_tools(member: Member, world: World, tools: tuple[Tool, ...], *, resumed: bool = False) -> tuple[Tool, ...]:
-    """The tools of a run that begins, each behind its gate. `resumed` runs may have asked
-    something before: they take the answer when they ask it again."""
+def gatekeeper(member: Member, world: World, inner: Wrap, *, resumed: bool = False) -> Wrap:
+    """Puts every tool of a run that begins behind its gate, outside of what `inner` puts around
+    it. `resumed` runs may have asked something before: they take the answer when they ask it
+    again."""
     guard = Guard(member, _permissions(member, world), _party(member, world, resumed))
     world.guards[member.id] = guard
 
@@ -62,7 +67,7 @@ def guarded_tools(member: Member, world: World, tools: tuple[Tool, ...], *, resu
         is_secret=lambda text: world.redactor(text) is not text,
         previews=lambda name: _preview(member, name),
     )
-    return gated(tools, gate)
+    return lambda tools: gated(inner(tools), gate)
 
 
 def _preview(member: Member, name: str) -> Preview | None:
@@ -70,9 +75,19 @@ def _preview(member: Member, name: str) -> Preview | None:
     return getattr(tool, "preview", None)
 
 
-def _permissions(member: Member, world: World) -> Permissions:
+def _permissions(member: Member, world: World) -> Policy:
+    """Forked from those of the parent as they are now. What is wrong with the patterns of its
+    file is said once: the rest of the notes the launch has said."""
+    handle = member.handle
+    launch, notes = handle.launch, list[str]()
     above = world.guards.get(member.parent.id) if member.parent is not None else None
-    return permissions_for(member, world, above.permissions if above is not None else None)
+    made = permissions_for(launch.request, world, above.permissions if above else None, launch.patterns, notes)
+    new = [note for note in notes if note not in launch.notes]
+    if new:
+        handle.launch = replace(launch, notes=(*launch.notes, *new))
+        for note in new:
+            world.log.append(handle.place, Warned("launch", note))
+    return made
 
 
 def _party(member: Member, world: World, resumed: bool) -> Party:
