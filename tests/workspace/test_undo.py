@@ -8,9 +8,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from audit_bench import Bench, Worker, picture
 
 from retinue.workspace.shadow import Limits
-from tests.workspace.audit_bench import Bench, Worker, picture
 
 
 @pytest.fixture
@@ -207,12 +207,12 @@ def _command(chosen: random.Random) -> str:
             f"mkdir -p $(dirname {one}); echo {chosen.random()} > {one}",
             f"echo more >> {one} || true",
             f"rm -f {one}",
-            f"rm -rf dir",
+            "rm -rf dir",
             f"mv {one} {other} 2>/dev/null || true",
             f"chmod {chosen.choice(['600', '755', '640', '777'])} {one} 2>/dev/null || true",
             f"ln -sf {other} {one} 2>/dev/null || true",
             f"mkdir -p empty{chosen.randrange(3)}/x",
-            f"rmdir empty0/x empty0 2>/dev/null || true",
+            "rmdir empty0/x empty0 2>/dev/null || true",
             f"head -c 300 /dev/urandom > {one} 2>/dev/null || true",
         ]
     )
