@@ -80,9 +80,10 @@ class Compactor:
         target = self._target(conversation.tokens, reason) / scale
         fixed = conversation.tokens / scale - estimate(messages)
         if reason != "manual":
-            pruned = shrink.prune(messages, shrink.tail_start(messages, self._job.compaction.keep_turns))
+            start = shrink.tail_start(messages, self._job.compaction.keep_turns)
+            pruned = shrink.prune(messages, start)
             if fixed + estimate(pruned) <= target and pruned != messages:
-                return "pruned", pruned
+                return "pruned", self._reminded(pruned, start)
         kept, gone, tail = self._parts(messages, target)
         kept, gone = self._bounded(kept, gone, target)
         if not gone:
@@ -94,6 +95,11 @@ class Compactor:
         if estimate(shorter) >= estimate(messages):
             return None
         return ("summarised" if summary else "pruned"), shorter
+
+    def _reminded(self, messages: list[Message], start: int) -> list[Message]:
+        """With what the cut outputs may have been the only place to tell, before the newest turns."""
+        reminder = self._job.remind()
+        return [*messages[:start], user(reminder, "summary"), *messages[start:]] if reminder else messages
 
     def _target(self, tokens: int, reason: Reason) -> float:
         window = self._model.info.window

@@ -1,0 +1,69 @@
+"""After its conversation was shortened a run still knows which of its agents are at work."""
+
+import pytest
+from crew_scene import Scene, message
+
+from retinue.domain.delegation import ChildView
+from retinue.domain.events import Compacted
+from retinue.domain.messages import ToolCall
+from retinue.domain.usage import Usage
+
+
+@pytest.fixture
+def scene(tmp_path, monkeypatch):
+    scene = Scene(tmp_path, monkeypatch, max_concurrent=4)
+    words = "alpha beta gamma\n" * 3_000
+    (tmp_path / "project" / "long.txt").write_text(words)
+    return scene
+
+
+async def read_much(scene, times):
+    for _ in range(times):
+        scene.desk("main").call("read", path="long.txt")
+        request = await scene.desk("main").asked()
+    return request
+
+
+async def test_a_compaction_names_the_agents_that_still_work_and_no_others(scene):
+    async with scene:
+        main = await scene.main()
+        scene.desk("main").call("Agent", prompt="look", description="the look", subagent_type="general-purpose")
+        await scene.desk("look").asked()
+        await scene.desk("main").asked()
+        over = await scene.spawn(main, "done", background=True, description="the end")
+        await scene.desk("done").asked()
+        scene.desk("done").say("fine")
+        await scene.crew.members[over.id].handle.wait()
+        await read_much(scene, 6)
+        before = set(scene.desks)
+        assert main.handle.controls.compact()
+        scene.desk("main").call("ls")
+        while set(scene.desks) == before:
+            await scene.clock.advance(0.01)
+        (asked,) = set(scene.desks) - before
+        scene.desk(asked).say("It looked at things.")
+        request = await scene.desk("main").asked()
+        said = "\n".join(m.text for m in request.messages if m.type == "user")
+        child = next(m for m in scene.crew.members.values() if m.description == "the look")
+        assert "It looked at things." in said
+        assert f"{child.id} (general-purpose, running): the look" in said
+        assert over.id not in said.split("still at work")[1]
+
+
+async def test_a_roster_is_part_of_a_conversation_whose_outputs_were_only_cut(tmp_path, monkeypatch):
+    scene = Scene(tmp_path, monkeypatch, max_concurrent=4)
+    (tmp_path / "project" / "long.txt").write_text("alpha beta gamma delta\n" * 1_000)
+    async with scene:
+        main = await scene.main()
+        view = await scene.spawn(main, "look", background=True, description="the look")
+        assert isinstance(view, ChildView)
+        await scene.desk("look").asked()
+        await read_much(scene, 6)
+        full = message("", (ToolCall("last", "ls", {}),), Usage(main.handle.launch.model.info.window, 5))
+        scene.desk("main")._reply(full)
+        request = await scene.desk("main").asked()
+        await scene.crew.world.log.flush()
+        events = scene.crew.world.log.reader.events(main.id)
+        assert [event.body.method for event in events if isinstance(event.body, Compacted)] == ["pruned"]
+        said = "\n".join(m.text for m in request.messages if m.type == "user")
+        assert f"{view.id} (general-purpose, running): the look" in said
