@@ -27,13 +27,16 @@ from retinue.domain.events import (
     ToolStarted,
     TurnEnded,
     TurnStarted,
+    Undone,
 )
 from retinue.domain.lean import dataclass
-from retinue.domain.messages import AssistantMessage, Message, ToolCall, ToolMessage, ToolResult
+from retinue.domain.messages import AssistantMessage, Message, ToolCall, ToolMessage, ToolResult, user
 from retinue.domain.outcome import Outcome
 from retinue.domain.usage import Usage
 from retinue.log.pending import Pending
 from retinue.log.rows import larger
+
+_MOST_PATHS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +87,8 @@ class _Rebuilding:
         """Spent in a turn whose end was not recorded."""
         self.remnant = False
         """Whether the last message is what a failed answer left."""
+        self.undone: list[Undone] = []
+        """What was put back since; the model hears of it when it goes on."""
 
     def take(self, body: Body) -> None:
         self.count(body)
@@ -101,7 +106,13 @@ class _Rebuilding:
             case Compacted():
                 self.messages = closed(body.messages)
                 self.pending, self.remnant = None, False
-            case TurnStarted() | RunEnded() | RunResumed():
+            case Undone():
+                self.undone.append(body)
+            case RunResumed():
+                self.settle()
+                self.messages += _told(self.undone)
+                self.undone = []
+            case TurnStarted() | RunEnded():
                 self.settle()
             case _:
                 pass
@@ -161,6 +172,7 @@ class _Rebuilding:
             message, unknown, unrun = pending.settle()
             finished = pending.finished
             messages.append(message)
+        messages += _told(self.undone)
         return Conversation(
             created=self.created,
             started=self.started,
@@ -175,6 +187,18 @@ class _Rebuilding:
             partial=partial,
             outcome=self.outcome,
         )
+
+
+def _told(undone: list[Undone]) -> list[Message]:
+    """That its files are not as it left them any more."""
+    paths = [path for body in undone for path in (*body.restored, *body.removed)]
+    if not paths:
+        return []
+    more = f" and {len(paths) - _MOST_PATHS} more" if len(paths) > _MOST_PATHS else ""
+    names = ", ".join(paths[:_MOST_PATHS]) + more
+    return [
+        user(f"Your changes to these files were undone: {names}. Read files again before you edit.", "notification")
+    ]
 
 
 def entering(message: AssistantMessage) -> AssistantMessage:
