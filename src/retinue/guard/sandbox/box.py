@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from retinue.errors import ConfigurationError
+from retinue.guard.sandbox.bubblewrap import arguments, bubblewrap_works, restriction
 from retinue.guard.sandbox.environment import confined_environment
 from retinue.guard.sandbox.kernel import machine
 from retinue.guard.sandbox.plan import encode_plan, make_plan
@@ -62,7 +64,7 @@ class Box:
         plan = self._written.get(cwd)
         if plan is None:
             plan = self._written[cwd] = self._scratch.keep(f"plan-{len(self._written)}", encode_plan(self._plan, cwd))
-        return [sys.executable, "-I", "-S", "-c", _START, str(plan), *argv]
+        return [*self._before, sys.executable, "-I", "-S", "-c", _START, str(plan), *argv]
 
     def environment(self, environment: Mapping[str, str]) -> dict[str, str]:
         network = self.policy.network
@@ -92,4 +94,11 @@ class Box:
         for folder in self.policy.shown:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         proxy = {"hosts": list(network), "port": PROXY_PORT} if isinstance(network, tuple) else None
-        return make_plan(self.policy, self._machine, self.scratch, self._scratch.void, proxy=proxy)
+        policy = self.policy
+        if policy.namespaces == "try" and restriction() and bubblewrap_works() and proxy is None:
+            policy = replace(policy, namespaces="bubblewrap")
+        return make_plan(policy, self._machine, self.scratch, self._scratch.void, proxy=proxy)
+
+    @property
+    def _before(self) -> list[str]:
+        return arguments(self._plan) if self._plan["namespaces"] == "bubblewrap" else []

@@ -11,6 +11,10 @@ from retinue.domain.lean import dataclass
 Network = Literal["off", "on"] | tuple[str, ...]
 """Nobody, everybody, or these hosts (`example.com`, `*.example.com`) through a proxy."""
 
+Namespaces = Literal["try", "must", "never", "bubblewrap"]
+"""Whether the program gets a view of the system of its own: if possible, or not at all without it;
+never; or by way of bubblewrap, which is tried on its own where only that may do it."""
+
 GIB = 1024**3
 
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
@@ -57,7 +61,7 @@ class Policy:
     """Names of variables that stay although they look like secrets."""
     home: Path | None = None
     """The user's home folder: the places in it where people keep keys are hidden."""
-    namespaces: Literal["try", "must", "never"] = "try"
+    namespaces: Namespaces = "try"
 
 
 def secret_places(home: Path) -> tuple[Path, ...]:

@@ -1,11 +1,15 @@
-"""What this host can enforce. `can_confine` is quick and for every run; `examine` starts real
-programs and is for people who ask."""
+"""What this host can enforce. `why_not` is quick and for every run; what starts programs to find
+out is for `retinue doctor`."""
 
 from __future__ import annotations
 
 from functools import cache
+from typing import TYPE_CHECKING
 
 from retinue.guard.sandbox.kernel import has_seccomp, landlock_abi, machine
+
+if TYPE_CHECKING:
+    from retinue.guard.sandbox.policy import Namespaces
 
 _TRUNCATION = 3
 """From this version on Landlock alone keeps files from being emptied."""
@@ -36,17 +40,33 @@ def can_confine() -> bool:
 @cache
 def namespaces_work() -> bool:
     """Starts a program in namespaces of its own. Takes some 20 ms, once."""
+    return try_out("must", "exit 0")[0] == 0
+
+
+def try_out(namespaces: Namespaces, script: str, **variables: str) -> tuple[int, str]:
+    """Runs a script for sh in a read-only box: its exit code (-1 if it could not be started) and
+    what it said."""
     import subprocess
     from pathlib import Path
 
     from retinue.guard.sandbox.box import Box
     from retinue.guard.sandbox.policy import Policy
 
-    box = Box(Policy(namespaces="must"), "probe")
+    box = Box(Policy(namespaces=namespaces), "probe")
     try:
-        argv = box.wrap(["/bin/sh", "-c", ":"], Path("/"))
-        return subprocess.run(argv, capture_output=True, timeout=20, check=False).returncode == 0  # noqa: S603 - ours
-    except (OSError, subprocess.TimeoutExpired):
-        return False
+        done = subprocess.run(  # noqa: S603 - our own launcher
+            box.wrap(["/bin/sh", "-c", script], Path("/")),
+            env={**box.environment({"PATH": "/usr/bin:/bin"}), **variables},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=20,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return -1, str(error)
     finally:
         box.close()
+    return done.returncode, done.stdout

@@ -79,14 +79,15 @@ def main() -> "NoReturn":
     put("/proc/self/oom_score_adj", "800")  # when memory runs out, this goes first
     if plan["proxy"]:
         serve_domains(plan)
-    inside = plan["namespaces"] != "never" and enter(plan)
+    given = plan["namespaces"] == "bubblewrap"  # which has arranged everything before it started this
+    inside = given or (plan["namespaces"] != "never" and enter(plan))
     if not inside and plan["namespaces"] == "must":
         must("namespaces are not available here", -1)
     try:
         posix.chdir(plan["cwd"])
     except OSError as error:
         must(f"{plan['cwd']} ({error.strerror})", -1)
-    if inside:
+    if inside and not given:
         divide(plan)
     confine(plan, inside)
 

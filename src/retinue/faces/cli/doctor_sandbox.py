@@ -1,0 +1,135 @@
+"""The doctor's look at the sandbox: which layers there are, and whether they hold when tried."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from retinue.faces.cli.doctor_checks import Patient
+from retinue.guard.sandbox.bubblewrap import bubblewrap, bubblewrap_works, restriction
+from retinue.guard.sandbox.kernel import has_seccomp, landlock_abi
+from retinue.guard.sandbox.probe import namespaces_work, try_out, why_not
+
+Row = tuple[str, ...]
+_LATEST_NEEDED = 6
+_KERNEL = "Use Linux 6.12 or newer for all of it; from 6.2 on it is enough."
+
+_SCRIPT = """
+try() { name=$1; shift; "$@" >/dev/null 2>&1 && echo "open $name" || echo "shut $name"; }
+try write sh -c 'echo x > "$PROBE/file"'
+try create sh -c 'echo x > "$PROBE/new"'
+try mode chmod 777 "$PROBE/file"
+try times touch -d 2001-01-01 "$PROBE/file"
+try delete rm "$PROBE/file"
+try signal kill -0 "$OURS"
+try environment cat "/proc/$OURS/environ"
+try scratch sh -c 'echo x > "$TMPDIR/x"'
+command -v bash >/dev/null && try tcp bash -c 'echo x > "/dev/tcp/127.0.0.1/$TCP"'
+command -v bash >/dev/null && try udp bash -c 'echo x > "/dev/udp/127.0.0.1/$UDP" && exit 1'
+"""
+_MEANING = {
+    "write": "change a file",
+    "create": "create a file",
+    "mode": "change a file's mode",
+    "times": "change a file's times",
+    "delete": "delete a file",
+    "signal": "signal a process outside",
+    "environment": "read the environment of a process outside",
+    "tcp": "connect to a port of this machine",
+}
+
+
+def layers(patient: Patient) -> Iterator[Row]:
+    abi = landlock_abi()
+    if abi == 0:
+        yield "warning", "Landlock", "not available", f"{_KERNEL} In a container, allow the landlock system calls."
+    elif abi < _LATEST_NEEDED:
+        yield "warning", "Landlock", f"version {abi}: signals and abstract sockets are closed by other means", _KERNEL
+    else:
+        yield "ok", "Landlock", f"version {abi}: files, TCP, signals, abstract sockets"
+    if has_seccomp():
+        yield "ok", "seccomp", "closes other sockets, tracing, mounts, keys and system calls it does not know"
+    else:
+        yield "warning", "seccomp", "not available", "Use a kernel that has CONFIG_SECCOMP_FILTER."
+    yield _namespaces()
+    program = bubblewrap()
+    if program is None:
+        yield "info", "bubblewrap", "not installed; only needed where other programs may not make namespaces"
+    else:
+        state = "works" if bubblewrap_works() else "does not work here"
+        yield "info", "bubblewrap", f"{program} {state}; used only where our own namespaces are not allowed"
+
+
+def _namespaces() -> Row:
+    if why_not() is None and namespaces_work():
+        return "ok", "namespaces", "own view of files, network, processes and shared memory"
+    held = restriction()
+    if held is not None and bubblewrap_works():
+        return "ok", "namespaces", f"forbidden to us ({held}), made by bubblewrap instead"
+    remedy = "Install bubblewrap" + (f", or have an administrator change {held}." if held else ".")
+    lost = "in a sandbox modes and times of scratch files cannot be changed, and .git/hooks of a workspace can"
+    return "warning", "namespaces", f"not available: {lost}", f"{remedy} In a container, allow user namespaces."
+
+
+def walls(patient: Patient) -> Iterator[Row]:
+    """Starts a confined program that tries to get out."""
+    mode = patient.loaded.settings.sandbox_mode
+    problem = why_not()
+    if problem is not None:
+        detail = f"read-only agents have no shell here: {problem}"
+        yield "warning", "read-only shells", detail, "Use them without a shell, or on a system that can confine one."
+        return
+    began = time.perf_counter()
+    code, _ = try_out("try", "exit 0")
+    took = (time.perf_counter() - began) * 1000
+    if code != 0:
+        yield "failure", "start", f"a confined program could not be started (exit code {code})", "Please report this."
+        return
+    yield "ok", "start", f"a confined program starts, in {took:.0f} ms with everything around it"
+    results = _attempts()
+    opened = [_MEANING[name] for name, result in results.items() if result == "open" and name in _MEANING]
+    if opened:
+        yield (
+            "failure",
+            "walls",
+            f"a confined program could {', '.join(opened)}",
+            "Set sandbox.mode to off and report this.",
+        )
+    else:
+        tried = [_MEANING[name] for name in results if name in _MEANING]
+        yield "ok", "walls", f"a confined program tried and failed to {', '.join(tried)}"
+    if results.get("scratch") != "open":
+        yield "failure", "scratch folder", "a confined program cannot write to its own", "Check the folder in TMPDIR."
+    if mode == "off":
+        detail = "switched off, so read-only agents have no shell"
+        yield "warning", "setting", detail, "retinue settings set sandbox.mode readonly-only"
+    else:
+        who = "all agents" if mode == "workspace" else "read-only agents and agents in worktrees"
+        yield "info", "setting", f"sandbox.mode is {mode}: shells of {who} are confined"
+
+
+def _attempts() -> dict[str, str]:
+    with tempfile.TemporaryDirectory() as name, socket.create_server(("127.0.0.1", 0)) as tcp:
+        probe = Path(name)
+        (probe / "file").write_text("as it was\n")
+        udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        udp.bind(("127.0.0.1", 0))
+        ports = {"TCP": str(tcp.getsockname()[1]), "UDP": str(udp.getsockname()[1])}
+        _, said = try_out("try", _SCRIPT, PROBE=name, OURS=str(os.getpid()), **ports)
+        udp.setblocking(False)
+        results = {words[1]: words[0] for words in map(str.split, said.splitlines()) if len(words) == 2}
+        results.pop("udp", None)
+        try:
+            udp.recv(10)
+            results["tcp"] = "open"
+        except BlockingIOError:
+            pass
+        finally:
+            udp.close()
+        if (probe / "file").read_text() != "as it was\n":
+            results["write"] = "open"
+    return results
