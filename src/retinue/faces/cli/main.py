@@ -86,6 +86,7 @@ COMMANDS: dict[str, Command | Group] = {
     "integrate": Command("merge branches of agents: rebase, check, merge or park", "retinue.faces.cli.integrate"),
     "trust": Command("consent to hooks, servers and rights that this project brings", "retinue.faces.cli.trust"),
     "cost": Command("what agents have cost, by agent, run, tree, day or model", "retinue.faces.cli.cost"),
+    "doctor": Command("what this host can enforce, what is missing, and what to do", "retinue.faces.cli.doctor"),
     "models": Group(
         "which models there are, and which one would be used",
         {
