@@ -15,6 +15,7 @@ from retinue.domain.messages import Text, ToolCall
 from retinue.domain.outcome import Outcome
 from retinue.faces.cli.progress import summary
 from retinue.faces.cli.runs.common import add_where, locate, status
+from retinue.faces.cli.worktrees.common import where_saved
 from retinue.log.pending import describe_call
 from retinue.log.query import Reader
 from retinue.log.rows import RunRow
@@ -89,9 +90,11 @@ def _ending(reader: Reader, row: RunRow, outcome: Outcome | None) -> list[str]:
         lines += [f"Unknown effect: {describe_call(call)}" for call in past.unknown]
         lines += [f"Not run: {describe_call(call)}" for call in past.unrun]
         if row.state == "interrupted":
+            lines += where_saved(reader.path.parent, row)
             lines.append(f"\nInterrupted. Go on with: retinue runs resume {row.id[:8]}")
         return lines
     lines = ["", f"Ended    {outcome.ended} after {format_duration(outcome.duration_ms)}"]
+    lines += where_saved(reader.path.parent, row, outcome.branch)
     if outcome.failure:
         lines.append(f"Why      {outcome.failure.message} {outcome.failure.remedy}".rstrip())
     lines += [f"Note     {note}" for note in outcome.notes]
