@@ -8,6 +8,7 @@ does.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ WIDE_MODES = frozenset({"acceptEdits", "auto", "bypassPermissions"})
 """Modes under which things happen unasked that `default` would ask about."""
 REMEDY = "See what it brings with `retinue trust`, and consent with `retinue trust add`."
 
-_GIVES = ("hooks", "extraRoots", "localModel")
+_GIVES = ("hooks", "mcpServers", "extraRoots", "localModel")
 _GIVES_WHEN_TRUE = ("hooks.failOpen", "disableAllHooks")
 _PERMISSIONS = ("permissions.allow", "permissions.additionalDirectories", "permissions.defaultMode")
 """What widens permissions needs consent too; that is kept where the rules are gathered."""
@@ -70,7 +71,9 @@ def agent_subjects(specs: Iterable[AgentSpec]) -> list[Subject]:
     for spec in specs:
         what = brings(spec)
         if what and spec.source == "project" and spec.path is not None:
-            found.append(Subject(Path(spec.path), (content_of(spec),), what))
+            path = Path(spec.path)
+            with suppress(OSError):
+                found.append(Subject(path, (content_of(spec), path.read_bytes()), what))
     return found
 
 

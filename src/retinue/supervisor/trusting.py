@@ -6,7 +6,7 @@ the whole definition, so that it has it when it is resumed after consent was giv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -47,21 +47,6 @@ def consented(request: RunRequest, world: World, notes: list[str]) -> RunRequest
 def recorded(request: RunRequest, asked: RunRequest) -> RunRequest:
     """The request as the log keeps it: with the definition as the file has it."""
     return request if request.spec is asked.spec else replace(request, spec=asked.spec)
-
-
-def trusted(world: World) -> Callable[[Path], bool]:
-    """Whether a settings file of the project may widen what is allowed. Agent files are not
-    asked about here: a run whose file is not trusted has lost what it would bring (`consented`)."""
-
-    def is_trusted(path: Path) -> bool:
-        if path.suffix != ".json" or world.trust.everything:
-            return True
-        try:
-            return world.trust.is_trusted(path, path.read_bytes())
-        except OSError:
-            return False
-
-    return is_trusted
 
 
 @contextmanager
@@ -117,6 +102,7 @@ def subjects(world: World) -> list[Subject]:
     from retinue.guard.trust_subjects import agent_subjects, settings_subject
     from retinue.settings.jsonfile import parse_object
     from retinue.settings.load import settings_files
+    from retinue.supervisor.serving_servers import server_subjects
 
     found: list[Subject] = []
     for layer, path in settings_files(world.cwd, world.environment):
@@ -125,5 +111,6 @@ def subjects(world: World) -> list[Subject]:
             subject = settings_subject(path, parse_object(content)[0], content)
             found += [subject] if subject else []
     found += project_subjects(world.cwd, world.environment)
+    found += server_subjects(world)
     specs = (entry.spec for entry in world.catalog().winners)
     return [*found, *agent_subjects(spec for spec in specs if spec is not None)]
