@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 SINGLE_PREVIEW = 500
 GROUP_PREVIEW = 300
+NOTE_LENGTH = 1_000
 
 _LABELS: dict[Status, str] = {
     "completed": "Done",
@@ -101,6 +102,8 @@ def _block(view: ChildView, limit: int, show_cost: bool) -> str:
     lines.append(f"<result>{_preview(view, limit)}</result>")
     if len(view.text) > limit:
         lines.append("<full-output>get_subagent_result with this task id gives the whole result</full-output>")
+    notes = [escape(" ".join(note.split())) for note in dict.fromkeys(view.notes)]
+    lines += [f"<note>{note[:NOTE_LENGTH]}</note>" for note in notes if note]
     lines.append(_usage(view, show_cost))
     lines.append("</task-notification>")
     return "\n".join(lines)
