@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,10 @@ from retinue.settings.places import retinue_home
 from retinue.supervisor.serving_scope import Scope
 
 if TYPE_CHECKING:
+    from retinue.guard.trust_subjects import Subject
     from retinue.supervisor.world import World
 
+_SETTINGS_FILES = ("settings.json", "settings.local.json")
 _START_SECONDS = 120.0
 """How long a server may take to start when nobody waits for it any more."""
 
@@ -68,6 +71,21 @@ def is_trusted(config: ServerConfig, world: World) -> bool:
         return world.trust.is_trusted(Path(config.origin), Path(config.origin).read_bytes())
     except OSError:
         return False
+
+
+def server_subjects(world: World) -> list[Subject]:
+    """The files of the project that bring servers, for `retinue trust`."""
+    from retinue.guard.trust_subjects import Subject
+
+    brought: dict[str, list[str]] = {}
+    for config in project_servers(world).servers.values():
+        if not config.personal and Path(config.origin).name not in _SETTINGS_FILES:
+            brought.setdefault(config.origin, []).append(f"MCP server {config.name}: {config.target[:160]}")
+    found = []
+    for origin, lines in brought.items():
+        with suppress(OSError):
+            found.append(Subject(Path(origin), (Path(origin).read_bytes(),), tuple(lines)))
+    return found
 
 
 def habits_of(world: World) -> Habits:

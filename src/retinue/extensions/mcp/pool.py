@@ -93,6 +93,11 @@ class Server:
         return self._connection.pid if self._connection is not None and self._connection.live else None
 
     @property
+    def log_path(self) -> Path:
+        """Where everything is that it says beside the protocol."""
+        return self._habits.logs / f"{_file_name(self.config.name)}.log"
+
+    @property
     def held(self) -> bool:
         return bool(self._holders)
 
@@ -180,7 +185,7 @@ class Server:
 
     def _surroundings(self) -> Surroundings:
         habits = self._habits
-        log = ErrorLog(habits.logs / f"{_file_name(self.config.name)}.log", habits.redact)
+        log = ErrorLog(self.log_path, habits.redact)
         return Surroundings(habits.cwd, habits.environment, log, lambda: self.roots, self._elicit, self._listed)
 
     def _listed(self, found: Listing) -> None:

@@ -17,6 +17,7 @@ _AGENTS = "retinue.faces.cli.agents"
 _RUNS = "retinue.faces.cli.runs"
 _INBOX = "retinue.faces.cli.inbox"
 _MODELS = "retinue.faces.cli.models"
+_SERVERS = "retinue.faces.cli.servers"
 _SETTINGS = "retinue.faces.cli.settings"
 _SCHEDULE = "retinue.faces.cli.schedule"
 
@@ -66,6 +67,13 @@ COMMANDS: dict[str, Command | Group] = {
             "disable": Command("switch a job off without removing it", f"{_SCHEDULE}.disable"),
             "run": Command("run a job now and print its answer", f"{_SCHEDULE}.run"),
             "daemon": Command("keep firing without a terminal", f"{_SCHEDULE}.daemon"),
+        },
+    ),
+    "servers": Group(
+        "see the MCP servers that agents may use, and whether they work",
+        {
+            "list": Command("every configured server, and who brought it", f"{_SERVERS}.list"),
+            "check": Command("start servers, list their tools, stop them", f"{_SERVERS}.check"),
         },
     ),
     "settings": Group(

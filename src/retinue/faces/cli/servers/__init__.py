@@ -1,0 +1,1 @@
+"""`retinue servers`: the MCP servers that agents may use, and whether they work."""

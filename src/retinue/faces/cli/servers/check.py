@@ -1,0 +1,94 @@
+"""Start MCP servers, list their tools and stop them again: whether they work, and what they offer.
+
+retinue servers check                  all that may start
+retinue servers check github --json
+
+A server that does not work is shown with what it said last; all of it is in the named log file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+from retinue.errors import UsageError
+from retinue.faces.cli.servers.list import describe
+from retinue.faces.cli.task import folder
+
+if TYPE_CHECKING:
+    from retinue.extensions.mcp.config import ServerConfig
+    from retinue.supervisor.world import World
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("names", metavar="NAME", nargs="*", help="only these servers")
+    parser.add_argument("--timeout", type=float, metavar="S", default=60.0, help="seconds to wait (default: 60)")
+    parser.add_argument("--cwd", metavar="DIR", help="the project to look at (default: here)")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def execute(args: argparse.Namespace) -> int:
+    from retinue.supervisor.serving_servers import project_servers
+    from retinue.supervisor.world import World
+
+    world = World(folder(args.cwd))
+    known = project_servers(world).servers
+    unknown = [name for name in args.names if name not in known]
+    if unknown:
+        names = ", ".join(known) or "none"
+        raise UsageError(f"There is no MCP server named {', '.join(unknown)}.", remedy=f"There are: {names}.")
+    configs = [config for name, config in known.items() if not args.names or name in args.names]
+    found = asyncio.run(_check(configs, world, args.timeout))
+    if args.json:
+        print(json.dumps({"servers": found}, ensure_ascii=False, indent=2))
+    else:
+        print("\n".join(_story(server) for server in found) or "No MCP servers.")
+    return 0 if all(server["works"] for server in found) else 1
+
+
+async def _check(configs: list[ServerConfig], world: World, seconds: float) -> list[dict[str, Any]]:
+    from retinue.supervisor.serving_tools import close_servers
+
+    try:
+        return list(await asyncio.gather(*(_try(config, world, seconds) for config in configs)))
+    finally:
+        await close_servers()
+
+
+async def _try(config: ServerConfig, world: World, seconds: float) -> dict[str, Any]:
+    from retinue.extensions.mcp.pool import loop_pool
+    from retinue.extensions.mcp.process import CannotStartError
+    from retinue.supervisor.serving_servers import habits_of, is_trusted
+
+    told = {**describe(config, world), "works": False, "tools": [], "notes": []}
+    if not is_trusted(config, world):
+        return {**told, "problem": f"it is not trusted: retinue trust add {config.origin}"}
+    habits = habits_of(world)
+    server = loop_pool().server(config, habits, (world.cwd,))
+    server.listing = None
+    try:
+        async with asyncio.timeout(seconds):
+            await server.ready()
+    except (CannotStartError, TimeoutError) as error:
+        why = str(error) or f"it was not ready within {seconds:g} s"
+        return {**told, "problem": why, "log": str(server.log_path)}
+    found = server.listing
+    tools: list[dict[str, str]] = (
+        [{"name": tool.name, "description": tool.description} for tool in found.tools] if found else []
+    )
+    return {**told, "works": True, "tools": tools, "notes": list(found.problems) if found else []}
+
+
+def _story(server: dict[str, Any]) -> str:
+    mark = "✓" if server["works"] else "✗"
+    lines = [f"{mark} {server['name']} ({server['transport']}) {server['target']}"]
+    if server["problem"]:
+        lines.append(f"    {server['problem']}")
+    if server.get("log"):
+        lines.append(f"    log: {server['log']}")
+    for tool in server["tools"]:
+        first = next(iter(tool["description"].splitlines()), "")
+        lines.append(f"    mcp__{server['name']}__{tool['name']}  {first[:80]}".rstrip())
+    return "\n".join([*lines, *(f"    note: {note}" for note in server["notes"])])
