@@ -82,7 +82,8 @@ def unsupported(text: str, record: Record) -> tuple[str, ...]:
 _FENCE = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 _BULLET = re.compile(r"^[ \t]*(?:[-*+•]|\d{1,3}[.)])?[ \t]*(?:\[[xX✓]\][ \t]*|[✅✔☑✓][\ufe0f]?[ \t]*)?(?:\*\*|__)?")
 _END = re.compile(r"(?<=[.!?])(?:\*\*|__)?[ \t]+(?=[A-Z`*_✅✔])")
-_QUOTED = _Pattern(r"[\"“”][^\"“”\n]{12,300}[\"“”]")
+_QUOTED = _Pattern(r"[\"“”][^\"“”\n]{12,300}[\"“”]|`[^`\n]{1,200}`|https?://\S+|[\w/-]+\.\w{1,6}\b")
+"""What of a sentence does not say how it is meant: quotes, code, addresses, names of files."""
 _NO_CLAIM = _Pattern(
     "(?i)",
     r"\?\s*$|\b(?:will|would|could|should|shall|can|cannot|may|might|must|plan(?:s|ned|ning)?|going to"
@@ -92,7 +93,7 @@ _NO_CLAIM = _Pattern(
     r"|when(?:ever)?|until|before you|not|never|no|none|neither|nor|without|unable"
     r"|fail(?:ed|s|ing|ure)?|refus(?:ed|es)|denied"
     r"|blocked|skipped|previously|earlier|originally|already|historically|commit(?:s|ted)?|git log|changelog"
-    r"|expect(?:ed|s)?|assum(?:e|ed|ing)|probably|presumably|likely|appears?|seems?|example|e\.g\."
+    r"|expect(?:ed|s)?|assum(?:e|ed|ing)|probably|presumably|likely|appears?|seems?|for example|e\.g\."
     r"|suppose(?:d|dly)?|instead of|rather than|let me|let's|you)\b|n['’]t\b|\b(?:I|we)['’]ll\b",
 )
 
@@ -164,7 +165,8 @@ _OTHER = _Pattern(
     r"\b(?:match(?:es|ing)?|based|like|similar|using|from|per|see|with|against|for|of|by|as|than|where"
     r"|which|that|because|since"
     r"|via|through|about|described|according|how|what|reading|checking|used|uses|calls?|called|references?|documented"
-    r"|at|on|during|after|and then|so)\b|[;(]|https?:",
+    r"|at|on|during|after|and then|so|is|are|was|were|lives?|go(?:es)?|sits?|resides?|contains?|has"
+    r"|version)\b|[;(]|https?:",
 )
 _MOST_WORDS = 12
 
@@ -286,7 +288,8 @@ def _tests(sentence: str, record: Record) -> Iterator[str]:
 
 _FETCHED = _Pattern(
     _claim("fetched|visited|downloaded|opened|browsed|retrieved|queried|called")
-    + r"\s[^\n]{0,80}?https?://(?P<host>[\w.-]+)"
+    + r"\s+(?:(?:the|an?|pages?|docs|documentation|files?|data|contents?|of|from|at|articles?|spec|latest)\s+){0,5}"
+    r"[<(`]?https?://(?P<host>[\w.-]+)"
 )
 
 
