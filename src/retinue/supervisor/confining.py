@@ -72,7 +72,7 @@ def confinement_for(
         writable=changing,
         readonly=readonly,
         hidden=(retinue_home(world.environment), *hidden, *_hidden(settings, world)),
-        shown=(context.outputs, *shown),
+        shown=(context.outputs, *context.roots, *writable, *shown),
         network=_network(settings) if guarded else "on",
         limits=_limits(settings),
         pass_environment=_passed(settings),

@@ -6,6 +6,7 @@ import pytest
 from tests.guard.sandbox.scene import Scene
 
 from retinue.guard.sandbox.box import Box
+from retinue.guard.sandbox.bubblewrap import bubblewrap_works
 from retinue.guard.sandbox.policy import Policy
 from retinue.guard.sandbox.probe import namespaces_work, why_not
 
@@ -29,10 +30,14 @@ def scene(tmp_path) -> Iterator[Scene]:
     made.close()
 
 
-@pytest.fixture(scope="module", params=["must", "never"], ids=["namespaces", "landlock-only"])
+@pytest.fixture(
+    scope="module", params=["must", "never", "bubblewrap"], ids=["namespaces", "landlock-only", "bubblewrap"]
+)
 def walls(request: pytest.FixtureRequest) -> str:
     if request.param == "must" and not namespaces_work():
         pytest.skip("namespaces are not available here")
+    if request.param == "bubblewrap" and not bubblewrap_works():
+        pytest.skip("bubblewrap does not work here")
     return str(request.param)
 
 

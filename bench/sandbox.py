@@ -1,0 +1,65 @@
+"""What the sandbox adds to the start of a shell: confined against plain, alternating.
+
+usage: python bench/sandbox.py [REPETITIONS]
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from retinue.guard.sandbox.box import Box
+from retinue.guard.sandbox.bubblewrap import bubblewrap_works
+from retinue.guard.sandbox.policy import Policy
+from retinue.guard.sandbox.probe import namespaces_work, why_not
+
+SHELL = ["/bin/sh", "-c", ":"]
+GOAL = 15.0
+
+
+def start(argv: list[str], environment: dict[str, str]) -> tuple[float, float]:
+    """Wall and processor time in milliseconds, everything it starts included."""
+    spent, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    subprocess.run(argv, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True)
+    wall, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return 1000 * wall, 1000 * (after.ru_utime + after.ru_stime - spent.ru_utime - spent.ru_stime)
+
+
+def compare(name: str, policy: Policy, repetitions: int) -> None:
+    box = Box(policy, "bench")
+    try:
+        began = time.perf_counter()
+        confined, environment = box.wrap(SHELL, Path.cwd()), box.environment(os.environ)
+        planned = 1000 * (time.perf_counter() - began)
+        start(confined, environment)
+        pairs = [(start(SHELL, environment), start(confined, environment)) for _ in range(repetitions)]
+    finally:
+        box.close()
+    wall = [ours[0] - plain[0] for plain, ours in pairs]
+    cpu = [ours[1] - plain[1] for plain, ours in pairs]
+    print(
+        f"{name:<28} +{statistics.median(wall):5.1f} ms wall, +{statistics.median(cpu):5.1f} ms CPU "
+        f"(best +{min(wall):.1f} / +{min(cpu):.1f}; goal: {GOAL:g}); plan once per run {planned:.1f} ms"
+    )
+
+
+def main() -> None:
+    repetitions = int(sys.argv[1]) if len(sys.argv) > 1 else 40
+    if why_not() is not None:
+        print(f"no sandbox here: {why_not()}")
+        return
+    home = Path.home()
+    if namespaces_work():
+        compare("namespaces and Landlock", Policy(home=home, namespaces="must"), repetitions)
+    compare("Landlock and seccomp alone", Policy(home=home, namespaces="never"), repetitions)
+    if bubblewrap_works():
+        compare("through bubblewrap", Policy(home=home, namespaces="bubblewrap"), repetitions)
+
+
+if __name__ == "__main__":
+    main()
