@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -269,3 +270,68 @@ def test_a_hook_may_refuse_a_worktree(project, repository, serve):
     assert done.returncode == 1 and "not today" in done.stderr
     assert server.requests == [] and project.json("runs", "list", "--json")["runs"] == []
     assert list((state(project) / "worktrees").iterdir()) == []
+
+
+def test_a_killed_run_goes_on_in_the_directory_it_had(project, repository, serve):
+    reached = threading.Event()
+
+    def answer(request: Request) -> Reply:
+        turn = request.turn
+        if turn == 0:
+            return Reply("", [("bash", {"command": "echo 1 > one.txt; echo ignored > x.log"})])
+        if turn == 1 and not reached.is_set():
+            reached.set()
+            return Reply("wait", hang=True)
+        return Reply("", [("bash", {"command": "cat x.log; echo 2 > two.txt"})]) if turn == 1 else Reply("went on")
+
+    server = serve(answer)
+    process = project.start("run", "general-purpose", "t", *RUN)
+    assert reached.wait(60)
+    process.kill()
+    process.communicate()
+    (run,) = project.json("runs", "list", "--json")["runs"]
+    (left,) = project.json("worktrees", "list", "--json")["worktrees"]
+    assert (left["run"], left["status"]) == (run["id"], "left over")
+    assert left["path"] in project.retinue("runs", "show", run["id"]).stdout
+    assert project.json("worktrees", "clean", "--dry-run", "--json")["would_clean"][0]["run"] == run["id"]
+    done = project.retinue("runs", "resume", run["id"])
+    assert done.returncode == 0, done.stderr
+    assert "ignored" in json.dumps(server.requests[-1].body["messages"])
+    branch = f"retinue-agent-{run['id']}"
+    assert repository.git("diff", "--name-only", f"main..{branch}").split() == ["one.txt", "two.txt"]
+    assert project.json("worktrees", "list", "--json")["worktrees"] == []
+
+
+def test_a_killed_run_that_was_cleaned_goes_on_from_its_branch(project, repository, serve):
+    reached = threading.Event()
+
+    def answer(request: Request) -> Reply:
+        if request.turn == 0:
+            return Reply("", [("write", {"path": "one.txt", "content": "1\n"})])
+        if not reached.is_set():
+            reached.set()
+            return Reply("wait", hang=True)
+        return Reply("", [("bash", {"command": "cat one.txt; echo 2 > two"})]) if request.turn == 1 else Reply("ok")
+
+    serve(answer)
+    process = project.start("run", "general-purpose", "t", *RUN)
+    assert reached.wait(60)
+    process.kill()
+    process.communicate()
+    (cleaned,) = project.json("worktrees", "clean", "--json")["cleaned"]
+    (run,) = project.json("runs", "list", "--json")["runs"]
+    assert cleaned["branch"] == f"retinue-agent-{run['id']}" and cleaned["kept"] is None
+    assert cleaned["branch"] in project.retinue("runs", "show", run["id"]).stdout
+    assert project.retinue("runs", "resume", run["id"]).returncode == 0
+    assert repository.git("ls-tree", "--name-only", cleaned["branch"], "one.txt", "two").split() == ["one.txt", "two"]
+    assert "already" not in project.retinue("integrate", "--all").stdout
+    assert (project.cwd / "two").read_text() == "2\n"
+
+
+def test_the_project_may_switch_worktrees_off(project, repository, serve):
+    (project.home / ".retinue").mkdir()
+    (project.home / ".retinue" / "settings.json").write_text(json.dumps({"worktreeIsolation": False}))
+    server = serve(script("ok"))
+    done = project.retinue("run", "general-purpose", "t", *RUN)
+    assert done.returncode == 0 and "switched off" in done.stderr
+    assert "# Worktree" not in system(server.requests[0])

@@ -26,6 +26,7 @@ from retinue.settings.kinds import (
 )
 from retinue.settings.table_sandbox import SandboxSettings
 from retinue.settings.table_servers import ServerSettings
+from retinue.settings.table_worktree import WorktreeSettings
 
 if TYPE_CHECKING:
     from retinue.domain.spec import PermissionMode
@@ -71,7 +72,7 @@ _MS = Whole(1, _YEAR * 1000)
 
 
 # fmt: off
-class Settings(SandboxSettings, ServerSettings):
+class Settings(SandboxSettings, ServerSettings, WorktreeSettings):
     """All settings, typed. Read them as attributes; `origin(attribute)` says where one is from."""
 
     model: str | None = setting(
@@ -213,26 +214,6 @@ class Settings(SandboxSettings, ServerSettings):
     wait_timeout_seconds: int = setting(
         270, Whole(30, 3_600), section="sub-agents",
         doc="How long waiting for a background result lasts before it returns without one.",
-    )
-    worktree_isolation: bool = setting(
-        True, _FLAG, section="sub-agents", applies="next session",
-        doc="Let agents and callers ask for a git worktree of their own.",
-    )
-    worktree_from_dirty: bool = setting(
-        False, _FLAG, name="worktree.fromDirty", section="sub-agents", applies="next run",
-        doc="Begin worktrees with the uncommitted changes of the main checkout, as one commit.",
-    )
-    worktree_include: str = setting(
-        ".worktreeinclude", Text("a file name"), name="worktree.include", section="sub-agents", applies="next run",
-        doc="The file in the checkout that lists, as .gitignore does, which ignored files are copied into worktrees.",
-    )
-    worktree_base_ref: Literal["head", "fresh"] = setting(
-        "head", Choice("head", "fresh"), name="worktree.baseRef", section="sub-agents", applies="next run",
-        doc="Where worktrees begin: at HEAD, or at the remote's default branch, fetched once a day.",
-    )
-    integrate_check: str | None = setting(
-        None, Text("a command for the shell"), name="integrate.check", section="sub-agents",
-        doc="What must succeed before `retinue integrate` merges a branch; runs in the folder it would be merged in.",
     )
     scheduling_enabled: bool = setting(
         True, _FLAG, section="sub-agents", applies="next session",

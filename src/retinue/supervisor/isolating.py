@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retinue.domain.lean import dataclass
-from retinue.domain.tool import ToolContext
+from retinue.domain.tool import Tool, ToolContext
 from retinue.errors import LaunchError
 
 if TYPE_CHECKING:
@@ -91,7 +91,9 @@ async def prepared(
         if isolation.own:
             await asyncio.shield(_finish(world, run_id))
         raise
-    launch = _without_loose_shell(launch, world)
+    launch = _with_safe_shell(launch, world)
+    if world.settings.settings.extra_roots:
+        notes = (*notes, "extraRoots do not apply: the run keeps to its worktree")
     return replace(launch, notes=(*notes, *launch.notes))
 
 
@@ -146,19 +148,26 @@ def branch_of(world: World, run_id: str) -> str | None:
     return next((body.outcome.branch for body in reversed(bodies) if body.outcome.branch), None)
 
 
-def _without_loose_shell(launch: Launch, world: World) -> Launch:
+def _with_safe_shell(launch: Launch, world: World) -> Launch:
     """A shell that nothing confines could reach the main checkout in a thousand ways, and no look
-    at a command finds them all: without a sandbox an isolated run has none, and is told so."""
+    at a command finds them all: without a sandbox an isolated run has none, unless its user has
+    said that looking is enough. Either is in the outcome."""
     from retinue.supervisor.confining import can_sandbox
 
+    settings, isolation = world.settings.settings, launch.isolation
     shells = [tool.spec.name for tool in launch.tools if tool.spec.confinable]
-    if not shells or can_sandbox(world.settings.settings):
+    if isolation is None or not shells or can_sandbox(settings):
         return launch
-    note = (
-        f"{', '.join(shells)} was withheld: programs cannot be kept to the worktree here "
-        "(retinue doctor says why, setting sandbox.mode)"
-    )
-    tools = tuple(tool for tool in launch.tools if not tool.spec.confinable)
+    if settings.worktree_shell == "checked" and settings.origin("worktree_shell").personal:
+        from retinue.supervisor.isolating_shell import CheckedShell
+
+        note = f"commands of {', '.join(shells)} are only checked: nothing here can keep programs to the worktree"
+        tools: tuple[Tool, ...] = tuple(
+            CheckedShell(tool, isolation) if tool.spec.confinable else tool for tool in launch.tools
+        )
+    else:
+        note = f"{', '.join(shells)} was withheld: programs cannot be kept to the worktree here (see: retinue doctor)"
+        tools = tuple(tool for tool in launch.tools if not tool.spec.confinable)
     return replace(launch, tools=tools, notes=(*launch.notes, note))
 
 
@@ -207,8 +216,12 @@ async def _worktree(request: RunRequest, world: World, run_id: str, description:
 def _left_over(world: World, run_id: str) -> str:
     """That dead processes left worktrees behind is said to whoever makes the next one."""
     from retinue.workspace.worktree_record import records
+    from retinue.workspace.worktree_save import finish
 
     dead = [each for each in records(world.state) if each.run != run_id and not each.busy()]
+    for each in [each for each in dead if each.phase in ("making", "removing")]:  # there is nothing to lose in them
+        finish(world.state, each.run, world.environment, wait=False)
+        dead.remove(each)
     few = "1 worktree of an ended run is" if len(dead) == 1 else f"{len(dead)} worktrees of ended runs are"
     return f"{few} left over: see `retinue worktrees list`, and `retinue worktrees clean`" if dead else ""
 

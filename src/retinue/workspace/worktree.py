@@ -29,6 +29,7 @@ from retinue.workspace.worktree_tree import commit_tree, copied_index, tree_of
 
 LOCKED = "retinue run "
 """How the reason of a lock of ours begins. Any other lock is a person's."""
+CHECKOUT_SECONDS = 900.0
 _WITHOUT = "Run it without isolation, or"
 
 
@@ -221,7 +222,7 @@ def _fill(record: Record, source: Source, wanted: Wanted) -> Worktree:
         (record.git / "HEAD").write_text(f"{base}\n")
     (record.path / ".git").write_bytes(b"gitdir: " + os.fsencode(record.git) + b"\n")
     git("-c", "filter.lfs.required=false", "-c", "filter.lfs.process=", "-c", "filter.lfs.smudge=",
-        "read-tree", "--reset", "-u", base)  # fmt: skip
+        "read-tree", "--reset", "-u", base, seconds=CHECKOUT_SECONDS)  # fmt: skip
     if (record.path / ".gitmodules").is_file():
         notes.append("submodules are empty in the worktree: git submodule update --init fills them")
     if not record.work.is_dir():

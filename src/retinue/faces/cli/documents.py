@@ -62,6 +62,7 @@ def summary_document(run: Run, outcome: Outcome) -> str:
             "duration_ms": outcome.duration_ms,
             "usage": outcome.usage,
             "evidence": outcome.evidence,
+            "branch": outcome.branch,
             "notes": outcome.notes,
             "transcript": run.launch.transcript,
         }
