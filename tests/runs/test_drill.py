@@ -29,6 +29,7 @@ AT_ONCE = 16 if AGENTS >= 64 else 6
 PRICE = (IN * 3 + OUT * 15) / 1e6
 MARKER = "RETINUE_DRILL_MARKER"
 RESTARTS = 40
+FREELY = ("--permission-mode", "bypassPermissions")
 LEGS = {"run.created": "c", "run.resumed": "r", "run.ended": "e"}
 
 
@@ -46,7 +47,7 @@ class Supervised:
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         main = self.main()
-        words = ("-p", "go on", "--resume", main) if main else ("-p", "Look at it from all angles")
+        words = ("-p", "go on", "--resume", main) if main else ("-p", "Look at it from all angles", *FREELY)
         options = arguments or self.options
         return self.project.start(*words, *options, "--output-format", "json", env=self.environment)
 

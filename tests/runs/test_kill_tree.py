@@ -15,6 +15,7 @@ import pytest
 
 from tests.runs.model_server import Reply, Request
 
+FREELY = ("--permission-mode", "bypassPermissions")
 KILLS = int(os.environ.get("RETINUE_KILLS", "6"))
 BLOCK = re.compile(r"<task-id>([^<]+)</task-id>.*?<status>([^<]+)</status>", re.DOTALL)
 
@@ -113,7 +114,7 @@ def check_deliveries(project, main_id):
 def test_a_killed_tree_is_taken_up_and_every_end_is_told_once(project, serve, seed):
     play = Play(seed)
     serve(play.answer)
-    process = project.start("-p", "Review this", "--output-format", "json")
+    process = project.start("-p", "Review this", *FREELY, "--output-format", "json")
     for again in range(2):  # the second kill strikes the process that takes it up
         while not play.reached.wait(0.05) and process.poll() is None:
             pass
@@ -137,7 +138,7 @@ def test_ends_that_were_not_told_when_the_process_died_come_before_the_next_prom
     play = Play()
     play.after = 10**9
     server = serve(play.answer)
-    process = project.start("-p", "Review this", "--output-format", "json")
+    process = project.start("-p", "Review this", *FREELY, "--output-format", "json")
 
     def finished():
         rows = project.json("runs", "list", "--json")["runs"]
@@ -176,7 +177,7 @@ def test_interrupted_agents_are_named_with_the_way_to_take_them_up(project, serv
     play = Play()
     play.after = 4  # the main agent and its three children have been asked
     serve(play.answer)
-    process = project.start("-p", "Review this", "--output-format", "json")
+    process = project.start("-p", "Review this", *FREELY, "--output-format", "json")
     assert play.reached.wait(60)
     process.send_signal(signal.SIGKILL)
     process.communicate()

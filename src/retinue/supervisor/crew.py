@@ -167,6 +167,7 @@ class Supervisor:
             parent, background = self.members[row.parent_id], True
         past = log.reader.conversation(row.id)
         request = request_of(row, past, prompt, limits)
+        left = self._end_leftovers(again=True) if row.state == "interrupted" else ()  # before it is ours, and live
         row = await log.claim(row.id)
         launch = None
         try:
@@ -174,9 +175,7 @@ class Supervisor:
             leg = Leg(branch_of(self.world, row.id))
             launch = await prepared(request, self.world, row.id, Delegate(self, row.id), above, leg=leg)
             self._check_open()
-            if row.state == "interrupted":
-                launch = replace(launch, notes=(*launch.notes, *self._end_leftovers(again=True)))
-            launch = bounded(launch, past, log.reader, row)
+            launch = bounded(replace(launch, notes=(*launch.notes, *left)), past, log.reader, row)
             async with admission(launch, row.place, self.world, parent, resumed=True) as hooks:
                 self._check_open()
                 below = used_below(log.reader, row.id)

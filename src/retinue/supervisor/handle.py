@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ class RunHandle:
         self.steerer: Callable[[str], bool] = self.controls.steer
         self.hooks: RunHooks | None = None
         self._log = log
+        self._made_at = time.time()
         self._ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
     @property
@@ -55,19 +57,27 @@ class RunHandle:
         subscription = self._log.subscribe(root_id=place.root_id) if tree else self._log.subscribe(run_id=self.id)
         await self._log.flush()
         seen: dict[str, int] = {}
+        ours = {self.id}
         for event in self._written(tree):
             seen[event.run_id] = event.seq
-            yield event
+            if _is_of(ours, event):
+                yield event
         if self._ended.done():
             subscription.close()
             return
         async for event in subscription:
             last = seen.get(event.run_id, 0)
+            if not _is_of(ours, event):
+                continue
             if event.seq > last or (event.seq == last and isinstance(event.body, TRANSIENT)):
                 yield event
             if event.run_id == self.id and isinstance(event.body, RunEnded):
                 subscription.close()
                 return
+
+    def is_new(self, event: Event) -> bool:
+        """Whether it happened since the run was started or taken up by this process."""
+        return event.at >= self._made_at
 
     def _written(self, tree: bool) -> list[Event]:
         if not tree:
@@ -106,3 +116,13 @@ class RunHandle:
         if not self._ended.done():
             self._ended.set_exception(error)
             self._ended.exception()  # seen: it is raised to those who wait, not at exit
+
+
+def _is_of(ours: set[str], event: Event) -> bool:
+    """Whether an event is of one of these runs or of one below them, which is one of them then.
+    A run is created before anything below it is."""
+    if event.run_id not in ours:
+        if event.parent_id not in ours:
+            return False
+        ours.add(event.run_id)
+    return True

@@ -41,7 +41,8 @@ async def drive(run: Run, output: Output, *, quiet: bool = False) -> int:
 async def _show(run: Run, progress: Progress) -> Outcome:
     if not progress.quiet:
         async for event in run.events(tree=True):
-            progress.show(event)
+            if run.is_new(event):
+                progress.show(event)
     return await run.wait()
 
 

@@ -49,12 +49,14 @@ def status(row: RunRow) -> str:
     return row.ended or row.state if row.state == "ended" else row.state
 
 
-def line(row: RunRow, width: int) -> str:
+def line(row: RunRow, width: int, name: str | None = None) -> str:
+    """One line of a list. Agents of a run are set in below it; `name` is what they are called."""
     word = status(row)
     mark = MARKS.get(word, "✗" if row.state == "ended" else "▸")
     ago = format_wait(time.time() - row.updated_at)
     facts = [f"↻{row.turns}", f"{row.tool_uses} tools", format_tokens(row.usage.total_tokens)]
     cost = format_cost(row.usage.cost_usd)
     facts += [cost] if cost else []
-    text = f"{mark} {row.id[:8]}  {word:<11} {row.agent}  {' · '.join(facts)}  {ago} ago  {' '.join(row.task.split())}"
+    who = f"{'  ' * row.depth}{row.agent}{f' @{name}' if name else ''}"
+    text = f"{mark} {row.id[:8]}  {word:<11} {who}  {' · '.join(facts)}  {ago} ago  {' '.join(row.task.split())}"
     return text if len(text) <= width else text[: width - 1] + "…"

@@ -1,4 +1,6 @@
-"""Runs of this project, newest first.
+"""Runs of this project, newest first, with the names by which agents are addressed.
+
+Under a run whose process died stand the calls of which nobody knows what they did.
 
 retinue runs list
 retinue runs list --state interrupted
@@ -10,10 +12,12 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+from pathlib import Path
 from typing import get_args
 
 from retinue.domain.states import State
 from retinue.faces.cli.runs.common import add_where, line, project
+from retinue.log.pending import describe_call
 from retinue.log.query import Reader, everywhere
 from retinue.log.rows import RunRow
 from retinue.settings.places import retinue_home
@@ -38,14 +42,40 @@ def execute(args: argparse.Namespace) -> int:
     else:
         with Reader.open(project(args)) as reader:
             rows = read(reader)
+    unknown = {} if args.all else _unknown(project(args), rows)
     if args.json:
         from retinue.log.encode import dump
 
-        print(dump({"runs": rows}).decode())
+        cut = [{"id": run_id, "unknown": calls} for run_id, calls in unknown.items()]
+        print(dump({"runs": rows, "interrupted": cut}).decode())
         return 0
     width = shutil.get_terminal_size((160, 24)).columns
+    names = {} if args.all else _names(project(args), rows)
     for row in rows:
-        print(line(row, width))
+        print(line(row, width, names.get(row.id)))
+        for call in unknown.get(row.id, ()):
+            print(f"    ? nobody knows what this did: {call}"[:width])
+    if any(row.state == "interrupted" for row in rows):
+        print("Go on with one: retinue runs resume ID", file=sys.stderr)
     if not rows:
         print("No runs here yet. Start one: retinue run Explore 'Where is …?'", file=sys.stderr)
     return 0
+
+
+def _unknown(folder: Path, rows: list[RunRow]) -> dict[str, list[str]]:
+    """Of each interrupted run, the calls that had begun when its process died."""
+    with Reader.open(folder) as reader:
+        return {
+            row.id: [describe_call(call) for call in reader.conversation(row.id).unknown]
+            for row in rows
+            if row.state == "interrupted"
+        }
+
+
+def _names(folder: Path, rows: list[RunRow]) -> dict[str, str]:
+    """What people may call the runs that they can talk to."""
+    from retinue.supervisor.recover import past
+
+    with Reader.open(folder) as reader:
+        named = ((row.id, past(reader, row).tag.name) for row in rows if row.depth == 1)
+        return {run_id: name for run_id, name in named if name}
