@@ -103,7 +103,7 @@ class Call:
 
 def host_of(url: str) -> str:
     """The host of a URL in lower case; a hole where it cannot be told."""
-    rest = url.partition("://")[2] or url
+    rest = url.partition("://")[2] if "://" in url else url
     authority = rest.replace("\\", "/").partition("/")[0].partition("?")[0].partition("#")[0]
     host = authority.rpartition("@")[2]
     host = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]

@@ -57,6 +57,17 @@ def _automaton(pattern: str) -> tuple[dict[str, int], int, int]:
     return letters, stars, len(pattern)
 
 
+def _spread(at: int, end: int, barred: int) -> int:
+    """Where an unknown text can lead: to every later position, but not over a barred letter."""
+    if not barred:
+        return (end << 1) - (at & -at)
+    while True:
+        further = at | (at & ~barred & (end - 1)) << 1
+        if further == at:
+            return at
+        at = further
+
+
 def _run(pattern: str, text: str, *, open_marks: bool) -> bool:
     """Walks all positions in the pattern at once, one bit each. An open mark may have become any
     text, so that every later position is possible; a closed one fits stars only."""
@@ -65,8 +76,7 @@ def _run(pattern: str, text: str, *, open_marks: bool) -> bool:
     at = 1 | (stars & 1) << 1
     for letter in text:
         if open_marks and letter in MARKS:
-            lowest = at & -at
-            at = (end << 1) - lowest
+            at = _spread(at, end, 0 if letter == HOLE else letters.get("/", 0))
             continue
         at = (at & letters.get(letter, 0)) << 1 | at & stars
         at |= (at & stars) << 1

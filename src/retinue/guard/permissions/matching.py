@@ -6,6 +6,7 @@ Only rules that forbid or ask use the middle answer. What allows must match for 
 from __future__ import annotations
 
 import contextlib
+import re
 import shlex
 from functools import lru_cache
 
@@ -60,7 +61,9 @@ def _commands(pattern: str, call: Call) -> Match:
             best = max(best, match_command(pattern, form))
             if best == YES:
                 return YES
-        if best == NO and not _well_known(step):
+        if best == NO and step.opaque and _mentions(pattern, step):
+            best = MAYBE
+        elif best == NO and not _well_known(step):
             best = MAYBE if any(match_command(pattern, form) for form in _suffixes(step)) else NO
     if best == NO and call.script.doubts:
         return MAYBE
@@ -69,6 +72,12 @@ def _commands(pattern: str, call: Call) -> Match:
 
 def _well_known(step: Step) -> bool:
     return bool(step.inner) or step.name in SPEAKING or step.name in WRITERS or step.name == "git" or is_reader(step)
+
+
+def _mentions(pattern: str, step: Step) -> bool:
+    """Whether code that is not a shell's holds every word of a pattern: it may run that."""
+    wanted = set(re.findall(r"\w+", pattern))
+    return bool(wanted) and wanted <= set(re.findall(r"\w+", " ".join(step.words[1:])))
 
 
 def _suffixes(step: Step) -> list[str]:

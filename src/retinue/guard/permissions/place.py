@@ -167,7 +167,7 @@ def _widened(pattern: str) -> str:
             wide += "*"
         else:
             wide += letter
-    return wide.replace("**/", "*").replace("/**", "*")
+    return wide.replace("**/", "*")
 
 
 def _joined(base: str, path: str, home: str) -> str:

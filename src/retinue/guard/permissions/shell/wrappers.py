@@ -149,7 +149,9 @@ INLINE_CODE: Mapping[str, tuple[str, ...]] = {
 }
 """Programs that carry out text they are handed. An empty tuple: always; else with these options."""
 
-STRANGE_BUILTINS = frozenset({"alias", "enable", "hash", "fc", "bind", "complete", "compgen", "compopt", "history"})
+STRANGE_BUILTINS = frozenset(
+    {"alias", "shopt", "enable", "hash", "fc", "bind", "complete", "compgen", "compopt", "history"}
+)
 """They change what later names mean, or run text out of sight."""
 
 
