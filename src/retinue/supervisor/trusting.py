@@ -6,7 +6,7 @@ the whole definition, so that it has it when it is resumed after consent was giv
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -73,13 +73,13 @@ def consent_stays(world: World, path: Path) -> Iterator[None]:
         world.trust.grant(path, after, what=brought.what if brought else ())
 
 
-def effective(loaded: Loaded, trust: Trust) -> Loaded:
+def effective(loaded: Loaded, trust: Callable[[], Trust]) -> Loaded:
     """The settings without what a project's files give and nobody consented to."""
     if all(layer.origin.personal for layer in loaded.layers):
         return loaded
     from retinue.guard.trust_subjects import withhold
 
-    return withhold(loaded, trust)
+    return withhold(loaded, trust())
 
 
 def _may_bring(spec: AgentSpec) -> bool:

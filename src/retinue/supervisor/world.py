@@ -56,7 +56,7 @@ class World:
 
     @cached_property
     def settings(self) -> Loaded:
-        return effective(load_settings(self.cwd, environment=self.environment), self.trust)
+        return effective(load_settings(self.cwd, environment=self.environment), lambda: self.trust)
 
     @cached_property
     def trust(self) -> Trust:
