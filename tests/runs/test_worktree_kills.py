@@ -92,7 +92,7 @@ def test_no_commit_of_a_killed_agent_is_lost_and_no_directory_leaks(project: Pro
     assert repository.git("worktree", "list").count("\n") == 0
     assert repository.git("status", "--porcelain") == ""
     branches = repository.git("for-each-ref", "--format=%(refname:short)", "refs/heads/retinue-agent-*").split()
-    runs = {run["id"] for run in project.json("runs", "list", "--json")["runs"]}
+    runs = {run["id"] for run in project.json("runs", "list", "--json", "--limit", "100000")["runs"]}
     assert {branch[len("retinue-agent-") :][:17] for branch in branches} <= runs | before
 
 

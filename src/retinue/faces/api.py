@@ -21,6 +21,7 @@ from retinue.domain.outcome import Outcome
 from retinue.domain.request import EVERYTHING, RunRequest
 from retinue.domain.spec import AgentSpec, PermissionMode
 from retinue.domain.tool import Tool
+from retinue.errors import UsageError
 from retinue.supervisor.crew import Supervisor
 from retinue.supervisor.handle import RunHandle
 from retinue.supervisor.world import World
@@ -115,6 +116,8 @@ class Retinue:
     ) -> Run:
         """Starts `agent` on `task`; in the background it may have to wait for a slot. Raises
         UnknownAgentError, UnknownModelError or LaunchError."""
+        if isolation not in (None, "off", "worktree"):
+            raise UsageError(f"There is no isolation '{isolation}'.", remedy="Use 'worktree', 'off' or None.")
         spec = self._world.catalog().find(agent).spec if isinstance(agent, str) else agent
         request = RunRequest(
             spec=spec,

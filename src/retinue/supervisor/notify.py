@@ -100,6 +100,8 @@ def _block(view: ChildView, limit: int, show_cost: bool) -> str:
     about = escape(" ".join(view.description.split()) or view.agent)
     lines.append(f'<summary>Agent "{about}" {label}{status_note(view)}</summary>')
     lines.append(f"<result>{_preview(view, limit)}</result>")
+    if view.outcome is not None and view.outcome.branch:
+        lines.append(f"<branch>{escape(view.outcome.branch)}</branch>")
     if len(view.text) > limit:
         lines.append("<full-output>get_subagent_result with this task id gives the whole result</full-output>")
     notes = [escape(" ".join(note.split())) for note in dict.fromkeys(view.notes)]

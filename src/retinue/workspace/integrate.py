@@ -27,6 +27,8 @@ from retinue.workspace.worktree_repository import identity
 
 TAIL = 4000
 _ATTEMPTS = 3
+_WHOLE = {"GIT_LFS_SKIP_SMUDGE": "0"}
+"""People work in these checkouts: large files belong in them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +112,7 @@ def _attempt(plan: Plan, entry: Entry) -> Entry | None:
     try:
         plan.git("worktree", "add", "--quiet", "--detach", "--force", str(folder), entry.tip)
         inside = Git(folder, plan.git.environment)
-        inside = inside.having(**identity(inside))
+        inside = inside.having(**identity(inside), **_WHOLE)
         conflicts = _rebase(inside, base)
         if conflicts is not None:
             return entry.because("it conflicts with the target", files=tuple(conflicts))
@@ -187,7 +189,7 @@ def _advance(plan: Plan, base: str, rebased: str) -> bool:
                 raise
             return False
         return True
-    there = Git(where, plan.git.environment)
+    there = Git(where, plan.git.environment).having(**_WHOLE)
     if there.text("rev-parse", "HEAD") != base:
         return False
     if there("status", "--porcelain", "-z", "--untracked-files=no"):
@@ -207,7 +209,6 @@ def _checkout(git: Git, branch: str) -> Path | None:
 def _remove(plan: Plan, folder: Path) -> None:
     plan.git.ask("worktree", "remove", "--force", "--force", str(folder))
     remove_folder(folder)
-    plan.git.ask("worktree", "prune")
 
 
 def _remove_stale(plan: Plan) -> None:

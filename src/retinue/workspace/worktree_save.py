@@ -9,6 +9,7 @@ process that is killed in the middle leaves nothing that the next one cannot fin
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -50,7 +51,7 @@ def finish(state: Path, run: str, environment: Mapping[str, str], *, keep: str =
             return Saved(record.branch, record.path if record.path.exists() else None)
         try:
             return _save(state, record, environment, keep)
-        except (GitError, OSError) as error:
+        except (GitError, OSError, ValueError, LookupError) as error:
             return _kept(record, f"what it holds could not be saved ({error})")
 
 
@@ -85,7 +86,8 @@ def _save(state: Path, record: Record, environment: Mapping[str, str], keep: str
 
 
 def _kept(record: Record, why: str, brought: Brought | None = None, notes: tuple[str, ...] = ()) -> Saved:
-    store(replace(record, phase="kept", reason=why, owner=None))
+    with contextlib.suppress(OSError):  # a full disk, perhaps: it is listed as it was
+        store(replace(record, phase="kept", reason=why, owner=None))
     note = f"its worktree stays at {record.path}: {why}"
     return Saved(
         brought.branch if brought else record.branch, record.path, (*notes, note), brought.moved if brought else False

@@ -97,7 +97,8 @@ def _wanted(args: argparse.Namespace, git: Git, onto: str, queue: Queue, state: 
     known = git.text("for-each-ref", "--format=%(refname:short)", "refs/heads").splitlines()
     found = []
     for name in args.branches:
-        alike = [name] if name in known else [each for each in known if each.startswith(f"{BRANCH}{name}")]
+        exact = [each for each in (name, f"{BRANCH}{name}") if each in known][:1]
+        alike = exact or [each for each in known if each.startswith(f"{BRANCH}{name}")]
         if len(alike) != 1:
             what = f"fits several: {', '.join(alike)}" if alike else "is no branch here"
             raise UsageError(f"'{name}' {what}.", remedy="See: retinue integrate --list")
