@@ -83,7 +83,7 @@ class _Paths:
         for path in self.hidden:
             wanted[path] = (self._stand_in(path, void), "ro")
         wanted.update({path: (path, "ro") for path in self.shown})
-        wanted.update({path: (path, "rw") for path in self.writable})
+        wanted.update({path: (path, "rw") for path in (*self.writable, *self._pinned())})
         wanted.update({path: (path, "ro") for path in self.readonly})
         wanted[self.scratch] = (self.scratch, "rw")
         wanted.update({f"/dev/{device}": (f"/dev/{device}", "device") for device in DEVICES})
@@ -91,6 +91,12 @@ class _Paths:
             wanted[_SHM] = (_made(Path(self.scratch) / ".shm"), "rw")
         ordered = sorted(wanted.items(), key=lambda entry: (entry[0].count("/"), entry[0]))
         return [(source, target, kind) for target, (source, kind) in ordered]
+
+    def _pinned(self) -> list[str]:
+        """Folders on the way to something that must stay: as mounts of their own they can be
+        written but not moved away."""
+        ways = [(str(parent), path) for path in self.readonly for parent in Path(path).parents]
+        return [way for way, path in ways if any(way != top and _below(way, top) for top in self.writable)]
 
     def _stand_in(self, path: str, void: Path) -> str:
         """Something empty of the same kind, with the folders that lead to what is to be seen."""
