@@ -30,9 +30,11 @@ async def drive(run: Run, output: Output, *, quiet: bool = False) -> int:
         if output == "events":
             outcome = await _print_events(run)
         else:
-            progress = Progress(run.agent, run_id=run.id, quiet=quiet or output != "text")
+            silent = quiet or output != "text"
+            progress = Progress(run.agent, run_id=run.id, quiet=silent, answers=sys.stdout.isatty())
             outcome = await _show(run, progress)
-            print(_document(run, outcome, output), flush=True)
+            if not (output == "text" and progress.has_shown(outcome.text)):
+                print(_document(run, outcome, output), flush=True)
     if output == "text" and not outcome.ok:
         _explain(run, outcome)
     return outcome.exit_code
@@ -41,8 +43,7 @@ async def drive(run: Run, output: Output, *, quiet: bool = False) -> int:
 async def _show(run: Run, progress: Progress) -> Outcome:
     if not progress.quiet:
         async for event in run.events(tree=True):
-            if run.is_new(event):
-                progress.show(event)
+            (progress.show if run.is_new(event) else progress.learn)(event)
     return await run.wait()
 
 

@@ -1,13 +1,13 @@
 """Live progress of a run on stderr, one short line per thing that happened.
 
-Nothing here reaches stdout. On a terminal the answer streams dimmed as it is written; elsewhere
-only whole lines are printed, so that a log file stays readable.
+Nothing here reaches stdout. On a terminal the answer streams as it is written, dimmed if it is
+to be printed once more; elsewhere only whole lines are printed, so that a log file stays readable.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from retinue.domain.events import (
@@ -18,21 +18,35 @@ from retinue.domain.events import (
     Retrying,
     RunCreated,
     RunEnded,
+    RunResumed,
     RunStarted,
     TextDelta,
     ToolEnded,
     ToolStarted,
     TurnEnded,
+    TurnStarted,
     Warned,
 )
 from retinue.domain.format import format_duration, format_tokens
+
+SPAWNING = frozenset({"Agent", "subagent", "dispatch_agent"})
+MOST_TOOLS = 8
 
 
 class Progress:
     """Draws the events of one run, and in short those of the runs below it. Quiet mode shows
     warnings only."""
 
-    def __init__(self, agent: str, *, run_id: str = "", quiet: bool = False, stream: TextIO | None = None) -> None:
+    def __init__(
+        self,
+        agent: str,
+        *,
+        run_id: str = "",
+        quiet: bool = False,
+        stream: TextIO | None = None,
+        answers: bool = False,
+    ) -> None:
+        """`answers`: what is streamed is all that the person sees of the answer."""
         self.agent = agent
         self.run_id = run_id
         self._names: dict[str, str] = {}
@@ -40,8 +54,20 @@ class Progress:
         self.stream = sys.stderr if stream is None else stream
         self.live = self.stream.isatty()
         self._open_line = False
+        self._answers = answers
+        self._streamed: list[str] = []
+
+    def has_shown(self, text: str) -> bool:
+        """Whether `text` has just been streamed whole, for people to read."""
+        return self._answers and bool(text.strip()) and "".join(self._streamed).strip() == text.strip()
+
+    def learn(self, event: Event) -> None:
+        """Something that happened before: only names are taken from it."""
+        if isinstance(event.body, RunCreated):
+            self._names[event.run_id] = f"{event.body.agent} {event.run_id[:8]}"
 
     def show(self, event: Event) -> None:
+        self.learn(event)
         below = bool(self.run_id) and event.run_id != self.run_id
         line = self._child_line(event) if below else self._line(event.body)
         if line:
@@ -51,11 +77,12 @@ class Progress:
     def _child_line(self, event: Event) -> str | None:
         """A run below this one: that it started, what goes wrong, how it ended."""
         body = event.body
-        if isinstance(body, RunCreated):
-            self._names[event.run_id] = f"{body.agent} {event.run_id[:8]}"
-            line = f"  ▸ {self._names[event.run_id]}: {_first_line(body.task, 80)}"
-            return None if self.quiet else line
         name = self._names.get(event.run_id, event.run_id[:8])
+        if isinstance(body, RunCreated) and not self.quiet:
+            about = body.options.get("description")
+            return f"  ▸ {name}: {_first_line(about if isinstance(about, str) and about else body.task, 80)}"
+        if isinstance(body, RunResumed) and not self.quiet:
+            return f"  ▸ {name} goes on: {_first_line(body.prompt, 80)}"
         if isinstance(body, Warned):
             return f"  ! {name}: {body.text}"
         if isinstance(body, RunEnded) and not self.quiet:
@@ -69,16 +96,15 @@ class Progress:
             return None
         match body:
             case RunStarted():
-                tools = ", ".join(body.tools) or "no tools"
-                return f"▸ {self.agent} · {body.model} · {tools}"
-            case TextDelta():
-                self._delta(body.text)
+                return f"▸ {self.agent} · {body.model} · {_tools(body.tools)}"
+            case TextDelta() | TurnStarted() | TurnEnded():
+                self._stream(body)
+            case ToolStarted(call) if call.name in SPAWNING:
+                return None  # the agent's own line says it
             case ToolStarted():
                 return f"  {body.call.name} {summary(body.call.arguments)}".rstrip()
             case ToolEnded() if body.result.is_error:
                 return f"  ✗ {body.name}: {_first_line(body.result.text)}"
-            case TurnEnded():
-                self._close_line()
             case Retrying():
                 return f"  … {body.failure.message} Trying again in {body.delay:.1f}s (attempt {body.attempt})."
             case LimitReached():
@@ -86,7 +112,7 @@ class Progress:
             case Compacted():
                 return f"  ⇊ context compacted: {body.tokens_before} → {body.tokens_after} tokens"
             case RunEnded():
-                return self._ended(body)
+                return f"{self._ended(body)}{f' · {self.run_id[:8]}' if self.run_id else ''}"
             case _:
                 return None
         return None
@@ -95,17 +121,34 @@ class Progress:
         outcome = body.outcome
         mark = "✓" if outcome.ok else "✗"
         parts = [f"↻{outcome.turns}", f"{outcome.tool_uses} tool uses", format_tokens(outcome.usage.total_tokens)]
+        if outcome.tree_usage is not None:
+            parts.append(f"with its agents {format_tokens(outcome.tree_usage.total_tokens)}")
         return f"{mark} {outcome.ended} · {' · '.join(parts)} · {format_duration(outcome.duration_ms)}"
 
-    def _delta(self, text: str) -> None:
-        if self.live:
-            print(f"\x1b[2m{text}\x1b[0m", end="", file=self.stream, flush=True)
-            self._open_line = not text.endswith("\n")
+    def _stream(self, body: TextDelta | TurnStarted | TurnEnded) -> None:
+        if isinstance(body, TurnStarted):
+            self._streamed.clear()
+        elif isinstance(body, TurnEnded):
+            self._close_line()
+        elif self.live:
+            self._streamed.append(body.text)
+            shown = body.text if self._answers else f"\x1b[2m{body.text}\x1b[0m"
+            print(shown, end="", file=self.stream, flush=True)
+            self._open_line = not body.text.endswith("\n")
 
     def _close_line(self) -> None:
         if self._open_line:
             print(file=self.stream)
             self._open_line = False
+
+
+def _tools(names: Sequence[str]) -> str:
+    """The tools of a run, as many as fit a line."""
+    if not names:
+        return "no tools"
+    if len(names) <= MOST_TOOLS:
+        return ", ".join(names)
+    return f"{', '.join(names[: MOST_TOOLS - 1])} and {len(names) - MOST_TOOLS + 1} more"
 
 
 def summary(arguments: Mapping[str, Any], width: int = 100) -> str:

@@ -47,7 +47,7 @@ def execute(args: argparse.Namespace) -> int:
         from retinue.log.encode import dump
 
         cut = [{"id": run_id, "unknown": calls} for run_id, calls in unknown.items()]
-        print(dump({"runs": rows, "interrupted": cut}).decode())
+        print(dump({"runs": rows, **({"interrupted": cut} if cut else {})}).decode())
         return 0
     width = shutil.get_terminal_size((160, 24)).columns
     names = {} if args.all else _names(project(args), rows)
