@@ -1,0 +1,109 @@
+"""Worktrees as part of a tree of runs: made first, shared with children, gone with the last of them."""
+
+import asyncio
+
+import pytest
+from crew_scene import Scene
+
+from retinue.domain.delegation import ChildView, Refusal
+from retinue.domain.request import RunRequest
+from retinue.domain.spec import AgentSpec
+from retinue.errors import RetinueError
+from retinue.supervisor.isolating import branch_of
+from retinue.testing.repository import temporary_repository
+from retinue.workspace.worktree_record import records
+
+SPEC = AgentSpec(name="worker", prompt="You work.")
+
+
+@pytest.fixture
+def repository(tmp_path):
+    with temporary_repository({"a.txt": "a\n"}, path=tmp_path / "project") as made:
+        yield made
+
+
+def left(scene):
+    folder = scene.crew.world.state / "worktrees"
+    return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+
+
+async def test_a_worktree_stays_while_a_child_works_in_it_and_goes_with_the_last(tmp_path, monkeypatch, repository):
+    async with Scene(tmp_path, monkeypatch) as scene:
+        parent = await scene.main(isolation="worktree")
+        (record,) = records(scene.crew.world.state)
+        child = await scene.child(parent, "child")
+        assert child.handle.launch.request.cwd == record.path
+        assert child.handle.launch.isolation is not None and not child.handle.launch.isolation.own
+        (record.path / "of-parent").write_text("p")
+        scene.crew.stop(parent, "enough")
+        outcome = await parent.handle.wait()
+        assert outcome.branch == f"retinue-agent-{parent.id}"
+        assert any(child.id in note for note in outcome.notes)
+        assert record.path.is_dir()
+        (record.path / "of-child").write_text("c")
+        scene.desk("child").say("done")
+        await child.handle.wait()
+        assert left(scene) == []
+        names = repository.git("ls-tree", "-r", "--name-only", outcome.branch).split()
+        assert names == ["a.txt", "of-child", "of-parent"]
+
+
+@pytest.mark.parametrize("options", [{"model": "no-such-model"}, {"limits": {"max_cost_usd": 0}}])
+async def test_a_launch_that_fails_later_leaves_no_worktree(tmp_path, monkeypatch, repository, options):
+    async with Scene(tmp_path, monkeypatch) as scene:
+        request = RunRequest(spec=SPEC, task="t", cwd=tmp_path / "project", isolation="worktree", depth=1, **options)
+        try:
+            member = await scene.crew.start(request)
+        except RetinueError:
+            assert scene.crew.members == {}
+        else:
+            await member.handle.wait()
+        assert left(scene) == []
+        assert "locked" not in repository.git("worktree", "list", "--porcelain")
+
+
+async def test_C04_the_file_and_the_setting_decide_over_a_call(tmp_path, monkeypatch, repository):
+    agents = tmp_path / "project" / ".retinue" / "agents"
+    agents.mkdir(parents=True)
+    (agents / "never.md").write_text("---\ndescription: d\nisolation: off\n---\nx\n")
+    (agents / "open.md").write_text("---\ndescription: d\n---\nx\n")
+    async with Scene(tmp_path, monkeypatch) as scene:
+        main = await scene.main()
+        never = await scene.child(main, "n", agent="never", isolation="worktree")
+        assert never.handle.launch.isolation is None and any("isolation=worktree" in note for note in never.notes)
+        chosen = await scene.child(main, "o", agent="open", isolation="worktree")
+        assert chosen.handle.launch.isolation is not None and chosen.handle.launch.isolation.own
+        plain = await scene.child(main, "p", agent="open", isolation="off")
+        assert plain.handle.launch.isolation is None
+    async with Scene(tmp_path, monkeypatch, worktree_isolation="false") as scene:
+        main = await scene.main("main two")
+        off = await scene.child(main, "x", agent="open", isolation="worktree")
+        assert off.handle.launch.isolation is None
+
+
+async def test_Z01_a_failure_to_isolate_is_told_and_the_stored_call_goes_without(tmp_path, monkeypatch):
+    async with Scene(tmp_path, monkeypatch) as scene:
+        main = await scene.main()
+        refused = await scene.spawn(main, "task", isolation="worktree", background=True)
+        assert isinstance(refused, Refusal) and "no git repository" in refused.message and refused.retry
+        assert len(scene.crew.members) == 1
+        scene.desk("task").standing = "ok"
+        again = await scene.spawn(main, "", retry=refused.retry, background=True, agent=None)
+        assert isinstance(again, ChildView)
+
+
+async def test_many_isolated_runs_at_once_share_nothing(tmp_path, monkeypatch, repository):
+    async with Scene(tmp_path, monkeypatch, max_concurrent=20) as scene:
+        main = await scene.main()
+        children = await asyncio.gather(
+            *(scene.child(main, f"task {number}", isolation="worktree") for number in range(8))
+        )
+        for number, child in enumerate(children):
+            (child.handle.launch.request.cwd / "same").write_text(str(number))
+            scene.desk(f"task {number}").say("done")
+        outcomes = [await child.handle.wait() for child in children]
+        assert [repository.git("show", f"{outcome.branch}:same") for outcome in outcomes] == list("01234567")
+        await scene.crew.world.log.flush()
+        assert branch_of(scene.crew.world, children[0].id) == outcomes[0].branch
+        assert left(scene) == []
+        assert repository.git("status", "--porcelain") == ""
