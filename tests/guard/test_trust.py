@@ -171,3 +171,20 @@ def test_what_would_run_is_listed_in_full() -> None:
         'permissions.allow: ["Bash(rm *)"]',
     )
     assert settings_subject(Path("/p"), {"permissions": {"deny": ["Read"]}}, b"") is None
+
+
+def test_what_a_person_sets_through_us_needs_no_second_consent(tmp_path: Path) -> None:
+    from retinue.supervisor.trusting import consent_stays
+    from retinue.supervisor.world import World
+
+    home, project = tmp_path / "home", tmp_path / "project"
+    (project / ".retinue").mkdir(parents=True)
+    world = World(project, environment={"HOME": str(tmp_path), "RETINUE_HOME": str(home)})
+    file = project / ".retinue" / "settings.local.json"
+    with consent_stays(world, file):
+        file.write_text('{"permissions": {"allow": ["Bash(ls)"]}}')
+    assert world.trust.is_trusted(file, file.read_bytes())
+    file.write_text('{"permissions": {"allow": ["Bash"]}}')  # someone else, behind our back
+    with consent_stays(world, file):
+        file.write_text('{"permissions": {"allow": ["Bash", "Edit"]}}')
+    assert not world.trust.is_trusted(file, file.read_bytes())

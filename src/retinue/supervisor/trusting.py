@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retinue.domain.request import RunRequest
+from retinue.settings.places import retinue_home
 
 if TYPE_CHECKING:
     from retinue.domain.spec import AgentSpec
@@ -68,9 +69,9 @@ def consent_stays(world: World, path: Path) -> Iterator[None]:
     agreed = subject is None or world.trust.is_trusted(path, before)
     yield
     after = content()
-    if agreed and after != before:
-        brought = settings_subject(path, parse_object(after)[0], after)
-        world.trust.grant(path, after, what=brought.what if brought else ())
+    brought = settings_subject(path, parse_object(after)[0], after) if agreed and after != before else None
+    if brought is not None and path.parent != retinue_home(world.environment):
+        world.trust.grant(path, after, what=brought.what)
 
 
 def effective(loaded: Loaded, trust: Callable[[], Trust]) -> Loaded:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 
 from retinue.errors import StateError, UsageError
@@ -19,7 +20,9 @@ from retinue.faces.cli.settings.common import data, explained, explanation, show
 from retinue.faces.cli.task import folder
 from retinue.settings.load import Explanation, load_settings
 from retinue.settings.variables import raw_value
-from retinue.settings.write import Saved, Target, save_settings
+from retinue.settings.write import Saved, Target, save_settings, target_file
+from retinue.supervisor.trusting import consent_stays
+from retinue.supervisor.world import World
 
 _LAYERS = {"user": 0, "project": 1, "local": 2}
 
@@ -47,7 +50,8 @@ def execute(args: argparse.Namespace) -> int:
     target: Target = args.target
     field = explained(load_settings(cwd), args.name).field
     raw = None if args.unset else raw_value(field, args.value)
-    saved = save_settings({field.name: raw}, cwd=cwd, target=target)
+    with consent_stays(World(cwd), target_file(cwd, target, os.environ)):
+        saved = save_settings({field.name: raw}, cwd=cwd, target=target)
     if not saved.persisted:
         raise StateError(saved.problem or f"{saved.path} cannot be written.", remedy="Nothing was changed.")
     found = explained(load_settings(cwd), field.name)
