@@ -22,10 +22,13 @@ class Project:
     cwd: Path
     home: Path
     server: ModelServer | None = None
+    mode: str = "bypassPermissions"
+    """The permission mode, unless a test says otherwise: most are about other things."""
 
     @property
     def environment(self) -> dict[str, str]:
         env = {"PATH": os.environ["PATH"], "HOME": str(self.home), "RETINUE_HOME": str(self.home / ".retinue")}
+        env["RETINUE_PERMISSIONS_DEFAULT_MODE"] = self.mode
         if "COVERAGE_PROCESS_START" in os.environ:
             env["COVERAGE_PROCESS_START"] = os.environ["COVERAGE_PROCESS_START"]
         if self.server is not None:

@@ -114,6 +114,7 @@ class Scene:
             "RETINUE_HOME": str(folder / "home"),
             "ANTHROPIC_API_KEY": "not-a-key",
             "RETINUE_MODEL": INFO.full_name,
+            "RETINUE_PERMISSIONS_DEFAULT_MODE": "bypassPermissions",
             **{f"RETINUE_{name.upper()}": str(value) for name, value in settings.items()},
         }
         (folder / "project").mkdir(exist_ok=True)

@@ -52,7 +52,7 @@ class Supervisor:
 
     def __init__(self, world: World, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self.world = world
-        self.clock = clock
+        self.clock = world.clock = clock
         self.members: dict[str, Member] = {}
         self.queue = Queue(world.settings.settings.max_concurrent)
         self.stash = Stash(clock)

@@ -25,6 +25,7 @@ from retinue.loop.run import run_loop
 from retinue.settings.places import private_folder
 from retinue.supervisor.auditing import Audit
 from retinue.supervisor.confining import confinement_for, put_away
+from retinue.supervisor.guarding import gatekeeper, release
 from retinue.supervisor.hooking import RunHooks, hooks_for
 from retinue.supervisor.isolating import confined, left
 from retinue.supervisor.launch import Launch
@@ -60,6 +61,7 @@ async def execute(member: Member, world: World, past: Conversation | None = None
         await finish(member, world, Outcome("error", failure=failure, model=handle.launch.model_name))
         raise
     finally:
+        world.guards.pop(member.id, None)
         await hooks_for(member, world).close()
 
 
@@ -67,6 +69,7 @@ async def finish(member: Member, world: World, outcome: Outcome) -> None:
     """The run's ending: in the log first, then for everyone who waits. A log that cannot be
     written leaves it without one, and says so to them."""
     member.handle.controls.close()
+    await release(member, world)
     hooks = hooks_for(member, world)
     await hooks.ended(outcome)
     if member.audit is not None:
@@ -150,11 +153,12 @@ def _job(member: Member, world: World, audit: Audit, past: Conversation | None, 
     request = launch.request
     hooks = hooks_for(member, world)
     prior = Prior(past.usage, past.turn, past.tool_uses, past.compactions) if past else Prior()
+    guarded = gatekeeper(member, world, audit.tools, resumed=past is not None)
     return Job(
         system=launch.system,
         history=past.messages if past else (),
         messages=_messages(hooks.introduce(request.task), past, post),
-        tools=audit.tools(launch.tools),
+        tools=guarded(launch.tools),
         context=audit.context(_context(handle, world, launch)),
         limits=launch.limits,
         thinking=launch.thinking,
@@ -165,7 +169,7 @@ def _job(member: Member, world: World, audit: Audit, past: Conversation | None, 
         compaction=Compaction(settings.compaction_at, settings.compaction_keep_turns),
         remind=lambda: roster(member),
         account=member.account,
-        late_tools=late_tools(member, world, audit.tools, past is not None),
+        late_tools=late_tools(member, world, guarded, past is not None),
         before_end=hooks.before_end,
         before_compact=hooks.before_compact,
     )
