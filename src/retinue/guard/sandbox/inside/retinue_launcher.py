@@ -81,6 +81,8 @@ def main() -> "NoReturn":
         serve_domains(plan)
     given = plan["namespaces"] == "bubblewrap"  # which has arranged everything before it started this
     inside = given or (plan["namespaces"] != "never" and enter(plan))
+    if plan["proxy"]:
+        call(plan["nr"]["prctl"], _PR_SET_PDEATHSIG, int(SIGKILL), 0, 0, 0)
     if not inside and plan["namespaces"] == "must":
         must("namespaces are not available here", -1)
     try:

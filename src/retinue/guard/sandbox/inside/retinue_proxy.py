@@ -1,0 +1,175 @@
+"""The one door of a confined program that may reach some hosts: a proxy outside of its walls.
+
+The program sees a port of its own loopback interface and nothing else of the network. The listening
+socket is made inside and handed to the process outside, which asks for every connection whether
+its host is on the list. It understands CONNECT and plain HTTP, and ends with the program.
+"""
+
+import array
+import posix
+import socket
+import threading
+from contextlib import suppress
+from signal import SIG_IGN, SIGHUP, SIGINT, SIGTERM, signal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_PORTS = (80, 443)
+_HEAD = 32_768
+_SECONDS = 30
+_hand: list[socket.socket] = []
+_port: list[int] = []
+
+
+def split(proxy: "dict[str, Any]") -> None:
+    """Returns in a child, which is to be confined; this process serves it and then ends as it did."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    child = posix.fork()
+    if child == 0:
+        ours.close()
+        _hand.append(theirs)
+        _port.append(proxy["port"])
+        return
+    theirs.close()
+    for number in (SIGTERM, SIGINT, SIGHUP):
+        signal(number, SIG_IGN)  # the program gets its own; this process stays until it has ended
+    _, ancillary, _, _ = ours.recvmsg(1, socket.CMSG_SPACE(4))
+    if ancillary:
+        numbers = array.array("i")
+        numbers.frombytes(ancillary[0][2][:4])
+        listener = socket.socket(fileno=numbers[0])
+        threading.Thread(target=serve, args=(listener, proxy["hosts"]), daemon=True).start()
+    _, status = posix.waitpid(child, 0)
+    posix._exit(posix.WEXITSTATUS(status) if posix.WIFEXITED(status) else 128 + posix.WTERMSIG(status))
+
+
+def hand_over() -> None:
+    """Inside: opens the port and gives it away."""
+    listener = socket.create_server(("127.0.0.1", _port[0]), backlog=128)
+    theirs = _hand.pop()
+    theirs.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [listener.fileno()]))])
+    theirs.close()
+    listener.close()
+
+
+def serve(listener: socket.socket, hosts: "list[str]") -> None:
+    while True:
+        try:
+            client, _ = listener.accept()
+        except OSError:
+            return
+        threading.Thread(target=attend, args=(client, hosts), daemon=True).start()
+
+
+def attend(client: socket.socket, hosts: "list[str]") -> None:
+    try:
+        client.settimeout(_SECONDS)
+        head, rest = read_head(client)
+        words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
+        if len(words) != 3:
+            refuse(client, 400, "not a request")
+            return
+        method, target, _ = words
+        tunnel = method == "CONNECT"
+        host, port = address(target, tunnel)
+        if not allowed(host, port, hosts):
+            refuse(client, 403, f"{host}:{port} is not among the hosts that sandbox.network allows")
+            return
+        server = connect(host, port, hosts)
+        if tunnel:
+            client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            server.sendall(rest)
+        else:
+            server.sendall(origin_form(head, method, target) + b"\r\n\r\n" + rest)
+        client.settimeout(None)
+        threading.Thread(target=pour, args=(server, client), daemon=True).start()
+        pour(client, server)
+    except (OSError, ValueError) as error:
+        refuse(client, 502, str(error))
+
+
+def read_head(client: socket.socket) -> "tuple[bytes, bytes]":
+    data = b""
+    while b"\r\n\r\n" not in data:
+        piece = client.recv(4096)
+        if not piece or len(data) > _HEAD:
+            raise ValueError("the request is cut off or too long")
+        data += piece
+    head, _, rest = data.partition(b"\r\n\r\n")
+    return head, rest
+
+
+def address(target: str, tunnel: bool) -> "tuple[str, int]":
+    """Host and port of `host:443` or `http://host/path`. Raises ValueError for anything else."""
+    if not tunnel:
+        if not target.lower().startswith("http://"):
+            raise ValueError("only http:// and CONNECT are understood")
+        target = target[7:].split("/", 1)[0].split("?", 1)[0]
+    if "@" in target:
+        raise ValueError("names and passwords do not belong into an address")
+    host, colon, port = target.rpartition(":")
+    if not colon or "]" in port:
+        host, port = target, "80"
+    return host.strip("[]").rstrip(".").lower(), int(port)
+
+
+def allowed(host: str, port: int, hosts: "list[str]") -> bool:
+    """`example.com` is that host, `*.example.com` what is below it, on the ports of the web;
+    `example.com:8080` on that port only."""
+    for entry in hosts:
+        name, colon, wanted = entry.lower().rpartition(":")
+        if not colon or not wanted.isdigit():
+            name, wanted = entry.lower(), ""
+        name = name.strip("[]")
+        if port != int(wanted) if wanted else port not in _PORTS:
+            continue
+        if host == name or (name.startswith("*.") and host.endswith(name[1:]) and len(host) > len(name) - 1):
+            return True
+    return False
+
+
+def connect(host: str, port: int, hosts: "list[str]") -> socket.socket:
+    """A name that leads back to this machine is refused, unless it is one that says so."""
+    named = host in ("localhost", "127.0.0.1", "::1")
+    last = OSError(f"{host} has no address")
+    for family, kind, protocol, _, where in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        if not named and str(where[0]).startswith(("127.", "0.", "169.254.", "::1", "fe80:", "::ffff:127.")):
+            last = OSError(f"{host} leads back to this machine")
+            continue
+        server = socket.socket(family, kind, protocol)
+        try:
+            server.settimeout(_SECONDS)
+            server.connect(where)
+        except OSError as error:
+            server.close()
+            last = error
+            continue
+        server.settimeout(None)
+        return server
+    raise last
+
+
+def origin_form(head: bytes, method: str, target: str) -> bytes:
+    """As the server wants it, and for one request only: the next may be for another host."""
+    path = "/" + target[7:].partition("/")[2]
+    lines = head.split(b"\r\n")[1:]
+    kept = [line for line in lines if not line.lower().startswith((b"proxy-", b"connection:"))]
+    return b"\r\n".join([f"{method} {path} HTTP/1.1".encode("latin-1"), *kept, b"Connection: close"])
+
+
+def pour(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):
+        while piece := source.recv(65_536):
+            target.sendall(piece)
+    with suppress(OSError):
+        target.shutdown(socket.SHUT_WR)
+
+
+def refuse(client: socket.socket, status: int, why: str) -> None:
+    text = f"retinue sandbox: {why}\n".encode()
+    head = f"HTTP/1.1 {status} Refused\r\nContent-Length: {len(text)}\r\nConnection: close\r\n\r\n"
+    with suppress(OSError):
+        client.sendall(head.encode() + text)
+    client.close()
