@@ -20,9 +20,7 @@ from mcp_types import ImageContent, ToolAnnotations
 from pydantic import BaseModel, Field
 
 server = MCPServer("sdk", instructions="A server for tests.")
-PIXEL = (
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-)
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
 
 @server.tool(annotations=ToolAnnotations(read_only_hint=True))
@@ -153,10 +151,8 @@ async def folders(ctx: Context) -> str:
 
 
 if __name__ == "__main__":
-    Path(os.environ.get("STARTS", os.devnull)).open("a").write(f"{os.getpid()}\n")
-    if os.environ.get("FAIL_FIRST") and not Path(os.environ["FAIL_FIRST"]).exists():
-        Path(os.environ["FAIL_FIRST"]).touch()
-        sys.exit("not today")
+    with open(os.environ.get("STARTS", os.devnull), "a") as starts:
+        starts.write(f"{os.getpid()}\n")
     if sys.argv[1] == "stdio":
         server.run("stdio")
     else:

@@ -15,11 +15,16 @@ import pytest
 from tests.runs.conftest import Project
 from tests.runs.model_server import Reply, Request
 
-SERVER = Path(__file__).parent.parent / "extensions" / "sdk_server.py"
+SERVERS = Path(__file__).parent.parent / "extensions"
 
 
 def sdk(**env: str) -> dict[str, Any]:
-    return {"command": sys.executable, "args": [str(SERVER), "stdio"], "env": env}
+    return {"command": sys.executable, "args": [str(SERVERS / "sdk_server.py"), "stdio"], "env": env}
+
+
+def light(**env: str) -> dict[str, Any]:
+    """One that starts at once, for tests that are about who gets which tools."""
+    return {"command": sys.executable, "args": [str(SERVERS / "raw_server.py"), "names=add,crash,whoami"], "env": env}
 
 
 def configure(project: Project, servers: dict[str, Any], **settings: Any) -> None:
@@ -93,7 +98,7 @@ def test_an_agent_without_a_list_has_the_servers_tools_and_nothing_is_left(proje
 
 def test_a_list_of_tools_has_only_what_it_names(project: Project, serve: Any) -> None:
     log = project.cwd / "starts"
-    configure(project, {"sdk": sdk(STARTS=str(log)), "other": sdk()})
+    configure(project, {"sdk": light(STARTS=str(log)), "other": light()})
     agent(project, "plain", "tools: Read, Grep\n")
     agent(project, "exact", "tools: Read, mcp__sdk__add\n")
     agent(project, "whole", "tools: mcp__sdk\ndisallowedTools: mcp__sdk__crash\n")
@@ -114,7 +119,7 @@ def test_a_list_of_tools_has_only_what_it_names(project: Project, serve: Any) ->
 
 def test_naming_servers_really_filters(project: Project, serve: Any) -> None:
     """CodingCode connected what a profile named, and showed every server's tools."""
-    configure(project, {"sdk": sdk(), "other": sdk()})
+    configure(project, {"sdk": light(), "other": light()})
     agent(project, "named", "mcpServers:\n  - sdk\n")
     agent(project, "none", "mcpServers: []\n")
     agent(project, "denied", "disallowedTools: mcp__*\n")
@@ -130,7 +135,7 @@ def test_naming_servers_really_filters(project: Project, serve: Any) -> None:
 
 def test_I07_an_isolated_agent_has_no_servers(project: Project, serve: Any) -> None:
     log = project.cwd / "starts"
-    configure(project, {"sdk": sdk(STARTS=str(log))})
+    configure(project, {"sdk": light(STARTS=str(log))})
     agent(project, "alone", "isolated: true\n", ".pi/agents")
     server = serve(lambda request: Reply(text="done"))
     project.json("run", "alone", "Go.", "--json")
@@ -139,7 +144,7 @@ def test_I07_an_isolated_agent_has_no_servers(project: Project, serve: Any) -> N
 
 
 def test_I06_pi_selectors_narrow_the_tools_of_servers(project: Project, serve: Any) -> None:
-    configure(project, {"sdk": sdk(), "other": sdk()})
+    configure(project, {"sdk": light(), "other": light()})
     agent(project, "all", "tools: read\n", ".pi/agents")
     agent(project, "one", "tools: read, ext:sdk/add\n", ".pi/agents")
     agent(project, "off", "extensions: false\n", ".pi/agents")
@@ -158,7 +163,7 @@ def test_I06_pi_selectors_narrow_the_tools_of_servers(project: Project, serve: A
 
 
 def test_a_child_has_no_server_that_its_parent_lacks(project: Project, serve: Any) -> None:
-    configure(project, {"sdk": sdk(), "other": sdk()})
+    configure(project, {"sdk": light(), "other": light()})
     agent(project, "boss", "tools: Agent, mcp__sdk__add\n")
     agent(project, "child", "")
 
@@ -196,7 +201,7 @@ def test_required_servers_are_checked_before_the_run_exists(project: Project, se
 
 def test_a_server_that_is_not_required_does_not_stop_a_run(project: Project, serve: Any) -> None:
     hung = {"command": "sleep", "args": ["600"]}
-    configure(project, {"sdk": sdk(), "hung": hung, "gone": {"command": "no-such-program-anywhere"}, "bad": 5})
+    configure(project, {"sdk": light(), "hung": hung, "gone": {"command": "no-such-program-anywhere"}, "bad": 5})
     settings = project.home / ".retinue" / "settings.json"
     data = json.loads(settings.read_text())
     settings.write_text(json.dumps({**data, "mcp": {"startTimeoutSeconds": 8}}))
@@ -239,7 +244,7 @@ def test_I09_a_tool_that_appears_late_is_there_from_the_next_turn_on(project: Pr
 def test_project_servers_need_consent(project: Project, serve: Any) -> None:
     log = project.cwd / "starts"
     configure(project, {})
-    (project.cwd / ".mcp.json").write_text(json.dumps({"mcpServers": {"sdk": sdk(STARTS=str(log))}}))
+    (project.cwd / ".mcp.json").write_text(json.dumps({"mcpServers": {"sdk": light(STARTS=str(log))}}))
     agent(project, "worker", "")
     agent(project, "needy", "requiredMcpServers: [sdk]\n")
     server = serve(lambda request: Reply(text="done"))
@@ -263,7 +268,7 @@ def test_project_servers_need_consent(project: Project, serve: Any) -> None:
 def test_inline_servers_are_the_runs_own(project: Project, serve: Any) -> None:
     log = project.cwd / "starts"
     configure(project, {})
-    inline = {"mcpServers": [{"mine": sdk(STARTS=str(log))}]}
+    inline = {"mcpServers": [{"mine": light(STARTS=str(log))}]}
     folder = project.home / ".claude" / "agents"
     folder.mkdir(parents=True)
     head = json.dumps(inline["mcpServers"])
@@ -331,7 +336,7 @@ def test_C7_many_tools_are_loaded_by_search(project: Project, serve: Any) -> Non
 
 
 def test_C7_search_finds_only_what_the_policy_allows(project: Project, serve: Any) -> None:
-    configure(project, {"sdk": sdk()}, toolSearch={"mode": "always"})
+    configure(project, {"sdk": light()}, toolSearch={"mode": "always"})
     agent(project, "worker", "disallowedTools: mcp__sdk__crash\n")
     agent(project, "nosearch", "disallowedTools: ToolSearch\n")
     server = serve(once("tool_search", {"query": "crash"}))
