@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
+import threading
 
 import pytest
 
@@ -329,6 +331,27 @@ def test_nothing_an_agent_prepared_is_run_or_followed_by_our_own_git(scene, tmp_
     assert (saved.kept / "w" if saved.kept else None) is None or (saved.kept / "w").exists()
     if saved.kept is None:
         assert scene.show(f"{saved.branch}:w") == "w"
+
+
+def test_a_program_that_lives_on_cannot_slip_in_a_filter_while_we_save(scene, tmp_path):
+    worktree, mark, over = scene.make(), tmp_path / "mark", threading.Event()
+    scene.shell(worktree, "echo '* filter=evil' > .gitattributes; for n in $(seq 50); do echo $n > f$n; done")
+    evil = (worktree.record.git / "config").read_text()
+    evil += f'[filter "evil"]\n\tclean = "touch {mark}; cat"\n[remote "{worktree.record.git}"]\n\tuploadpack = "touch {mark}"\n'
+
+    def rewrite():
+        while not over.is_set():
+            with contextlib.suppress(OSError):
+                (worktree.record.git / "config").write_text(evil)
+
+    thread = threading.Thread(target=rewrite)
+    thread.start()
+    try:
+        scene.finish(worktree)
+    finally:
+        over.set()
+        thread.join()
+    assert not mark.exists()
 
 
 def test_sweep_saves_what_dead_processes_left_and_leaves_the_living_alone(scene):

@@ -23,6 +23,7 @@ _OPTIONS = (
     "core.fsmonitor=false",
     "core.untrackedCache=false",
     "core.pager=cat",
+    "core.alternateRefsCommand=true",
     "gc.auto=0",
     "maintenance.auto=false",
     "advice.detachedHead=false",

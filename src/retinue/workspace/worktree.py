@@ -7,6 +7,7 @@ at cannot be pruned), and has a repository of its own (`worktree_repository`).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import stat
@@ -24,7 +25,7 @@ from retinue.workspace.git import Git, GitError
 from retinue.workspace.include import include
 from retinue.workspace.worktree_base import base_of
 from retinue.workspace.worktree_record import Record, forget, held, load, place, store
-from retinue.workspace.worktree_repository import create, home, opened
+from retinue.workspace.worktree_repository import above_of, aside, create, home, opened
 from retinue.workspace.worktree_tree import commit_tree, copied_index, tree_of
 
 LOCKED = "retinue run "
@@ -157,6 +158,8 @@ def discard(record: Record, environment: Mapping[str, str]) -> None:
     if main is not None:
         _quietly(main, "worktree", "remove", "--force", "--force", record.folder)
     remove_folder(record.git)
+    for beside in ("aside", "index", "index.lock"):
+        remove_folder(record.path.with_name(f"{record.run}.{beside}"))
     if not record.path.exists() and not record.git.exists():
         forget(record)
 
@@ -230,11 +233,8 @@ def _fill(record: Record, source: Source, wanted: Wanted) -> Worktree:
         notes.append(f"{record.below} is not in the commit that the worktree begins at, and is empty there")
     included = include(main, record.path, wanted.include_file)
     notes += included.notes
-    if (
-        not wanted.from_dirty
-        and wanted.start is None
-        and main("status", "--porcelain", "-z", "--ignore-submodules=all")
-    ):
+    plain = not wanted.from_dirty and wanted.start is None and above_of(record) is None
+    if plain and main("status", "--porcelain", "-z", "--ignore-submodules=all"):
         notes.append("uncommitted changes of the main checkout are not in the worktree (setting worktree.fromDirty)")
     record = replace(record, base=base, phase="open", included=included.files)
     return Worktree(store(record), tuple(notes))
@@ -248,15 +248,17 @@ def _with_changes(record: Record, main: Git, base: str, head: str, notes: list[s
         return base
     theirs = main.text("rev-parse", "--git-path", "index")
     index = copied_index(main.folder / theirs, record.path.with_name(f"{record.run}.index"))
-    main = main.having(GIT_OBJECT_DIRECTORY=str(record.git / "objects"))
+    above = above_of(record)
     try:
-        tree = tree_of(main, index)
+        with contextlib.nullcontext(main) if above is None else aside(above, main.environment) as git:
+            git = git.having(GIT_OBJECT_DIRECTORY=str(record.git / "objects"))
+            tree = tree_of(git, index)
+            if tree == opened(record, main.environment).text("rev-parse", f"{head}^{{tree}}"):
+                return base
+            return commit_tree(git, tree, head, "retinue: uncommitted changes of the main checkout")
     finally:
         index.unlink(missing_ok=True)
         index.with_suffix(".index.lock").unlink(missing_ok=True)
-    if tree == opened(record, main.environment).text("rev-parse", f"{head}^{{tree}}"):
-        return base
-    return commit_tree(main, tree, head, "retinue: uncommitted changes of the main checkout")
 
 
 def _quietly(git: Git, *arguments: str) -> None:

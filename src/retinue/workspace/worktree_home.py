@@ -40,8 +40,8 @@ def bring_home(record: Record, git: Git, main: Git) -> Brought:
     wanted = [tip for tip in sorted(tips) if tip == head or tip not in known]
     if not wanted:
         return Brought(record.branch, record.tip)
-    main("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--stdin", str(record.git),
-         given="".join(f"{tip}\n" for tip in wanted).encode())  # fmt: skip
+    options = ("--quiet", "--no-tags", "--no-write-fetch-head", "--upload-pack=git-upload-pack", "--stdin")
+    main("fetch", *options, str(record.git), given="".join(f"{tip}\n" for tip in wanted).encode())
     _copy_large_files(record)
     branch, tip, moved, notes = record.branch, record.tip, False, []
     if head in made:

@@ -11,9 +11,10 @@ sandbox, `distrust` puts back everything that could make git run a program or wr
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from retinue.workspace.git import Git, GitError
@@ -33,14 +34,11 @@ def create(record: Record, source: Git, head: str) -> Git:
     git.mkdir(mode=0o700)
     for folder in ("objects/info", "objects/pack", "refs/heads", "refs/tags", "logs", "info"):
         (git / folder).mkdir(parents=True)
-    _configure(record, source)
+    _configure(record, source.environment)
     (git / "HEAD").write_text(f"{head}\n")
     listed = source("for-each-ref", "--format=%(objectname) %(refname)", "refs/heads", "refs/tags", "refs/remotes")
     (git / "packed-refs").write_bytes(b"# pack-refs with: sorted \n" + listed)
-    for name in ("shallow", "info/exclude", "info/attributes"):
-        theirs = Path(record.common) / name
-        if theirs.is_file():
-            shutil.copyfile(theirs, git / name)
+    _copy_info(record, git, ("shallow", "info/exclude", "info/attributes"))
     return opened(record, source.environment)
 
 
@@ -52,20 +50,38 @@ def opened(record: Record, environment: Mapping[str, str]) -> Git:
 def home(record: Record, environment: Mapping[str, str]) -> Git:
     """git in the checkout that the worktree was made from. One that is a worktree of ours itself
     is not trusted either."""
-    above = _above(record)
+    above = above_of(record)
     if above is None:
         return Git(Path(record.repository), environment)
-    distrust(above, environment)
-    return opened(above, environment)
+    return distrust(above, environment)
 
 
 def borrowed_from(record: Record) -> tuple[Path, ...]:
     """The repositories of ours that this one borrows objects from, nearest first."""
-    above = _above(record)
+    above = above_of(record)
     return (above.git, *borrowed_from(above)) if above is not None else ()
 
 
-def _above(record: Record) -> Record | None:
+@contextlib.contextmanager
+def aside(record: Record, environment: Mapping[str, str]) -> Iterator[Git]:
+    """git on the files and objects of a worktree, with a configuration that nobody but us can reach:
+    reading files into objects runs the filters it names, and a program of the agent's that is
+    still alive could change any other under our hands."""
+    folder = record.path.with_name(f"{record.run}.aside")
+    shutil.rmtree(folder, ignore_errors=True)
+    for each in ("objects", "refs", "info"):
+        (folder / each).mkdir(parents=True, mode=0o700)
+    try:
+        (folder / "HEAD").write_text("ref: refs/heads/none\n")
+        (folder / "config").write_bytes(_config(_users(record, environment)).encode("utf-8", "surrogateescape"))
+        _copy_info(record, folder, ("info/exclude", "info/attributes"))
+        objects = str(record.git / "objects")
+        yield Git(record.path, environment, git_dir=folder).having(GIT_OBJECT_DIRECTORY=objects)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def above_of(record: Record) -> Record | None:
     """The worktree that it was made from, if that is one of ours."""
     common = Path(record.common)
     above = load(common.with_suffix(".json")) if common.suffix == ".git" else None
@@ -88,8 +104,8 @@ def distrust(record: Record, environment: Mapping[str, str]) -> Git:
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
-    _configure(record, home(record, environment))
-    return opened(record, environment)
+    _configure(record, environment)
+    return opened(record, environment).having(GIT_ALLOW_PROTOCOL="file")
 
 
 def identity(git: Git) -> dict[str, str]:
@@ -103,13 +119,26 @@ def identity(git: Git) -> dict[str, str]:
     }
 
 
-def _configure(record: Record, source: Git) -> None:
+def _users(record: Record, environment: Mapping[str, str]) -> Git:
+    """git in the checkout of the user's that a worktree, or the one it was made from, is of."""
+    above = above_of(record)
+    return _users(above, environment) if above is not None else Git(Path(record.repository), environment)
+
+
+def _copy_info(record: Record, target: Path, names: tuple[str, ...]) -> None:
+    for name in names:
+        theirs = Path(record.common) / name
+        if theirs.is_file() and not theirs.is_symlink():
+            shutil.copyfile(theirs, target / name)
+
+
+def _configure(record: Record, environment: Mapping[str, str]) -> None:
     objects = Path(record.common) / "objects"
     if "\n" in str(objects) or str(objects).startswith('"'):
         raise GitError(("worktree", "add"), f"the folder {str(objects)!r} has a name that git cannot borrow from")
     (record.git / "objects" / "info").mkdir(parents=True, exist_ok=True)
     (record.git / "objects" / "info" / "alternates").write_bytes(os.fsencode(objects) + b"\n")
-    (record.git / "config").write_bytes(_config(source).encode("utf-8", "surrogateescape"))
+    (record.git / "config").write_bytes(_config(_users(record, environment)).encode("utf-8", "surrogateescape"))
 
 
 def _config(source: Git) -> str:

@@ -21,7 +21,7 @@ from retinue.workspace.include import changed
 from retinue.workspace.worktree import discard, locked_by_user
 from retinue.workspace.worktree_home import Brought, bring_home
 from retinue.workspace.worktree_record import Record, held, load, place, records, store
-from retinue.workspace.worktree_repository import distrust, home
+from retinue.workspace.worktree_repository import aside, distrust, home
 from retinue.workspace.worktree_tree import commit_tree, copied_index, subject, tree_of
 
 _UNFINISHED = {"MERGE_HEAD": "merge", "rebase-merge": "rebase", "rebase-apply": "rebase", "CHERRY_PICK_HEAD": "pick"}
@@ -101,10 +101,11 @@ def _commit_leftovers(record: Record, git: Git) -> list[str]:
     notes = [f"a {what} was not finished: its files are committed as they were"
              for name, what in _UNFINISHED.items() if (record.git / name).exists()]  # fmt: skip
     try:
-        tree = tree_of(git, index)
-        if tree == git.text("rev-parse", f"{head}^{{tree}}"):
-            return notes
-        made = commit_tree(git, tree, head, subject(record.description or record.agent))
+        with aside(record, git.environment) as filing:
+            tree = tree_of(filing, index)
+            if tree == git.text("rev-parse", f"{head}^{{tree}}"):
+                return notes
+            made = commit_tree(filing, tree, head, subject(record.description or record.agent))
         git("update-ref", "-m", "retinue: saved", "HEAD", made, head)
         index.replace(record.git / "index")
     finally:

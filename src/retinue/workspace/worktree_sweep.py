@@ -9,7 +9,7 @@ from retinue.domain.lean import dataclass
 from retinue.workspace.worktree_record import Record, place, records
 from retinue.workspace.worktree_save import Saved, finish
 
-_SUFFIXES = (".git", ".json", ".lock", ".index", ".new")
+_SUFFIXES = (".git", ".aside", ".json", ".lock", ".index", ".new")
 
 
 @dataclass(frozen=True, slots=True)
