@@ -337,7 +337,8 @@ def test_a_program_that_lives_on_cannot_slip_in_a_filter_while_we_save(scene, tm
     worktree, mark, over = scene.make(), tmp_path / "mark", threading.Event()
     scene.shell(worktree, "echo '* filter=evil' > .gitattributes; for n in $(seq 50); do echo $n > f$n; done")
     evil = (worktree.record.git / "config").read_text()
-    evil += f'[filter "evil"]\n\tclean = "touch {mark}; cat"\n[remote "{worktree.record.git}"]\n\tuploadpack = "touch {mark}"\n'
+    evil += f'[filter "evil"]\n\tclean = "touch {mark}; cat"\n'
+    evil += f'[remote "{worktree.record.git}"]\n\tuploadpack = "touch {mark}"\n'
 
     def rewrite():
         while not over.is_set():
