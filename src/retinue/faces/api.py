@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from retinue.faces.say import Said
     from retinue.log.rows import RunRow
     from retinue.supervisor.bus import EventBus
-    from retinue.supervisor.hooking import SessionHooks
+    from retinue.supervisor.hook_session import SessionHooks
     from retinue.supervisor.rpc import Rpc
     from retinue.supervisor.schedule.scheduler import Scheduler
 

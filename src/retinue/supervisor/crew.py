@@ -20,13 +20,14 @@ from retinue.errors import LaunchError, StateError
 from retinue.log.replay import Conversation
 from retinue.log.rows import RunPlace, RunRow
 from retinue.log.transcript import transcript_path, wants_transcript
+from retinue.supervisor.admission import admission
 from retinue.supervisor.budget import Account
 from retinue.supervisor.commands import Commands
 from retinue.supervisor.delegate import Delegate
 from retinue.supervisor.handle import RunHandle
 from retinue.supervisor.handles import Names
 from retinue.supervisor.heap import Heap
-from retinue.supervisor.hooking import RunHooks, admission
+from retinue.supervisor.hooking import RunHooks
 from retinue.supervisor.isolating import Leg, branch_of, dismissed, prepared
 from retinue.supervisor.launch import Launch
 from retinue.supervisor.line import abandon, attend, take_place

@@ -7,24 +7,20 @@ join them for its run only. Tool events are fired by the guard's gate; everythin
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from retinue.domain.events import AssistantEnded, Body, Compacted, MessageAdded, TurnEnded, TurnStarted, Warned
 from retinue.domain.hook import NO_OPINION, HookEvent, HookResult
 from retinue.domain.outcome import Outcome
-from retinue.errors import PromptBlockedError, SpawnDeniedError, StateError
+from retinue.errors import PromptBlockedError, StateError
 
 if TYPE_CHECKING:
-    from retinue.domain.hook import Hooks
     from retinue.guard.hooks.bus import HookBus
     from retinue.guard.hooks.handler import Handler
-    from retinue.guard.hooks.sources import Found
     from retinue.log.rows import RunPlace
-    from retinue.settings.load import Loaded
     from retinue.supervisor.handle import RunHandle
     from retinue.supervisor.launch import Launch
     from retinue.supervisor.member import Member
@@ -49,88 +45,6 @@ _ERRORS = {
     "overloaded": "overloaded",
     "invalid_request": "invalid_request",
 }
-
-Function = Callable[[dict[str, Any]], Any]
-Handlers = Mapping[HookEvent, "tuple[Handler, ...]"]
-
-
-class SessionHooks:
-    """What everyone's runs hear of: hooks of the settings files, and functions of the program.
-    Files are read when the first run starts, and again after the settings were reloaded."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._functions: list[Handler] = []
-        self._read: tuple[Loaded, Found] | None = None
-        self._grouped: Handlers | None = None
-        self._empty: Loaded | None = None
-
-    def on(
-        self,
-        event: str,
-        function: Function | None = None,
-        *,
-        matcher: str = "",
-        timeout: float | None = None,
-        priority: int = 0,
-    ) -> Any:
-        """Calls `function` with the event's payload, a dict; what it gives back (None, or a dict
-        as a program would print it) is its answer. A coroutine function runs on this event loop,
-        any other in a thread. Applies to runs that start later. Usable as a decorator; gives
-        the function back. Raises ValueError for an unknown event."""
-        from retinue.guard.hooks.handler import from_callable
-
-        def register(function: Function) -> Function:
-            made = from_callable(event, function, matcher=matcher, timeout=timeout, priority=priority)
-            self._functions += made
-            self._grouped = None
-            return function
-
-        return register if function is None else register(function)
-
-    def off(self, function: Function) -> bool:
-        """Takes a function away again. False when it was not there."""
-        kept = [each for each in self._functions if each.target is not function]
-        found = len(kept) < len(self._functions)
-        self._functions, self._grouped = kept, None
-        return found
-
-    @property
-    def found(self) -> Found:
-        """What the files have, and what is wrong with them."""
-        from retinue.guard.hooks.sources import session_hooks
-
-        world = self._world
-        if self._read is None or self._read[0] is not world.settings:
-            found = session_hooks(world.cwd, world.settings, world.trust, world.environment)
-            self._read, self._grouped = (world.settings, found), None
-        return self._read[1]
-
-    def handlers(self, own: tuple[Handler, ...] = ()) -> Handlers:
-        if not own and not self._functions and self._nothing_to_read():
-            return {}
-        from retinue.guard.hooks.bus import grouped
-
-        files = self.found.handlers
-        if own:
-            return grouped((*files, *self._functions, *own))
-        if self._grouped is None:
-            self._grouped = grouped((*files, *self._functions))
-        return self._grouped
-
-    def withheld(self) -> tuple[str, ...]:
-        """Which files had no effect for want of consent."""
-        return () if self._nothing_to_read() else self.found.withheld
-
-    def _nothing_to_read(self) -> bool:
-        """Looks once, without loading anything: most projects have no hooks."""
-        from retinue.guard.hooks.places import hook_files
-
-        world = self._world
-        if self._empty is not world.settings:
-            said = any(layer.values.get("hooks") for layer in world.settings.layers)
-            self._empty = None if said or hook_files(world.cwd, world.environment) else world.settings
-        return self._empty is not None
 
 
 class RunHooks:
@@ -351,51 +265,6 @@ class RunHooks:
     def _add(self, context: str) -> None:
         if context:
             self.preface.append(context)
-
-
-@asynccontextmanager
-async def admission(
-    launch: Launch, place: RunPlace, world: World, parent: Member | None, *, resumed: bool = False
-) -> AsyncIterator[RunHooks]:
-    """The one gate through which every run comes, whoever asks for it. Gives its hooks; they
-    are released if what follows fails. Raises SpawnDeniedError or PromptBlockedError."""
-    hooks = RunHooks(launch, place, world)
-    try:
-        if launch.request.depth > 0 and not resumed:
-            await _ask_to_spawn(hooks, world, place, parent)
-        if launch.isolation is not None and launch.isolation.own and not resumed:
-            from retinue.supervisor.isolating import announce_creation
-
-            await announce_creation(hooks, launch.isolation)
-        if parent is None:
-            await hooks.prompted(resumed=resumed)
-        yield hooks
-    except BaseException:
-        await hooks.close()
-        raise
-
-
-async def _ask_to_spawn(hooks: RunHooks, world: World, place: RunPlace, parent: Member | None) -> None:
-    launch = hooks.launch
-    request = launch.request
-    spawner: Hooks = hooks_for(parent, world) if parent is not None else RunHooks(launch, place, world, own=False)
-    if not spawner.listens("SubagentSpawn"):
-        return
-    fields = {
-        "subagent_type": request.spec.name,
-        "subagent_id": place.run_id,
-        "prompt": request.task,
-        "model": launch.model_name,
-        "profile": request.spec.name,
-        "parentSessionId": place.parent_id,
-    }
-    result = await spawner.fire("SubagentSpawn", request.spec.name, fields)
-    if result.verdict in ("deny", "ask") or result.stop is not None:
-        # Nobody can be asked at this point, and a hook that wants to ask has not said yes.
-        raise SpawnDeniedError(f"Subagent spawn denied: {result.reason or result.stop or 'no reason was given'}")
-    prompt = (result.updated_input or {}).get("prompt")
-    if isinstance(prompt, str) and prompt.strip():
-        hooks.launch = replace(launch, request=replace(request, task=prompt))
 
 
 def hooks_for(member: Member, world: World) -> RunHooks:

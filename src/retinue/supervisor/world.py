@@ -12,7 +12,7 @@ from retinue.domain.clock import SYSTEM_CLOCK, Clock
 from retinue.domain.tool import Tool
 from retinue.settings.load import load_settings
 from retinue.settings.places import retinue_home, state_folder
-from retinue.supervisor.hooking import SessionHooks
+from retinue.supervisor.hook_session import SessionHooks
 from retinue.supervisor.round import Round
 from retinue.supervisor.serving_tools import close_servers
 from retinue.supervisor.trusting import effective
