@@ -27,16 +27,16 @@ def parts(body: dict[str, Any]):
             yield message["role"], part["type"], part
 
 
-def said_to(body: dict[str, Any]) -> str:
+def said_to(body: dict[str, Any]) -> list[str]:
     """All that the model has heard: prompts, notifications, results of tools."""
-    found = []
+    found: list[str] = []
     for role, kind, part in parts(body):
         if role == "user" and kind == "text":
             found.append(part["text"])
         elif kind == "tool_result":
             content = part["content"]
             found.append(content if isinstance(content, str) else "".join(p.get("text", "") for p in content))
-    return "\n".join(found)
+    return found
 
 
 class Drill:
@@ -115,7 +115,8 @@ class Drill:
         cut = [i for i, (place, how) in last.items() if how == "Interrupted" and taken_up.get(i, -1) < place]
         if cut:
             return Reply("Taking up. ", [("Agent", {"prompt": "go on", "resume": run_id}) for run_id in cut])
-        known = {int(number) for number in re.findall(r"angle (\d+)\b", said_to(body))}
+        told = [text for text in said_to(body) if "Agent ID:" in text or "<task-id>" in text]
+        known = {int(number) for text in told for number in re.findall(r"angle (\d+)\b", text)}
         missing = [number for number in range(self.agents) if number not in known]
         if missing:
             return Reply("Starting. ", [self._agent(number) for number in missing])
