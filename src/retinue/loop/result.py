@@ -136,6 +136,8 @@ def _result(report: RunReport, output: str, sanitise: Callable[[str], str]) -> d
         result["timeoutReason"] = "idle" if outcome.limit == "idle" else "runtime"
     extra = {"value": outcome.value, "limit": outcome.limit, "branch": outcome.branch}
     result.update({key: value for key, value in extra.items() if value is not None})
+    if outcome.evidence.denials:
+        result["denials"] = [sanitise(denial) for denial in outcome.evidence.denials]
     if outcome.notes:
         result["notes"] = [sanitise(note) for note in outcome.notes]
     return result

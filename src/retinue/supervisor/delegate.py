@@ -18,6 +18,7 @@ from retinue.domain.request import RunRequest
 from retinue.domain.states import LIVE
 from retinue.errors import RetinueError, StateError
 from retinue.supervisor.fanout import FanOut, headless_policy
+from retinue.supervisor.guarding import ask_quote
 from retinue.supervisor.member import Member
 from retinue.supervisor.quote import Wanted, quote
 from retinue.supervisor.readout import conversation_text, spoken_lines
@@ -48,6 +49,7 @@ class Delegate:
         return FanOut(
             crew.settings.quote_above,
             lambda wanted: quote(wanted, crew.world.log.reader, at_once=crew.queue.limit),
+            ask=(lambda found: ask_quote(self._me, crew.world, found)) if crew.world.can_ask else None,
             policy=headless_policy(crew.settings),
             clock=crew.clock,
         )
@@ -80,7 +82,8 @@ class Delegate:
         options = merge(found.spec, whole, self._crew.settings)
         notes = tuple(note for note in (found.note, *(f"ignored: {each}" for each in options.ignored)) if note)
         request = await self._request(found.spec, whole, options)
-        unasked = await self._fan_out.admit(Wanted(found.spec.name, self._me.handle.launch.model.info))
+        with self._me.handle.controls.waiting(whole.call_id):
+            unasked = await self._fan_out.admit(Wanted(found.spec.name, self._me.handle.launch.model.info))
         if unasked is not None:
             return Refusal(code="FAN_OUT", message=unasked)
         try:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from retinue.domain.inbox import InboxAnswer
     from retinue.guard.permissions.policy import Policy
     from retinue.supervisor.member import Member
+    from retinue.supervisor.quote import Quote
     from retinue.supervisor.world import World
 
 Wrap = Callable[[tuple[Tool, ...]], tuple[Tool, ...]]
@@ -129,6 +130,31 @@ async def grant(guard: Guard, world: World, rule: str, answer: InboxAnswer) -> N
         case _:
             return
     await world.desk.rejudge()
+
+
+async def ask_quote(member: Member, world: World, quote: Quote) -> bool:
+    """Whether a person agrees that the run starts very many agents."""
+    from retinue.domain.inbox import InboxItem
+    from retinue.guard.desk import new_item_id
+
+    guard = world.guards.get(member.id)
+    if guard is None:
+        return False
+    place = guard.party.place
+    item = InboxItem(
+        id=new_item_id(),
+        kind="quote",
+        run_id=place.run_id,
+        root_id=place.root_id,
+        agent=guard.party.agent,
+        title=f"start {quote.agents} more agents" if quote.agents != 1 else "start 1 more agent",
+        detail=quote.text,
+        payload={"agents": quote.agents, "text": quote.text},
+        reason="This run has started as many agents as it may without being asked (quoteAbove).",
+        options=("allow", "deny"),
+    )
+    answer = await world.desk.ask(item, guard.party)
+    return answer.choice == "allow"
 
 
 async def _keep(guard: Guard, world: World, rule: str, by: str) -> None:

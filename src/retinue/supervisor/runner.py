@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from retinue.supervisor.world import World
 
 
+_MOST_DENIALS = 10
 _NO_TRACE_NEEDED = READ_ONLY | {"spawn"}
 """A run that is started is in the file before it does anything, and its parent's call, which was
 appended before, with it."""
@@ -129,10 +130,17 @@ def _complete(outcome: Outcome, member: Member, hooks: RunHooks) -> Outcome:
     tree = outcome.usage + member.below if member.children or member.below != nothing else None
     return replace(
         outcome,
-        notes=(*member.handle.launch.notes, *hooks.notes, *outcome.notes),
+        notes=(*member.handle.launch.notes, *hooks.notes, *outcome.notes, *_denials(outcome)),
         tree_usage=tree,
         stopped_by=member.stopped_by if outcome.ended == "stopped" else None,
     )
+
+
+def _denials(outcome: Outcome) -> list[str]:
+    """What was refused, for whoever reads the result: a parent must know what could not be done."""
+    denied = outcome.evidence.denials
+    more = [f"… and {len(denied) - _MOST_DENIALS} more calls were denied"] if len(denied) > _MOST_DENIALS else []
+    return [*(f"Denied: {each}" for each in denied[:_MOST_DENIALS]), *more]
 
 
 def _openings(handle: RunHandle, past: Conversation | None) -> list[Body]:

@@ -102,6 +102,13 @@ class World:
 
         return Desk(self.log, self.approvers, policy=self._policy, redact=self.redactor.data, clock=self.clock)
 
+    @property
+    def can_ask(self) -> bool:
+        """Whether anyone may answer what a run asks, here or in another process."""
+        if self.approvers or self.settings.settings.permissions_headless == "wait":
+            return True
+        return "desk" in self.__dict__ and self.desk.interactive
+
     def _policy(self) -> Policy:
         from retinue.guard.desk import Policy
 

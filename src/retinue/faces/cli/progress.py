@@ -14,6 +14,7 @@ from retinue.domain.events import (
     Body,
     Compacted,
     Event,
+    InboxOpened,
     LimitReached,
     Retrying,
     RunCreated,
@@ -85,13 +86,23 @@ class Progress:
             return f"  ▸ {name} goes on: {_first_line(body.prompt, 80)}"
         if isinstance(body, Warned):
             return f"  ! {name}: {body.text}"
+        if isinstance(body, InboxOpened):
+            return self._asks(f"  ? {name}", body)
         if isinstance(body, RunEnded) and not self.quiet:
             return f"  {name} {self._ended(body)}"
         return None
 
+    def _asks(self, who: str, body: InboxOpened) -> str | None:
+        """That someone is asked elsewhere; on a terminal the question itself appears."""
+        if self.live:
+            return None
+        return f"{who} waits for an answer to: {_first_line(body.title, 100)} (retinue inbox answer {body.item_id} …)"
+
     def _line(self, body: Body) -> str | None:
         if isinstance(body, Warned):
             return f"! {body.text}"
+        if isinstance(body, InboxOpened):
+            return self._asks("?", body)
         if self.quiet:
             return None
         match body:

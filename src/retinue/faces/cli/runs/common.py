@@ -51,7 +51,7 @@ def status(row: RunRow) -> str:
 
 def line(row: RunRow, width: int, name: str | None = None) -> str:
     """One line of a list. Agents of a run are set in below it; `name` is what they are called."""
-    word = status(row)
+    word = "waiting for approval" if row.state == "waiting" else status(row)
     mark = MARKS.get(word, "✗" if row.state == "ended" else "▸")
     ago = format_wait(time.time() - row.updated_at)
     facts = [f"↻{row.turns}", f"{row.tool_uses} tools", format_tokens(row.usage.total_tokens)]

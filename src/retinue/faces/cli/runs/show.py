@@ -48,12 +48,16 @@ def _header(row: RunRow) -> list[str]:
     return [
         f"Run      {row.id}",
         f"Agent    {row.agent} · {row.model}",
-        f"Status   {status(row)}" + (f" ({row.error})" if row.error else ""),
+        f"Status   {_standing(row)}" + (f" ({row.error})" if row.error else ""),
         f"Started  {started} in {row.cwd}",
         f"Used     {' · '.join([*usage, cost] if cost else usage)}",
         *([f"File     {row.transcript}"] if row.transcript else []),
         "",
     ]
+
+
+def _standing(row: RunRow) -> str:
+    return "waiting for approval (retinue inbox list)" if row.state == "waiting" else status(row)
 
 
 def _story(reader: Reader, row: RunRow) -> list[str]:
