@@ -1,0 +1,153 @@
+"""Configurations of every system, good and bad: a bad one is a server with a reason."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retinue.domain.toolnames import served_alias, served_name
+from retinue.extensions.mcp.config import ServerConfig, read_server
+from retinue.extensions.mcp.discover import configured_servers
+from retinue.extensions.mcp.places import any_file
+from retinue.settings.field import Origin
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+KEYS = st.sampled_from(["command", "args", "env", "cwd", "url", "headers", "type", "timeout", "concurrency", "x"])
+
+
+def read(raw: Any, **environment: str) -> ServerConfig:
+    found = read_server("s", raw, environment, origin="test")
+    assert found is not None
+    return found
+
+
+@given(st.text(max_size=80), JSON | st.dictionaries(KEYS, JSON, max_size=6))
+def test_no_configuration_raises(name: str, raw: Any) -> None:
+    found = read_server(name, raw, {"A": "b"}, origin="test")
+    if found is not None and found.problem is None:
+        assert found.command or found.url.startswith("http")
+        assert found.digest
+
+
+@given(st.text(max_size=100), st.text(max_size=100))
+def test_names_are_what_providers_take(server: str, tool: str) -> None:
+    name = served_name(server, tool)
+    assert name.startswith("mcp__") and len(name) <= 64
+    assert all(c.isascii() and (c.isalnum() or c in "_-") for c in name)
+    served_alias(server + tool)
+
+
+def test_long_names_stay_apart() -> None:
+    assert served_name("s", "a" * 80 + "x") != served_name("s", "a" * 80 + "y")
+
+
+def test_aliases() -> None:
+    assert served_alias("github:create") == served_alias("github/create") == "mcp__github__create"
+    assert served_alias("github/*") == "mcp__github__*"
+    assert served_alias("read") is None
+
+
+def test_forms_of_others() -> None:
+    assert read({"command": ["npx", "-y", "x"]}).args == ("-y", "x")
+    assert read({"type": "local", "command": "x"}).transport == "stdio"
+    assert read({"httpUrl": "https://h/mcp"}).transport == "http"
+    assert read({"type": "sse", "url": "https://h/sse"}).transport == "sse"
+    assert read({"command": "x", "timeout": 30000}).call_seconds == 30
+    assert read({"command": "x", "timeout": 30}).call_seconds == 30
+    assert read_server("s", {"command": "x", "disabled": True}, {}, origin="") is None
+
+
+def test_variables() -> None:
+    raw = {"command": "${P}", "args": ["--${Q:-q}"], "env": {"K": "${SECRET}"}, "url": ""}
+    config = read(raw, P="prog", SECRET="s3")
+    assert (config.command, config.args, dict(config.env)) == ("prog", ("--q",), {"K": "s3"})
+    assert "s3" not in config.target
+    assert "SECRET is not set" in str(read(raw, P="prog").problem)
+    assert read({"command": "a", "env": {"K": "${E:-}"}}, E="").env == {"K": ""}
+
+
+@pytest.mark.parametrize(
+    ("raw", "word"),
+    [
+        (5, "object"),
+        ({}, "neither"),
+        ({"command": 5}, "text"),
+        ({"command": "x", "args": "a b"}, "list"),
+        ({"command": "x", "env": []}, "object"),
+        ({"command": "x", "env": {"A": None}}, "text"),
+        ({"command": "x", "env": {"A=B": "c"}}, "cannot be passed"),
+        ({"url": "ftp://x"}, "http"),
+        ({"type": "ws", "url": "ws://x"}, "ws"),
+        ({"command": "x", "concurrency": 0}, "1 to 1000"),
+        ({"command": "x", "timeout": "soon"}, "seconds"),
+    ],
+)
+def test_reasons(raw: Any, word: str) -> None:
+    assert word in str(read(raw).problem)
+
+
+def test_annotations_are_believed_only_where_the_user_says_so() -> None:
+    raw = {"command": "x", "trustAnnotations": True}
+    mine = read_server("s", raw, {}, origin="", personal=True)
+    theirs = read_server("s", raw, {}, origin="", personal=False)
+    assert mine is not None and mine.trust_annotations
+    assert theirs is not None and not theirs.trust_annotations
+
+
+def test_sources_and_their_order(tmp_path: Path) -> None:
+    home, top = tmp_path / "home", tmp_path / "repo"
+    cwd = top / "sub"
+    for folder in (home / ".codingcode", cwd / ".codingcode", top / ".git"):
+        folder.mkdir(parents=True)
+    environment = {"HOME": str(home)}
+
+    def servers(**commands: str) -> dict[str, Any]:
+        return {"mcpServers": {name: {"command": command} for name, command in commands.items()}}
+
+    assert not any_file(cwd, environment, claude=True)
+    local = {str(top): servers(mine="local")}
+    (home / ".claude.json").write_text(json.dumps({**servers(a="claude", mine="user"), "projects": local}))
+    (home / ".codingcode" / "mcp.yaml").write_text("servers:\n  - name: cc\n    command: codingcode\n  - command: x\n")
+    (top / ".mcp.json").write_text(json.dumps(servers(a="outer", outer="outer")))
+    (cwd / ".mcp.json").write_text(json.dumps(servers(a="inner")))
+    (cwd / ".codingcode" / "mcp.yml").write_text("servers: {cc2: {url: 'https://x/mcp'}}")
+    assert any_file(cwd, environment, claude=True)
+    found = configured_servers(
+        cwd,
+        environment,
+        settings={"outer": {"command": "settings"}, "off": {"command": "x", "disabled": True}},
+        origin=lambda name: Origin("project", str(cwd / ".retinue" / "settings.json")),
+    )
+    told = {name: (server.command or server.url, server.personal) for name, server in found.servers.items()}
+    assert told == {
+        "a": ("inner", False),
+        "mine": ("local", True),
+        "cc": ("codingcode", True),
+        "cc2": ("https://x/mcp", False),
+        "outer": ("settings", False),
+    }
+    assert len(found.problems) == 1 and "without a name" in found.problems[0]
+    without = configured_servers(cwd, environment, claude=False)
+    assert "mine" not in without.servers
+
+
+@given(st.binary(max_size=200))
+def test_broken_files_hide_nothing(content: bytes) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as name:
+        cwd = Path(name)
+        (cwd / ".codingcode").mkdir()
+        (cwd / ".mcp.json").write_bytes(content)
+        (cwd / ".codingcode" / "mcp.yaml").write_bytes(content)
+        found = configured_servers(cwd, {"HOME": name}, settings={"good": {"command": "x"}})
+        assert found.servers["good"].problem is None

@@ -1,0 +1,170 @@
+"""What models get of results, what people are asked, and what is found by search."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp_types import CallToolResult, ElicitRequestFormParams, ElicitRequestURLParams
+
+from retinue.domain.effects import ToolEffect
+from retinue.domain.messages import Image
+from retinue.domain.tool import ToolContext, ToolOutput, ToolSpec, ok
+from retinue.extensions.mcp.elicit import Question, answer
+from retinue.extensions.mcp.results import MOST_IMAGES, shorten, to_output
+from retinue.tools.tool_search.deferred import MOST_AT_ONCE, Deferred, loaded_names
+from retinue.tools.tool_search.tool import ToolSearchTool
+
+
+def output(folder: Path, content: list[dict[str, Any]], **more: Any) -> ToolOutput:
+    result = CallToolResult.model_validate({"content": content, **more})
+    return to_output(result, characters=1_000, outputs=folder / "out", effect=ToolEffect())
+
+
+def test_every_kind_of_content(tmp_path: Path) -> None:
+    found = output(
+        tmp_path,
+        [
+            {"type": "text", "text": "hello"},
+            {"type": "image", "data": "aGk=", "mimeType": "image/png"},
+            {"type": "image", "data": "aGk=", "mimeType": "image/tiff"},
+            {"type": "audio", "data": "aGk=", "mimeType": "audio/wav"},
+            {"type": "resource_link", "name": "r", "uri": "file:///x"},
+            {"type": "resource", "resource": {"uri": "file:///t", "text": "inside"}},
+            {"type": "resource", "resource": {"uri": "file:///b", "blob": "aGk=", "mimeType": "application/zip"}},
+        ],
+    )
+    assert "hello" in found.text and "inside" in found.text and "file:///x" in found.text
+    assert "image/tiff" in found.text and "audio/wav" in found.text and "application/zip" in found.text
+    assert [part for part in found.content if isinstance(part, Image)] == [Image("image/png", "aGk=")]
+
+
+def test_errors_structured_content_and_nothing(tmp_path: Path) -> None:
+    assert output(tmp_path, [{"type": "text", "text": "no"}], isError=True).is_error
+    assert '"a": 1' in output(tmp_path, [], structuredContent={"a": 1}).text
+    assert output(tmp_path, []).text == "(no output)"
+
+
+def test_everything_is_bounded(tmp_path: Path) -> None:
+    long = output(tmp_path, [{"type": "text", "text": "a" * 5_000 + "END"}])
+    assert len(long.text) < 1_300
+    assert long.text.endswith("END")
+    (kept,) = (tmp_path / "out").iterdir()
+    assert kept.read_text() == "a" * 5_000 + "END"
+    assert str(kept) in long.text
+    images = [{"type": "image", "data": "aGk=", "mimeType": "image/png"}] * 30
+    assert sum(isinstance(part, Image) for part in output(tmp_path, images).content) == MOST_IMAGES
+
+
+@given(st.text(max_size=400))
+def test_shortening_never_fails(text: str) -> None:
+    assert len(shorten(text, 100, Path("/proc/cannot/be"))) < 100 + 120
+
+
+FORM = {
+    "type": "object",
+    "properties": {
+        "color": {"type": "string", "enum": ["red", "blue"]},
+        "count": {"type": "integer", "title": "How many"},
+        "note": {"type": "string", "default": "none"},
+        "sure": {"type": "boolean"},
+    },
+    "required": ["color", "count", "sure"],
+}
+
+
+async def fill(*answers: str | None, schema: dict[str, Any] = FORM) -> tuple[Any, list[Question]]:
+    asked: list[Question] = []
+    left = list(answers)
+
+    async def ask(question: Question) -> str | None:
+        asked.append(question)
+        return left.pop(0)
+
+    params = ElicitRequestFormParams(mode="form", message="Please", requested_schema=schema)
+    return await answer("srv", params, ask), asked
+
+
+async def test_a_form_is_one_question_per_field() -> None:
+    result, asked = await fill("blue", "many", "3", "", "yes")
+    assert (result.action, result.content) == ("accept", {"color": "blue", "count": 3, "note": "none", "sure": True})
+    assert asked[0].options == ("red", "blue", "decline")
+    assert "srv" in asked[0].title and "Please" in asked[0].title
+    assert "does not fit" in asked[2].detail
+
+
+@pytest.mark.parametrize(("said", "action"), [("decline", "decline"), (None, "cancel")])
+async def test_no_is_no(said: str | None, action: str) -> None:
+    result, _ = await fill("red", said)
+    assert result.action == action and result.content is None
+
+
+async def test_strange_forms() -> None:
+    assert (await fill("accept", schema={}))[0].content == {}
+    assert (await fill(schema={"properties": {str(n): {} for n in range(100)}}))[0].action == "decline"
+    assert (await fill("x", schema={"properties": {"a": 5}}))[0].content == {"a": "x"}
+    assert (await fill("?", "?", "?", schema={"properties": {"a": {"type": "number"}}}))[0].action == "cancel"
+
+
+async def test_pages_are_named_not_opened() -> None:
+    async def ask(question: Question) -> str | None:
+        assert "https://bank.example/x" in question.detail
+        return "done"
+
+    params = ElicitRequestURLParams(mode="url", message="Log in", url="https://bank.example/x", elicitation_id="1")
+    assert (await answer("srv", params, ask)).action == "accept"
+
+
+class Named:
+    def __init__(self, name: str, description: str) -> None:
+        self.spec = ToolSpec(name, description, {})
+
+    async def run(self, call_id: str, arguments: Any, context: ToolContext) -> ToolOutput:
+        return ok("")
+
+
+def deferred(*names: str) -> Deferred:
+    return Deferred({name: Named(name, f"[MCP:x] About {name}.\nMore: details.") for name in names})
+
+
+async def search(tool: ToolSearchTool, query: Any, folder: Path) -> str:
+    return (await tool.run("c", {"query": query}, ToolContext("r", (folder,), folder))).text
+
+
+async def test_C7_texts_and_matching(tmp_path: Path) -> None:
+    tools = deferred("mcp__a__create_issue", "mcp__a__list", "mcp__b__list")
+    tool = ToolSearchTool(tools)
+    assert "mcp__a__create_issue, mcp__a__list, mcp__b__list" in tool.spec.description
+    assert await search(tool, "nothing here", tmp_path) == 'No deferred tools matched "nothing here".'
+    text = await search(tool, "ISSUE about", tmp_path)
+    head = "Loaded 1 tool(s). Their full schemas are now available next turn:"
+    assert text == f"{head}\n- mcp__a__create_issue: [MCP:x] About mcp__a__create_issue."
+    assert loaded_names(text) == ("mcp__a__create_issue",)
+    assert await search(tool, "select:mcp__b__list", tmp_path)
+    assert [each.spec.name for each in tools.loaded] == ["mcp__a__create_issue", "mcp__b__list"]
+    assert "needs a query" in await search(tool, "  ", tmp_path)
+
+
+async def test_C7_too_many_matches_are_counted(tmp_path: Path) -> None:
+    tools = deferred(*(f"mcp__a__t{n}" for n in range(MOST_AT_ONCE + 7)))
+    text = await search(ToolSearchTool(tools), "mcp__a", tmp_path)
+    assert text.endswith("7 more match; narrow the query to load them.")
+    assert len(loaded_names(text)) == MOST_AT_ONCE
+
+
+def test_C7_late_and_resumed_tools() -> None:
+    tools = deferred("mcp__a__one")
+    tools.offer({"mcp__a__two": Named("mcp__a__two", "second")})
+    tools.recall(("mcp__a__two", "mcp__a__gone"))
+    assert [each.spec.name for each in tools.loaded] == ["mcp__a__two"]
+    tools.keep(frozenset({"mcp__a__one"}))
+    assert tools.load("second").tools == ()
+
+
+@given(st.text(max_size=60))
+def test_C7_no_query_fails(query: str) -> None:
+    deferred("mcp__a__one", "mcp__a__two").load(query)
+    loaded_names(query)
