@@ -15,6 +15,7 @@ import orjson
 
 from retinue.domain.lean import dataclass
 from retinue.errors import UnknownJobError, UsageError
+from retinue.log.owner import Owner
 from retinue.log.query import Reader
 
 if TYPE_CHECKING:
@@ -172,14 +173,18 @@ def find(reader: Reader, wanted: str) -> Job:
     raise UnknownJobError(f"There is no job '{wanted}' here.", remedy="See: retinue schedule list")
 
 
-def orphans(reader: Reader) -> list[Orphan]:
-    """Slots whose run was never seen: just now, or because their process died first."""
+def orphans(reader: Reader, here: Owner) -> list[Orphan]:
+    """Slots whose run was never seen because their process died first."""
     rows = reader.select(
         "SELECT job_id, slot, run_id, owner FROM schedule_slots AS slots WHERE result='fired' "
         "AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.id=slots.run_id)"
     )
-    known = {job.id: job for job in jobs(reader)} if rows else {}
-    return [Orphan(known[row[0]], row[1], row[2], row[3]) for row in rows if row[0] in known]
+    if not rows:
+        return []
+    columns = "id, pid, started, host, boot, space, heartbeat"
+    alive = {row[0] for row in reader.select(f"SELECT {columns} FROM owners") if Owner(*row).alive(here)}  # noqa: S608
+    known = {job.id: job for job in jobs(reader)}
+    return [Orphan(known[row[0]], row[1], row[2], row[3]) for row in rows if row[0] in known and row[3] not in alive]
 
 
 def slots(reader: Reader, job_id: str, limit: int = 100) -> list[tuple[float, str, str | None]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -96,7 +97,7 @@ def test_a_slot_that_comes_twice_in_autumn_fires_once() -> None:
     found = slots("30 2 * * *", datetime(2026, 10, 24, 12, tzinfo=BERLIN), 3)
     assert [each.strftime("%d %H:%M") for each in found] == ["25 02:30", "26 02:30", "27 02:30"]
     halves = slots("0 */30 * * * *", datetime(2026, 10, 25, 1, tzinfo=BERLIN), 8)
-    gaps = {b.timestamp() - a.timestamp() for a, b in zip(halves, halves[1:], strict=False)}
+    gaps = {b.timestamp() - a.timestamp() for a, b in pairwise(halves)}
     assert gaps == {1_800.0}
 
 

@@ -17,7 +17,6 @@ from retinue.domain.lean import dataclass
 from retinue.domain.states import LIVE
 from retinue.errors import RetinueError, StateError, UnknownRunError, UsageError
 from retinue.log import schedules
-from retinue.log.claim import owners
 from retinue.log.owner import this_process
 from retinue.log.schedules import Job, Missed, Orphan
 from retinue.supervisor.schedule.plan import Plan, plan, when_of
@@ -25,8 +24,6 @@ from retinue.supervisor.schedule.start import session_of, start_job
 from retinue.supervisor.schedule.times import next_after, parse_schedule
 
 if TYPE_CHECKING:
-    import sqlite3
-
     from retinue.supervisor.crew import Supervisor
 
 TICK_SECONDS = 1.0
@@ -170,7 +167,7 @@ class Scheduler:
                 fired += await self._decide(job, decided, now)
         if now - self._orphans_at >= 60 * TICK_SECONDS:
             self._orphans_at = now
-            for orphan in schedules.orphans(reader):
+            for orphan in schedules.orphans(reader, this_process()):
                 fired += await self._adopt(orphan, now)
         for each in fired:
             self._heard(each)
@@ -213,16 +210,9 @@ class Scheduler:
 
     async def _adopt(self, orphan: Orphan, now: float) -> list[Fired]:
         """A process died between claiming a slot and starting its run."""
-        log, here = self._crew.world.log, this_process()
-        again = orphan.job.missed == "catch-up"
-
-        def take(db: sqlite3.Connection) -> bool:
-            owner = owners(db).get(orphan.owner)
-            if orphan.owner == log.owner or (owner is not None and owner.alive(here)):
-                return False
-            return schedules.reclaim(db, orphan, log.owner, "fired" if again else "missed", now)
-
-        if not await log.transact(take):
+        log, again = self._crew.world.log, orphan.job.missed == "catch-up"
+        result: schedules.Result = "fired" if again else "missed"
+        if not await log.transact(lambda db: schedules.reclaim(db, orphan, log.owner, result, now)):
             return []
         if not again:
             return [Fired(orphan.job, orphan.slot, why="missed")]
