@@ -148,6 +148,17 @@ async def test_a_person_can_stop_a_run_whose_stop_hook_hangs(project: Project, s
     assert outcome.text == "done"
 
 
+async def test_a_hook_cannot_lift_the_turn_limit(project: Project, serve: Any) -> None:
+    server = serve(lambda request: Reply("done"))
+    async with asyncio.timeout(60), crew_of(project) as crew:
+        ear = Ear(crew, "SubagentStop")
+        ear.answers["SubagentStop"] = lambda payload: {"decision": "block", "reason": "more"}
+        outcome = await (await crew.spawn("general-purpose", "work", limits={"max_turns": 1})).wait()
+    assert (outcome.ended, outcome.text) == ("steered", "done")
+    assert len(server.requests) == 2
+    assert [(each["status"], each["stop_hook_active"]) for each in ear.heard] == [("done", False), ("done", True)]
+
+
 async def test_shortening_can_be_refused_when_a_person_wants_it(project: Project, serve: Any) -> None:
     serve(lambda request: Reply("", [("read", {"path": "f1.txt"})]) if request.turn < 3 else Reply("done"))
     async with asyncio.timeout(60), crew_of(project) as crew:
@@ -198,6 +209,17 @@ async def test_observers_that_break_are_only_warned_of(project: Project, serve: 
         assert (await run.wait()).ok
         warned = [event.body.text for event in run.recorded() if event.body.type == "run.warned"]
     assert any("broken" in text and "PostToolUse hook" in text for text in warned)
+
+
+async def test_what_breaks_before_a_run_has_begun_is_recorded_after_its_beginning(project: Project, serve: Any) -> None:
+    serve(lambda request: Reply("done"))
+    settings(project.home / ".retinue" / "settings.json", {"SessionStart": [{"command": "echo broken >&2; exit 1"}]})
+    async with asyncio.timeout(60), crew_of(project) as crew:
+        run = await crew.prompt("hello")
+        assert (await run.wait()).ok
+        bodies = [event.body for event in run.recorded()]
+    assert [body.type for body in bodies[:3]] == ["run.created", "run.started", "run.warned"]
+    assert "broken" in bodies[2].text
 
 
 def test_a_run_resumed_after_consent_has_its_hooks(project: Project, serve: Any) -> None:

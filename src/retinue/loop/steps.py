@@ -306,10 +306,11 @@ class Steps:
 
     async def consult(self) -> None:
         """Lets whoever watches over the run have it go on, where it would end well and nobody
-        else has more to say. A person's stop cuts that short and counts."""
+        else has more to say; not after the wrap-up, which is an end that a limit has set. A
+        person's stop cuts that short and counts."""
         ask, controls = self._job.before_end, self._controls
         handed_in = self.ending is not None and self.ending.ended in SUCCESS
-        if ask is None or not (handed_in or (self.is_final and self._submission is None)):
+        if ask is None or self._turns.wrapped or not (handed_in or (self.is_final and self._submission is None)):
             return
         if not handed_in and (controls.pending or controls.held):
             return

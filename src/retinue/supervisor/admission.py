@@ -54,6 +54,8 @@ async def _ask_to_spawn(hooks: RunHooks, world: World, place: RunPlace, parent: 
         "parentSessionId": place.parent_id,
     }
     result = await spawner.fire("SubagentSpawn", request.spec.name, fields)
+    if parent is None:
+        await spawner.close()
     if result.verdict in ("deny", "ask") or result.stop is not None:
         # Nobody can be asked at this point, and a hook that wants to ask has not said yes.
         raise SpawnDeniedError(f"Subagent spawn denied: {result.reason or result.stop or 'no reason was given'}")

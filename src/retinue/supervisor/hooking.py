@@ -58,6 +58,7 @@ class RunHooks:
         """What hooks want the model to know before its first prompt."""
         self.notes: list[str] = []
         self._handle: RunHandle | None = None
+        self._early: list[Warned] = []
         self._said = ""
         self._continued = 0
         self._told_end = self._began = self._in_session = False
@@ -138,10 +139,14 @@ class RunHooks:
         }
 
     def _warn(self, code: str, text: str) -> None:
-        with suppress(StateError):  # a run that is not recorded yet, or no more: it has notes
-            self._world.log.append(self._place, Warned(code, text))
+        """For people: in the run's record, as soon as there is one."""
+        if not self._began:
+            self._early.append(Warned(code, text))
             return
-        self.notes.append(text)
+        try:
+            self._world.log.append(self._place, Warned(code, text))
+        except StateError:  # it cannot be recorded any more: the outcome says it
+            self.notes.append(text)
 
     # In the life of the run
 
@@ -163,6 +168,8 @@ class RunHooks:
     async def began(self) -> None:
         """The run starts to work."""
         self._began = True
+        for warning in self._early:
+            self._warn(warning.code, warning.text)
         if self.launch.request.depth > 0 and self.listens("SubagentStart"):
             self._add((await self.fire("SubagentStart", self.launch.request.spec.name)).context)
 
@@ -213,6 +220,7 @@ class RunHooks:
             self._warn("hook_limit", note)
             return None
         self._continued += 1
+        self._told_end = False
         return result.context
 
     async def _before_compact(self, reason: str) -> str | None:
@@ -223,6 +231,8 @@ class RunHooks:
     async def ended(self, outcome: Outcome) -> None:
         """The run is over, however. An end that hooks have not heard of, they hear of now, and
         not for long: someone may wait for the end."""
+        if not self._began:
+            self.notes += [warning.text for warning in self._early]
         with suppress(TimeoutError):
             async with asyncio.timeout(ENDING_SECONDS):
                 await self._tell_of(outcome)
@@ -234,7 +244,7 @@ class RunHooks:
             fields = {"error_type": kind, "error": failure.message, "last_assistant_message": self._said}
             await self.fire("StopFailure", kind, fields)
         if self._began and not self._told_end and self.launch.request.depth > 0:
-            await self._ends(outcome.ended, active=False)
+            await self._ends(outcome.ended, active=self._continued > 0)
         await self._session_ends("other" if outcome.ok else outcome.ended)
 
     async def _session_ends(self, reason: str) -> None:
