@@ -5,6 +5,7 @@ RETINUE_WORKTREE_RUNS=1000 runs the long version; moments come from a fixed seed
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -82,7 +83,10 @@ def test_no_commit_of_a_killed_agent_is_lost_and_no_directory_leaks(project: Pro
         except subprocess.TimeoutExpired:
             process.kill()
         process.communicate()
-    project.json("worktrees", "clean", "--json")
+    process = project.start("worktrees", "clean", "--json")
+    out, err = process.communicate(timeout=60 + 5 * RUNS)
+    assert process.returncode == 0, err
+    assert [each for each in json.loads(out)["cleaned"] if each["kept"] is not None] == []
     left = project.json("worktrees", "list", "--json")
     assert left == {"worktrees": [], "unknown": []}
     assert list(worktrees.iterdir()) == []
