@@ -96,14 +96,12 @@ class Scope:
         """Whether the file asks for exactly this tool: then it is never deferred."""
         return tool in self._patterns
 
-    def policy(self, policy: ToolPolicy, tools: Mapping[str, Tool]) -> ToolPolicy:
-        """With the tools of servers that the file means without listing them."""
-        ours = tuple(
-            each
-            for each, (extension, _) in zip(policy.selectors, self._selectors, strict=True)
-            if extension == _EXTENSION
-        )
-        policy = replace(policy, selectors=tuple(each for each in policy.selectors if each not in ours))
+    def policy(self, policy: ToolPolicy, tools: Mapping[str, Tool], servers: Iterable[str]) -> ToolPolicy:
+        """With the tools of servers that the file means without listing them, and without the
+        selectors that were about servers."""
+        mine = {_EXTENSION, *(name.lower() for name in servers)}
+        selectors = tuple(each for each in policy.selectors if _selector(each)[0] not in mine)
+        policy = replace(policy, selectors=selectors)
         if policy.allow is not None:  # it is added where it is needed
             policy = replace(policy, allow=tuple(each for each in policy.allow if canonical(each) != (_SEARCH,)))
         if not self._listed or policy.allow is None or not self._implied:

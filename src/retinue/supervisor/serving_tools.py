@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from retinue.domain.request import RunRequest
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from retinue.tools.tool_search.deferred import Deferred
 
 SEARCH = "tool_search"
+_owners = count(1)
 _REQUIRED_PATIENCE = 3
 
 Choose = Callable[[Mapping[str, Tool]], Selection]
@@ -79,7 +81,7 @@ class Served:
         self._spec = request.spec
         self._scope = scope
         self._roots = _roots(request, world)
-        pool, owner = loop_pool(), f"{id(self):x}"
+        pool, owner = loop_pool(), str(next(_owners))
         self.servers: tuple[Server, ...] = tuple(
             pool.server(config, habits, self._roots, owner if config.inline else "") for config in configs
         )
@@ -106,6 +108,8 @@ class Served:
         unknown = [server for server in self.servers if server.listing is None or server in required]
         wait = self._settings.mcp_start_timeout_seconds * (_REQUIRED_PATIENCE if required else 1)
         starts = {server: asyncio.ensure_future(server.ready()) for server in unknown}
+        for task in starts.values():
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
         if starts:
             await asyncio.wait(starts.values(), timeout=wait)
         for server, task in starts.items():
@@ -141,7 +145,7 @@ class Served:
         return frozenset((*self._admitted, *self._late))
 
     def policy(self, policy: ToolPolicy) -> ToolPolicy:
-        return self._scope.policy(policy, self._known)
+        return self._scope.policy(policy, self._known, self.server_names)
 
     def settle(self, tools: tuple[Tool, ...], window: int) -> tuple[Tool, ...]:
         """The tools to offer from the first request on. A file that denies tool_search gets
@@ -318,7 +322,6 @@ def _server_of(tool: Any) -> Server:
 
 def _why_not(server: Server, task: asyncio.Future[Any], wait: float) -> str | None:
     if not task.done():
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return f"it was not ready within {wait:g} s; its tools are admitted when it is"
     error = task.exception()
     return str(error) if error is not None else None

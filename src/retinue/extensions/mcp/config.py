@@ -63,8 +63,9 @@ class ServerConfig:
     def digest(self) -> str:
         """Equal for configurations that may share one connection."""
         told = (self.transport, self.command, self.args, sorted(self.env.items()), self.cwd, self.url)
-        rest = (sorted(self.headers.items()), self.concurrency, self.call_seconds, self.restart, self.name)
-        return hashlib.sha256(orjson.dumps([told, rest])).hexdigest()[:24]
+        rest = (sorted(self.headers.items()), self.concurrency, self.call_seconds, self.restart)
+        who = (self.name, self.trust_annotations)
+        return hashlib.sha256(orjson.dumps([told, rest, who])).hexdigest()[:24]
 
     @property
     def target(self) -> str:

@@ -98,6 +98,11 @@ class Server:
         return self._habits.logs / f"{_file_name(self.config.name)}.log"
 
     @property
+    def idle(self) -> bool:
+        """Whether it has done its work: nobody holds it, and nothing of it runs."""
+        return bool(self.starts) and not (self._holders or self.live or self._starting)
+
+    @property
     def held(self) -> bool:
         return bool(self._holders)
 
@@ -246,6 +251,8 @@ class Server:
             await asyncio.wait({starting}, timeout=5)
         if connection is not None:
             await connection.close()
+        if self._gone is not None and self._gone is not asyncio.current_task():
+            await asyncio.wait({self._gone})
 
 
 class Pool:
@@ -260,6 +267,7 @@ class Pool:
         key = (f"{config.digest}:{habits.cwd}:{owner}", None)
         shared = self._servers.get(key)
         if shared is None:
+            self._forget_owned()
             shared = self._servers[key] = Server(config, habits, roots)
             shared.listing = habits.memory.recall(config.digest)
         if not shared.uses_roots or shared.roots == roots or not shared.held:
@@ -270,9 +278,9 @@ class Pool:
             self._servers[own].listing = shared.listing
         return self._servers[own]
 
-    @property
-    def servers(self) -> tuple[Server, ...]:
-        return tuple(self._servers.values())
+    def _forget_owned(self) -> None:
+        """Servers of runs that are over will not be asked for again."""
+        self._servers = {key: each for key, each in self._servers.items() if not (each.config.inline and each.idle)}
 
     async def close_unused(self) -> None:
         """Ends at once what nobody holds."""
