@@ -14,17 +14,17 @@ from typing import Any
 from retinue.domain.events import Body, TurnEnded, TurnStarted
 from retinue.domain.messages import Image, Text, Thinking, ToolCall
 from retinue.guard.redact_stream import WORD_CHARACTERS, RedactedStream
+from retinue.guard.secret_tokens import SHORTEST_TOKEN, tokens
 from retinue.guard.secrets import (
     REDACTED,
     RULES,
-    SHORTEST_TOKEN,
     Rule,
     Span,
     compiled,
     cut_out,
     private_keys,
     secret_values,
-    tokens,
+    spans,
 )
 
 _OPAQUE: dict[type, frozenset[str]] = {
@@ -83,19 +83,15 @@ class Redactor:
             data = cut_out(data, private_keys(data))
         low = data.lower()
         for word, rules in self._rules:
-            if word in low:
-                for rule in rules:
-                    clean = cut_out(data, rule.spans(data, low))
-                    if clean is not data:
-                        data, low = clean, clean.lower()
+            clean = cut_out(data, spans(word, rules, data, low))
+            if clean is not data:
+                data, low = clean, clean.lower()
         return cut_out(data, tokens(data)) if len(data) >= SHORTEST_TOKEN else data
 
     def _found(self, data: bytes) -> Iterator[Span]:
         low = data.lower()
         for word, rules in self._rules:
-            if word in low:
-                for rule in rules:
-                    yield from rule.spans(data, low)
+            yield from spans(word, rules, data, low)
         yield from tokens(data)
         if b"PRIVATE KEY" in data:
             yield from private_keys(data)

@@ -28,6 +28,13 @@ _PLAIN = rb"[A-Za-z0-9_+=-][A-Za-z0-9_+/=-]{19,}+(?![(\[])"
 _LOUD = rb"[A-Za-z0-9_+=~%@!^-][A-Za-z0-9_+/=.~%@!^:-]{7,}+(?![(\[{])"
 
 
+_NAMES_ONE = (
+    rb"(?![A-Za-z_./:-]{0,64}(?:KEY|TOKEN|SECRET|PASSWORD|PRIVATEKEY|Key|key|token|secret|password)"
+    rb"[A-Za-z_]{0,16}(?![A-Za-z0-9_+/=-]))"
+)
+"""What names a secret is none: `ENV = "API_KEY"`, `private_key: PrivateKeyTypes`."""
+
+
 @cache
 def compiled(pattern: bytes) -> re.Pattern[bytes]:
     """Patterns are compiled when text first calls for them: most processes meet but a few."""
@@ -45,21 +52,40 @@ class Rule:
     folded: bool = True
     shown: bytes = REDACTED
 
-    def spans(self, text: bytes, low: bytes) -> Iterator[Span]:
+    def at(self, text: bytes, low: bytes, begin: int) -> tuple[int, int, bytes, int] | None:
+        """The span to hide if the rule matches at `begin`, with where the match ends."""
         searched = low if self.folded else text
-        for match in compiled(self.pattern).finditer(searched):
-            begin = match.start()
-            if self.head and not compiled(self.head + rb"\Z").search(searched, max(begin - 24, 0), begin):
-                continue
-            if "value" in match.re.groupindex and match.group("value") is not None:
-                yield *match.span("value"), b"=" + REDACTED
-            else:
-                yield *match.span("hide"), self.shown
+        match = compiled(self.pattern).match(searched, begin)
+        if match is None:
+            return None
+        if self.head and not compiled(self.head + rb"\Z").search(searched, max(begin - 24, 0), begin):
+            return None
+        if "value" in match.re.groupindex and match.group("value") is not None:
+            return *match.span("value"), b"=" + REDACTED, match.end()
+        return *match.span("hide"), self.shown, match.end()
+
+
+def spans(word: bytes, rules: tuple[Rule, ...], text: bytes, low: bytes) -> Iterator[Span]:
+    """What the rules of `word` find, in order. A word is found by a plain search, and most are
+    ruled out by the character after them: patterns are tried on the rest only."""
+    follow, length, last = _FOLLOW.get(word), len(word), len(low)
+    begin = low.find(word)
+    while begin >= 0:
+        position = begin + length
+        if follow is None or position >= last or low[position] in follow:
+            for rule in rules:
+                found = rule.at(text, low, begin)
+                if found is not None:
+                    yield found[:3]
+                    position = max(position, found[3])
+                    break
+        begin = low.find(word, position)
 
 
 def _named(marker: bytes, more: bytes, head: bytes, plain: bytes, length: int, folded: bool) -> Rule:
     """`NAME = value` becomes `NAME=[REDACTED]`; a member `"NAME": "value"` stays a member."""
-    inside = _INSIDE + rb"{%d,}+" % length
+    inside = _NAMES_ONE + _INSIDE + rb"{%d,}+" % length
+    plain = _NAMES_ONE + plain
     pattern = rb"%b%b(?:(?P<value>%b[:=]%b(?:(?P<quote>%b)%b(?P=quote)?|%b))|%b%b[:=]%b%b(?P<hide>%b))" % (
         marker,
         more,
@@ -92,17 +118,21 @@ _QUERY = (
 _AUTHORIZATION = (
     rb"(?:%b)?%b[:=]%b(?:%b)?"
     % (_QUOTE, _GAP, _GAP, _QUOTE)
-    + rb"(?!(?:str|string|bool|none|null|true|false|required|optional)\b|[a-z]{1,16}[ \t]{1,4}\[)"
+    + rb"(?!(?:str|string|bool|none|null|true|false|required|optional)\b|[a-z]{1,16}[ \t]{1,4}\["
+    rb"|[a-z]{1,2}\\{0,8}[\"']|[a-z_][a-z0-9_.]{0,64}+[(\[])"
     rb"(?P<hide>(?:(?:basic|bearer|token|digest|negotiate|apikey)[ \t]{1,4})?[^\s\"'\\,;{}()\[\]]++)"
 )
 _BEARER = (
     rb"(?:[ \t]|\\t){1,4}(?!(?:tokens?|auth|authentication|authorization|scheme|headers?|credentials?|of|and|or|for|is|"
-    rb"in|with)\b)(?P<hide>[a-z0-9._~+/=-]++)"
+    rb"in|with)\b|[a-z]{1,12}(?![a-z0-9._~+/=-]))(?P<hide>[a-z0-9._~+/-][a-z0-9._~+/=-]*+)"
 )
 _EXPORT = (
     rb"(?P<hide>export[ \t]{1,8}[A-Za-z_][A-Za-z0-9_]{0,80}+="
     rb"(?:(?P<quote>%b)%b{20,}+(?P=quote)?|[A-Za-z0-9_+=][A-Za-z0-9_+/=.~-]{19,}+))" % (_QUOTE, _INSIDE)
 )
+
+_IN_A_STRING = rb"(?P<hide>[^\s;\"'\\<>{}()$%*\[\]]{4,128}+)(?=[;\"'\s\\]|\Z)"
+"""A value in `Server=…;Password=…;`, as ADO and JDBC write connections."""
 
 
 def _spoken(word: bytes, head: bytes, more: bytes = b"") -> tuple[Rule, ...]:
@@ -114,7 +144,13 @@ def _spoken(word: bytes, head: bytes, more: bytes = b"") -> tuple[Rule, ...]:
 
 
 RULES: tuple[tuple[bytes, tuple[Rule, ...]], ...] = (
-    (b"key", _spoken(b"key", _LOUD_HEAD, rb"(?:_id)?")),
+    (
+        b"key",
+        (
+            *_spoken(b"key", _LOUD_HEAD, rb"(?:_id)?"),
+            _after(b"key=", rb"(?P<hide>[a-z0-9+/]{30,}+={0,2})", rb"(?:account|sharedaccess)"),  # Azure
+        ),
+    ),
     (b"token", (*_spoken(b"token", b""), _after(b"token", _MEMBER, _QUOTE))),
     (b"secret", (*_spoken(b"secret", b""), _after(b"secret", _MEMBER, _QUOTE))),
     (
@@ -122,54 +158,39 @@ RULES: tuple[tuple[bytes, tuple[Rule, ...]], ...] = (
         (
             _named(b"PASS", rb"(?:WORD|WD|PHRASE)", b"", _LOUD, 8, False),
             _after(b"pass", rb"(?:word|wd|phrase)" + _MEMBER, _QUOTE),
+            _after(b"password=", _IN_A_STRING, rb"(?:;[ \t]?|\A)"),
         ),
     ),
     (b"authorization", (_after(b"authorization", _AUTHORIZATION),)),
     (b"bearer", (_after(b"bearer", _BEARER, _EDGE),)),
     (b"?", (_after(b"?", _QUERY),)),
     (b"&", (_after(b"&", _QUERY),)),
-    (b"://", (_after(b"://", rb"(?P<hide>[^\s/:@\"'\\<>{}]{0,256}+:[^\s/@\"'\\<>{}]{1,256}+)@"),)),
+    (
+        b"://",
+        (
+            _after(b"://", rb"(?P<hide>[^\s/:@\"'\\<>{}]{0,256}+:[^\s/@\"'\\<>{}]{1,256}+)@"),
+            _after(b"://hooks.slack.com/", rb"(?:services|workflows|triggers)/(?P<hide>[a-z0-9/_-]{20,}+)"),
+            Rule(rb"://(?:[a-z]{2,8}\.)?discord(?:app)?\.com/api/webhooks/[0-9]{10,24}/(?P<hide>[a-z0-9_-]{40,}+)"),
+        ),
+    ),
+    (b"pwd=", (_after(b"pwd=", _IN_A_STRING, rb"(?:;[ \t]?|\A)"),)),
     (b"export", (Rule(_EXPORT, _EDGE, folded=False, shown=b"[ENV_VAR_REDACTED]"),)),
 )
-"""Rules by the lower-case word without which none of them can match."""
+"""Rules by the lower-case word with which their matches begin."""
 
-_TOKENS = (
-    rb"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))(?:(?P<github>gh[pousr]_[A-Za-z0-9]{20,}+|github_pat_[A-Za-z0-9_]{20,}+)"
-    rb"|sk-ant-[A-Za-z0-9_-]{16,}+"
-    rb"|sk-(?=[A-Za-z_-]{0,40}+[0-9])[A-Za-z0-9_-]{20,}+"
-    rb"|(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{16,}+"
-    rb"|AIza[A-Za-z0-9_-]{30,}+"
-    rb"|xox[abeoprs]-[A-Za-z0-9-]{15,}+"
-    rb"|(?:AKIA|ASIA|AROA|AIDA)[A-Z0-9]{16}(?![A-Za-z0-9])"
-    rb"|glpat-[A-Za-z0-9_-]{20,}+"
-    rb"|hf_[A-Za-z0-9]{30,}+"
-    rb"|npm_[A-Za-z0-9]{36,}+"
-    rb"|pypi-[A-Za-z0-9_-]{50,}+"
-    rb"|gsk_[A-Za-z0-9]{40,}+"
-    rb"|xai-[A-Za-z0-9]{40,}+"
-    rb"|ya29\.[A-Za-z0-9_-]{20,}+"
-    rb"|SG\.[A-Za-z0-9_-]{16,}+\.[A-Za-z0-9_-]{16,}+"
-    rb"|eyJ[A-Za-z0-9_-]{8,}+\.eyJ[A-Za-z0-9_-]{4,}+\.[A-Za-z0-9_-]{4,}+)"
-)
-_WORDS = bytes(
-    120 if chr(code).isascii() and (chr(code).isalnum() or chr(code) in "_-.") else 32 for code in range(256)
-)
-SHORTEST_TOKEN = 20
-"""Every token above is a word of at least this length, and long words are quick to find."""
-_LONG = b"x" * SHORTEST_TOKEN
-
-
-def tokens(text: bytes) -> Iterator[Span]:
-    """Keys that are recognised by how they begin, wherever they stand."""
-    mask = text.translate(_WORDS)
-    begin = mask.find(_LONG)
-    while begin >= 0:
-        end = mask.find(b" ", begin)
-        end = len(mask) if end < 0 else end
-        for match in compiled(_TOKENS).finditer(text, begin, end):
-            yield *match.span(), b"[GITHUB_TOKEN_REDACTED]" if match.group("github") else REDACTED
-        begin = mask.find(_LONG, end)
-
+_AFTER_NAME = frozenset(b" \t\\:=\"'")
+_FOLLOW: Mapping[bytes, frozenset[int]] = {
+    b"key": _AFTER_NAME | frozenset(b"_"),
+    b"token": _AFTER_NAME,
+    b"secret": _AFTER_NAME,
+    b"pass": frozenset(b"wp"),
+    b"authorization": _AFTER_NAME,
+    b"bearer": frozenset(b" \t\\"),
+    b"?": frozenset(b"atscpk"),
+    b"&": frozenset(b"atscpk"),
+    b"export": frozenset(b" \t"),
+}
+"""The characters that can follow a word in a match: most words are followed by others."""
 
 _KEY_BEGIN = rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
 _KEY_END = rb"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
