@@ -70,7 +70,10 @@ class Progress:
     def show(self, event: Event) -> None:
         self.learn(event)
         below = bool(self.run_id) and event.run_id != self.run_id
-        line = self._child_line(event) if below else self._line(event.body)
+        if isinstance(event.body, InboxOpened):
+            line = self._asks(event, event.body)
+        else:
+            line = self._child_line(event) if below else self._line(event.body)
         if line:
             self._close_line()
             print(line, file=self.stream, flush=True)
@@ -86,23 +89,20 @@ class Progress:
             return f"  ▸ {name} goes on: {_first_line(body.prompt, 80)}"
         if isinstance(body, Warned):
             return f"  ! {name}: {body.text}"
-        if isinstance(body, InboxOpened):
-            return self._asks(f"  ? {name}", body)
         if isinstance(body, RunEnded) and not self.quiet:
             return f"  {name} {self._ended(body)}"
         return None
 
-    def _asks(self, who: str, body: InboxOpened) -> str | None:
+    def _asks(self, event: Event, body: InboxOpened) -> str | None:
         """That someone is asked elsewhere; on a terminal the question itself appears."""
         if self.live:
             return None
-        return f"{who} waits for an answer to: {_first_line(body.title, 100)} (retinue inbox answer {body.item_id} …)"
+        who = self._names.get(event.run_id, self.agent if event.run_id == self.run_id else event.run_id[:8])
+        return f"? {who} waits for an answer: {_first_line(body.title, 100)} (retinue inbox answer {body.item_id} …)"
 
     def _line(self, body: Body) -> str | None:
         if isinstance(body, Warned):
             return f"! {body.text}"
-        if isinstance(body, InboxOpened):
-            return self._asks("?", body)
         if self.quiet:
             return None
         match body:
