@@ -27,12 +27,12 @@ async def admission(
     try:
         if launch.request.depth > 0 and not resumed:
             await _ask_to_spawn(hooks, world, place, parent)
+        if parent is None:
+            await hooks.prompted(resumed=resumed)
         if launch.isolation is not None and launch.isolation.own and not resumed:
             from retinue.supervisor.isolating import announce_creation
 
             await announce_creation(hooks, launch.isolation)
-        if parent is None:
-            await hooks.prompted(resumed=resumed)
         yield hooks
     except BaseException:
         await hooks.close()

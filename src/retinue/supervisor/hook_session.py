@@ -81,9 +81,9 @@ class SessionHooks:
             self._grouped = grouped((*files, *self._functions))
         return self._grouped
 
-    def withheld(self) -> tuple[str, ...]:
-        """Which files had no effect for want of consent."""
-        return () if self._nothing_to_read() else self.found.withheld
+    def notes(self) -> tuple[str, ...]:
+        """What people should know of the files: no effect for want of consent, or wrong."""
+        return () if self._nothing_to_read() else (*self.found.withheld, *self.found.problems)
 
     def _nothing_to_read(self) -> bool:
         """Looks once, without loading anything: most projects have no hooks."""

@@ -94,7 +94,7 @@ def _withheld(world: World) -> tuple[str, ...]:
         from retinue.guard.trust_subjects import untrusted
 
         settings = untrusted(world.settings)
-    return (*settings, *world.hooks.withheld())
+    return (*settings, *world.hooks.notes())
 
 
 def subjects(world: World) -> list[Subject]:

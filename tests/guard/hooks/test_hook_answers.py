@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from retinue.domain.hook import HookEvent, HookResult
 from retinue.domain.spec import HookSpec
@@ -256,3 +258,28 @@ def test_long_texts_are_cut_and_kept() -> None:
     assert kept == [long, long]
     exact = "x" * MOST_CHARACTERS
     assert merged([HookResult(context=exact)], spill).context == exact
+
+
+_WORDS = st.text(max_size=8) | st.sampled_from(["allow", "approve", "deny", "ask"])
+_KEYS = st.text(max_size=5) | st.sampled_from(
+    ["hookSpecificOutput", "permissionDecision", "decision", "behavior", "updatedInput", "continue", "reason"]
+)
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | _WORDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_KEYS, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(st.sampled_from(EVERY), st.sampled_from([0, 1, 2, 126, 127]), _JSON | st.text(), st.text(max_size=20))
+def test_whatever_a_handler_says_nothing_is_raised_and_only_a_yes_is_a_yes(
+    event: HookEvent, code: int, out: Any, err: str
+) -> None:
+    text = out if isinstance(out, str) else json.dumps(out)
+    result = opinion(handler(event), Said(code, text, err))
+    merged([result], str)
+    if result.verdict == "allow":
+        assert code != 2
+        assert '"allow"' in text or '"approve"' in text
+    if event in GUARDS and code != 0:
+        assert result.verdict is not None or text.strip().startswith("{")

@@ -66,11 +66,12 @@ class HookBus:
         if not handlers:
             return NO_OPINION
         said = {**self._who, "hook_event_name": event, **(payload or {})}
-        concerned = {
-            each.identity: each for each in reversed(handlers) if hears(each, event, subject, said, self._condition)
-        }
+        concerned: dict[tuple[object, ...], Handler] = {}
+        for each in handlers:
+            if hears(each, event, subject, said, self._condition):
+                concerned.setdefault(each.identity, each)
         waiting = []
-        for handler in reversed(concerned.values()):
+        for handler in concerned.values():
             if handler.detached:
                 self._detach(handler, said)
             else:

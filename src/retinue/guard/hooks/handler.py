@@ -63,7 +63,7 @@ class Handler:
     def identity(self) -> tuple[object, ...]:
         """Equal for handlers that would do the same: only one of them runs."""
         target = self.target if isinstance(self.target, str) else id(self.target)
-        known = (self.kind, target, self.arguments, self.dialect, self.observes, self.detached)
+        known = (self.kind, target, self.arguments, self.observes, self.detached)
         return (*known, tuple(sorted(self.environment.items())), tuple(sorted(self.headers.items())))
 
 
