@@ -1,0 +1,77 @@
+"""What people allow goes where they said and nowhere else, over random trees of real runs."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+from tests.supervisor.crew_scene import Scene
+
+from retinue.domain.inbox import InboxAnswer
+from retinue.domain.permission import ToolUse
+from retinue.log.inbox import granted
+from retinue.supervisor.guarding import grant
+from retinue.supervisor.member import Member
+
+PATHS = [f"{name}.txt" for name in "abcde"]
+
+
+def write(path: str) -> ToolUse:
+    return ToolUse("write", {"path": path, "content": "x"}, frozenset({"write"}), "c1")
+
+
+def allowed(scene: Scene, member: Member) -> set[str]:
+    decide = scene.crew.world.guards[member.id].permissions.decide
+    return {path for path in PATHS if decide(write(path)).verdict == "allow"}
+
+
+async def give(scene: Scene, member: Member, path: str, choice: str) -> None:
+    guard = scene.crew.world.guards[member.id]
+    rule = guard.permissions.decide(write(path)).rule
+    if rule is not None:
+        await grant(guard, scene.crew.world, rule, InboxAnswer(choice, by="test"))
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_grants_for_a_run_never_flow_up_or_sideways(tmp_path, monkeypatch, seed):
+    chance = random.Random(seed)
+    async with Scene(tmp_path, monkeypatch, permissions_default_mode="default", max_concurrent=20) as scene:
+        members = [await scene.main()]
+        expected: dict[str, set[str]] = {members[0].id: set()}
+        for step in range(14):
+            member = chance.choice(members)
+            if chance.random() < 0.5 and member.depth < 3 and len(members) < 7:
+                child = await scene.child(member, f"task {step}")
+                members.append(child)
+                expected[child.id] = set(expected[member.id])
+            else:
+                path = chance.choice(PATHS)
+                await give(scene, member, path, "allow-run")
+                expected[member.id].add(path)
+            assert {each.id: allowed(scene, each) for each in members} == expected
+
+
+async def test_what_is_allowed_for_an_agent_is_for_its_runs_only_and_kept(tmp_path, monkeypatch):
+    async with Scene(tmp_path, monkeypatch, permissions_default_mode="default", max_concurrent=20) as scene:
+        main = await scene.main()
+        one, two = await scene.child(main, "one"), await scene.child(main, "two")
+        other = await scene.child(main, "other", agent="Plan")
+        await give(scene, one, "a.txt", "allow-agent")
+        assert allowed(scene, one) == allowed(scene, two) == {"a.txt"}
+        assert allowed(scene, main) == set() == allowed(scene, other)
+        spec = one.handle.launch.request.spec
+        assert len(granted(scene.crew.world.log.reader, spec.name, spec.source)) == 1
+
+
+async def test_always_is_a_rule_in_the_local_settings_for_everyone(tmp_path, monkeypatch):
+    async with Scene(tmp_path, monkeypatch, permissions_default_mode="default", max_concurrent=20) as scene:
+        main = await scene.main()
+        one = await scene.child(main, "one")
+        await give(scene, one, "a.txt", "always")
+        await give(scene, one, "b.txt", "always")
+        assert allowed(scene, one) == allowed(scene, main) == {"a.txt", "b.txt"}
+        two = await scene.child(main, "two")
+        assert allowed(scene, two) == {"a.txt", "b.txt"}
+        file = tmp_path / "project" / ".retinue" / "settings.local.json"
+        assert len(json.loads(file.read_text())["permissions"]["allow"]) == 2
