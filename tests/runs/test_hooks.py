@@ -119,13 +119,13 @@ def test_a_hook_that_asks_puts_it_in_the_inbox(project: Project, serve: Any) -> 
 def test_a_hook_that_allows_answers_what_the_mode_would_ask(project: Project, serve: Any) -> None:
     serve(once("bash", {"command": "touch made"}))
     own(project, {})
-    run(project)
+    run(project, "--permission-mode", "default")
     assert not (project.cwd / "made").exists(), "nobody is there to ask"
     own(
         project,
         {"PermissionRequest": command(f"echo '{specific('PermissionRequest', decision={'behavior': 'allow'})}'")},
     )
-    run(project)
+    run(project, "--permission-mode", "default")
     assert (project.cwd / "made").exists()
 
 
