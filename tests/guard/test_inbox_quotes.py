@@ -1,0 +1,51 @@
+"""Consent to very many agents, asked through the inbox where someone can answer."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.supervisor.crew_scene import Scene
+
+from retinue.domain.delegation import ChildView, Refusal
+from retinue.domain.inbox import InboxAnswer
+
+
+@pytest.mark.parametrize("choice", ["allow", "deny"])
+async def test_a_quote_is_an_item_and_its_answer_decides(tmp_path, monkeypatch, choice):
+    async with Scene(tmp_path, monkeypatch, quote_above=1, max_concurrent=20) as scene:
+        asked = []
+
+        async def approver(item):
+            asked.append(item)
+            return InboxAnswer(choice, by="test")
+
+        scene.crew.world.approvers.append(approver)
+        main = await scene.main()
+        await scene.child(main, "first")
+        spawning = asyncio.create_task(scene.spawn(main, "second", background=True))
+        async with asyncio.timeout(20):
+            while not spawning.done():
+                await scene.clock.advance(0.05)
+                await asyncio.sleep(0.001)
+        found = spawning.result()
+        assert isinstance(found, ChildView if choice == "allow" else Refusal)
+        item = asked[0]
+        assert (item.kind, item.agent, item.options) == ("quote", "main", ("allow", "deny"))
+        assert item.title == "start 1 more agent" and "general-purpose" in item.detail
+        assert not main.handle.controls.is_waiting
+        if isinstance(found, Refusal):
+            assert "a person declined" in found.message
+
+
+async def test_where_nobody_can_answer_the_policy_decides(tmp_path, monkeypatch):
+    async with Scene(tmp_path, monkeypatch, quote_above=1) as scene:
+        main = await scene.main()
+        await scene.child(main, "first")
+        spawning = asyncio.create_task(scene.spawn(main, "second", background=True))
+        async with asyncio.timeout(20):
+            while not spawning.done():
+                await scene.clock.advance(0.05)
+                await asyncio.sleep(0.001)
+        found = spawning.result()
+        assert isinstance(found, Refusal) and "who is not there" in found.message
