@@ -8,7 +8,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -281,6 +283,39 @@ async def test_over_http(scene: Scene, transport: str) -> None:
         process.kill()
         process.wait()
         await scene.pool.close_unused()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "words"),
+    [
+        (401, b"no", "text/plain", "401"),
+        (500, b"oops", "text/html", "500"),
+        (200, b"<html>", "text/html", "content type"),
+        (200, b'{"x": 1}', "application/json", "parse"),
+    ],
+)
+async def test_web_servers_that_speak_something_else(
+    scene: Scene, status: int, body: bytes, kind: str, words: str
+) -> None:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers.get("content-length", 0)))
+            self.send_response(status)
+            self.send_header("content-type", kind)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as web:
+        threading.Thread(target=web.serve_forever, daemon=True).start()
+        config = read_server("web", {"url": f"http://127.0.0.1:{web.server_port}/"}, {}, origin="test")
+        assert config is not None
+        with pytest.raises(CannotStartError, match=words):
+            await scene.server(config).ready()
+        web.shutdown()
 
 
 async def test_a_program_that_does_not_exist(scene: Scene) -> None:

@@ -88,8 +88,10 @@ def test_an_agent_without_a_list_has_the_servers_tools_and_nothing_is_left(proje
     configure(project, {"sdk": sdk(STARTS=str(log))})
     agent(project, "worker", "")
     server = serve(once("mcp__sdk__add", {"a": 20, "b": 22}))
-    done = project.json("run", "worker", "Add.", "--json")
+    finished = project.retinue("run", "worker", "Add.", "--json")
+    done = json.loads(finished.stdout)
     assert done["details"]["results"][0]["status"] == "completed", done
+    assert "Traceback" not in finished.stderr and "never retrieved" not in finished.stderr, finished.stderr
     assert {"mcp__sdk__add", "mcp__sdk__crash"} <= served(server.requests[0])
     assert text_of(server.requests[-1].results[0]) == "42"
     assert len(starts(log)) == 1
@@ -178,6 +180,54 @@ def test_a_child_has_no_server_that_its_parent_lacks(project: Project, serve: An
     below = [request for request in server.requests if "Agent" not in offered(request)]
     assert below, "the child has run"
     assert served(below[0]) == {"mcp__sdk__add"}
+
+
+def test_C7_a_child_may_load_what_its_parent_may(project: Project, serve: Any) -> None:
+    configure(project, {"sdk": light()}, toolSearch={"mode": "always"})
+    agent(project, "boss", "disallowedTools: mcp__sdk__crash\n")
+    agent(project, "child", "tools: mcp__sdk__add, mcp__sdk__crash, mcp__sdk__*\n")
+
+    def answer(request: Request) -> Reply:
+        if "Agent" in offered(request):
+            call = {"subagent_type": "child", "prompt": "Work.", "description": "work", "run_in_background": False}
+            return Reply(calls=[("Agent", call)]) if request.turn == 0 else Reply(text="done")
+        return Reply(calls=[("tool_search", {"query": "mcp__sdk"})]) if request.turn == 0 else Reply(text="done")
+
+    server = serve(answer)
+    project.json("-p", "Delegate.", "--agent", "boss", "--output-format", "json")
+    below = [request for request in server.requests if "Agent" not in offered(request)]
+    assert served(below[0]) == {"mcp__sdk__add"}, "what its file names is there at once"
+    assert served(below[-1]) == {"mcp__sdk__add", "mcp__sdk__whoami"}, "never what the parent lacks"
+
+
+def test_servers_on_the_command_line(project: Project) -> None:
+    configure(project, {"light": light(TOKEN="s3cret-value"), "broken": {"command": "no-such-program-anywhere"}})
+    folder = project.cwd / ".retinue"
+    folder.mkdir()
+    (folder / "settings.json").write_text(json.dumps({"mcpServers": {"theirs": light()}}))
+    (project.cwd / ".mcp.json").write_text("{broken")
+    told = project.json("servers", "list", "--json")
+    by_name = {server["name"]: server for server in told["servers"]}
+    assert set(by_name) == {"light", "broken"}, "an untrusted settings file brings none"
+    assert by_name["light"]["tools"] is None
+    assert len(told["problems"]) == 1 and ".mcp.json" in told["problems"][0]
+    checked = project.retinue("servers", "check", "--json")
+    assert checked.returncode == 1
+    assert "s3cret-value" not in checked.stdout
+    found = {server["name"]: server for server in json.loads(checked.stdout)["servers"]}
+    assert [tool["name"] for tool in found["light"]["tools"]] == ["add", "crash", "whoami"]
+    assert found["light"]["works"] and not found["broken"]["works"]
+    assert "not found" in found["broken"]["problem"]
+    project.retinue("trust", "add")
+    told = project.json("servers", "list", "--json")
+    by_name = {server["name"]: server for server in told["servers"]}
+    assert by_name["theirs"]["trusted"]
+    assert by_name["light"]["tools"] == ["add", "crash", "whoami"], "remembered"
+    assert project.retinue("servers", "check", "light").returncode == 0
+    unknown = project.retinue("servers", "check", "nobody")
+    assert unknown.returncode == 2 and "nobody" in unknown.stderr and "light" in unknown.stderr
+    for words in (("servers", "--help"), ("servers", "list", "--help"), ("servers", "check", "--help")):
+        assert project.retinue(*words).returncode == 0
 
 
 def test_required_servers_are_checked_before_the_run_exists(project: Project, serve: Any) -> None:

@@ -178,6 +178,7 @@ class Connection:
         except asyncio.CancelledError:
             if not self._opened.done():
                 self._opened.set_exception(CannotStartError("it was given up"))
+                self._opened.exception()  # whoever waited may be gone
             raise
         except BaseException as error:
             if not self._opened.done():
@@ -225,7 +226,7 @@ class Connection:
         from retinue.extensions.mcp.transport import http_streams, program_streams
 
         if self.config.transport != "stdio":
-            return http_streams(self.config)
+            return http_streams(self.config, self._around.log)
         around = self._around
         self._process = await ServerProcess.start(self.config, around.cwd, around.environment, around.log)
         stack.push_async_callback(self._process.end)

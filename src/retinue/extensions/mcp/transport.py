@@ -92,9 +92,14 @@ def _parse(line: bytes, log: ErrorLog) -> Any:
 
 
 @asynccontextmanager
-async def http_streams(config: ServerConfig) -> AsyncGenerator[TransportStreams, None]:
-    """Streamable HTTP, or the older server-sent events."""
+async def http_streams(config: ServerConfig, log: ErrorLog) -> AsyncGenerator[TransportStreams, None]:
+    """Streamable HTTP, or the older server-sent events. Refusals are kept in the log, since the
+    library does not tell their number."""
     from mcp.shared._httpx_utils import create_mcp_http_client
+
+    async def heard(response: Any) -> None:
+        if response.status_code >= 400:
+            log.note(f"{response.request.method}: {response.status_code} {response.reason_phrase}", "[http] ")
 
     if config.transport == "sse":
         from mcp.client.sse import sse_client
@@ -104,8 +109,10 @@ async def http_streams(config: ServerConfig) -> AsyncGenerator[TransportStreams,
         return
     from mcp.client.streamable_http import streamable_http_client
 
+    client = create_mcp_http_client(headers=dict(config.headers))
+    client.event_hooks = {"response": [heard]}
     async with (
-        create_mcp_http_client(headers=dict(config.headers)) as client,
+        client,
         streamable_http_client(config.url, http_client=client, max_sse_event_size=MESSAGE_BYTES) as streams,
     ):
         yield streams
