@@ -252,6 +252,7 @@ async def test_children_of_an_earlier_process_can_be_read_and_listed(scene):
     async with scene.again():
         main = await scene.crew.resume(main.id, "hello again")
         await scene.desk("main").asked()
+        await scene.crew.world.log.flush()
         way = Delegate(scene.crew, main.id)
         (listed,) = way.children()
         assert listed.consumed, "it was told of this end when it was resumed"
