@@ -7,8 +7,24 @@ import asyncio
 import pytest
 from tests.supervisor.crew_scene import Scene
 
-from retinue.domain.delegation import ChildView, Refusal
+from retinue.domain.delegation import ChildView, Refusal, SpawnCall
 from retinue.domain.inbox import InboxAnswer
+from retinue.supervisor.delegate import Delegate
+from retinue.supervisor.member import Member
+
+
+async def started(scene: Scene, main: Member, count: int) -> list[ChildView | Refusal]:
+    """What becomes of agents that one run starts, one after the other."""
+    delegate, found = Delegate(scene.crew, main.id), []
+    for number in range(count):
+        call = SpawnCall(prompt=f"task {number}", agent="general-purpose", background=True)
+        spawning = asyncio.create_task(delegate.spawn(call))
+        async with asyncio.timeout(20):
+            while not spawning.done():
+                await scene.clock.advance(0.05)
+                await asyncio.sleep(0.001)
+        found.append(spawning.result())
+    return found
 
 
 @pytest.mark.parametrize("choice", ["allow", "deny"])
@@ -22,13 +38,7 @@ async def test_a_quote_is_an_item_and_its_answer_decides(tmp_path, monkeypatch, 
 
         scene.crew.world.approvers.append(approver)
         main = await scene.main()
-        await scene.child(main, "first")
-        spawning = asyncio.create_task(scene.spawn(main, "second", background=True))
-        async with asyncio.timeout(20):
-            while not spawning.done():
-                await scene.clock.advance(0.05)
-                await asyncio.sleep(0.001)
-        found = spawning.result()
+        found = (await started(scene, main, 2))[-1]
         assert isinstance(found, ChildView if choice == "allow" else Refusal)
         item = asked[0]
         assert (item.kind, item.agent, item.options) == ("quote", "main", ("allow", "deny"))
@@ -41,11 +51,5 @@ async def test_a_quote_is_an_item_and_its_answer_decides(tmp_path, monkeypatch, 
 async def test_where_nobody_can_answer_the_policy_decides(tmp_path, monkeypatch):
     async with Scene(tmp_path, monkeypatch, quote_above=1) as scene:
         main = await scene.main()
-        await scene.child(main, "first")
-        spawning = asyncio.create_task(scene.spawn(main, "second", background=True))
-        async with asyncio.timeout(20):
-            while not spawning.done():
-                await scene.clock.advance(0.05)
-                await asyncio.sleep(0.001)
-        found = spawning.result()
+        found = (await started(scene, main, 2))[-1]
         assert isinstance(found, Refusal) and "who is not there" in found.message
