@@ -2,6 +2,7 @@
 
     store       Log: append, flush, subscribe, claim        (the process that runs agents)
     query       Reader: runs, events, outcomes, partial text (any process, any time)
+    inbox       what waits for a person, answered once from any process
     commands    what other processes ask of a run, and the answers
     follow      events of a run as another process writes them
     replay      events back to the conversation they were
