@@ -129,10 +129,3 @@ def clean(environment: Mapping[str, str]) -> dict[str, str]:
 def paths(listed: bytes) -> list[str]:
     """File names as git lists them with -z."""
     return [os.fsdecode(name) for name in listed.split(b"\0") if name]
-
-
-def version(environment: Mapping[str, str], folder: Path) -> tuple[int, int]:
-    """Major and minor number; (0, 0) when there is no git."""
-    said = Git(folder, environment).ask("version") or ""
-    digits = [part for part in said.removeprefix("git version ").split(".")[:2] if part.isdigit()]
-    return (int(digits[0]), int(digits[1])) if len(digits) == 2 else (0, 0)
