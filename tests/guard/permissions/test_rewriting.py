@@ -28,7 +28,9 @@ Rewrite = Callable[[str, random.Random], str]
 
 
 def requoted(command: str, dice: random.Random) -> str:
-    """Every word written in another way that means the same."""
+    """Every word written in another way that means the same; operators stay."""
+    if any(sign in command for sign in "&|;<>(){}!#$`'\"\\\n"):
+        return command
     return " ".join(_word(word, dice) for word in command.split(" "))
 
 
@@ -69,7 +71,13 @@ def _encoded(command: str, dice: random.Random) -> str:
 
 
 def _template(*texts: str) -> Rewrite:
-    return lambda command, dice: dice.choice(texts).replace("%", command)
+    def rewrite(command: str, dice: random.Random) -> str:
+        text = dice.choice(texts)
+        if text.partition("%")[2].startswith((" {}", " :::")) and any(sign in command for sign in "&|;<>\n"):
+            return command  # what follows would go to another command, and change it
+        return text.replace("%", command)
+
+    return rewrite
 
 
 REWRITES: tuple[Rewrite, ...] = (
@@ -77,7 +85,7 @@ REWRITES: tuple[Rewrite, ...] = (
     _in_shell,
     _encoded,
     lambda command, dice: f"eval {shlex.quote(command)}",
-    lambda command, dice: f"eval {command}",
+    lambda command, dice: f"eval {command if chr(39) not in command else shlex.quote(command)}",
     lambda command, dice: f"bash <<'END'\n{command}\nEND",
     lambda command, dice: f"bash <<END\n{command}\nEND",
     lambda command, dice: f"cat <<'END' | sh\n{command}\nEND",

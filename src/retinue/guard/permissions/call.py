@@ -13,10 +13,11 @@ from typing import Any
 from retinue.domain.effects import EffectKind
 from retinue.domain.permission import ToolUse
 from retinue.domain.toolnames import TOOLS, canonical
+from retinue.guard.permissions.forms import denied_forms, touched_paths
 from retinue.guard.permissions.marks import HOLE, is_known
 from retinue.guard.permissions.place import Place
 from retinue.guard.permissions.rule import FETCHING, READING, SPAWNING, WRITING
-from retinue.guard.permissions.shell import Script, analyse
+from retinue.guard.permissions.shell import Script, Step, analyse
 
 _COMMANDS = ("command", "cmd", "script")
 _PATHS = (
@@ -40,7 +41,7 @@ class Call:
         self.arguments: Mapping[str, Any] = use.arguments if isinstance(use.arguments, Mapping) else {}
         self.effects: frozenset[EffectKind] = use.effects or TOOLS.get(self.tool, frozenset())
         self.confined = use.confined
-        self.place = place
+        self.place = place.now()
         self.is_shell = self.tool == "bash"
         self.is_server = self.tool.startswith("mcp__")
 
@@ -50,6 +51,16 @@ class Call:
         if len(texts) == 1:
             return analyse(texts[0])
         return Script(doubts=("it names no command, or more than one",))
+
+    @cached_property
+    def forms(self) -> tuple[tuple[Step, tuple[str, ...]], ...]:
+        """Every command in it, with the ways in which a rule that forbids may have written it."""
+        return tuple((step, denied_forms(step)) for step in self.script.all_steps())
+
+    @cached_property
+    def touched(self) -> tuple[tuple[str, bool], ...]:
+        """The files of a command line, and whether it changes them."""
+        return tuple(dict.fromkeys(touched_paths(self.script)))
 
     @cached_property
     def bases(self) -> tuple[str, ...]:

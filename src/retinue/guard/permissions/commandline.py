@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from retinue.domain.lean import dataclass
 from retinue.guard.permissions.call import Call
 from retinue.guard.permissions.marks import YES, shown
-from retinue.guard.permissions.matching import allows_step, touched_paths
+from retinue.guard.permissions.matching import allows_step
 from retinue.guard.permissions.place import match_path
 from retinue.guard.permissions.protected import protected
 from retinue.guard.permissions.rule import READING, WRITING, Rule
@@ -105,7 +105,7 @@ class Covering:
 
 def protected_write(call: Call) -> str | None:
     """A protected file that the command line would change, for people."""
-    for path, writes in touched_paths(call):
+    for path, writes in call.touched:
         if not writes or path in _DEVICES or path.startswith("-"):
             continue
         for base in call.bases:

@@ -11,15 +11,13 @@ import shlex
 from functools import lru_cache
 
 from retinue.guard.permissions.call import CONTENT, Call
-from retinue.guard.permissions.marks import HOLE, MAYBE, NO, YES, Match, is_known, match
+from retinue.guard.permissions.forms import allowed_forms, tight
+from retinue.guard.permissions.marks import HOLE, MARKS, MAYBE, NO, YES, Match, match
 from retinue.guard.permissions.place import match_path
 from retinue.guard.permissions.rule import FETCHING, READING, SHELL, SPAWNING, WRITING, Rule, names_tool
-from retinue.guard.permissions.shell.commands import SPEAKING, WRITERS, is_reader, operands
+from retinue.guard.permissions.shell.commands import SPEAKING, WRITERS, is_reader
 from retinue.guard.permissions.shell.step import Step
 
-_SEARCHERS = frozenset({"grep", "egrep", "fgrep", "zgrep", "rg", "ag", "ack"})
-_PATTERN_OPTIONS = ("-e", "-f", "--regexp", "--file")
-_GIT_VALUED = frozenset({"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path", "--config-env"})
 _FORMS_OF_SUFFIX = 16
 
 
@@ -56,15 +54,13 @@ def _specified(rule: Rule, call: Call) -> Match:
 
 def _commands(pattern: str, call: Call) -> Match:
     best: Match = NO
-    for step in call.script.all_steps():
-        for form in denied_forms(step):
+    for step, forms in call.forms:
+        for form in forms:
             best = max(best, match_command(pattern, form))
             if best == YES:
                 return YES
-        if best == NO and step.opaque and _mentions(pattern, step):
+        if best == NO and (step.opaque or not _well_known(step)) and _may_start(pattern, step):
             best = MAYBE
-        elif best == NO and not _well_known(step):
-            best = MAYBE if any(match_command(pattern, form) for form in _suffixes(step)) else NO
     if best == NO and call.script.doubts:
         return MAYBE
     return best
@@ -74,53 +70,20 @@ def _well_known(step: Step) -> bool:
     return bool(step.inner) or step.name in SPEAKING or step.name in WRITERS or step.name == "git" or is_reader(step)
 
 
-def _mentions(pattern: str, step: Step) -> bool:
-    """Whether code that is not a shell's holds every word of a pattern: it may run that."""
+def _may_start(pattern: str, step: Step) -> bool:
+    """Whether a program that nobody here knows is handed a command that the pattern is about, as
+    words of its own or in a text."""
+    if any(match_command(pattern, form) for form in _suffixes(step)):
+        return True
     wanted = set(re.findall(r"\w+", pattern))
-    return bool(wanted) and wanted <= set(re.findall(r"\w+", " ".join(step.words[1:])))
+    texts = (word for word in step.words[1:] if step.opaque or any(sign.isspace() for sign in word))
+    return bool(wanted) and any(wanted <= set(re.findall(r"\w+", text)) for text in texts)
 
 
 def _suffixes(step: Step) -> list[str]:
     """What an unknown program might start: the rest of its words, from any of them on."""
     words = step.words[1 : _FORMS_OF_SUFFIX + 1]
-    return [_tight(step.words[at:]) for at, word in enumerate(words, 1) if is_known(word) and not word.startswith("-")]
-
-
-def denied_forms(step: Step) -> tuple[str, ...]:
-    """Every way in which a rule may have written this command."""
-    words = step.words
-    plain = (step.name, *words[1:])
-    forms = [" ".join(words), _tight(words), " ".join(plain), _tight(plain)]
-    if step.name == "git":
-        forms.append(_tight(("git", *_without_globals(words[1:]))))
-    if step.assigned:
-        before = tuple(f"{name}={given}" for name, given in step.assigned)
-        forms.append(_tight((*before, *words)))
-    return tuple(dict.fromkeys(forms))
-
-
-def allowed_forms(step: Step) -> tuple[str, ...]:
-    """How a rule that allows it must have written it."""
-    from retinue.guard.permissions.shell.variables import is_harmless
-
-    words = (step.plain_name or step.words[0], *step.words[1:])
-    text = " ".join(words)
-    kept = [f"{name}={given}" for name, given in step.assigned if not is_harmless(name)]
-    if not kept:
-        return (text,)
-    return (" ".join([*(f"{name}={given}" for name, given in step.assigned), text]),)
-
-
-def _tight(words: tuple[str, ...]) -> str:
-    """Words joined. A word that is all hole may vanish with the blank before it."""
-    return "".join(word if at == 0 else HOLE if word == HOLE else f" {word}" for at, word in enumerate(words))
-
-
-def _without_globals(words: tuple[str, ...]) -> tuple[str, ...]:
-    at = 0
-    while at < len(words) and words[at].startswith("-"):
-        at += 2 if words[at] in _GIT_VALUED else 1
-    return words[at:]
+    return [tight(step.words[at:]) for at, word in enumerate(words, 1) if not word.startswith(("-", *MARKS))]
 
 
 def match_command(pattern: str, text: str) -> Match:
@@ -145,7 +108,7 @@ def _touched(rule: Rule, call: Call) -> Match:
     if not (reading or writing) or rule.glob is not None or (rule.specifier or "").startswith("domain:"):
         return NO
     best: Match = NO
-    for path, writes in touched_paths(call):
+    for path, writes in call.touched:
         if writes or reading:
             best = max(best, _match_touch(rule, call, path))
             if best == YES:
@@ -157,28 +120,6 @@ def _match_touch(rule: Rule, call: Call, path: str) -> Match:
     if rule.specifier is None:
         return NO if path.startswith("/dev/") else YES
     return max(match_path(rule, call.place, path, base) for base in call.bases)
-
-
-def touched_paths(call: Call) -> list[tuple[str, bool]]:
-    """The files of a command line, and whether it changes them."""
-    found = [(file.path, file.writes) for file in call.script.opened]
-    for step in call.script.all_steps():
-        if step.name in SPEAKING:
-            continue
-        given = operands(step)
-        if step.name in _SEARCHERS and not any(
-            word.startswith(("-e", "-f", "--regexp", "--file")) for word in step.words
-        ):
-            given = given[1:]
-        writes = step.name in WRITERS and not is_reader(step)
-        writes = writes or (step.name == "git" and not is_reader(step))
-        for path in given:
-            found.append((path, writes))
-            if step.name == "git" and ":" in path:
-                found.append((path.partition(":")[2], writes))
-            elif path.startswith("@"):
-                found.append((path[1:], writes))
-    return [(path, writes) for path, writes in found if path]
 
 
 def _reached(rule: Rule, call: Call) -> Match:
@@ -247,3 +188,8 @@ def allows_step(rule: Rule, step: Step, *, wary: bool) -> bool:
     if unseen and rule.specifier.partition(" ")[0].partition(":")[0] != step.words[0]:
         return False
     return any(match_command(rule.specifier, form) == YES for form in allowed_forms(step))
+
+
+def touched_paths(call: Call) -> list[tuple[str, bool]]:
+    """The files of a command line, and whether it changes them."""
+    return list(call.touched)

@@ -9,6 +9,7 @@ either does.
 from __future__ import annotations
 
 import os
+from dataclasses import field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,9 @@ class Place:
     roots: tuple[str, ...]
     home: str
     real_roots: tuple[str, ...]
+    seen: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    folders: dict[str, str] = field(default_factory=dict)
+    """Where paths and folders lead, for as long as one call is judged."""
 
     @classmethod
     def of(cls, cwd: str | os.PathLike[str], more: Iterable[str] = (), home: str = "") -> Place:
@@ -39,22 +43,28 @@ class Place:
         roots = dict.fromkeys([here, *(_joined(here, each, house) for each in more)])
         return cls(here, tuple(roots), house, tuple(dict.fromkeys(map(os.path.realpath, roots))))
 
+    def now(self) -> Place:
+        """The same place with fresh eyes: links may have changed since."""
+        return Place(self.cwd, self.roots, self.home, self.real_roots)
+
     def absolute(self, path: str, base: str | None = None) -> str:
         """Without `.` and `..`; links stay. A mark counts as a name, or as a path if it is whole."""
         return _joined(base or self.cwd, path, self.home)
 
     def forms(self, path: str, base: str | None = None) -> tuple[str, ...]:
         """The path as written and, if links lead elsewhere, where it really is."""
-        written = self.absolute(path, base)
-        real = real_path(_join(base or self.cwd, path, self.home))
-        return (written,) if real == written else (written, real)
+        start = base or self.cwd
+        found = self.seen.get((start, path))
+        if found is None:
+            written, real = _joined(start, path, self.home), real_path(_join(start, path, self.home), self.folders)
+            found = self.seen[start, path] = (written,) if real == written else (written, real)
+        return found
 
     def inside(self, path: str, base: str | None = None) -> bool:
         """Whether it certainly is in a working directory. `$X/…` is nowhere for certain."""
-        joined = _join(base or self.cwd, path, self.home)
-        if HOLE in joined:
+        real = self.forms(path, base)[-1]
+        if HOLE in real:
             return False
-        real = real_path(joined)
         return any(below(real, root) is not None for root in self.real_roots)
 
 
@@ -66,16 +76,28 @@ def below(path: str, folder: str) -> str | None:
     return path[len(start) :] if path.startswith(start) else None
 
 
-def real_path(path: str) -> str:
-    """Links resolved; of a path with marks, as far as it is known."""
+def real_path(path: str, folders: dict[str, str]) -> str:
+    """Links resolved; of a path with marks, as far as it is known. `folders` are those looked at."""
     cut = min((at for at in map(path.find, MARKS) if at >= 0), default=-1)
     try:
         if cut < 0:
-            return os.path.realpath(path)
+            return _followed(path, folders)
         folder, slash, rest = path[:cut].rpartition("/")
         return os.path.realpath(folder or "/").rstrip("/") + slash + rest + path[cut:]
     except (OSError, ValueError):
         return path
+
+
+def _followed(path: str, folders: dict[str, str]) -> str:
+    """Like realpath, for the common case with one look: the last part is no link."""
+    folder, _, name = path.rpartition("/")
+    if not folder or name in ("", ".", "..") or "/.." in folder or "//" in path or "/./" in path:
+        return os.path.realpath(path)
+    real = folders.get(folder)
+    if real is None:
+        real = folders[folder] = os.path.realpath(folder)
+    there = f"{real.rstrip('/')}/{name}"
+    return os.path.realpath(there) if os.path.islink(there) else there  # noqa: PTH114 - by text, and quick
 
 
 def match_path(rule: Rule, place: Place, path: str, base: str | None = None) -> Match:
@@ -90,7 +112,7 @@ def _match_form(rule: Rule, place: Place, path: str) -> Match:
     base, pattern = anchored(rule, place)
     allow = rule.kind == "allow"
     best: Match = NO
-    for folder in dict.fromkeys((base, os.path.realpath(base))):
+    for folder in place.forms(base):
         if is_known(path):
             rest = below(path, folder)
             if rest is not None and _fits(_compiled(pattern, allow), rest or ".", allow):

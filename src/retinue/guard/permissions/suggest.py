@@ -6,8 +6,8 @@ import re
 
 from retinue.guard.permissions.call import Call
 from retinue.guard.permissions.commandline import Coverage
+from retinue.guard.permissions.forms import allowed_forms
 from retinue.guard.permissions.marks import HOLE, is_known
-from retinue.guard.permissions.matching import allowed_forms
 from retinue.guard.permissions.place import below
 from retinue.guard.permissions.rule import WRITING
 from retinue.guard.permissions.shell.step import Step

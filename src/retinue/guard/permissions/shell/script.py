@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 from retinue.guard.permissions.marks import GLOB, HOLE, is_known, shown
+from retinue.guard.permissions.shell.commands import SPEAKING
 from retinue.guard.permissions.shell.step import Opened, Script, Step
 from retinue.guard.permissions.shell.variables import is_dangerous, is_harmless
-from retinue.guard.permissions.shell.walk import read
+from retinue.guard.permissions.shell.walk import Found, read
 from retinue.guard.permissions.shell.wrappers import (
     CODE_OPTIONS,
     INLINE_CODE,
@@ -20,6 +22,11 @@ from retinue.guard.permissions.shell.wrappers import (
 
 _DEEPEST = 6
 _MOST_STEPS = 400
+_RESERVED = frozenset(
+    {"if", "then", "else", "elif", "fi", "for", "while", "until", "do", "done", "case", "esac", "in", "select"}
+    | {"function", "{", "}", "!", "[[", "]]", "((", "))"}
+)
+"""As the name of a command they show that parser and shell have parted ways."""
 _MOVING = frozenset({"cd", "pushd", "popd", "chdir"})
 
 
@@ -53,7 +60,20 @@ class _Reader:
         for name, _ in text.assigned:
             if is_dangerous(name):
                 self.doubts.append(f"it sets {shown(name)}, which changes what commands do")
-        return [self.step(found.words, found.assigned, found.stdin, depth) for found in text.commands]
+        steps = []
+        for found in text.commands:
+            step = self.step(found.words, found.assigned, found.stdin, depth)
+            steps.append(self._strange(step, found, depth) if not step.inner else step)
+        return steps
+
+    def _strange(self, step: Step, found: Found, depth: int) -> Step:
+        """A program that is not known here, with a shell among its arguments and code for it."""
+        for at, word in enumerate(step.words[1:], 1):
+            if word.rpartition("/")[2] not in SHELLS or step.name in SPEAKING:
+                continue
+            if found.fed or any(each.startswith("-") and "c" in each for each in step.words[at + 1 : at + 4]):
+                return replace(step, inner=(self.step(step.words[at:], (), found.stdin, depth + 1),))
+        return step
 
     def step(
         self, words: tuple[str, ...], assigned: tuple[tuple[str, str], ...], stdin: str | None, depth: int
@@ -67,6 +87,8 @@ class _Reader:
         if not is_known(words[0]) or not words[0]:
             self.doubts.append("which program it starts is known only when it runs")
             return Step(words, assigned)
+        if words[0] in _RESERVED:
+            self.doubts.append(f"{words[0]} stands where no such word can")
         name = words[0].rpartition("/")[2]
         if name in STRANGE_BUILTINS or (name in ("mapfile", "readarray") and "-C" in words):
             self.doubts.append(f"{name} changes what commands mean")

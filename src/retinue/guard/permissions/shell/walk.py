@@ -7,6 +7,7 @@ and the shell read alike; everything else is a doubt, which makes the guard ask.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from functools import cache
 from typing import TYPE_CHECKING
@@ -25,9 +26,9 @@ _STRANGE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x85\xa0\u1680\u2000-\u200f\u2028
 """Signs that a parser may take for a blank and the shell does not, or that nobody sees."""
 _GLUED = re.compile(r"[^\s\\]\\\n[^\s#]|\\\\\n")
 """A line continued in the middle of a word: the shell joins the halves, the parser does not."""
+_BROKEN = re.compile(r"(?<!\\)\n")
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)\+?=")
 _PROMPT_EXPANSION = re.compile(r"@[PE]\}$")
-_DECLARING = frozenset({"declaration_command", "unset_command"})
 _ARITHMETIC = frozenset({"arithmetic_expansion", "c_style_for_statement", "test_command", "binary_expression"})
 
 
@@ -39,6 +40,8 @@ class Found:
     words: tuple[str, ...]
     assigned: tuple[tuple[str, str], ...] = ()
     stdin: str | None = None
+    fed: bool = False
+    """Something may be handed to it: it has redirections, or stands in a pipeline."""
 
 
 @dataclass(slots=True)
@@ -87,19 +90,9 @@ def _walk(root: Node, text: Text, source: bytes) -> None:
     while nodes:
         node = nodes.pop()
         kind = node.type
-        if kind == "command":
-            text.commands.append(_command(node))
-        elif kind in _DECLARING:
-            text.commands.append(Found(tuple(_declared(node))))
-        elif kind == "file_redirect":
-            _redirect(node, text)
-        elif kind == "heredoc_redirect":
-            _check_heredoc(node, text)
-        elif kind == "variable_assignment":
-            _assignment(node, text)
-        elif kind == "expansion":
-            if _PROMPT_EXPANSION.search(_source(node)):
-                text.doubts.append("it expands a variable as a prompt, which can run commands")
+        look = _LOOKS.get(kind)
+        if look is not None:
+            look(node, text)
         elif kind in ("raw_string", "ansi_c_string"):
             quoted = _source(node)
             quoted_code = quoted_code or "$(" in quoted or "`" in quoted or kind == "ansi_c_string"
@@ -115,7 +108,11 @@ def _source(node: Node) -> str:
     return (node.text or b"").decode("utf-8", "surrogateescape")
 
 
-def _command(node: Node) -> Found:
+def _command(node: Node, text: Text) -> None:
+    text.commands.append(_found(node))
+
+
+def _found(node: Node) -> Found:
     words: list[str] = []
     assigned: list[tuple[str, str]] = []
     stdin: str | None = None
@@ -127,26 +124,54 @@ def _command(node: Node) -> Found:
             stdin = given if HOLE not in given else None
         elif child.type not in ("file_redirect", "heredoc_redirect"):
             words.append(value(child))
+    statement = node.parent
+    fed = stdin is not None
+    if statement is not None and statement.type == "redirected_statement":
+        fed = True
+        if statement.child_by_field_name("body") == node:
+            words += map(value, _behind_redirections(statement))
+            stdin = stdin if stdin is not None else _heredoc_of(statement)
+        statement = statement.parent
+    fed = fed or (statement is not None and statement.type in ("pipeline", "heredoc_redirect"))
     if not words and assigned:
         words = [":"]
-    return Found(tuple(words), tuple(assigned), stdin if stdin is not None else _heredoc_of(node))
+    return Found(tuple(words), tuple(assigned), stdin, fed)
 
 
-def _heredoc_of(node: Node) -> str | None:
-    """The text of the only heredoc of this command, if the shell changes nothing in it."""
-    statement = node.parent
-    if statement is None or statement.type != "redirected_statement":
-        return None
+def _behind_redirections(statement: Node) -> list[Node]:
+    """Words after a redirection: the shell gives them to the command, the grammar to the
+    redirection."""
+    found: list[Node] = []
+    for redirection in statement.children_by_field_name("redirect"):
+        inner = [child for child in redirection.named_children if child.type == "file_redirect"]
+        for each in (redirection, *inner):
+            if each.type == "file_redirect":
+                found += each.children_by_field_name("destination")[1:]
+        if redirection.type == "heredoc_redirect":
+            found += redirection.children_by_field_name("argument")
+    return sorted(found, key=lambda node: node.start_byte)
+
+
+def _heredoc_of(statement: Node) -> str | None:
+    """The text of its only heredoc, if the shell changes nothing in it."""
     documents = [child for child in statement.named_children if child.type == "heredoc_redirect"]
-    if len(documents) != 1 or statement.child_by_field_name("body") != node:
+    if len(documents) != 1:
         return None
-    if any(child.type not in ("heredoc_start", "heredoc_body", "heredoc_end") for child in documents[0].named_children):
+    parts = documents[0].named_children
+    if any(child.type in ("pipeline", "redirect", "file_redirect") or child.is_error for child in parts):
         return None
     body = next((child for child in documents[0].named_children if child.type == "heredoc_body"), None)
     if body is None or any(child.type != "heredoc_content" for child in body.named_children):
         return None
     text = _source(body)
+    start = next((child for child in parts if child.type == "heredoc_start"), None)
+    if start is not None and _source(start)[:1] in ("'", '"'):
+        return text
     return None if "\\" in text or "$" in text or "`" in text else text
+
+
+def _declaration(node: Node, text: Text) -> None:
+    text.commands.append(Found(tuple(_declared(node))))
 
 
 def _declared(node: Node) -> list[str]:
@@ -174,9 +199,26 @@ def _assignment(node: Node, text: Text) -> None:
         text.assigned.append(_named_value(node))
 
 
+def _statement(node: Node, text: Text) -> None:
+    body = node.child_by_field_name("body")
+    if (body is None or body.type != "command") and _behind_redirections(node):
+        text.doubts.append("words stand behind a redirection of more than one command")
+
+
+def _expansion(node: Node, text: Text) -> None:
+    if _PROMPT_EXPANSION.search(_source(node)):
+        text.doubts.append("it expands a variable as a prompt, which can run commands")
+
+
+def _word(node: Node, text: Text) -> None:
+    """A word ends with its line. The parser has been seen to take the next one in."""
+    if b"\n" in (node.text or b"") and _BROKEN.search(_source(node)):
+        text.doubts.append("a word goes on in the next line")
+
+
 def _redirect(node: Node, text: Text) -> None:
     sign = next((child.type for child in node.children if not child.is_named), "")
-    for target in node.children_by_field_name("destination"):
+    for target in node.children_by_field_name("destination")[:1]:
         path = value(target)
         duplicates = sign in (">&", "<&", ">&-", "<&-") and (path.isdigit() or path == "-")
         if not duplicates:
@@ -191,6 +233,8 @@ def _check_heredoc(node: Node, text: Text) -> None:
     if start is None or end is None:
         text.doubts.append("a heredoc has no end")
         return
+    if any(each.start_point[0] != start.start_point[0] for each in node.children_by_field_name("argument")):
+        text.doubts.append("where a heredoc begins is not clear")
     written = _source(start)
     word = written.strip("'\"") if written[:1] in "'\"" else written.removeprefix("\\")
     lines = _source(body).splitlines() if body is not None else []
@@ -204,3 +248,17 @@ def _check_comment(node: Node, source: bytes, text: Text) -> None:
     before = source[node.start_byte - 1 : node.start_byte] if node.start_byte else b""
     if before not in (b"", b" ", b"\t", b"\n", b";", b"&", b"|", b"(", b")"):
         text.doubts.append("what looks like a comment may not be one")
+
+
+_LOOKS: Mapping[str, Callable[[Node, Text], None]] = {
+    "command": _command,
+    "declaration_command": _declaration,
+    "unset_command": _declaration,
+    "redirected_statement": _statement,
+    "file_redirect": _redirect,
+    "heredoc_redirect": _check_heredoc,
+    "variable_assignment": _assignment,
+    "expansion": _expansion,
+    "word": _word,
+}
+"""What is to be noticed about a node, whatever it stands in."""
