@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from audit_bench import Bench, picture
 
-from retinue.workspace.shadow import CheckpointError, Limits, Shadow, Workspace
+from retinue.workspace.checkpoint_scan import Workspace
+from retinue.workspace.shadow import CheckpointError, Limits, Shadow
 
 HERE = str(Path(__file__).parent)
 

@@ -21,9 +21,10 @@ from pathlib import Path
 
 from retinue.domain.effects import TouchedPath
 from retinue.settings.places import private_folder
+from retinue.workspace.checkpoint_scan import Workspace
 from retinue.workspace.ledger import RunLedger
 from retinue.workspace.ledger_store import Changed, LedgerStore, Window
-from retinue.workspace.shadow import CheckpointError, Difference, Entry, Shadow, Snapshot, Workspace
+from retinue.workspace.shadow import CheckpointError, Difference, Entry, Shadow, Snapshot
 
 MOST_HASHED = 2_000
 """Of more files than this, one call's effect lists the first ones; undo knows them all."""

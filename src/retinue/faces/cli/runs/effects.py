@@ -14,7 +14,7 @@ from pathlib import Path
 from retinue.domain.states import LIVE
 from retinue.faces.cli.runs._tree import with_descendants
 from retinue.faces.cli.runs.common import add_where, locate
-from retinue.guard.audit import CallEffect, RunEffects, Written, WriteStatus, effects_of
+from retinue.guard.audit import CallEffect, RunEffects, WriteStatus, Written, effects_of
 from retinue.log.query import Reader
 from retinue.log.rows import RunRow
 
