@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import subprocess
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from retinue import Retinue
+from retinue.errors import LaunchError
 from retinue.faces.cli.consent import ask_for_trust
 from tests.runs.conftest import Project
 from tests.runs.model_server import Reply, Request
@@ -183,6 +185,23 @@ async def test_a_changed_prompt_of_a_spawn_is_the_one_that_is_given(project: Pro
         await (await crew.spawn("Explore", "look")).wait()
     assert "look quickly" in json.dumps(server.requests[0].body["messages"])
     assert ear.heard[0]["profile"] == "Explore"
+
+
+async def test_hooks_hear_of_worktrees_and_may_refuse_them(project: Project, serve: Any) -> None:
+    serve(lambda request: Reply("done"))
+    git = ("git", "-c", "user.name=t", "-c", "user.email=t@example.org")
+    for words in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "first")):
+        subprocess.run([*git, *words], cwd=project.cwd, check=True)
+    async with asyncio.timeout(60), crew_of(project) as crew:
+        ear = Ear(crew, "WorktreeCreate", "WorktreeRemove")
+        assert (await (await crew.spawn("general-purpose", "work", isolation="worktree")).wait()).ok
+        assert [name for name, _ in ear.names()] == ["WorktreeCreate", "WorktreeRemove"]
+        ear.answers["WorktreeCreate"] = lambda payload: {"decision": "block", "reason": "no copies"}
+        with pytest.raises(LaunchError, match="no copies"):
+            await crew.spawn("general-purpose", "work", isolation="worktree")
+        assert len(crew.runs) == 1
+    listed = subprocess.run([*git, "worktree", "list"], cwd=project.cwd, check=True, capture_output=True, text=True)
+    assert len(listed.stdout.splitlines()) == 1
 
 
 async def test_codingcodes_points_through_the_same_bus(project: Project, serve: Any) -> None:

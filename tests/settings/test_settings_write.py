@@ -148,3 +148,18 @@ def test_a_reader_never_sees_a_half_written_file(place: Home) -> None:
     while writer.poll() is None:
         assert place.load().warnings == ()
     assert writer.returncode == 0
+
+
+def test_a_setting_that_shares_its_name_with_a_group_leaves_the_group_alone(place: Home) -> None:
+    def now() -> tuple[bool, dict[str, Any]]:
+        settings = place.load().settings
+        return settings.hooks_fail_open, dict(settings.hooks)
+
+    handlers = {"Stop": [{"command": "true"}]}
+    save(place, {"hooks.failOpen": True})
+    save(place, {"hooks": handlers})
+    assert now() == (True, handlers)
+    save(place, {"hooks": None})
+    assert now() == (True, {})
+    save(place, {"hooks": handlers, "hooks.failOpen": None})
+    assert now() == (False, handlers)

@@ -18,7 +18,7 @@ from retinue.settings.field import Field
 from retinue.settings.jsonfile import EMPTY, read_object
 from retinue.settings.load import FILE, LOCAL_FILE, project_folder
 from retinue.settings.places import private_folder, retinue_home
-from retinue.settings.table import find
+from retinue.settings.table import find, spellings
 
 Target = Literal["project", "local", "user"]
 
@@ -130,6 +130,11 @@ def _change(data: dict[str, Any], field: Field, raw: Any) -> None:
     for alias in field.aliases:
         _remove(data, alias.name.split("."))
     path = field.name.split(".")
+    old = data.get(field.name)
+    if isinstance(old, dict) and (raw is None or isinstance(raw, dict)):
+        # Settings whose group has the name of this one (`hooks.failOpen`) stay in it.
+        others = {key: value for key, value in old.items() if f"{field.name}.{key}" in spellings()}
+        raw = {**others, **(raw or {})} or None
     if raw is None:
         _remove(data, path)
         data.pop(field.name, None)

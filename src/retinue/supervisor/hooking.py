@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MOST_CONTINUATIONS = 8
 """How often in a row hooks may keep a run from ending."""
 
-ENDING_SECONDS = 30.0
+ENDING_SECONDS = 10.0
 """How long hooks may take over an end that they cannot change."""
 
 _WATCHED: frozenset[HookEvent] = frozenset(
