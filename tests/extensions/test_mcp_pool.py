@@ -324,3 +324,36 @@ async def test_a_program_that_does_not_exist(scene: Scene) -> None:
         await scene.server(config).ready()
     with pytest.raises(CannotStartError, match="does not exist"):
         await scene.server(replace(scene.config("raw"), cwd="/no/such/folder")).ready()
+
+
+async def test_a_question_is_withdrawn_with_the_call_that_asked_it(scene: Scene) -> None:
+    server = scene.sdk()
+    asked, withdrawn = asyncio.Event(), asyncio.Event()
+
+    async def elicit(params: Any) -> Any:
+        asked.set()
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            withdrawn.set()
+
+    caller = Caller(scene.roots, 0.2, elicit)
+    task = asyncio.create_task(server.call("wish", {}, caller, quiet))
+    async with asyncio.timeout(60):
+        await asked.wait()
+    await asyncio.sleep(0.4)
+    assert not task.done(), "the clock stands while a person is asked"
+    task.cancel()
+    async with asyncio.timeout(60):
+        await withdrawn.wait()
+    assert await call(server, "add", a=1, b=1) == "2"
+
+
+async def test_without_a_watcher_the_group_is_killed(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a program that was frozen into one file, and has no interpreter to start."""
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    server = scene.raw("deaf")
+    await call(server, "echo")
+    assert server.pid == scene.pids[0]
+    await scene.pool.close_unused()
+    await until(lambda: not alive(scene.pids[0]))

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import nullcontext
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,8 +44,9 @@ class Caller:
 
     roots: tuple[Path, ...]
     seconds: float | None = None
-    elicit: Callable[[ElicitRequestParams], Any] | None = None
+    elicit: Callable[[ElicitRequestParams], Coroutine[Any, Any, ElicitResult]] | None = None
     patience: Patience | None = None
+    questions: set[asyncio.Task[ElicitResult]] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +208,14 @@ class Server:
         caller = next((each for each in reversed(self._calls) if each.elicit is not None), None)
         if caller is None or caller.elicit is None:
             return ElicitResult(action="decline")
-        with caller.patience.paused() if caller.patience is not None else nullcontext():
-            answer: ElicitResult = await caller.elicit(params)
-        return answer
+        question = asyncio.create_task(caller.elicit(params))
+        caller.questions.add(question)
+        try:
+            with caller.patience.paused() if caller.patience is not None else nullcontext():
+                await asyncio.wait({question})
+            return ElicitResult(action="cancel") if question.cancelled() else question.result()
+        finally:
+            question.cancel()
 
     async def call(self, name: str, arguments: Mapping[str, Any], caller: Caller, tell: Progress) -> CallToolResult:
         """Raises CannotStartError, ServerGoneError, ServerError or TimeoutError."""
@@ -220,6 +227,8 @@ class Server:
                     return await self._call(name, arguments, caller, tell)
                 finally:
                     self._calls.remove(caller)
+                    for question in caller.questions:  # nobody waits for the answer any more
+                        question.cancel()
         finally:
             self.release(caller)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Mapping
@@ -67,7 +68,7 @@ class ServerProcess:
             raise CannotStartError(f"its working directory {folder} does not exist")
         argv = [program, *config.args]
         try:
-            if os.name == "nt" or not sys.executable:
+            if os.name == "nt" or not sys.executable or getattr(sys, "frozen", False):  # no interpreter to watch with
                 return cls(await _spawn(argv, folder, env, ()), None, log)
             ours, lifeline = os.pipe()
             try:
@@ -106,9 +107,8 @@ class ServerProcess:
         if self._lifeline is not None:
             os.close(self._lifeline)
             self._lifeline = None
-        elif self._process.returncode is None and os.name == "nt":
-            with suppress(ProcessLookupError):
-                self._process.kill()
+        elif self._process.returncode is None:
+            self._kill()
 
     async def end(self) -> None:
         """Closes its input, as the protocol says a server is asked to go; then it has to."""
@@ -118,8 +118,7 @@ class ServerProcess:
             if not await self._gone(_ASKED_SECONDS):
                 self.cut()
                 if not await self._gone(_ENDED_SECONDS):
-                    with suppress(ProcessLookupError):
-                        self._process.kill()
+                    self._kill()
                     await self._gone(1.0)
         finally:
             self.cut()
@@ -128,6 +127,14 @@ class ServerProcess:
             transport = getattr(self._process, "_transport", None)
             if transport is not None:  # or a pipe that a daemon still holds keeps it open
                 transport.close()
+
+    def _kill(self) -> None:
+        """The leader of the session, and its group where there are groups."""
+        with suppress(ProcessLookupError, PermissionError):
+            if hasattr(os, "killpg"):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            else:
+                self._process.kill()
 
     async def _gone(self, seconds: float) -> bool:
         """Whether it ended in time. `Process.wait` would also wait for its pipes."""
