@@ -50,7 +50,9 @@ def bring_home(record: Record, git: Git, main: Git) -> Brought:
     for other in others:
         own = next((ref.removeprefix("refs/heads/") for sha, ref in names if sha == other and "/heads/" in ref), None)
         if own is not None:
-            name = _free(main, f"refs/heads/{BRANCH}{record.run}-{_plain(own)}", other)
+            plain = _plain(own)  # a branch that came home into this one keeps its name
+            wanted_name = plain if plain.startswith(BRANCH) else f"{BRANCH}{record.run}-{plain}"
+            name = _free(main, f"refs/heads/{wanted_name}", other)
             notes.append(f"its branch {own} is saved as {name.removeprefix('refs/heads/')}")
     hidden = [other for other in others if not any(sha == other and "/heads/" in ref for sha, ref in names)]
     for number, other in enumerate(hidden, 1):
