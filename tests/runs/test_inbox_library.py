@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from retinue import Retinue
+from retinue import Retinue, tool
 from retinue.domain.inbox import APPROVALS, InboxAnswer, InboxItem
 from retinue.errors import AnsweredError, UsageError
 from retinue.faces.cli.asking import understood
@@ -81,6 +81,23 @@ async def test_a_mode_for_the_whole_program(project, serve):
     async with Retinue(project.cwd, environment=project.environment, permission_mode="acceptEdits") as crew:
         await (await crew.spawn("general-purpose", "edit")).wait()
     assert "gamma" in (project.cwd / "f0.txt").read_text()
+
+
+async def test_a_program_vouches_for_its_own_tools_unless_a_rule_forbids_them(project, serve):
+    serve(lambda request: Reply(calls=[("ring", {})]) if request.turn == 0 else Reply(text="done"))
+    project.mode = "default"
+    rung = []
+
+    @tool
+    def ring() -> str:
+        """Rings the bell."""
+        rung.append(1)
+        return "rung"
+
+    for rules in ({}, {"RETINUE_PERMISSIONS_DENY": "ring(*)"}, {"RETINUE_PERMISSIONS_ASK": "ring"}):
+        async with Retinue(project.cwd, environment=project.environment | rules, tools=[ring]) as crew:
+            await (await crew.spawn("general-purpose", "ring")).wait()
+    assert len(rung) == 1
 
 
 def item(**fields: object) -> InboxItem:

@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING
 from retinue.domain.events import Body, Warned
 from retinue.domain.lean import dataclass
 from retinue.domain.tool import Preview, Tool
+from retinue.domain.toolnames import TOOLS
 from retinue.errors import RetinueError
 from retinue.guard.desk_party import Party
 from retinue.guard.gate import Gate, gated
 from retinue.guard.permissions.policy import Policy
 from retinue.supervisor.hooking import hooks_for
 from retinue.supervisor.permits import permissions_for
+from retinue.supervisor.permits_auto import classifier_for
 
 if TYPE_CHECKING:
     from retinue.domain.inbox import InboxAnswer
@@ -66,6 +68,7 @@ def gatekeeper(member: Member, world: World, inner: Wrap, *, resumed: bool = Fal
         granted,
         recall=lambda: _recall(guard, world),
         is_secret=lambda text: world.redactor(text) is not text,
+        classify=classifier_for(guard.permissions, world),
         previews=lambda name: _preview(member, name),
     )
     return lambda tools: gated(inner(tools), gate)
@@ -77,12 +80,18 @@ def _preview(member: Member, name: str) -> Preview | None:
 
 
 def _permissions(member: Member, world: World) -> Policy:
-    """Forked from those of the parent as they are now. What is wrong with the patterns of its
+    """Forked from those of the parent as they are now. A program vouches for tools of its own,
+    unless a rule forbids or asks. What is wrong with the patterns of its
     file is said once: the rest of the notes the launch has said."""
     handle = member.handle
     launch, notes = handle.launch, list[str]()
     above = world.guards.get(member.parent.id) if member.parent is not None else None
     made = permissions_for(launch.request, world, above.permissions if above else None, launch.patterns, notes)
+    if above is None:
+        for tool in world.custom_tools:
+            if tool.spec.name not in TOOLS:
+                with suppress(ValueError):  # a name that no rule can hold is asked about
+                    made.grant(tool.spec.name)
     new = [note for note in notes if note not in launch.notes]
     if new:
         handle.launch = replace(launch, notes=(*launch.notes, *new))
