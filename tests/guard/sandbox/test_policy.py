@@ -192,6 +192,15 @@ async def test_more_hidden_places(scene: Scene, box: Make):
     assert "PRIVATE" not in (await scene.shell("cat $N/plans/secret; cat $N/b.txt", made)).text
 
 
+async def test_a_hidden_place_that_goes_away_meanwhile_does_no_harm(scene: Scene, box: Make):
+    made = box()
+    assert not (await scene.shell("true", made)).is_error
+    (scene.home / ".ssh" / "id_ed25519").unlink()
+    (scene.home / ".ssh").rmdir()
+    output = await scene.shell("echo x > $TMPDIR/x && cat $TMPDIR/x; ls -A $H", made)
+    assert output.text.splitlines()[0] == "x"
+
+
 async def test_limits_hold(scene: Scene, box: Make):
     few = Limits(processes=310, memory_bytes=300 * 1024**2, cpu_seconds=1, file_bytes=1024**2)
     made = box(limits=few)

@@ -53,6 +53,6 @@ def arguments(plan: dict[str, Any]) -> list[str]:
     argv = [program, "--die-with-parent", "--unshare-pid", "--unshare-ipc", "--ro-bind", "/", "/", "--dev", "/dev"]
     argv += ["--proc", "/proc", *(["--unshare-net"] if plan["isolate_network"] else [])]
     for source, target, kind in plan["mounts"]:
-        if kind != "device":
+        if kind == "rw" or (kind == "ro" and Path(target).exists()):
             argv += ["--bind" if kind == "rw" else "--ro-bind", source, target]
     return [*argv, "--"]

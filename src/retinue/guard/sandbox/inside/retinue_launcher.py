@@ -120,7 +120,8 @@ def enter(plan: "Plan") -> bool:
 
 
 def arrange(plan: "Plan", nr: dict[str, int]) -> bool:
-    """All copies are taken before anything becomes read-only, and attached from the outside in."""
+    """All copies are taken before anything becomes read-only, and attached from the outside in.
+    Once it has become so there is no way back: what fails then ends the start."""
     attributes = nr["mount_setattr"]
     if call(attributes, _CWD, b"/", _RECURSIVE, words(0, 0, _PRIVATE, 0), 32) < 0:
         return False
@@ -129,18 +130,29 @@ def arrange(plan: "Plan", nr: dict[str, int]) -> bool:
     if call(attributes, _CWD, b"/", _RECURSIVE, sealed, 32) < 0:
         return False
     for tree, target, kind in copies:
-        if tree < 0:
-            if kind == "rw":
-                return False
-            continue
-        wanted = {"rw": _NOSUID | _NODEV, "ro": _RDONLY | _NOSUID | _NODEV, "device": _NOSUID}[kind]
-        reach = _EMPTY_PATH | (_RECURSIVE if kind == "ro" else 0)
-        if call(attributes, tree, b"", reach, words(wanted, 0, 0, 0), 32) < 0:
-            return False
-        attached = call(nr["move_mount"], tree, b"", _CWD, target.encode(), 4)
+        if kind == "device":
+            attach(nr, tree, target, kind)
+        elif (tree >= 0 and exists(target)) or kind == "rw":
+            must(f"{target} cannot be put in its place", attach(nr, tree, target, kind))
+    return True
+
+
+def attach(nr: dict[str, int], tree: int, target: str, kind: str) -> int:
+    wanted = {"rw": _NOSUID | _NODEV, "ro": _RDONLY | _NOSUID | _NODEV, "device": _NOSUID}[kind]
+    reach = _EMPTY_PATH | (_RECURSIVE if kind == "ro" else 0)
+    result = call(nr["mount_setattr"], tree, b"", reach, words(wanted, 0, 0, 0), 32)
+    if result >= 0:
+        result = call(nr["move_mount"], tree, b"", _CWD, target.encode(), 4)
+    if tree >= 0:
         posix.close(tree)
-        if attached < 0 and kind != "device":
-            return False
+    return result
+
+
+def exists(path: str) -> bool:
+    try:
+        posix.stat(path)
+    except OSError:
+        return False
     return True
 
 
