@@ -54,6 +54,7 @@ class Gate:
         *,
         recall: Callable[[], bool] = lambda: False,
         is_secret: Callable[[str], bool] = lambda text: False,
+        classify: Callable[[ToolUse, Decision], Awaitable[Decision]] | None = None,
         previews: Callable[[str], Preview | None] = lambda tool: None,
     ) -> None:
         """`recall` brings in what people allowed earlier for good, and says whether there was
@@ -66,6 +67,7 @@ class Gate:
         self._granted = granted
         self._recall = recall
         self._is_secret = is_secret
+        self._classify = classify
         self._previews = previews
 
     async def judge(self, tool: Tool, use: ToolUse, context: ToolContext) -> Allowed | Denied:
@@ -86,6 +88,10 @@ class Gate:
             decision = Decision("ask", reason, "hook", _hooks(said), decision.risk, None)
         if decision.verdict == "ask" and decision.rule is not None and self._recall():
             decision = self.permissions.decide(use)
+        if decision.verdict == "ask" and self._classify is not None:
+            decision = await self._classify(use, decision)
+            if decision.verdict == "deny":
+                return denial(decision)
         if decision.verdict == "allow":
             return Allowed(use.arguments, who_allowed(decision) + changed, said.context)
         found = await self._ask(tool, use, decision, context)

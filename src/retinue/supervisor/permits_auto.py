@@ -1,0 +1,58 @@
+"""The model that judges calls in the mode auto."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+from retinue.domain.messages import user
+from retinue.domain.permission import Decision, ToolUse
+
+if TYPE_CHECKING:
+    from retinue.guard.permissions.policy import Policy
+    from retinue.models.protocol import Model
+    from retinue.supervisor.world import World
+
+Classify = Callable[[ToolUse, Decision], Awaitable[Decision]]
+
+
+def classifier_for(policy: Policy, world: World) -> Classify | None:
+    """What `permissions.autoModel` makes of a question; None where it has no say. The model is
+    connected for the first question."""
+    name = world.settings.settings.permissions_auto_model
+    if policy.mode != "auto" or name is None:
+        return None
+    known: list[Model] = []
+
+    async def ask(system: str, question: str) -> str:
+        from retinue.models.protocol import Finished, ModelRequest
+
+        if not known:
+            known.append(await _model(name, world))
+        request = ModelRequest(system=system, messages=(user(question),), max_output=200, tool_choice="none")
+        async with aclosing(known[0].stream(request)) as parts:
+            async for part in parts:
+                if isinstance(part, Finished):
+                    return part.message.text if part.message.failure is None else ""
+        return ""
+
+    async def classify(use: ToolUse, decision: Decision) -> Decision:
+        from retinue.guard.permissions.classify import classified
+
+        return await classified(policy, use, decision, ask)
+
+    return classify
+
+
+async def _model(name: str, world: World) -> Model:
+    from retinue.models.select import build_model, select_model
+
+    selection = await select_model(
+        name,
+        settings=world.settings.settings,
+        environment=world.environment,
+        transport=world.transport,
+        cwd=world.cwd,
+    )
+    return build_model(selection, world.transport)
