@@ -35,7 +35,7 @@ async def main():
         log.append(place, body)
     await log.flush()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, hard))
     written, refused = 0, None
     for number in range(500):
         try:
