@@ -78,7 +78,7 @@ async def finish(member: Member, world: World, outcome: Outcome) -> None:
     if member.handle.launch.isolation is not None:
         outcome = await left(member, world, outcome)
     await hooks.close()
-    ended = RunEnded(_complete(outcome, member, hooks))
+    ended = RunEnded(world.redactor.data(_complete(outcome, member, hooks)))  # so no parent hears a secret
     try:
         world.log.append(member.handle.place, ended)
         await world.log.flush()

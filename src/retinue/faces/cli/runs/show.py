@@ -9,7 +9,16 @@ from __future__ import annotations
 import argparse
 import time
 
-from retinue.domain.events import AssistantEnded, Compacted, LimitReached, MessageAdded, Retrying, ToolEnded, Warned
+from retinue.domain.events import (
+    AssistantEnded,
+    Compacted,
+    LimitReached,
+    MessageAdded,
+    Retrying,
+    ToolEnded,
+    Undone,
+    Warned,
+)
 from retinue.domain.format import format_cost, format_duration, format_tokens
 from retinue.domain.messages import Text, ToolCall
 from retinue.domain.outcome import Outcome
@@ -37,7 +46,7 @@ def execute(args: argparse.Namespace) -> int:
         print("\n".join(_header(row)))
         print("\n".join(_story(reader, row)))
         outcome = reader.outcome(row.id)
-        print("\n".join(_ending(reader, row, outcome)))
+        print("\n".join([*_ending(reader, row, outcome), *_undone(reader, row)]))
     return 0
 
 
@@ -85,6 +94,15 @@ def _story(reader: Reader, row: RunRow) -> list[str]:
             case _:
                 pass
     return lines
+
+
+def _undone(reader: Reader, row: RunRow) -> list[str]:
+    bodies = [event.body for _, event in reader.ordered(row.id, ("run.undone",))]
+    return [
+        f"Undone   {len(body.restored) + len(body.removed)} files put back, {len(body.kept)} kept"
+        for body in bodies
+        if isinstance(body, Undone)
+    ]
 
 
 def _ending(reader: Reader, row: RunRow, outcome: Outcome | None) -> list[str]:

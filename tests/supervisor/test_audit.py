@@ -1,0 +1,60 @@
+"""What the record of a run tells its parent: changes, doubtful claims, and no secret."""
+
+from crew_scene import Scene, until
+
+from retinue.domain.events import ToolEnded
+from retinue.supervisor.notify import notification
+
+SECRET = "ghp_" + "a1B2c3D4e5" * 4
+
+
+async def test_a_parent_hears_of_no_secret_and_of_claims_without_support(tmp_path, monkeypatch):
+    async with Scene(tmp_path, monkeypatch) as scene:
+        main = await scene.main(permission_mode="bypassPermissions")
+        child = await scene.child(main, "child")
+        scene.desk("child").say(f"Updated `src/x.py`. The key is {SECRET}.")
+        await until(lambda: not child.live)
+        outcome = child.handle.outcome
+        assert SECRET not in outcome.text
+        assert outcome.evidence.unsupported == ("it says it changed src/x.py, and no tool call did.",)
+        heard = notification([scene.crew.view(child)])
+        assert "<note>Not supported by the record of what it did: it says it changed src/x.py" in heard
+        assert SECRET not in heard
+
+
+async def test_what_a_command_changed_is_in_its_effect(tmp_path, monkeypatch):
+    async with Scene(tmp_path, monkeypatch) as scene:
+        main = await scene.main(permission_mode="bypassPermissions")
+        desk = scene.desk("main")
+        desk.call("bash", command="echo hi > made.txt")
+        await desk.asked()
+        desk.say("Created `made.txt`.")
+        outcome = await main.handle.wait()
+        assert outcome.evidence.unsupported == ()
+        ended = [event.body for event in main.handle.recorded() if isinstance(event.body, ToolEnded)]
+        writes = ended[0].effect.writes
+        assert [(write.path.rpartition("/")[2], write.before) for write in writes] == [("made.txt", None)]
+
+
+async def test_checkpoints_can_be_switched_off(tmp_path, monkeypatch):
+    async with Scene(tmp_path, monkeypatch, checkpoints_enabled="false") as scene:
+        main = await scene.main(permission_mode="bypassPermissions")
+        desk = scene.desk("main")
+        desk.call("bash", command="echo hi > made.txt")
+        await desk.asked()
+        desk.say("Created `made.txt` and `other.py`.")
+        outcome = await main.handle.wait()
+        assert outcome.evidence.files_written == ()
+        assert outcome.evidence.unsupported == ()
+        assert not (scene.crew.world.state / "checkpoints" / "shadow.git").exists()
+
+
+async def test_a_run_that_only_reads_opens_nothing(tmp_path, monkeypatch):
+    async with Scene(tmp_path, monkeypatch) as scene:
+        main = await scene.main(permission_mode="bypassPermissions")
+        desk = scene.desk("main")
+        desk.call("ls", path=".")
+        await desk.asked()
+        desk.say("It is empty.")
+        await main.handle.wait()
+        assert not (scene.crew.world.state / "checkpoints").exists()
