@@ -24,7 +24,7 @@ class Scratch:
         base = _base()
         _sweep(base)
         own = os.getpid()
-        self._place = Path(tempfile.mkdtemp(prefix=f"{run_id[:8]}.{own}.{_started(own)}.", dir=base))
+        self._place = Path(tempfile.mkdtemp(prefix=f"{run_id[:8]}.{_realm()}.{own}.{_started(own)}.", dir=base))
         self.folder = self._place / "work"
         self.void = self._place / "void"
         self.folder.mkdir(mode=0o700)
@@ -60,8 +60,16 @@ def _sweep(base: Path) -> None:
     """Once per process: what dead processes left."""
     for entry in base.iterdir():
         parts = entry.name.split(".")
-        if len(parts) == 4 and parts[1].isdigit() and _started(int(parts[1])) != parts[2]:
+        if len(parts) == 5 and parts[1] == _realm() and parts[2].isdigit() and _started(int(parts[2])) != parts[3]:
             _remove(entry)
+
+
+def _realm() -> str:
+    """Where process numbers mean the same: containers may share the folder, not the numbers."""
+    try:
+        return str(Path("/proc/self/ns/pid").stat().st_ino)
+    except OSError:
+        return "0"
 
 
 def _started(pid: int) -> str:
