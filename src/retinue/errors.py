@@ -5,7 +5,8 @@
     │   ├── UnknownAgentError        no agent of that name is visible
     │   ├── UnknownModelError        no model matches that name
     │   ├── UnknownRunError          no run of that id is in the log
-    │   └── UnknownItemError         nothing of that id is in the inbox
+    │   ├── UnknownItemError         nothing of that id is in the inbox
+    │   └── UnknownJobError          no schedule of that id or name is here
     ├── ConfigurationError           a file or variable of the user's is wrong      exit 2
     │   ├── DefinitionError          an agent file cannot be used
     │   └── MissingExtraError        an optional part is not installed

@@ -25,7 +25,9 @@ from retinue.settings.kinds import (
     Whole,
 )
 from retinue.settings.table_sandbox import SandboxSettings
+from retinue.settings.table_schedule import ScheduleSettings
 from retinue.settings.table_servers import ServerSettings
+from retinue.settings.table_terminal import TerminalSettings
 from retinue.settings.table_worktree import WorktreeSettings
 
 if TYPE_CHECKING:
@@ -72,7 +74,7 @@ _MS = Whole(1, _YEAR * 1000)
 
 
 # fmt: off
-class Settings(SandboxSettings, ServerSettings, WorktreeSettings):
+class Settings(SandboxSettings, ScheduleSettings, ServerSettings, TerminalSettings, WorktreeSettings):
     """All settings, typed. Read them as attributes; `origin(attribute)` says where one is from."""
 
     model: str | None = setting(
@@ -215,23 +217,6 @@ class Settings(SandboxSettings, ServerSettings, WorktreeSettings):
         270, Whole(30, 3_600), section="sub-agents",
         doc="How long waiting for a background result lasts before it returns without one.",
     )
-    scheduling_enabled: bool = setting(
-        True, _FLAG, section="sub-agents", applies="next session",
-        doc="Let agents be started on a schedule; switching it off stops all timers at once.",
-    )
-    schedule_missed: Literal["skip", "catch-up"] = setting(
-        "skip", Choice("skip", "catch-up"), name="schedule.missed", section="sub-agents", applies="next session",
-        doc="What happens to times of a schedule at which nothing ran here: passed over, or made up for by one run.",
-    )
-    schedule_jitter_seconds: float = setting(
-        0.0, Number(0, 86_400, unit="seconds"), name="schedule.jitterSeconds", section="sub-agents",
-        applies="next session",
-        doc="New jobs start up to this much later than their time, each by an amount of its own.",
-    )
-    schedule_max_jobs: int = setting(
-        50, Whole(1, 10_000), name="schedule.maxJobs", section="sub-agents",
-        doc="How many jobs there may be at a time.",
-    )
     remember_agents: bool = setting(
         True, _FLAG, section="sub-agents",
         doc="Keep the names of finished agents, so that they can be addressed again.",
@@ -352,30 +337,6 @@ class Settings(SandboxSettings, ServerSettings, WorktreeSettings):
     rollup_child_usage: bool = setting(
         False, _FLAG, section="output",
         doc="Show the tokens of an agent's own agents in its line, too.",
-    )
-    fleet_view: bool = setting(
-        True, _FLAG, section="terminal app",
-        doc="Show the list of agents below the prompt.",
-    )
-    widget_mode: Literal["all", "background", "off"] = setting(
-        "background", Choice("all", "background", "off"), section="terminal app",
-        doc="Which agents the live widget shows.",
-    )
-    widget_display_mode: Literal["auto", "rich", "compact"] = setting(
-        "auto", Choice("auto", "rich", "compact"), section="terminal app",
-        doc="How much room the live widget takes.",
-    )
-    agent_mentions: Literal["model", "direct", "off"] = setting(
-        "model", Choice("model", "direct", "off", also={True: "model", False: "off"}), section="terminal app",
-        doc="What @name at the start of a message does: tells the model, goes to the agent, or nothing.",
-    )
-    abort_resend_key: str = setting(
-        "f9", Text("the name of a key"), section="terminal app", variables=("PI_ABORT_RESEND_KEY",),
-        doc="The key that stops the current turn and sends the waiting messages.",
-    )
-    herdr_report_working: bool = setting(
-        True, _FLAG, section="terminal app",
-        doc="Accepted for files written for pi; Retinue has no herdr to report to.",
     )
 # fmt: on
 
