@@ -314,14 +314,12 @@ class Settings(SandboxSettings, ScheduleSettings, ServerSettings, TerminalSettin
 
     checkpoints_enabled: bool = setting(
         True, _FLAG, name="checkpoints.enabled", section="checkpoints", applies="next session",
-        doc="Look at the workspace before and after every command of an agent, so that what it changed is recorded "
-        "and can be undone. Needs git; your own repository is not touched.",
+        doc="Record what commands of agents change, so that it can be undone. Your own repository is not touched.",
     )
     checkpoints_max_file_mb: int = setting(
         10, Whole(1, 1_000), name="checkpoints.maxFileMb", section="checkpoints", applies="next session",
         doc="Files larger than this are left out of checkpoints; the run says so.",
     )
-
     output_transcript: bool = setting(
         True, _FLAG, section="output", applies="next run",
         doc="Write the transcript of every run to a file of JSON lines.",
