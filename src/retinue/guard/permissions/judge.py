@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from retinue.domain.permission import Decision, Judge, Risk, ToolUse, Verdict
+from retinue.domain.toolnames import TOOLS
 from retinue.guard.permissions.call import Call
 from retinue.guard.permissions.commandline import Coverage, Covering, protected_write
 from retinue.guard.permissions.critical import critical
@@ -130,7 +131,7 @@ class _Judgement:
             found = next((name for path in call.paths if (name := protected(path, call.place))), None)
             if found is not None:
                 return self._decision("ask", call, f"It changes the protected {found}.", "protected", risk="high")
-        quiet = call.effects <= QUIET and not call.is_server
+        quiet = call.effects <= QUIET and not call.is_server and bool(call.effects or call.tool in TOOLS)
         if self._mode == "plan" and not quiet and call.effects & {"write", "execute"}:
             return self._decision("deny", call, _PLANNING, "mode")
         rule = next((rule for rule in self._policy.allowing if allows(rule, call)), None)
