@@ -11,19 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from retinue.settings.field import Alias, Field, setting
-from retinue.settings.kinds import (
-    Anything,
-    Choice,
-    Either,
-    Flag,
-    Items,
-    Number,
-    Record,
-    Table,
-    Text,
-    Texts,
-    Whole,
-)
+from retinue.settings.kinds import Anything, Choice, Either, Flag, Items, Number, Record, Table, Text, Texts, Whole
 from retinue.settings.table_sandbox import SandboxSettings
 from retinue.settings.table_schedule import ScheduleSettings
 from retinue.settings.table_servers import ServerSettings
