@@ -93,7 +93,10 @@ async def test_equal_asks_of_one_run_are_one_item_and_other_runs_have_their_own(
         ]
         for item in waiting:
             await scene.desk.answer(item, InboxAnswer("allow", by=item.id))
+        opened = sorted(str(body.call_id) for body in scene.recorded if isinstance(body, InboxOpened))
+        assert opened == ["c1", "c1", "c2", "c3"]
         answers = await asyncio.gather(*asks)
+        assert sorted(str(body.call_id) for body in scene.recorded if isinstance(body, InboxClosed)) == opened
         assert answers[0] == answers[1]
         assert len({each.by for each in answers}) == 3
 

@@ -147,6 +147,18 @@ def test_a_supervisor_killed_while_it_waits_leaves_the_item_and_its_answer_is_ta
     ended(resumed)
 
 
+def test_a_resumed_run_that_does_not_ask_again_withdraws_what_it_had_asked(project, serve):
+    server = serve(edits)
+    process = project.start("run", "general-purpose", "edit", env=WAIT)
+    item = waiting(project)[0]
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    server.answer = lambda request: Reply(text="Something else.")
+    ended(project.start("runs", "resume", item["run_id"], env=WAIT))
+    assert project.json("inbox", "list", "--json")["items"] == []
+    assert [each["state"] for each in project.json("inbox", "list", "--all", "--json")["items"]] == ["withdrawn"]
+
+
 def test_of_two_simultaneous_answers_exactly_one_wins(project, serve):
     serve(edits)
     process = project.start("run", "general-purpose", "edit", env=WAIT)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal
 
 from retinue.domain.clock import SYSTEM_CLOCK, Clock, Timer
 from retinue.domain.events import InboxClosed, InboxOpened
-from retinue.domain.inbox import InboxAnswer, InboxItem
+from retinue.domain.inbox import InboxAnswer, InboxItem, InboxState
 from retinue.domain.lean import dataclass
 from retinue.errors import AnsweredError, RetinueError, StateError, UsageError
 from retinue.guard.desk_party import Party
@@ -112,15 +112,15 @@ class Desk:
         before the run goes on with it. Cancelling withdraws the item, unless another call of
         the run waits for it, too. Raises StateError when the log cannot be written."""
         mark = fingerprint([item.kind, item.title if item.kind == "quote" else _subject(item)])
-        asked = self._same(party, mark)
-        if asked is None:
+        if self._same(party, mark) is None:
             old = await self._left_over(party, mark) if party.leftovers else None
             if old is not None and old.answer is not None:
                 return await self._late(replace(item, id=old.id), old.answer, party, call_id, granted)
             if old is None and not self.reachable:
                 return InboxAnswer(item.default, NOBODY, "policy", self._clock.now())
-            asked = self._same(party, mark) or self._open(item, old, mark, party, call_id, covered, granted)
-        return await self._wait(asked, call_id)
+            if self._same(party, mark) is None:
+                return await self._wait(self._open(item, old, mark, party, call_id, covered, granted), call_id)
+        return await self._join(party, mark, call_id)
 
     async def question(
         self,
@@ -217,6 +217,24 @@ class Desk:
         self._asked[item.id] = asked
         asked.task = asyncio.create_task(self._attend(asked), name=f"inbox {item.id}")
         return asked
+
+    async def _join(self, party: Party, mark: str, call_id: str | None) -> InboxAnswer:
+        """Another call of the run that asks the same: it waits for the same answer, and the log
+        says of it, too, that nothing of it has run."""
+        asked = self._same(party, mark)
+        assert asked is not None
+        item = asked.item
+        party.record(InboxOpened(item.id, item.kind, item.title, call_id))
+        try:
+            answer = await self._wait(asked, call_id)
+        except BaseException:
+            with suppress(StateError):
+                party.record(InboxClosed(item.id, "withdrawn", call_id=call_id))
+            raise
+        state: InboxState = "expired" if answer.by == "expiry" else "answered"
+        party.record(InboxClosed(item.id, state, answer.choice, answer.by, answer.message, call_id))
+        await self._log.flush()
+        return answer
 
     async def _wait(self, asked: _Asked, call_id: str | None) -> InboxAnswer:
         assert asked.task is not None
