@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -122,8 +123,14 @@ class Audit:
 
         if not self._world.vault.enabled:
             return False
+        work = asyncio.ensure_future(asyncio.to_thread(lambda: self._checkpoints.begin(call_id, command)))
         try:
-            await asyncio.to_thread(lambda: self._checkpoints.begin(call_id, command))
+            await asyncio.shield(work)
+        except asyncio.CancelledError:  # before the call began: nothing of it is to be recorded
+            await _settled(work)
+            if work.exception() is None:
+                await self.end()
+            raise
         except (CheckpointError, OSError) as error:
             self._complain(f"No checkpoint: {error}. What commands change is not recorded and cannot be undone.")
             return False
@@ -137,8 +144,7 @@ class Audit:
         try:
             writes = await asyncio.shield(work)
         except asyncio.CancelledError:
-            while not work.done():
-                await asyncio.wait({work})
+            await _settled(work)
             raise
         except CheckpointError as error:
             self._complain(f"No checkpoint after the call: {error}. What it changed is not recorded.")
@@ -325,6 +331,13 @@ class _Ledger:
 
     def changed_by(self, path: Path, current: str) -> str | None:
         return self._audit.ledger.changed_by(path, current)
+
+
+async def _settled(work: asyncio.Future[Any]) -> None:
+    """Waits until `work` is over, however often the waiter is cancelled meanwhile."""
+    while not work.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait({work})
 
 
 def undone_event(

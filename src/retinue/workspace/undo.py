@@ -129,7 +129,7 @@ class Undo:
                 return "someone else changed it between two changes of this run"
         if not same(now, last.after):
             who = next((str(row.who) for row in others if same(row.after, now)), "someone else")
-            return f"it was changed since by {who}"
+            return f"it was {'deleted' if now is None else 'changed'} since by {who}"
         strangers = {run for row in chain for run in row.shared if run not in scope.runs}
         if strangers:
             return f"a command of another run ({', '.join(run[:8] for run in sorted(strangers))}) may have changed it"
