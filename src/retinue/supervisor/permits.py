@@ -157,8 +157,7 @@ def _sources(world: World) -> Sources:
 
 
 def _own_blocks(world: World, notes: list[str]) -> list[Block]:
-    """Our own settings, layer by layer, of which the world has taken what nobody consented to;
-    what the files got wrong about them is named."""
+    """Our own settings, layer by layer; what the files got wrong about them is named."""
     blocks = []
     for layer in world.settings.layers:
         content = {name: layer.values[key] for key, name in _NAMES.items() if key in layer.values}
@@ -166,12 +165,12 @@ def _own_blocks(world: World, notes: list[str]) -> list[Block]:
             base = world.cwd
             if layer.origin.layer in ("user", "project", "local"):
                 base = Path(layer.origin.where).parent.parent
-            blocks.append(Block(layer.origin.where, os.fspath(base), content))
+            blocks.append(Block(layer.origin.where, os.fspath(base), content, not layer.origin.personal))
     for problem in world.settings.problems:
         if problem.field.startswith("permissions.deny"):
             notes.append(f"{problem}: it does NOT protect anything until it is corrected")
         elif not problem.field:
             notes.append(f"{problem}: deny rules in it do NOT protect anything")
-        elif problem.field.startswith("permissions.") and "not trusted" not in problem.message:
+        elif problem.field.startswith("permissions."):
             notes.append(str(problem))
     return blocks
