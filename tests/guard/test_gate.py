@@ -159,6 +159,27 @@ async def test_a_grant_lets_go_on_what_it_covers(tmp_path):
         assert sorted(output.effect.allowed for output in outputs)[0] == "person: an earlier answer allowed it once"
 
 
+async def test_what_a_hook_wants_asked_no_rule_recollection_or_model_answers(tmp_path):
+    async with Asking(tmp_path) as scene:
+
+        async def easy(use, decision):
+            return ALLOW
+
+        hooks = Spoken(PreToolUse=HookResult(verdict="ask", handlers=("careful",)))
+        for rules in (Rules(change=ALLOW), Rules()):
+            scene.party = scene.new_party(f"run {len(rules.verdicts)}")
+            tool, guarded, _ = make(
+                scene, rules, hooks, recall=lambda rules=rules: rules.grant("change(*)") or True, classify=easy
+            )
+            call = asyncio.create_task(guarded.run("c1", {"path": "a"}, scene.context()))
+            item = next(each for each in await scene.waiting() if each.state == "waiting")
+            await scene.desk.rejudge()
+            assert tool.calls == [] and item.options == ("allow", "deny")
+            await scene.desk.answer(item, InboxAnswer("allow", by="test"))
+            await call
+            assert len(tool.calls) == 1
+
+
 async def test_where_no_rule_may_allow_it_only_once_and_no_are_offered(tmp_path):
     async with Asking(tmp_path) as scene:
         offered = []

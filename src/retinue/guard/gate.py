@@ -83,12 +83,12 @@ class Gate:
             return denial(decision)
         if said.verdict == "allow" and decision.verdict == "ask" and decision.by == "mode":
             return Allowed(use.arguments, f"{_hooks(said)}: {said.reason}".rstrip(": ") + changed, said.context)
-        if said.verdict == "ask" and decision.verdict == "allow":
+        if said.verdict == "ask" and (decision.verdict == "allow" or decision.by == "mode"):
             reason = said.reason or "A hook wants a person to decide."
             decision = Decision("ask", reason, "hook", _hooks(said), decision.risk, None)
         if decision.verdict == "ask" and decision.rule is not None and self._recall():
             decision = self.permissions.decide(use)
-        if decision.verdict == "ask" and self._classify is not None:
+        if decision.verdict == "ask" and decision.by == "mode" and self._classify is not None:
             decision = await self._classify(use, decision)
             if decision.verdict == "deny":
                 return denial(decision)
@@ -113,7 +113,8 @@ class Gate:
         if said.verdict == "allow" and (decision.verdict == "allow" or decision.by == "mode"):
             return Allowed(use.arguments, f"{_hooks(said)}: {said.reason}".rstrip(": ") + changed, said.context)
         if decision.verdict == "allow":
-            decision = replace(decision, verdict="ask")  # the hook changed it, and did not allow it
+            reason = "A hook changed the call, and did not allow it."
+            decision = Decision("ask", reason, "hook", _hooks(said), decision.risk)
         answer = await self._person(use, decision, context)
         if isinstance(answer, Denied):
             return answer
@@ -144,7 +145,7 @@ class Gate:
             item,
             self.party,
             call_id=use.call_id,
-            covered=lambda: self.permissions.decide(use).verdict == "allow",
+            covered=None if decision.by == "hook" else lambda: self.permissions.decide(use).verdict == "allow",
             granted=granted,
         )
         if answer.choice != "deny":
