@@ -106,7 +106,10 @@ COMMANDS: dict[str, Command | Group] = {
 
 HEADLESS = Command("talk to the main agent: one prompt in, one answer out", "retinue.faces.cli.headless")
 
-HELP = f"""usage: retinue COMMAND ...
+APP = Command("open the terminal app", "retinue.faces.cli.terminal")
+
+HELP = f"""usage: retinue [options]               the terminal app
+       retinue COMMAND ...
        retinue -p PROMPT [options]
 
 Sub-agents for Python, on any model: Markdown files become isolated, limited, watchable runs.
@@ -115,6 +118,7 @@ commands:
 {listing(COMMANDS)}
 
 options:
+  --resume [ID]  go on with an earlier conversation in the terminal app
   -p PROMPT      {HEADLESS.help}; `retinue -p --help` has the details
   -h, --help     this text; `retinue COMMAND --help` has the details
   --version      the installed version
@@ -142,7 +146,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    word = argv[0] if argv else "--help"
+    word = argv[0] if argv else "" if _at_terminal() else "--help"
     if word in COMMANDS:
         return dispatch(f"retinue {word}", COMMANDS[word], argv[1:])
     if word in ("-h", "--help", "help"):
@@ -153,7 +157,19 @@ def _run(argv: Sequence[str]) -> int:
 
         print(f"retinue {__version__}")
         return 0
+    if not word or (word.startswith("-") and _at_terminal() and not _headless(argv)):
+        return dispatch("retinue", APP, argv)
     if word.startswith("-"):
         return dispatch("retinue", HEADLESS, argv)
     print(f"retinue: there is no command '{word}'\nTry: retinue --help", file=sys.stderr)
     return 2
+
+
+def _at_terminal() -> bool:
+    """All three: the app reads keys from the first and draws on the last."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+
+
+def _headless(argv: Sequence[str]) -> bool:
+    """Whether a prompt is given: the other options mean the same with and without one."""
+    return any(word.startswith(("-p", "--print", "--output-format")) for word in argv)

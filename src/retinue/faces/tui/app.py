@@ -13,18 +13,21 @@ from textual.binding import Binding, BindingType
 from retinue.domain.events import Event, RunEnded
 from retinue.errors import RetinueError
 from retinue.faces.api import Retinue
-from retinue.faces.tui import builtin_commands, theme  # noqa: F401 - registers its commands
+from retinue.faces.tui import builtin_commands, parts, theme  # noqa: F401 - registers its commands
 from retinue.faces.tui.board.board import Board
 from retinue.faces.tui.board.marks import FRAME_SECONDS
 from retinue.faces.tui.board.widget_lines import Look
 from retinue.faces.tui.chat.blocks import Notice, Said
 from retinue.faces.tui.chat.log import ChatLog
-from retinue.faces.tui.commands import COMMANDS, parse
+from retinue.faces.tui.commands import COMMANDS, SlashCommand, parse
+from retinue.faces.tui.doors import DOORS, Door
 from retinue.faces.tui.editor.prompt import Prompt
 from retinue.faces.tui.feed import Feed
+from retinue.faces.tui.panels.banner import Banner
 from retinue.faces.tui.panels.fleet import FleetPanel
 from retinue.faces.tui.panels.live_widget import LiveWidget
 from retinue.faces.tui.panels.status_line import StatusLine
+from retinue.faces.tui.parts import Part
 from retinue.faces.tui.session import Session
 
 PAINT_SECONDS = 0.05
@@ -55,10 +58,14 @@ class RetinueApp(App[int]):
         self._live = LiveWidget()
         self._fleet = FleetPanel()
         self._status = StatusLine()
+        self._parts: list[Part] = []
+        self.facts: dict[str, Any] = {}
+        self.banner = Banner()
 
     def compose(self) -> ComposeResult:
         yield self._chat
         yield self._live
+        yield self.banner
         yield Prompt()
         yield self._fleet
         yield self._status
@@ -68,6 +75,9 @@ class RetinueApp(App[int]):
             self.register_theme(each)
         self.theme = theme.DARK.name
         theme.use(theme.DARK, colour=theme.wants_colour(os.environ))
+        self._parts = parts.made(self)
+        for door in DOORS.values():
+            self._hang(door)
         self.feed.open()
         self.set_interval(PAINT_SECONDS, self._paint)
         self.query_one(Prompt).focus()
@@ -76,6 +86,27 @@ class RetinueApp(App[int]):
 
     async def on_unmount(self) -> None:
         await self.feed.close()
+        for part in self._parts:
+            await part.close()
+
+    async def visit(self, name: str, *arguments: Any) -> Any:
+        """Opens a screen of the table and gives what it was closed with. From a worker only."""
+        return await self.push_screen_wait(DOORS[name].screen(*arguments))
+
+    @work
+    async def action_visit(self, name: str) -> None:
+        await self.visit(name)
+
+    def _hang(self, door: Door) -> None:
+        """Its key and its command lead to a screen from here on."""
+        if door.key:
+            self.bind(door.key, f"visit('{door.name}')", description=door.help, show=False)
+        if door.command:
+
+            async def go(app: RetinueApp, rest: str) -> None:
+                await app.visit(door.name, *([rest] if rest else []))
+
+            COMMANDS[door.command] = SlashCommand(door.command, door.help, go, door.arguments)
 
     async def open_session(self, run_id: str) -> None:
         """Shows an earlier conversation and goes on with it."""
@@ -101,6 +132,19 @@ class RetinueApp(App[int]):
             self.tell(f"There is no command /{found[0]}. See /help.", "warning")
         else:
             self._say(message.text)
+
+    def on_prompt_leaving(self, message: Prompt.Leaving) -> None:
+        self._fleet.enter()
+
+    def on_fleet_panel_chosen(self, message: FleetPanel.Chosen) -> None:
+        self.query_one(Prompt).focus()
+        if message.run_id is not None:
+            self.watch_run(message.run_id)
+
+    @work
+    async def watch_run(self, run_id: str) -> None:
+        """Opens the viewer on any run of the project's log."""
+        await self.visit("viewer", run_id)
 
     def action_interrupt(self) -> None:
         self.session.interrupt()
@@ -136,6 +180,8 @@ class RetinueApp(App[int]):
 
     def _take(self, event: Event) -> None:
         self.board.take(event)
+        for part in self._parts:
+            part.take(event)
         if event.run_id == self.session.main_id:
             self.session.observe(event)
             self._chat.push(event)
