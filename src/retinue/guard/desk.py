@@ -11,58 +11,25 @@ Where nobody can answer, the policy does: `deny`, or wait in the inbox until the
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import field, replace
-from typing import TYPE_CHECKING, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from retinue.domain.clock import SYSTEM_CLOCK, Clock, Timer
 from retinue.domain.events import InboxClosed, InboxOpened
 from retinue.domain.inbox import InboxAnswer, InboxItem, InboxState
-from retinue.domain.lean import dataclass
 from retinue.errors import AnsweredError, RetinueError, StateError, UsageError
+from retinue.guard.desk_item import NOBODY, Approver, Asked, Policy, cancelled, new_item_id, subject
 from retinue.guard.desk_party import Party
 from retinue.log.inbox import adopt, closed, fingerprint, give, put, settle, take, withdraw
 
 if TYPE_CHECKING:
     from retinue.log.store import Log
 
+__all__ = ["LOOK_SECONDS", "NOBODY", "Approver", "Desk", "Policy", "new_item_id"]
+
 LOOK_SECONDS = 0.2
-NOBODY = "Nobody is there to ask, and the policy for that is to deny (setting permissions.headless)."
-
-Approver = Callable[[InboxItem], Awaitable[InboxAnswer | None]]
-"""Puts an item before someone. None leaves it to others; being cancelled means that someone else
-has answered."""
-
-
-def new_item_id() -> str:
-    return os.urandom(5).hex()
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """What happens while nobody is there, and how long an item waits for somebody."""
-
-    headless: Literal["deny", "wait"] = "deny"
-    expiry_seconds: float = 3600.0
-
-
-@dataclass(slots=True, eq=False)
-class _Asked:
-    """An item that waits in this process. `users` are the calls that wait for it."""
-
-    item: InboxItem
-    mark: str
-    party: Party
-    call_id: str | None
-    done: asyncio.Future[InboxItem]
-    covered: Callable[[], bool] | None = None
-    granted: Callable[[InboxAnswer], Awaitable[None]] | None = None
-    task: asyncio.Task[InboxAnswer] | None = None
-    users: int = 0
-    adopted: bool = False
-    errands: list[asyncio.Task[None]] = field(default_factory=list)
 
 
 class Desk:
@@ -82,7 +49,7 @@ class Desk:
         self._policy = policy
         self._redact = redact
         self._clock = clock
-        self._asked: dict[str, _Asked] = {}
+        self._asked: dict[str, Asked] = {}
         self._timer: Timer | None = None
         self._version = -1
         self.approvers = [] if approvers is None else approvers
@@ -111,7 +78,7 @@ class Desk:
         says whether what was granted since answers it; `granted` is called with the answer
         before the run goes on with it. Cancelling withdraws the item, unless another call of
         the run waits for it, too. Raises StateError when the log cannot be written."""
-        mark = fingerprint([item.kind, item.title if item.kind == "quote" else _subject(item)])
+        mark = fingerprint([item.kind, item.title if item.kind == "quote" else subject(item)])
         if self._same(party, mark) is None:
             old = await self._left_over(party, mark) if party.leftovers else None
             if old is not None and old.answer is not None:
@@ -171,7 +138,7 @@ class Desk:
 
     # One item
 
-    def _same(self, party: Party, mark: str) -> _Asked | None:
+    def _same(self, party: Party, mark: str) -> Asked | None:
         for asked in self._asked.values():
             if asked.mark == mark and asked.party is party and not asked.done.done():
                 return asked
@@ -206,14 +173,14 @@ class Desk:
         call_id: str | None,
         covered: Callable[[], bool] | None,
         granted: Callable[[InboxAnswer], Awaitable[None]] | None,
-    ) -> _Asked:
+    ) -> Asked:
         now, policy = self._clock.now(), self._policy()
         expires = None if self.interactive else now + policy.expiry_seconds
         item = replace(item, created_at=now, expires_at=expires)
         if old is not None:
             item = replace(item, id=old.id, created_at=old.created_at, expires_at=old.expires_at)
         done: asyncio.Future[InboxItem] = asyncio.get_running_loop().create_future()
-        asked = _Asked(item, mark, party, call_id, done, covered, granted, adopted=old is not None)
+        asked = Asked(item, mark, party, call_id, done, covered, granted, adopted=old is not None)
         self._asked[item.id] = asked
         asked.task = asyncio.create_task(self._attend(asked), name=f"inbox {item.id}")
         return asked
@@ -236,7 +203,7 @@ class Desk:
         await self._log.flush()
         return answer
 
-    async def _wait(self, asked: _Asked, call_id: str | None) -> InboxAnswer:
+    async def _wait(self, asked: Asked, call_id: str | None) -> InboxAnswer:
         assert asked.task is not None
         asked.users += 1
         try:
@@ -248,7 +215,7 @@ class Desk:
                 asked.task.cancel()
                 await asyncio.wait({asked.task})
 
-    async def _attend(self, asked: _Asked) -> InboxAnswer:
+    async def _attend(self, asked: Asked) -> InboxAnswer:
         """From its place in the inbox to the answer that was taken."""
         item, party = asked.item, asked.party
         timer: Timer | None = None
@@ -271,10 +238,10 @@ class Desk:
             self._asked.pop(item.id, None)
             if timer is not None:
                 timer.cancel()
-            await _cancelled(asked.errands)
+            await cancelled(asked.errands)
         return await self._taken(asked, result)
 
-    async def _taken(self, asked: _Asked, result: InboxItem) -> InboxAnswer:
+    async def _taken(self, asked: Asked, result: InboxItem) -> InboxAnswer:
         answer = result.answer or InboxAnswer(asked.item.default, by=result.state)
         if asked.granted is not None:
             await asked.granted(answer)
@@ -282,16 +249,16 @@ class Desk:
         await self._log.transact(lambda connection: take(connection, result.id))
         return answer
 
-    async def _withdrawn(self, asked: _Asked) -> None:
+    async def _withdrawn(self, asked: Asked) -> None:
         nothing = InboxAnswer("", by="run", at=self._clock.now())
         with suppress(RetinueError):  # a log that cannot be written is reported by those who write runs
             self._close(asked, InboxClosed(asked.item.id, "withdrawn"))
             await self._log.transact(lambda connection: settle(connection, asked.item.id, "withdrawn", nothing))
 
-    def _close(self, asked: _Asked, body: InboxClosed) -> None:
+    def _close(self, asked: Asked, body: InboxClosed) -> None:
         asked.party.record(replace(body, call_id=asked.call_id))
 
-    async def _consult(self, approver: Approver, asked: _Asked) -> None:
+    async def _consult(self, approver: Approver, asked: Asked) -> None:
         item = asked.item
         try:
             given = await approver(item)
@@ -320,10 +287,10 @@ class Desk:
         if asked is not None and not asked.done.done():
             asked.done.set_result(result)
 
-    def _expire(self, asked: _Asked) -> None:
+    def _expire(self, asked: Asked) -> None:
         asked.errands.append(asyncio.create_task(self._expired(asked)))
 
-    async def _expired(self, asked: _Asked) -> None:
+    async def _expired(self, asked: Asked) -> None:
         item = asked.item
         given = InboxAnswer(item.default, "Nobody answered in time.", "expiry", self._clock.now())
         try:
@@ -349,16 +316,3 @@ class Desk:
                 for result in closed(self._log.reader, list(self._asked)):
                     self._resolve(result)
         self._timer = self._clock.call_later(LOOK_SECONDS, self._look)
-
-
-def _subject(item: InboxItem) -> object:
-    """What makes two items the same: the call or question, whichever call of the model it was."""
-    return {name: value for name, value in item.payload.items() if name != "call_id"}
-
-
-async def _cancelled(errands: list[asyncio.Task[None]]) -> None:
-    """None of them goes on: a terminal takes its question back, and says so."""
-    for errand in errands:
-        errand.cancel()
-    if errands:
-        await asyncio.wait(errands)

@@ -1,0 +1,61 @@
+"""What the desk works with: an item that waits, who is asked about it, and the policy."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import field
+from typing import Literal
+
+from retinue.domain.inbox import InboxAnswer, InboxItem
+from retinue.domain.lean import dataclass
+from retinue.guard.desk_party import Party
+
+NOBODY = "Nobody is there to ask, and the policy for that is to deny (setting permissions.headless)."
+
+Approver = Callable[[InboxItem], Awaitable[InboxAnswer | None]]
+"""Puts an item before someone. None leaves it to others; being cancelled means that someone else
+has answered."""
+
+
+def new_item_id() -> str:
+    return os.urandom(5).hex()
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What happens while nobody is there, and how long an item waits for somebody."""
+
+    headless: Literal["deny", "wait"] = "deny"
+    expiry_seconds: float = 3600.0
+
+
+@dataclass(slots=True, eq=False)
+class Asked:
+    """An item that waits in this process. `users` are the calls that wait for it."""
+
+    item: InboxItem
+    mark: str
+    party: Party
+    call_id: str | None
+    done: asyncio.Future[InboxItem]
+    covered: Callable[[], bool] | None = None
+    granted: Callable[[InboxAnswer], Awaitable[None]] | None = None
+    task: asyncio.Task[InboxAnswer] | None = None
+    users: int = 0
+    adopted: bool = False
+    errands: list[asyncio.Task[None]] = field(default_factory=list)
+
+
+def subject(item: InboxItem) -> object:
+    """What makes two items the same: the call or question, whichever call of the model it was."""
+    return {name: value for name, value in item.payload.items() if name != "call_id"}
+
+
+async def cancelled(errands: list[asyncio.Task[None]]) -> None:
+    """None of them goes on: a terminal takes its question back, and says so."""
+    for errand in errands:
+        errand.cancel()
+    if errands:
+        await asyncio.wait(errands)
