@@ -62,10 +62,9 @@ def gather(blocks: Sequence[Block], trusted: Callable[[Path], bool]) -> Sources:
         believed = not block.shared or trusted(Path(block.where))
         widening = [key for key in ("allow", "defaultMode", "additionalDirectories") if block.content.get(key)]
         if widening and not believed:
-            found.notes.append(
-                f"{block.where} is not trusted: its {', '.join(f'permissions.{key}' for key in widening)} do not count. "
-                f"Consent with: retinue trust add {block.where}"
-            )
+            keys = ", ".join(f"permissions.{key}" for key in widening)
+            remedy = f"Consent with: retinue trust add {block.where}"
+            found.notes.append(f"{block.where} is not trusted: its {keys} do not count. {remedy}")
         for kind in _KINDS if believed else _KINDS[:2]:
             _rules(block, kind, found)
         if believed:

@@ -6,10 +6,10 @@ from dataclasses import replace
 from functools import lru_cache
 
 from retinue.guard.permissions.marks import GLOB, HOLE, is_known, shown
-from retinue.guard.permissions.shell.commands import SPEAKING
+from retinue.guard.permissions.shell.commands import WRITERS, is_reader
 from retinue.guard.permissions.shell.step import Opened, Script, Step
 from retinue.guard.permissions.shell.variables import is_dangerous, is_harmless
-from retinue.guard.permissions.shell.walk import Found, read
+from retinue.guard.permissions.shell.walk import read
 from retinue.guard.permissions.shell.wrappers import (
     CODE_OPTIONS,
     INLINE_CODE,
@@ -49,6 +49,7 @@ class _Reader:
         self.moves: list[str] = []
         self.doubts: list[str] = []
         self.count = 0
+        self.fed = False
 
     def script(self, source: str, depth: int) -> list[Step]:
         if depth > _DEEPEST:
@@ -60,20 +61,8 @@ class _Reader:
         for name, _ in text.assigned:
             if is_dangerous(name):
                 self.doubts.append(f"it sets {shown(name)}, which changes what commands do")
-        steps = []
-        for found in text.commands:
-            step = self.step(found.words, found.assigned, found.stdin, depth)
-            steps.append(self._strange(step, found, depth) if not step.inner else step)
-        return steps
-
-    def _strange(self, step: Step, found: Found, depth: int) -> Step:
-        """A program that is not known here, with a shell among its arguments and code for it."""
-        for at, word in enumerate(step.words[1:], 1):
-            if word.rpartition("/")[2] not in SHELLS or step.name in SPEAKING:
-                continue
-            if found.fed or any(each.startswith("-") and "c" in each for each in step.words[at + 1 : at + 4]):
-                return replace(step, inner=(self.step(step.words[at:], (), found.stdin, depth + 1),))
-        return step
+        self.fed = self.fed or any(found.fed for found in text.commands)
+        return [self.step(found.words, found.assigned, found.stdin, depth) for found in text.commands]
 
     def step(
         self, words: tuple[str, ...], assigned: tuple[tuple[str, str], ...], stdin: str | None, depth: int
@@ -98,7 +87,18 @@ class _Reader:
             self._exports(words)
         inner, transparent = self.inner(name, words, stdin, depth)
         harmless = all(is_harmless(variable) for variable, _ in assigned)
-        return Step(words, assigned, tuple(inner), transparent and harmless, _opaque(name, words))
+        step = Step(words, assigned, tuple(inner), transparent and harmless, _opaque(name, words))
+        return step if inner else self._strange(step, stdin, depth)
+
+    def _strange(self, step: Step, stdin: str | None, depth: int) -> Step:
+        """A program that is not known here, with a shell among its arguments and code for it."""
+        shells = [at for at, word in enumerate(step.words) if at and word.rpartition("/")[2] in SHELLS]
+        if not shells or step.name in SHELLS or step.name in WRITERS or step.name == "git" or is_reader(step):
+            return step
+        at = shells[0]
+        if self.fed or any(each.startswith("-") and "c" in each for each in step.words[at + 1 : at + 4]):
+            return replace(step, inner=(self.step(step.words[at:], (), stdin, depth + 1),))
+        return step
 
     def inner(self, name: str, words: tuple[str, ...], stdin: str | None, depth: int) -> tuple[list[Step], bool]:
         """The commands that this one starts, and whether they are all that it does."""
