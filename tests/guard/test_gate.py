@@ -10,7 +10,7 @@ from tests.guard.guard_scene import Asking, Noted, Rules, Spoken
 from retinue.domain.hook import HookResult
 from retinue.domain.inbox import InboxAnswer
 from retinue.domain.permission import Decision
-from retinue.domain.tool import failed
+from retinue.domain.tool import failed, ok
 from retinue.guard.desk import Policy
 from retinue.guard.gate import Gate, gated
 
@@ -38,6 +38,21 @@ async def test_what_is_allowed_runs_and_the_record_says_who_allowed_it(tmp_path)
         assert tool.calls == [{"path": "a"}]
         assert output.effect.allowed == "mode: Reads run."
         assert guarded.spec is tool.spec
+
+
+@pytest.mark.parametrize(
+    ("effect", "seen"), [("execute", "[REDACTED]"), ("network", "[REDACTED]"), ("read", "hunter2")]
+)
+async def test_what_programs_and_hosts_print_reaches_the_model_without_secrets(tmp_path, effect, seen):
+    class Printing(Noted):
+        async def run(self, call_id, arguments, context):
+            return ok("password hunter2")
+
+    async with Asking(tmp_path) as scene:
+        printing = Printing(effects=frozenset({effect}))
+        redact = lambda text: text.replace("hunter2", "[REDACTED]")  # noqa: E731
+        _, guarded, _ = make(scene, Rules(change=ALLOW), tool=printing, redact=redact)
+        assert (await guarded.run("c1", {}, scene.context())).text == f"password {seen}"
 
 
 async def test_what_is_denied_does_not_run_and_says_what_by_whom_why_and_what_to_do(tmp_path):
@@ -189,7 +204,7 @@ async def test_where_no_rule_may_allow_it_only_once_and_no_are_offered(tmp_path)
             return InboxAnswer("allow", by="test")
 
         scene.desk.approvers.append(approver)
-        for rules, options in ((Rules(change=ASKS["critical"]), {}), (Rules(), {"is_secret": lambda rule: True})):
+        for rules, options in ((Rules(change=ASKS["critical"]), {}), (Rules(), {"redact": lambda text: text + "!"})):
             _, guarded, _ = make(scene, rules, **options)
             await guarded.run("c1", {"path": f"{len(offered)}"}, scene.context())
         assert offered == [(("allow", "deny"), None)] * 2

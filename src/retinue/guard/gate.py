@@ -37,6 +37,10 @@ class Allowed:
     context: str = ""
 
 
+_FOREIGN = frozenset({"execute", "network"})
+"""Whose output is redacted. What a run reads of files it gets as it is: a placeholder that it
+writes back would destroy the secret."""
+
 Granted = Callable[[str, "InboxAnswer"], Awaitable[None]]
 """Called with the rule that a person allowed beyond one call, and the answer."""
 
@@ -53,20 +57,21 @@ class Gate:
         granted: Granted,
         *,
         recall: Callable[[], bool] = lambda: False,
-        is_secret: Callable[[str], bool] = lambda text: False,
+        redact: Callable[[str], str] = lambda text: text,
         classify: Callable[[ToolUse, Decision], Awaitable[Decision]] | None = None,
         previews: Callable[[str], Preview | None] = lambda tool: None,
     ) -> None:
         """`recall` brings in what people allowed earlier for good, and says whether there was
-        anything new. A rule that `is_secret` is never offered: it would be kept. `previews`
-        gives what tells people beforehand what a call of a tool would change."""
+        anything new. `redact` takes secrets out of a text: a rule that has one is never
+        offered, for it would be kept. `previews` gives what tells people beforehand what a call
+        of a tool would change."""
         self.permissions = permissions
         self.hooks = hooks
         self.party = party
         self._desk = desk
         self._granted = granted
         self._recall = recall
-        self._is_secret = is_secret
+        self._redact = redact
         self._classify = classify
         self._previews = previews
 
@@ -131,7 +136,7 @@ class Gate:
             from retinue.guard.desk import NOBODY
 
             return Denied("policy", f"{decision.reason} {NOBODY}")
-        if rule is not None and self._is_secret(rule):
+        if rule is not None and self._redact(rule) is not rule:
             rule = None
         item = await approval(use, decision, self.party, rule, context, self._previews(use.tool))
         if self.hooks.listens("Notification"):
@@ -162,6 +167,13 @@ class Gate:
     async def refused(self, use: ToolUse, denied: Denied) -> None:
         if self.hooks.listens("PermissionDenied"):
             await self.hooks.fire("PermissionDenied", use.tool, {**_payload(use), "reason": denied.reason})
+
+    def without_secrets(self, output: ToolOutput) -> ToolOutput:
+        """What programs and other hosts print goes to a model, too, without secrets."""
+        content = tuple(
+            replace(part, text=self._redact(part.text)) if isinstance(part, Text) else part for part in output.content
+        )
+        return output if content == output.content else replace(output, content=content)
 
     async def afterwards(self, use: ToolUse, output: ToolOutput) -> ToolOutput:
         """What hooks make of a result: another text, something beside it, an objection."""
@@ -202,6 +214,8 @@ class GatedTool:
         output = await self._tool.run(call_id, verdict.arguments, context)
         if not isinstance(output, ToolOutput):
             return output
+        if not self._effects.isdisjoint(_FOREIGN):
+            output = gate.without_secrets(output)
         output = replace(output, effect=replace(output.effect, allowed=verdict.who))
         if verdict.context:
             output = _beside(output, verdict.context)

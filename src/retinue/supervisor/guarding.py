@@ -67,7 +67,7 @@ def gatekeeper(member: Member, world: World, inner: Wrap, *, resumed: bool = Fal
         lambda: world.desk,
         granted,
         recall=lambda: _recall(guard, world),
-        is_secret=lambda text: world.redactor(text) is not text,
+        redact=lambda text: world.redactor(text),
         classify=classifier_for(guard.permissions, world),
         previews=lambda name: _preview(member, name),
     )
