@@ -83,7 +83,8 @@ def _may_start(pattern: str, step: Step) -> bool:
 def _suffixes(step: Step) -> list[str]:
     """What an unknown program might start: the rest of its words, from any of them on."""
     words = step.words[1 : _FORMS_OF_SUFFIX + 1]
-    return [tight(step.words[at:]) for at, word in enumerate(words, 1) if not word.startswith(("-", *MARKS))]
+    starts = [(at, word) for at, word in enumerate(words, 1) if not word.startswith(("-", *MARKS))]
+    return [tight((name, *step.words[at + 1 :])) for at, word in starts for name in {word, word.rpartition("/")[2]}]
 
 
 def match_command(pattern: str, text: str) -> Match:

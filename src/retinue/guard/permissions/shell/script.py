@@ -27,6 +27,7 @@ _RESERVED = frozenset(
     | {"function", "{", "}", "!", "[[", "]]", "((", "))"}
 )
 """As the name of a command they show that parser and shell have parted ways."""
+_OPENERS = frozenset({"eval", "trap", "su", "script", "watch"})
 _MOVING = frozenset({"cd", "pushd", "popd", "chdir"})
 
 
@@ -92,11 +93,16 @@ class _Reader:
 
     def _strange(self, step: Step, stdin: str | None, depth: int) -> Step:
         """A program that is not known here, with a shell among its arguments and code for it."""
-        shells = [at for at, word in enumerate(step.words) if at and word.rpartition("/")[2] in SHELLS]
+        names = [word.rpartition("/")[2] for word in step.words]
+        shells = [at for at, name in enumerate(names) if at and (name in SHELLS or name in _OPENERS)]
         if not shells or step.name in SHELLS or step.name in WRITERS or step.name == "git" or is_reader(step):
             return step
         at = shells[0]
-        if self.fed or any(each.startswith("-") and "c" in each for each in step.words[at + 1 : at + 4]):
+        if (
+            self.fed
+            or names[at] in _OPENERS
+            or any(each.startswith("-") and "c" in each for each in step.words[at + 1 : at + 4])
+        ):
             return replace(step, inner=(self.step(step.words[at:], (), stdin, depth + 1),))
         return step
 
@@ -202,6 +208,8 @@ class _Reader:
                 self.doubts.append("parallel gets its commands from its input")
             return [], name == "xargs"
         if name == "parallel":
+            if any(" " in word for word in command):
+                self.doubts.append("parallel hands text to a shell")
             return [*self._code(" ".join(command).replace("{}", HOLE), depth)], False
         if replaced:
             command = tuple(HOLE if replaced in word else word for word in command)
