@@ -151,15 +151,16 @@ class Supervisor:
         prompt: str | None = None,
         *,
         limits: Mapping[str, float | None] | None = None,
+        model: str | None = None,
         parent: Member | None = None,
         background: bool = False,
         call_id: str | None = None,
         join: JoinMode | None = None,
     ) -> Member:
-        """Takes up an ended or interrupted run with the same definition, model, tools, depth and
-        folder it had; turn and time limits apply again, or `limits` instead of them. It hears
-        first how those of its children ended of which it does not know. Raises StateError while
-        it is running, here or in another process."""
+        """Takes up an ended or interrupted run with the same definition, tools, depth and folder
+        it had, and its model unless `model` names another; turn and time limits apply again, or
+        `limits` instead of them. It hears first how those of its children ended of which it does
+        not know. Raises StateError while it is running, here or in another process."""
         log = self.world.log
         await log.flush()
         row = log.reader.run(id_or_prefix)
@@ -167,7 +168,7 @@ class Supervisor:
         if parent is None and row.parent_id in self.members:  # a person's doing: its parent hears of the end
             parent, background = self.members[row.parent_id], True
         past = log.reader.conversation(row.id)
-        request = request_of(row, past, prompt, limits)
+        request = request_of(row, past, prompt, limits, model)
         left = self._end_leftovers(again=True) if row.state == "interrupted" else ()  # before it is ours, and live
         row = await log.claim(row.id)
         launch = None

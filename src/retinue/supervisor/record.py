@@ -69,9 +69,13 @@ def created(launch: Launch, tag: Tag) -> RunCreated:
 
 
 def request_of(
-    row: RunRow, past: Conversation, prompt: str | None, limits: Mapping[str, float | None] | None
+    row: RunRow,
+    past: Conversation,
+    prompt: str | None,
+    limits: Mapping[str, float | None] | None,
+    model: str | None = None,
 ) -> RunRequest:
-    """The request as it was, from the run's first event."""
+    """The request as it was, from the run's first event; with `model`, on another model."""
     first = past.created
     if first is None:
         raise LaunchError(f"Run {row.id} has no beginning in the log.", remedy="It cannot be taken up again.")
@@ -93,7 +97,7 @@ def request_of(
         ),
         task=prompt or RESUME_PROMPT,
         cwd=Path(first.cwd),
-        model=past.started.model if past.started else first.model,
+        model=model or (past.started.model if past.started else first.model),
         thinking=options.get("thinking"),
         limits=options.get("limits") or {} if limits is None else limits,
         pinned=frozenset(pinned),

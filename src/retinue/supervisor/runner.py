@@ -149,7 +149,8 @@ def _openings(handle: RunHandle, past: Conversation | None) -> list[Body]:
     bodies: list[Body] = []
     if past is not None:
         bodies.append(RunResumed(launch.request.task, tuple(f"{call.name} {call.id}" for call in past.unknown)))
-    if past is None or past.started is None:  # one that was cut off in the queue starts only now
+    if past is None or past.started is None or past.started.model != launch.model_name:
+        # one that was cut off in the queue starts only now; another goes on with another model
         bodies.append(RunStarted(launch.model_name, names, str(launch.request.cwd), launch.transcript))
     bodies += [Warned("launch", note) for note in launch.notes]
     return bodies
