@@ -51,6 +51,7 @@ class Progress:
         self.agent = agent
         self.run_id = run_id
         self._names: dict[str, str] = {}
+        self._warned: set[str] = set()
         self.quiet = quiet
         self.stream = sys.stderr if stream is None else stream
         self.live = self.stream.isatty()
@@ -102,7 +103,10 @@ class Progress:
 
     def _line(self, body: Body) -> str | None:
         if isinstance(body, Warned):
+            self._warned.add(body.text)
             return f"! {body.text}"
+        if isinstance(body, RunEnded):
+            return self._last_lines(body)
         if self.quiet:
             return None
         match body:
@@ -122,16 +126,23 @@ class Progress:
                 return f"! {body.detail}"
             case Compacted():
                 return f"  ⇊ context compacted: {body.tokens_before} → {body.tokens_after} tokens"
-            case RunEnded():
-                return f"{self._ended(body)}{f' · {self.run_id[:8]}' if self.run_id else ''}"
-            case _:
-                return None
         return None
+
+    def _last_lines(self, body: RunEnded) -> str | None:
+        """How it ended, and what the outcome notes that was not said before: denials, claims
+        that the record does not support."""
+        first = f"{self._ended(body)}{f' · {self.run_id[:8]}' if self.run_id else ''}"
+        notes = [f"! {note}" for note in body.outcome.notes if note not in self._warned]
+        return "\n".join([*([] if self.quiet else [first]), *notes]) or None
 
     def _ended(self, body: RunEnded) -> str:
         outcome = body.outcome
         mark = "✓" if outcome.ok else "✗"
-        parts = [f"↻{outcome.turns}", f"{outcome.tool_uses} tool uses", format_tokens(outcome.usage.total_tokens)]
+        parts = [
+            f"↻{outcome.turns}",
+            f"{outcome.tool_uses} tool use{'s' if outcome.tool_uses != 1 else ''}",
+            format_tokens(outcome.usage.total_tokens),
+        ]
         if outcome.tree_usage is not None:
             parts.append(f"with its agents {format_tokens(outcome.tree_usage.total_tokens)}")
         return f"{mark} {outcome.ended} · {' · '.join(parts)} · {format_duration(outcome.duration_ms)}"
