@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from retinue.faces.tui.board.fleet_lines import Fleet, fleet_lines
+from retinue.faces.tui.board.fleet_lines import MAIN, Fleet, fleet_lines
 from retinue.faces.tui.board.widget_lines import MOST_LINES, Look, widget_lines
 from tests.tui.cards import Story
 
@@ -81,9 +81,19 @@ def test_W01_finished_rows_age_by_turns_and_by_time() -> None:
         story.end(run, ended)
     assert len(drawn(story)) == 3
     story.call("main", "read", "m1")
-    story.call("main", "read", "m2")
     assert [("good" in line, "bad" in line) for line in drawn(story)[1:]] == [(False, True)]
-    story.now += 121
+    story.call("main", "read", "m2")
+    assert drawn(story) == []
+
+
+def test_W02_finished_rows_age_by_the_clock_too() -> None:
+    story = Story()
+    for run, ended in (("good", "completed"), ("bad", "stopped")):
+        story.start(run)
+        story.end(run, ended)
+    story.now += 31
+    assert ["bad" in line for line in drawn(story)[1:]] == [True]
+    story.now += 90
     assert drawn(story) == []
 
 
@@ -186,9 +196,9 @@ def test_W04_more_than_five_are_counted_and_the_selected_one_is_visible() -> Non
     for number in range(9):
         story.start(f"r{number}", description=f"task-{number}")
         story.now += 1
-    state = Fleet(selected=0)
+    state = Fleet(selected=MAIN)
     assert fleet(story, state)[-1].strip() == "↓ 4 more"
-    state.selected = 8
+    state.selected = "r7"
     lines = fleet(story, state)
     assert any(line.startswith("❯") and "task-7" in line for line in lines)
 
@@ -232,7 +242,7 @@ def test_W03_no_line_is_ever_too_wide_nor_are_there_too_many(steps, width, displ
         story.now += 0.5
     lines = drawn(story, width=width, display=display)
     assert len(lines) <= MOST_LINES
-    for line in [*lines, *fleet(story, Fleet(selected=number), width)] if steps else lines:
+    for line in [*lines, *fleet(story, Fleet(selected=f"r{number}"), width)] if steps else lines:
         assert cell_len(line) <= width
         assert not re.search(r"[\x00-\x1f\x7f]", line)
     hidden = re.search(r"\+(\d+) more", lines[-1]) if lines else None

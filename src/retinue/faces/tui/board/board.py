@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from retinue.domain.events import Event, ToolStarted
+from retinue.domain.events import Event, RunCreated, RunResumed, ToolStarted
 from retinue.faces.tui.board.cards import RunCard
 
 LINGER_TURNS = 1
@@ -13,40 +13,67 @@ LINGER_TURNS_FAILED = 2
 LINGER_SECONDS = 30.0
 LINGER_SECONDS_FAILED = 120.0
 
+Acquaint = Callable[[RunCard, bool], None]
+"""Tells a card what the log knows of its run; whether its counts, too."""
+
 
 @dataclass(slots=True)
 class Board:
     """`main_id` is the run the person talks to: it is no row of its own in the widget. `turns`
-    counts its tool calls, by which finished rows age."""
+    counts its tool calls, by which finished rows age. `acquaint` is asked about runs that were
+    begun before this board was."""
 
     main_id: str | None = None
     cards: dict[str, RunCard] = field(default_factory=dict)
     turns: int = 0
     changed: bool = False
     """Set by every event that could change what is drawn; whoever draws sets it back."""
+    acquaint: Acquaint | None = None
+    _recent: dict[str, RunCard] = field(default_factory=dict)
+    """Live or ended a moment ago: all that drawing has to look at, however many there were."""
 
     def take(self, event: Event) -> RunCard:
         card = self.cards.get(event.run_id)
         if card is None:
-            card = self.cards[event.run_id] = RunCard(event.run_id, event.parent_id, event.root_id, queued_at=event.at)
+            card = self._meet(event)
         was_live = card.live
         card.take(event)
         if event.run_id == self.main_id and isinstance(event.body, ToolStarted):
             self.turns += 1
         if was_live and not card.live:
             card.ended_turn = self.turns
+        self._recent[card.id] = card
         self.changed = True
         return card
 
+    def lost(self, run_id: str, at: float) -> None:
+        """The process of a run is gone."""
+        card = self.cards.get(run_id)
+        if card is not None and card.live:
+            card.lost(at)
+            card.ended_turn = self.turns
+            self.changed = True
+
     def agents(self) -> Iterator[RunCard]:
         """Every run but main, in the order they were asked for."""
-        return (card for card in self.cards.values() if card.id != self.main_id)
+        return (card for card in self.cards.values() if not self._is_main(card))
+
+    def recent(self, now: float) -> list[RunCard]:
+        """Agents that live or have ended within the longest time that any is shown."""
+        over = [
+            card.id
+            for card in self._recent.values()
+            if card.ended_at is not None and now - card.ended_at >= LINGER_SECONDS_FAILED
+        ]
+        for run_id in over:
+            del self._recent[run_id]
+        return [card for card in self._recent.values() if not self._is_main(card)]
 
     def shown(self, now: float, *, background_only: bool = False) -> list[RunCard]:
         """What the live widget has to show: all that lives, finished ones for a while, and the
-        ancestors of those, so that no branch hangs in the air."""
+        ancestors of those that live, so that no branch hangs in the air."""
         wanted: dict[str, RunCard] = {}
-        for card in self.agents():
+        for card in self.recent(now):
             if background_only and not card.background:
                 continue
             if card.live or self._lingers(card, now):
@@ -55,20 +82,36 @@ class Board:
             if card.live:
                 for above in self._above(card):
                     wanted.setdefault(above.id, above)
-        return [card for card in self.cards.values() if card.id in wanted]
+        return list(wanted.values())
 
     def counts(self) -> tuple[int, int]:
-        """How many work, and how many wait in the queue."""
-        running = sum(card.at_work for card in self.agents())
-        return running, sum(card.status == "queued" for card in self.agents())
+        """How many agents work, and how many wait in the queue."""
+        return counts(card for card in self._recent.values() if not self._is_main(card))
 
     def children(self, parent_id: str | None) -> list[RunCard]:
         return [card for card in self.agents() if card.parent_id == parent_id]
 
+    def _is_main(self, card: RunCard) -> bool:
+        return card.id == self.main_id or card.is_main
+
+    def _meet(self, event: Event) -> RunCard:
+        card = RunCard(event.run_id, event.parent_id, event.root_id, queued_at=event.at)
+        self.cards[card.id] = card
+        if self.acquaint is None or isinstance(event.body, RunCreated):
+            return card
+        # A run that is taken up again comes with its counts; of others these are in the events.
+        self.acquaint(card, isinstance(event.body, RunResumed))
+        parent = card.parent_id
+        while parent is not None and parent not in self.cards:
+            above = self.cards[parent] = RunCard(parent, root_id=event.root_id)
+            self.acquaint(above, True)
+            parent = above.parent_id
+        return card
+
     def _above(self, card: RunCard) -> Iterator[RunCard]:
         seen = {card.id}
         parent = self.cards.get(card.parent_id or "")
-        while parent is not None and parent.id != self.main_id and parent.id not in seen:
+        while parent is not None and not self._is_main(parent) and parent.id not in seen:
             seen.add(parent.id)
             yield parent
             parent = self.cards.get(parent.parent_id or "")
@@ -79,37 +122,48 @@ class Board:
         turns, seconds = (
             (LINGER_TURNS, LINGER_SECONDS) if card.succeeded else (LINGER_TURNS_FAILED, LINGER_SECONDS_FAILED)
         )
-        return self.turns - card.ended_turn < turns + 1 and now - card.ended_at < seconds
+        return self.turns - card.ended_turn < turns and now - card.ended_at < seconds
 
 
-def tree(cards: Iterable[RunCard], main_id: str | None = None) -> list[tuple[RunCard, int, bool]]:
+def counts(cards: Iterable[RunCard]) -> tuple[int, int]:
+    """How many of them work, and how many wait in the queue."""
+    running = queued = 0
+    for card in cards:
+        running += card.at_work
+        queued += card.status == "queued"
+    return running, queued
+
+
+def tree(cards: Iterable[RunCard], known: Container[str | None] = ()) -> list[tuple[RunCard, int, bool]]:
     """Cards in the order they are drawn, each with its level and whether it lost its parent:
-    running before queued before finished, then by start; children below their parent."""
-    known = {card.id: card for card in cards}
+    branches with someone at work before finished ones, then by start; children below their
+    parent. `known` are runs that exist though they are not drawn."""
+    drawn = {card.id: card for card in cards}
     below: dict[str | None, list[RunCard]] = {}
-    for card in known.values():
-        parent = card.parent_id if card.parent_id in known and card.parent_id != card.id else None
+    for card in drawn.values():
+        parent = card.parent_id if card.parent_id in drawn and card.parent_id != card.id else None
         below.setdefault(parent, []).append(card)
     rows: list[tuple[RunCard, int, bool]] = []
     seen: set[str] = set()
 
+    def rank(card: RunCard, above: frozenset[str] = frozenset()) -> int:
+        own = 0 if card.at_work else 1 if card.status == "queued" else 2
+        if own == 0 or card.id in above:
+            return own
+        return min([own, *(rank(child, above | {card.id}) for child in below.get(card.id, ()))])
+
     def walk(parent: str | None, level: int) -> None:
-        for card in sorted(below.get(parent, ()), key=_order):
+        for card in sorted(below.get(parent, ()), key=lambda each: (rank(each), each.began or each.queued_at)):
             if card.id in seen:
                 continue
             seen.add(card.id)
-            orphan = parent is None and card.parent_id not in (None, main_id)
+            orphan = parent is None and card.parent_id is not None and card.parent_id not in known
             rows.append((card, level, orphan))
             walk(card.id, level + 1)
 
     walk(None, 0)
-    for card in known.values():  # a circle of parents, which no log should hold
+    for card in drawn.values():  # a circle of parents, which no log should hold
         if card.id not in seen:
             seen.add(card.id)
             rows.append((card, 0, True))
     return rows
-
-
-def _order(card: RunCard) -> tuple[int, float]:
-    rank = 0 if card.at_work else 1 if card.status == "queued" else 2
-    return rank, card.began or card.queued_at

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,8 @@ from retinue.domain.events import (
     AssistantEnded,
     Compacted,
     Event,
-    MessageAdded,
+    InboxClosed,
+    InboxOpened,
     Retrying,
     RunCreated,
     RunEnded,
@@ -27,6 +28,7 @@ from retinue.domain.format import context_percent
 from retinue.domain.outcome import SUCCESS, Outcome
 from retinue.domain.usage import Usage
 from retinue.faces.tui.board.activity import describe
+from retinue.log.rows import larger
 
 Window = Callable[[str], int | None]
 """How large the context of a model is, by its full name; None when that is not known."""
@@ -37,7 +39,8 @@ _KEPT = 200
 
 @dataclass(slots=True)
 class RunCard:
-    """`queued_at`, `began` and `ended_at` are Unix seconds. `tools` are the calls at work now."""
+    """`queued_at`, `began` and `ended_at` are Unix seconds. `tools` are the calls at work now,
+    `asks` what waits for a person: the title of each by its id."""
 
     id: str
     parent_id: str | None = None
@@ -63,6 +66,7 @@ class RunCard:
     usage: Usage = field(default_factory=Usage)
     context_tokens: int = 0
     tools: dict[str, str] = field(default_factory=dict)
+    asks: dict[str, str] = field(default_factory=dict)
     text: str = ""
     outcome: Outcome | None = None
     ended_turn: int = 0
@@ -81,13 +85,19 @@ class RunCard:
         return self.status in SUCCESS
 
     @property
+    def is_main(self) -> bool:
+        """Whether it is a run that a person talks to."""
+        return self.depth == 0 and self.parent_id is None and bool(self.agent)
+
+    @property
     def name(self) -> str:
         return self.label or self.agent or self.id[:8]
 
     def activity(self) -> str:
         """What it does right now, in a few words."""
         if self.status == "waiting":
-            return "waiting for an answer"
+            about = next(iter(self.asks.values()), "")
+            return f"waiting for an answer: {about}" if about else "waiting for an answer"
         return describe(self.tools.values(), self.text)
 
     def elapsed_ms(self, now: float) -> float:
@@ -101,7 +111,8 @@ class RunCard:
         """One event of this run. Anything not of interest here changes nothing."""
         match event.body:
             case TextDelta(text):
-                self.text = (self.text + text)[:_KEPT]
+                if len(self.text) < _KEPT:
+                    self.text = (self.text + text)[:_KEPT]
             case ToolStarted(call):
                 self.tools[call.id] = call.name
             case ToolEnded():
@@ -112,14 +123,19 @@ class RunCard:
             case AssistantEnded() | Retrying():
                 self.text = ""
             case TurnEnded():
-                self.turns, self.usage = event.body.turn, event.body.total
+                self.turns = event.body.turn
+                self.usage = larger(self.usage, event.body.total, event.body.usage)
                 self.context_tokens = event.body.context_tokens
                 self.tools.clear()
             case Compacted():
                 self.compactions += 1
                 self.context_tokens = 0
-            case MessageAdded():
-                self.status = "running" if self.status == "waiting" else self.status
+            case InboxOpened():
+                self.asks[event.body.item_id] = event.body.title
+                self.status = "waiting"
+            case InboxClosed():
+                self.asks.pop(event.body.item_id, None)
+                self.status = self.status if self.asks or self.status != "waiting" else "running"
             case RunCreated():
                 self._created(event.body, event.at)
             case RunStarted() | RunResumed():
@@ -128,6 +144,13 @@ class RunCard:
                 self._ended(outcome, event.at)
             case _:
                 pass
+
+    def lost(self, at: float) -> None:
+        """Its process is gone: it neither works nor has it ended."""
+        if self.live:
+            self.status, self.ended_at, self.text = "interrupted", at, ""
+            self.tools.clear()
+            self.asks.clear()
 
     def _created(self, body: RunCreated, at: float) -> None:
         spec, options = body.spec, body.options
@@ -139,7 +162,7 @@ class RunCard:
         self.twin = spec.get("prompt_mode") == "append"
         self.background = bool(options.get("background", True))
         self.max_turns = (options.get("limits") or {}).get("max_turns") or spec.get("max_turns") or None
-        self.tags = _tags(spec, options)
+        self.tags = _tags(body)
         self.status, self.queued_at = "queued", at
 
     def _began(self, event: Event) -> None:
@@ -150,25 +173,31 @@ class RunCard:
 
     def _ended(self, outcome: Outcome, at: float) -> None:
         self.status, self.outcome, self.ended_at = outcome.ended, outcome, at
-        self.usage, self.turns = outcome.usage, max(self.turns, outcome.turns)
+        self.usage, self.turns = larger(self.usage, outcome.usage), max(self.turns, outcome.turns)
         self.tools.clear()
+        self.asks.clear()
         self.text = ""
 
 
-def _tags(spec: Any, options: Any) -> tuple[str, ...]:
+def _tags(body: RunCreated) -> tuple[str, ...]:
     """How it was asked for, where that is worth a word."""
-    tags = []
-    if options.get("model"):
-        tags.append(str(options["model"]))
-    if options.get("thinking"):
-        tags.append(f"thinking: {options['thinking']}")
-    if spec.get("isolated"):
-        tags.append("isolated")
-    if spec.get("isolation") == "worktree" or options.get("isolation") == "worktree":
-        tags.append("worktree")
-    if (options.get("limits") or {}).get("max_turns"):
-        tags.append(f"max turns: {options['limits']['max_turns']}")
-    return tuple(tags)
+    spec, options = body.spec, body.options
+    thinking = options.get("thinking") or _of(spec.get("model")).get("thinking")
+    limit = (options.get("limits") or {}).get("max_turns")
+    tags = [
+        str(options["model"]) if options.get("model") else "",
+        f"thinking: {thinking}" if thinking else "",
+        "isolated" if spec.get("isolated") else "",
+        "worktree" if "worktree" in (spec.get("isolation"), options.get("isolation")) else "",
+        "inherits context" if spec.get("inherit_context") else "",
+        f"max turns: {limit}" if limit else "",
+        f"depth {body.depth}" if body.depth > 1 else "",
+    ]
+    return tuple(tag for tag in tags if tag)
+
+
+def _of(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _first_line(text: str) -> str:

@@ -1,19 +1,88 @@
-"""Text that fits: one line, no control characters, never wider than it may be."""
+"""Text that fits: no control characters, tabs and escapes, never wider than it may be."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.text import Text
 
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]+")
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[@-Z\\-_])")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+_UNSEEN = re.compile(
+    "[\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e0fff]+"
+)
+"""What shows nothing, turns the direction of writing, joins signs in ways terminals disagree
+about, or cannot be written at all (halves of surrogate pairs)."""
+_NEW_LINE = re.compile(r"\r\n|[\n\r\v\f\x85\u2028\u2029]")
+_WORDS = re.compile(r"\S+|\s+")
+TAB = 4
 
 
 def one_line(text: str) -> str:
     """What an agent said or was called, as one line that draws nothing but itself."""
-    return " ".join(_CONTROL.sub(" ", _ESCAPES.sub("", text)).split())
+    if text.isascii() and text.isprintable() and "  " not in text:
+        return text.strip()
+    return " ".join(_CONTROL.sub(" ", _UNSEEN.sub("", _ESCAPES.sub("", text))).split())
+
+
+def clean_lines(text: str) -> list[str]:
+    """The lines of a text, each of which draws nothing but itself; indentation stays."""
+    if "\x1b" in text:
+        text = _ESCAPES.sub("", text)
+    found = []
+    for line in _NEW_LINE.split(text):
+        if not line.isprintable():
+            line = _CONTROL.sub("", _UNSEEN.sub("", line.expandtabs(TAB)))
+        found.append(line.rstrip())
+    return found
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """The lines of a text, folded at words where they are too long for `width` cells."""
+    return [piece for line in clean_lines(text) for piece in _fold(line, max(width, 2))]
+
+
+def _fold(line: str, width: int) -> Iterator[str]:
+    if line.isascii():
+        yield from _fold_ascii(line, width)
+    elif cell_len(line) <= width:
+        yield line
+    else:
+        yield from _fold_wide(line, width)
+
+
+def _fold_ascii(line: str, width: int) -> Iterator[str]:
+    start = 0
+    while len(line) - start > width:
+        cut = line.rfind(" ", start, start + width + 1)
+        if cut <= start:
+            yield line[start : start + width]
+            start += width
+        else:
+            yield line[start:cut]
+            start = cut + 1
+    yield line[start:]
+
+
+def _fold_wide(line: str, width: int) -> Iterator[str]:
+    now, used = "", 0
+    for word in _WORDS.findall(line):
+        cells = cell_len(word)
+        if used + cells <= width:
+            now, used = now + word, used + cells
+            continue
+        if now.strip():
+            yield now.rstrip()
+        now, used = "", 0
+        if word.isspace():
+            continue
+        *whole, now = chop_cells(word, width) or [""]
+        yield from whole
+        used = cell_len(now)
+    yield now.rstrip()
 
 
 def fit(text: str, width: int) -> str:
@@ -29,4 +98,13 @@ def fit(text: str, width: int) -> str:
 def fit_line(line: Text, width: int) -> Text:
     """The same for styled text, in place."""
     line.truncate(max(width, 0), overflow="ellipsis")
+    return line
+
+
+def exact(line: Text, width: int) -> Text:
+    """Exactly `width` cells: cut or filled up with blanks, in place."""
+    fit_line(line, width)
+    missing = width - line.cell_len
+    if missing > 0:
+        line.append(" " * missing)
     return line

@@ -1,7 +1,8 @@
 """The live widget above the editor, as lines: a heading and a tree of runs in at most 12 rows.
 
 What does not fit is counted, never just gone: working runs go first, then the queue (always one
-row), then finished ones. No line is wider than the terminal.
+row), then finished ones. No line is wider than the terminal; in a narrow one the description
+shrinks first, then numbers are left out.
 """
 
 from __future__ import annotations
@@ -12,13 +13,16 @@ from typing import Literal
 
 from rich.text import Text
 
-from retinue.faces.tui.board.board import Board, tree
+from retinue.faces.tui.board.board import Board, counts, tree
 from retinue.faces.tui.board.cards import RunCard, Window
+from retinue.faces.tui.board.colors import badge
 from retinue.faces.tui.board.marks import STYLES, icon, stats
-from retinue.faces.tui.board.text import fit_line, one_line
+from retinue.faces.tui.board.text import fit, fit_line, one_line
 
 MOST_LINES = 12
 RICH_WIDTH = 88
+NARROWEST = 6
+LEAST_DESCRIPTION = 10
 Mode = Literal["all", "background", "off"]
 Display = Literal["auto", "rich", "compact"]
 
@@ -39,7 +43,7 @@ class Look:
 
 def widget_lines(board: Board, now: float, frame: int, look: Look) -> list[Text]:
     """Nothing when there is nothing to show."""
-    if look.mode == "off" or look.width < 6:
+    if look.mode == "off" or look.width < NARROWEST:
         return []
     cards = board.shown(now, background_only=look.mode == "background")
     if not cards:
@@ -51,12 +55,8 @@ def widget_lines(board: Board, now: float, frame: int, look: Look) -> list[Text]
         look.display == "auto" and look.width >= RICH_WIDTH and _height(rows, rich=True) <= room
     )
     chosen, hidden = _choose(rows, room, rich)
-    lines = [_heading(board, cards, look)]
-    lines += _rows(chosen, board, now, frame, look, rich=rich, more=bool(queued or hidden))
-    if queued:
-        lines.append(_queue(queued, last=not hidden))
-    if hidden:
-        lines.append(_footer(hidden))
+    lines = [_heading(cards, look)]
+    lines += _Rows(board, now, frame, look, rich).draw(chosen, queued, hidden)
     return [fit_line(line, look.width) for line in lines]
 
 
@@ -72,8 +72,8 @@ def _choose(cards: list[RunCard], room: int, rich: bool) -> tuple[list[RunCard],
     known = {card.id: card for card in cards}
     chosen: dict[str, RunCard] = {}
     left = room - 1
-    for card in sorted(cards, key=lambda each: not each.at_work):
-        if card.id in chosen:
+    for card in sorted(cards, key=lambda each: (not each.at_work, each.began or each.queued_at)):
+        if card.id in chosen or left <= 0:
             continue
         needed = [each for each in _with_ancestors(card, known) if each.id not in chosen]
         height = _height(needed, rich=rich)
@@ -84,38 +84,94 @@ def _choose(cards: list[RunCard], room: int, rich: bool) -> tuple[list[RunCard],
 
 
 def _with_ancestors(card: RunCard, known: dict[str, RunCard]) -> list[RunCard]:
-    found = [card]
-    while found[-1].parent_id in known and known[found[-1].parent_id or ""] not in found:
-        found.append(known[found[-1].parent_id or ""])
-    return found
+    found = {card.id: card}
+    above = known.get(card.parent_id or "")
+    while above is not None and above.id not in found:
+        found[above.id] = above
+        above = known.get(above.parent_id or "")
+    return list(found.values())
 
 
-def _heading(board: Board, cards: list[RunCard], look: Look) -> Text:
-    running, queued = board.counts()
+def _heading(cards: list[RunCard], look: Look) -> Text:
+    running, queued = counts(cards)
     parts = [f"{running} running"] if running else []
     parts += [f"{queued} queued"] if queued else []
     deepest = max(card.depth for card in cards)
     if deepest > 1:
         parts.append(f"depth {deepest}/{look.max_depth}")
     mark, style = ("●", "accent") if running or queued else ("○", "dim")
-    return Text.assemble((mark, STYLES[style]), (" Agents", "bold"), (f"  {' · '.join(parts)}" if parts else "", "dim"))
+    suffix = f"  {' · '.join(parts)}" if parts else ""
+    return Text.assemble((mark, STYLES[style]), (" Agents", "bold"), (suffix, STYLES["dim"]))
 
 
-def _rows(
-    cards: list[RunCard], board: Board, now: float, frame: int, look: Look, *, rich: bool, more: bool
-) -> list[Text]:
-    drawn = tree(cards, board.main_id)
-    lines: list[Text] = []
-    open_levels: dict[int, bool] = {}
-    for index, (card, level, orphan) in enumerate(drawn):
-        last = _is_last(drawn, index, level) and not (more and level == 0)
-        prefix = "".join("│  " if open_levels.get(above) else "   " for above in range(level))
-        open_levels[level] = not last
-        lines.append(_row(card, prefix + ("└─ " if last else "├─ "), orphan, now, frame, look))
-        if rich and card.at_work:
-            below = "│  " if open_levels[level] else "   "
-            lines.append(Text.assemble((prefix + below, "dim"), ("⎿ ", "dim"), (one_line(card.activity()), "dim")))
-    return lines
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    board: Board
+    now: float
+    frame: int
+    look: Look
+    rich: bool
+
+    def draw(self, cards: list[RunCard], queued: list[RunCard], hidden: list[RunCard]) -> list[Text]:
+        """Branches with someone at work, the queue, finished branches, what is hidden."""
+        drawn = tree(cards, {*self.board.cards, self.board.main_id})
+        split = next((at for at, (_, level, _) in enumerate(drawn) if not level and self._over(drawn, at)), len(drawn))
+        lines = self._branches(drawn[:split], more=bool(queued or hidden or drawn[split:]))
+        if queued:
+            lines.append(_queue(queued, last=not hidden and not drawn[split:]))
+        lines += self._branches(drawn[split:], more=bool(hidden))
+        return [*lines, _footer(hidden)] if hidden else lines
+
+    def _over(self, drawn: list[tuple[RunCard, int, bool]], at: int) -> bool:
+        """Whether nobody in the branch that begins here is at work."""
+        if drawn[at][0].at_work:
+            return False
+        for card, level, _ in drawn[at + 1 :]:
+            if not level:
+                break
+            if card.at_work:
+                return False
+        return True
+
+    def _branches(self, drawn: list[tuple[RunCard, int, bool]], *, more: bool) -> list[Text]:
+        lines: list[Text] = []
+        open_levels: dict[int, bool] = {}
+        for index, (card, level, orphan) in enumerate(drawn):
+            last = _is_last(drawn, index, level) and not (more and level == 0)
+            prefix = "".join("│  " if open_levels.get(above) else "   " for above in range(level))
+            open_levels[level] = not last
+            lines.append(self._row(card, prefix + ("└─ " if last else "├─ "), orphan))
+            if self.rich and card.at_work:
+                below = prefix + ("│  " if open_levels[level] else "   ")
+                lines.append(Text(f"{below}⎿ {one_line(card.activity())}", STYLES["dim"]))
+        return lines
+
+    def _row(self, card: RunCard, prefix: str, orphan: bool) -> Text:
+        look = self.look
+        mark, style = icon(card, self.frame, motion=look.motion)
+        line = Text.assemble((prefix, STYLES["dim"]), (mark, STYLES[style]), " ")
+        line.append_text(name_of(card))
+        if card.twin:
+            line.append(" (twin)", STYLES["dim"])
+        if orphan:
+            line.append(" ⚠ orphan", STYLES["warning"])
+        ending = Text(f" · {card.status}", STYLES[style]) if not card.live and not card.succeeded else Text()
+        described = one_line(card.description) if card.description != card.name else ""
+        room = look.width - line.cell_len - ending.cell_len
+        least = min(len(described), LEAST_DESCRIPTION) + 2 if described else 0
+        numbers = stats(card, self.now, look.window, cost=look.show_cost, room=room - least - 3)
+        if described:
+            line.append(f"  {fit(described, max(room - 2 - (numbers.cell_len + 3 if numbers else 0), 0))}")
+        if numbers:
+            line.append(" · ", STYLES["dim"])
+            line.append_text(numbers)
+        return line.append_text(ending)
+
+
+def name_of(card: RunCard) -> Text:
+    """Its name; one that lives wears the colour of its file."""
+    style = badge(card.color) if card.live else None
+    return Text(f" {one_line(card.name)} ", style) if style else Text(one_line(card.name), "bold")
 
 
 def _is_last(drawn: list[tuple[RunCard, int, bool]], index: int, level: int) -> bool:
@@ -127,44 +183,14 @@ def _is_last(drawn: list[tuple[RunCard, int, bool]], index: int, level: int) -> 
     return True
 
 
-def _row(card: RunCard, prefix: str, orphan: bool, now: float, frame: int, look: Look) -> Text:
-    mark, style = icon(card, frame, motion=look.motion)
-    name_style = f"bold {card.color}" if card.color and card.live and _is_color(card.color) else "bold"
-    line = Text.assemble((prefix, "dim"), (mark, STYLES[style]), " ", (one_line(card.name), name_style))
-    if card.twin:
-        line.append(" (twin)", "dim")
-    if orphan:
-        line.append(" ⚠ orphan", STYLES["warning"])
-    if card.description and card.description != card.name:
-        line.append(f"  {one_line(card.description)}")
-    numbers = stats(card, now, look.window, cost=look.show_cost)
-    if numbers.plain:
-        line.append(" · ", "dim")
-        line.append_text(numbers)
-    if not card.live and not card.succeeded:
-        line.append(f" · {card.status}", STYLES[style])
-    return line
-
-
-def _is_color(name: str) -> bool:
-    from rich.color import Color, ColorParseError
-
-    try:
-        Color.parse(name)
-    except ColorParseError:
-        return False
-    return True
-
-
 def _queue(queued: list[RunCard], *, last: bool) -> Text:
-    names = ", ".join(one_line(card.description or card.name) for card in queued)
-    return Text.assemble(
-        ("└─ " if last else "├─ ", "dim"), ("◦ ", "dim"), f"{len(queued)} queued", (f"  {names}", "dim")
-    )
+    names = ", ".join(one_line(card.description or card.name) for card in queued[:20])
+    dim = STYLES["dim"]
+    return Text.assemble(("└─ " if last else "├─ ", dim), ("◦ ", dim), f"{len(queued)} queued", (f"  {names}", dim))
 
 
 def _footer(hidden: list[RunCard]) -> Text:
     running = sum(card.at_work for card in hidden)
     kinds = [f"{running} running"] if running else []
     kinds += [f"{len(hidden) - running} finished"] if len(hidden) > running else []
-    return Text.assemble(("└─ ", "dim"), (f"+{len(hidden)} more ({', '.join(kinds)})", "dim"))
+    return Text(f"└─ +{len(hidden)} more ({', '.join(kinds)})", STYLES["dim"])

@@ -1,0 +1,39 @@
+"""What the log knows of a run that this process did not see begin."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from retinue.errors import UnknownRunError
+from retinue.faces.tui.board.board import Acquaint
+from retinue.faces.tui.board.cards import RunCard
+
+if TYPE_CHECKING:
+    from retinue.log.query import Reader
+
+_MOVES = ("run.created", "run.started", "run.resumed", "run.ended")
+
+
+def acquainted_by(reader: Reader) -> Acquaint:
+    """Costs a few rows of the log per run, whatever its length."""
+
+    def acquaint(card: RunCard, with_counts: bool) -> None:
+        try:
+            row = reader.run(card.id)
+        except UnknownRunError:
+            return
+        for _, event in reader.ordered(card.id, _MOVES):
+            card.take(event)
+        card.parent_id, card.root_id = row.parent_id, row.root_id
+        if with_counts:
+            card.turns, card.tool_uses, card.compactions, card.usage = (
+                row.turns,
+                row.tool_uses,
+                row.compactions,
+                row.usage,
+            )
+        if row.state == "interrupted":
+            card.lost(time.time())
+
+    return acquaint
