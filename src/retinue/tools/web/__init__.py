@@ -1,0 +1,1 @@
+"""What the tools of the web share: fetching, reading, searching, keeping."""
