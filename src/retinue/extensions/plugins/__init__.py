@@ -1,0 +1,1 @@
+"""Plugins: packages and folders that bring agents, skills, hooks, tools and servers."""
