@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from retinue.settings.field import Alias, Field, setting
 from retinue.settings.kinds import Anything, Choice, Either, Flag, Items, Number, Record, Table, Text, Texts, Whole
+from retinue.settings.table_context import ContextSettings
 from retinue.settings.table_plugins import PluginSettings
 from retinue.settings.table_sandbox import SandboxSettings
 from retinue.settings.table_schedule import ScheduleSettings
@@ -63,7 +64,15 @@ _MS = Whole(1, _YEAR * 1000)
 
 
 # fmt: off
-class Settings(PluginSettings, SandboxSettings, ScheduleSettings, ServerSettings, TerminalSettings, WorktreeSettings):
+class Settings(
+    ContextSettings,
+    PluginSettings,
+    SandboxSettings,
+    ScheduleSettings,
+    ServerSettings,
+    TerminalSettings,
+    WorktreeSettings,
+):
     """All settings, typed. Read them as attributes; `origin(attribute)` says where one is from."""
 
     model: str | None = setting(
