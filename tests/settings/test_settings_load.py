@@ -54,10 +54,10 @@ def test_S01_global_only_project_only_and_merged_field_by_field(place: Home) -> 
 
 
 def test_S01_unknown_fields_are_ignored_but_a_slip_is_pointed_out(place: Home) -> None:
-    place.write(place.project_file, {"outputStyle": {}, "theme": "dark", "maxConcurent": 8, "grace_turns": 2})
+    place.write(place.project_file, {"outputStyle": {}, "editorMode": "vim", "maxConcurent": 8, "grace_turns": 2})
     loaded = place.load()
     assert loaded.settings == Settings()
-    assert set(loaded.unknown) == {"outputStyle", "theme", "maxConcurent", "grace_turns"}
+    assert set(loaded.unknown) == {"outputStyle", "editorMode", "maxConcurent", "grace_turns"}
     assert len(loaded.warnings) == 2
     assert "did you mean maxConcurrent?" in loaded.warnings[0]
     assert "did you mean graceTurns?" in loaded.warnings[1]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from retinue.settings.field import Values, setting
-from retinue.settings.kinds import Choice, Flag, Text
+from retinue.settings.kinds import Choice, Flag, Table, Text
 
 _FLAG = Flag()
 
@@ -31,6 +32,37 @@ class TerminalSettings(Values):
     abort_resend_key: str = setting(
         "f9", Text("the name of a key"), section="terminal app", variables=("PI_ABORT_RESEND_KEY",),
         doc="The key that stops the current turn and sends the waiting messages.",
+    )
+    theme: Literal["auto", "dark", "light"] = setting(
+        "auto", Choice("auto", "dark", "light"), section="terminal app",
+        doc="The colours of the terminal app; auto follows COLORFGBG and is dark where that is not set.",
+    )
+    reduced_motion: bool = setting(
+        False, _FLAG, section="terminal app", applies="next session",
+        doc="No spinners and no animation.",
+    )
+    mouse: bool = setting(
+        True, _FLAG, section="terminal app", applies="next session",
+        doc="Let the terminal app use the mouse; without it the terminal's own selection works as usual.",
+    )
+    keys: Mapping[str, str] = setting(
+        {}, Table(Text("the name of a key"), "names of actions"), section="terminal app", applies="next session",
+        merges=True,
+        doc="Other keys for what the terminal app does, by the names that its help (F1) shows.",
+    )
+    status_line_type: Literal["template", "command"] | None = setting(
+        None, Choice("template", "command"), name="statusLine.type", section="terminal app",
+        doc="Which of the two the status line is, where both are set; unset means the command.",
+    )
+    status_line_template: str | None = setting(
+        None, Text("text with {facts}"), name="statusLine.template", section="terminal app",
+        doc="The status line: {state} {model} {folder} {cwd} {branch} {mode} {context} {tokens} {cost} {agents} "
+        "{inbox} {session} {version}; a part in [square brackets] is left out when a fact in it is empty.",
+    )
+    status_line_command: str | None = setting(
+        None, Text("a command"), name="statusLine.command", section="terminal app",
+        doc="A shell command whose first line of output is the status line. It gets what it may show as JSON on "
+        "standard input, as Claude Code's statusLine does. Counts only in your own settings.",
     )
     herdr_report_working: bool = setting(
         True, _FLAG, section="terminal app",
