@@ -13,7 +13,7 @@ from retinue.domain.events import Event
 if TYPE_CHECKING:
     from retinue.faces.tui.app import RetinueApp
 
-PLACES: tuple[str, ...] = ()
+PLACES: tuple[str, ...] = ("screens.inbox_watch:InboxWatch",)
 """`module:Class` below `retinue.faces.tui`, such as `screens.inbox_watch:InboxWatch`."""
 
 

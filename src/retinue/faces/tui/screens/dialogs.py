@@ -1,0 +1,150 @@
+"""Small questions over whatever is on the screen: choose, say a line, write a text. Esc is None."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from rich.text import Text
+from textual import work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input, Static, TextArea
+
+from retinue.faces.tui.board.text import one_line
+from retinue.faces.tui.screens.sheet import Row, Rows
+
+if TYPE_CHECKING:
+    from retinue.faces.tui.app import RetinueApp
+
+Check = Callable[[str], str]
+"""What is wrong with an answer; empty when nothing is."""
+
+
+class _Dialog(ModalScreen[str | None]):
+    DEFAULT_CSS = """
+    _Dialog { align: center middle; }
+    _Dialog > Vertical { width: 76; max-width: 96%; height: auto; max-height: 90%; border: round $primary;
+        padding: 0 1; background: $surface; }
+    _Dialog .question { text-style: bold; }
+    _Dialog .detail { color: $text-muted; }
+    _Dialog .wrong { color: $error; display: none; }
+    _Dialog Rows { height: auto; max-height: 12; border: none; padding: 0; background: $surface;
+        scrollbar-size-vertical: 1; }
+    _Dialog Rows:focus { border: none; }
+    _Dialog Input { border: round $secondary; }
+    _Dialog Input:focus { border: round $primary; }
+    _Dialog TextArea { height: 12; max-height: 60%; border: round $primary; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "cancel")]
+
+    def __init__(self, question: str, detail: str = "") -> None:
+        super().__init__()
+        self._question = question
+        self._detail = detail
+
+    def _top(self) -> ComposeResult:
+        yield Static(Text(one_line(self._question)), classes="question")
+        if self._detail:
+            yield Static(Text("\n".join(one_line(line) for line in self._detail.splitlines())), classes="detail")
+
+    def _wrong(self, text: str) -> None:
+        wrong = self.query_one(".wrong", Static)
+        wrong.display = bool(text)
+        wrong.update(Text(text))
+
+
+class Pick(_Dialog):
+    """One of a few. `rows` are (value, words)."""
+
+    def __init__(
+        self, question: str, rows: Sequence[tuple[str, str]], *, detail: str = "", start: str | None = None
+    ) -> None:
+        super().__init__(question, detail)
+        self._rows: list[Row] = [(value, Text(one_line(words), no_wrap=True)) for value, words in rows]
+        self._start = start
+
+    def compose(self) -> ComposeResult:
+        with Vertical():
+            yield from self._top()
+            yield Rows()
+
+    def on_mount(self) -> None:
+        rows = self.query_one(Rows)
+        rows.fill(self._rows, self._start)
+        rows.focus()
+
+    def on_option_list_option_selected(self, message: Rows.OptionSelected) -> None:
+        self.dismiss(message.option_id)
+
+
+class Ask(_Dialog):
+    """One line. It stays open, and says why, while `check` finds something wrong."""
+
+    def __init__(
+        self, question: str, *, detail: str = "", value: str = "", check: Check = lambda text: "", empty: bool = False
+    ) -> None:
+        """`empty`: an empty line is an answer."""
+        super().__init__(question, detail)
+        self._value = value
+        self._check = check
+        self._empty = empty
+
+    def compose(self) -> ComposeResult:
+        with Vertical():
+            yield from self._top()
+            yield Input(self._value)
+            yield Static(classes="wrong")
+
+    def on_mount(self) -> None:
+        self.query_one(Input).focus()
+
+    def on_input_changed(self) -> None:
+        self._wrong("")
+
+    def on_input_submitted(self, message: Input.Submitted) -> None:
+        text = message.value.strip()
+        wrong = "Say something, or press Esc." if not text and not self._empty else self._check(text)
+        if wrong:
+            self._wrong(wrong)
+        else:
+            self.dismiss(text)
+
+
+class Write(_Dialog):
+    """Several lines: Ctrl+S takes them, Ctrl+E goes on in $EDITOR."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss(None)", "cancel", priority=True),
+        Binding("ctrl+s", "take", "save", priority=True),
+        Binding("ctrl+e", "edit", "editor", priority=True),
+    ]
+
+    def __init__(self, question: str, text: str = "", *, detail: str = "") -> None:
+        super().__init__(question, detail)
+        self._text = text
+
+    def compose(self) -> ComposeResult:
+        with Vertical():
+            yield from self._top()
+            yield TextArea(self._text, soft_wrap=True, show_line_numbers=False, tab_behavior="focus")
+            yield Static(classes="wrong")
+            yield Static(Text("Ctrl+S save · Ctrl+E in $EDITOR · Esc cancel"), classes="detail")
+
+    def on_mount(self) -> None:
+        self.query_one(TextArea).focus()
+
+    def action_take(self) -> None:
+        self.dismiss(self.query_one(TextArea).text)
+
+    @work(exclusive=True)
+    async def action_edit(self) -> None:
+        from retinue.faces.tui.screens.external_editor import NoEditorError, edit_text
+
+        area = self.query_one(TextArea)
+        try:
+            area.text = await edit_text(cast("RetinueApp", self.app), area.text)
+        except NoEditorError as error:
+            self._wrong(str(error))

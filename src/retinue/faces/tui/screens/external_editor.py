@@ -1,0 +1,93 @@
+"""A file in the person's own editor. The app leaves the terminal to it; agents go on meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from textual.app import SuspendNotSupported
+
+if TYPE_CHECKING:
+    from retinue.faces.tui.app import RetinueApp
+
+
+class NoEditorError(Exception):
+    """There is none, or it did not do its work: the message says what to do."""
+
+
+def editor_command(environment: Mapping[str, str]) -> list[str]:
+    """The words of $VISUAL or $EDITOR, else an editor that most machines have."""
+    for name in ("VISUAL", "EDITOR"):
+        text = environment.get(name, "").strip()
+        if text:
+            try:
+                words = shlex.split(text)
+            except ValueError:
+                words = []
+            if not words or shutil.which(words[0], path=environment.get("PATH")) is None:
+                raise NoEditorError(f"${name} is '{text}', which cannot be started. Set it to a program on your PATH.")
+            return words
+    for word in ("nano", "vim", "vi", "notepad"):
+        if shutil.which(word, path=environment.get("PATH")) is not None:
+            return [word]
+    raise NoEditorError("No editor was found. Set EDITOR to one, such as: export EDITOR=vim")
+
+
+async def edit_file(app: RetinueApp, path: Path) -> None:
+    """Returns when the editor has ended. Raises NoEditorError when it could not start or says
+    that it failed; the file is as it left it then."""
+    environment = app.crew.supervisor.world.environment
+    words = editor_command({**os.environ, **environment})
+    failure = ""
+    try:
+        with app.batch_update(), _deaf(), app.suspend():
+            failure = await _run([*words, str(path)])  # never raises: the terminal would stay with the editor
+    except SuspendNotSupported:
+        failure = f"This terminal cannot be left to {words[0]}. Edit {path} elsewhere."
+    app.refresh(layout=True)
+    if failure:
+        raise NoEditorError(failure)
+
+
+async def edit_text(app: RetinueApp, text: str, suffix: str = ".md") -> str:
+    """The same for a text that has no file yet."""
+    with tempfile.TemporaryDirectory(prefix="retinue-edit-") as folder:
+        path = Path(folder) / f"text{suffix}"
+        path.write_text(text, encoding="utf-8")
+        await edit_file(app, path)
+        return path.read_text(encoding="utf-8", errors="replace")
+
+
+async def _run(command: list[str]) -> str:
+    """What went wrong; empty when nothing did."""
+    try:
+        done = await asyncio.to_thread(subprocess.run, command, check=False)
+    except OSError as error:
+        return f"{command[0]} could not be started: {error.strerror or error}."
+    except asyncio.CancelledError:
+        return "The editor was left."
+    return f"{command[0]} ended with exit code {done.returncode}." if done.returncode else ""
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Ctrl+C in the editor is the editor's. A handler that does nothing, because the program
+    that is started would inherit being deaf."""
+    try:
+        before = signal.signal(signal.SIGINT, lambda *_: None)
+    except ValueError:  # not in the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,193 @@
+"""The inbox: everything that waits for a person, of every run of the project, answered by a key.
+
+What was typed before an item was on the screen does not answer it: for a moment after the item
+that is shown has changed, keys that answer do nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import ClassVar
+
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.widgets import Static
+
+from retinue.domain.inbox import InboxItem
+from retinue.errors import AnsweredError
+from retinue.faces.tui.screens.confirm import ConfirmScreen
+from retinue.faces.tui.screens.dialogs import Ask, Pick
+from retinue.faces.tui.screens.inbox_lines import MESSAGE, answers, detail, keys_line, row, spelt_out
+from retinue.faces.tui.screens.sheet import Rows, Sheet
+from retinue.log.inbox import Listed, items
+
+BY = "terminal app"
+LOOK_SECONDS = 0.25
+OTHER = "other"
+MOST = 200
+
+
+class InboxScreen(Sheet[None]):
+    """`opened_itself`: it came up because something arrived, and goes when nothing waits."""
+
+    DEFAULT_CSS = """
+    InboxScreen #items { height: auto; max-height: 7; min-height: 1; }
+    InboxScreen #reading { height: 1fr; padding: 0 1; border-top: solid $panel; scrollbar-size-vertical: 1; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("f2", "close", show=False),
+        Binding("pageup", "read(-1)", "back", priority=True),
+        Binding("pagedown,space", "read(1)", "on", priority=True),
+        Binding("h", "history", "also what was answered"),
+        Binding("v", "watch", "watch the run"),
+    ]
+    heading = "Inbox"
+    keys_line = keys_line(None)
+    settle_seconds: ClassVar[float] = 0.35
+
+    def __init__(self, opened_itself: bool = False) -> None:
+        super().__init__()
+        self._opened_itself = opened_itself is True
+        self._everything = False
+        self._listed: dict[str, Listed] = {}
+        self._version = -1
+        self._second = 0
+        self._shown: str | None = None
+        self._shown_at = 0.0
+        self._answering = False
+
+    def body(self) -> Iterable[Static | Rows]:
+        yield Rows(id="items")
+        with VerticalScroll(id="reading", can_focus=False):
+            yield Static(id="detail")
+
+    def on_mount(self) -> None:
+        self.query_one(Rows).focus()
+        self._look()
+        self.set_interval(LOOK_SECONDS, self._look)
+
+    def on_resize(self) -> None:
+        self._draw()
+
+    def on_option_list_option_highlighted(self) -> None:
+        self._read()
+
+    def on_option_list_option_selected(self) -> None:
+        self.action_answer()
+
+    def on_key(self, event: events.Key) -> None:
+        item = self._item
+        if item is None or event.character is None:
+            return
+        choice = next((choice for choice, key, _ in answers(item) if key == event.character), None)
+        number = int(event.character) if event.character in "123456789" else 0
+        if choice is None and item.kind == "question" and 0 < number <= len(item.options):
+            choice = item.options[number - 1]
+        if choice is not None and item.state == "waiting":
+            event.stop()
+            if self._settled:
+                self.do(self._give(item, choice))
+
+    def action_answer(self) -> None:
+        """Enter: all answers, to choose one, or words."""
+        item = self._item
+        if item is not None and item.state == "waiting" and self._settled:
+            self.do(self._choose(item))
+
+    def action_read(self, pages: int) -> None:
+        reading = self.query_one("#reading", VerticalScroll)
+        reading.scroll_relative(y=pages * max(reading.size.height - 1, 1), animate=False)
+
+    def action_history(self) -> None:
+        self._everything = not self._everything
+        self._version = -1
+        self._look()
+
+    def action_watch(self) -> None:
+        if self._item is not None:
+            self.host.watch_run(self._item.run_id)
+
+    # What is shown
+
+    @property
+    def _item(self) -> InboxItem | None:
+        each = self._listed.get(self.query_one(Rows).chosen or "")
+        return each.item if each is not None else None
+
+    @property
+    def _settled(self) -> bool:
+        """Whether whoever pressed the key has seen what it answers."""
+        return not self._answering and time.monotonic() - self._shown_at >= self.settle_seconds
+
+    def _look(self) -> None:
+        """Shows what has changed in the inbox of the log, by whichever process."""
+        reader = self.host.crew.supervisor.world.log.reader
+        version, second = reader.version(), int(self.now())
+        if version == self._version and second == self._second:
+            return
+        self._second = second
+        if version != self._version:
+            self._version = version
+            found = items(reader, everything=self._everything, limit=MOST)
+            self._listed = {each.item.id: each for each in found}
+        waiting = sum(each.item.state == "waiting" for each in self._listed.values())
+        if self._opened_itself and not waiting and not self._answering and self.is_current:
+            self.dismiss()
+            return
+        self.head(f"Inbox · {waiting} waiting" if waiting else "Inbox · nothing waits for an answer")
+        self._draw()
+
+    def _draw(self) -> None:
+        now = self.now()
+        self.query_one(Rows).fill([(key, row(each, now, self.room)) for key, each in self._listed.items()])
+        self._read()
+
+    def _read(self) -> None:
+        each = self._listed.get(self.query_one(Rows).chosen or "")
+        key = each.item.id if each is not None else None
+        self.query_one("#detail", Static).update(detail(each, self.now()) if each is not None else "")
+        self.keys(keys_line(each.item if each is not None else None))
+        if key != self._shown:
+            self._shown, self._shown_at = key, time.monotonic()
+            self.query_one("#reading", VerticalScroll).scroll_home(animate=False)
+
+    # Answering
+
+    async def _choose(self, item: InboxItem) -> None:
+        if item.kind != "question":
+            chosen = await self.app.push_screen_wait(ConfirmScreen(item.title, spelt_out(item)))
+        elif item.options:
+            rows = [*((option, f"{n}. {option}") for n, option in enumerate(item.options, 1)), (OTHER, "Other words…")]
+            chosen = await self.app.push_screen_wait(Pick(item.title, rows))
+            chosen = await self._words(item) if chosen == OTHER and OTHER not in item.options else chosen
+        else:
+            chosen = await self._words(item)
+        if chosen is not None:
+            await self._give(item, chosen)
+
+    async def _words(self, item: InboxItem) -> str | None:
+        return await self.app.push_screen_wait(Ask(item.title, detail="Your answer goes to the agent as it is."))
+
+    async def _give(self, item: InboxItem, choice: str) -> None:
+        self._answering = True
+        try:
+            message = ""
+            if choice == MESSAGE:
+                said = await self.app.push_screen_wait(Ask("Deny, and tell the agent", detail=item.title))
+                if said is None:
+                    return
+                choice, message = "deny", said
+            inbox, redact = self.host.crew.inbox, self.host.crew.supervisor.world.redactor
+            given = choice if choice in item.options else redact(choice)
+            try:
+                await inbox.answer(item.id, given, message, by=BY)
+                self.say(f"{choice}: {item.title}", "success")
+            except AnsweredError as error:
+                self.say(error.message, "warning")
+        finally:
+            self._answering = False
+            self._version = -1
+            if self.is_mounted:
+                self._look()

@@ -1,0 +1,125 @@
+"""What waits for a person, as lines; and which keys answer it. No terminal here."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from retinue.domain.format import format_wait
+from retinue.domain.inbox import InboxItem
+from retinue.faces.cli.inbox._show import body, one_line, visible
+from retinue.faces.tui.board.marks import STYLES
+from retinue.faces.tui.screens.sheet import columns
+from retinue.log.inbox import Listed, how_closed
+
+LINES = 2_000
+"""Of one item; more than that nobody reads before answering."""
+
+Answer = tuple[str, str, str]
+"""The choice, the key that gives it, and the words for it."""
+MESSAGE = "deny-message"
+
+_ANSWERS: tuple[Answer, ...] = (
+    ("allow", "y", "once"),
+    ("allow-run", "r", "this run"),
+    ("allow-agent", "a", "this agent"),
+    ("always", "A", "always"),
+    ("deny", "n", "deny"),
+    (MESSAGE, "m", "deny and say why"),
+)
+_LONG = {
+    "allow": "Allow this call, once",
+    "allow-run": "Allow calls like it in this run and below it",
+    "allow-agent": "Allow calls like it in every run of this agent",
+    "always": "Allow calls like it always, by a rule in the settings",
+    "deny": "Deny",
+    MESSAGE: "Deny, with a message to the agent",
+}
+_MARKS = {"waiting": "?", "answered": "✓", "expired": "⏱", "withdrawn": "–"}
+_RISKS = {"low": "dim", "medium": "warning", "high": "error"}
+
+
+def answers(item: InboxItem) -> list[Answer]:
+    """Those that the item takes. None for a question: it takes words."""
+    if item.kind == "question" or item.state != "waiting":
+        return []
+    return [each for each in _ANSWERS if each[0] in item.options or (each[0] == MESSAGE and "deny" in item.options)]
+
+
+def spelt_out(item: InboxItem) -> list[Answer]:
+    """The same, in whole words, for a dialog."""
+    return [(choice, key, _LONG[choice]) for choice, key, _ in answers(item)]
+
+
+def keys_line(item: InboxItem | None) -> str:
+    """The keys that work now."""
+    rest = "PgDn read on · v watch run · h all · Esc back"
+    if item is None:
+        return "h also what was answered · Esc back"
+    if item.state != "waiting":
+        return rest
+    if item.kind == "question":
+        numbers = f"1–{min(len(item.options), 9)} choose · " if item.options else ""
+        return f"{numbers}Enter answer in words\n{rest}"
+    return " · ".join(f"{key} {words}" for _, key, words in answers(item)) + f"\n{rest}"
+
+
+def row(each: Listed, now: float, room: int) -> Text:
+    """`? edit src/a.py · Explore · high · 12s`."""
+    item = each.item
+    kind = item.risk if item.kind == "approval" else item.kind
+    meaning = _RISKS[item.risk] if item.kind == "approval" else "accent"
+    age = format_wait(max(now - item.created_at, 0.0))
+    mark = "!" if each.interrupted else _MARKS[item.state]
+    cells = [(mark, 1, meaning), (kind, 8, meaning), (age, 7, "dim"), (item.agent, 16, "")]
+    return columns([*cells, (one_line(item.title), 0, "bold")], room)
+
+
+def detail(each: Listed, now: float) -> Text:
+    """Everything a person needs to answer: who asks, why, the exact call with its diff, and what
+    an answer beyond this call would allow."""
+    item = each.item
+    text = Text()
+    text.append(visible(item.title).replace("\n", " "), "bold")
+    text.append(f"\n{one_line(item.agent, 60)} · run {item.run_id[:8]} · {_when(item, now)}", STYLES["dim"])
+    if each.interrupted:
+        text.append(
+            f"\nIts run is interrupted; it takes the answer when resumed: retinue runs resume {item.run_id[:8]}",
+            STYLES["warning"],
+        )
+    if item.state != "waiting":
+        text.append(f"\n{how_closed(item)}", STYLES["dim"])
+        if item.answer is not None and item.answer.message:
+            text.append(f": {one_line(item.answer.message)}", STYLES["dim"])
+    lines = body(item, LINES)
+    if item.reason and lines:
+        text.append(f"\n{lines.pop(0)}", STYLES["warning"])
+    text.append("\n")
+    _exact(text, lines)
+    for number, option in enumerate(item.options if item.kind == "question" else (), 1):
+        text.append(f"\n{number}. {one_line(option)}")
+    if item.rule:
+        text.append(f"\n\nr, a and A allow: {one_line(item.rule)}", STYLES["dim"])
+    return text
+
+
+def _when(item: InboxItem, now: float) -> str:
+    parts = [f"{item.risk} risk" if item.kind == "approval" else item.kind]
+    parts.append(f"asked {format_wait(max(now - item.created_at, 0.0))} ago")
+    if item.expires_at is not None and item.state == "waiting":
+        parts.append(f"'{one_line(item.default) or 'no answer'}' in {format_wait(max(item.expires_at - now, 0.0))}")
+    return " · ".join(parts)
+
+
+def _exact(text: Text, lines: list[str]) -> None:
+    """The call; a diff in the colours of one, its signs kept for those who see none."""
+    is_diff = any(line.startswith(("@@", "+++ ", "--- ")) for line in lines)
+    for line in lines:
+        style = ""
+        if is_diff and line.startswith(("+++", "---", "@@")):
+            style = STYLES["accent"]
+        elif is_diff and line.startswith("+"):
+            style = STYLES["success"]
+        elif is_diff and line.startswith("-"):
+            style = STYLES["error"]
+        text.append("\n")
+        text.append(line.expandtabs(4), style)

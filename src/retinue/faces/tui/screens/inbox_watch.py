@@ -1,0 +1,83 @@
+"""Notices what arrives in the inbox: a count for the status line, a banner, or the inbox itself.
+
+While the app is open somebody answers: runs of this process wait instead of being denied. The
+inbox opens by itself only where it takes no keys from anybody: the prompt is empty, nothing else
+is open, and the run is one of this process. Otherwise a banner says what waits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from textual.css.query import NoMatches
+
+from retinue.domain.events import Event, InboxClosed, InboxOpened
+from retinue.domain.inbox import InboxItem
+from retinue.errors import RetinueError
+from retinue.faces.cli.inbox._show import one_line
+from retinue.faces.tui.editor.prompt import Prompt
+from retinue.log.inbox import items
+
+if TYPE_CHECKING:
+    from retinue.faces.tui.app import RetinueApp
+
+LOOK_SECONDS = 0.5
+
+
+class InboxWatch:
+    """A part of the app (`parts.PLACES`)."""
+
+    def __init__(self, app: RetinueApp) -> None:
+        self._app = app
+        self._world = app.crew.supervisor.world
+        self._version = -1
+        self._known: set[str] = set()
+        self._world.desk.attended += 1
+        self._timer = app.set_interval(LOOK_SECONDS, self.look)
+        app.call_after_refresh(self.look)
+
+    def take(self, event: Event) -> None:
+        if isinstance(event.body, InboxOpened | InboxClosed):
+            self._app.call_after_refresh(self.look)
+
+    async def close(self) -> None:
+        self._timer.stop()
+        self._world.desk.attended -= 1
+
+    def look(self) -> None:
+        """Whatever process an item is of, it is in the log."""
+        try:
+            version = self._world.log.reader.version()
+            if version == self._version:
+                return
+            waiting = [each.item for each in items(self._world.log.reader)]
+        except RetinueError:  # a log that cannot be read is reported by those who write runs
+            return
+        self._version = version
+        new = [item for item in waiting if item.id not in self._known]
+        self._known = {item.id for item in waiting}
+        self._app.facts["inbox"] = len(waiting)
+        self._app.banner.show("inbox", banner(waiting))
+        if any(self._is_ours(item) for item in new) and self._may_open():
+            self._app.run_worker(self._app.visit("inbox", True), name="inbox", exclusive=False)
+
+    def _is_ours(self, item: InboxItem) -> bool:
+        member = self._app.crew.supervisor.members.get(item.run_id)
+        return member is not None and member.live
+
+    def _may_open(self) -> bool:
+        if len(self._app.screen_stack) != 1:
+            return False
+        try:
+            return not self._app.screen_stack[0].query_one(Prompt).text.strip()
+        except NoMatches:
+            return False
+
+
+def banner(waiting: list[InboxItem]) -> str:
+    """`? edit src/a.py (Explore) waits for an answer, and 2 more · F2`."""
+    if not waiting:
+        return ""
+    first = waiting[0]
+    more = f", and {len(waiting) - 1} more" if len(waiting) > 1 else ""
+    return f"? F2 to answer · {one_line(first.agent, 30)}: {one_line(first.title, 120)}{more}"
