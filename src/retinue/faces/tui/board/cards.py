@@ -130,6 +130,12 @@ class RunCard:
             case Compacted():
                 self.compactions += 1
                 self.context_tokens = 0
+            case _:
+                self._move(event)
+
+    def _move(self, event: Event) -> None:
+        """What changes how the run stands."""
+        match event.body:
             case InboxOpened():
                 self.asks[event.body.item_id] = event.body.title
                 self.status = "waiting"

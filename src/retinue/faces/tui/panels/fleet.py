@@ -1,18 +1,33 @@
-"""The fleet: main and its agents below the editor, to choose one with the keys."""
+"""The fleet: main and its agents below the editor, to choose one with the keys.
+
+It has the keys only while it has the focus, which it gets from an empty prompt and gives back
+with Escape, above its first row, or with any key that is not its own: that one still arrives
+where a person would have expected it.
+"""
 
 from __future__ import annotations
 
-from rich.console import Group
+from textual import events
 from textual.message import Message
-from textual.widgets import Static
+from textual.widget import Widget
 
 from retinue.faces.tui.board.board import Board
+from retinue.faces.tui.board.cards import RunCard
 from retinue.faces.tui.board.fleet_lines import Fleet, fleet_lines
+from retinue.faces.tui.panels.lines import LinesPanel
+
+_MOVES = {"up": -1, "k": -1, "down": 1, "j": 1}
 
 
-class FleetPanel(Static, can_focus=True):
+class FleetPanel(LinesPanel):
+    """`enter()` gives it the keys. Posts `Chosen` when someone leaves it, with the run they want
+    to look at, if any. Nothing is shown and no key is taken while it is not `enabled`."""
+
+    can_focus = False
+    """Never by Tab or mouse: `enter` switches it on for as long as someone is in the list."""
+
     class Chosen(Message):
-        """A run to look at; None for main."""
+        """`run_id` is None for main and for leaving: the editor has the keys again."""
 
         def __init__(self, run_id: str | None) -> None:
             super().__init__()
@@ -21,14 +36,55 @@ class FleetPanel(Static, can_focus=True):
     def __init__(self) -> None:
         super().__init__(id="fleet")
         self.fleet = Fleet()
-
-    def enter(self) -> None:
-        """The keys are for the list from now on, if there is one."""
-        if self.display:
-            self.focus()
+        self.enabled = True
+        self._rows: list[RunCard] = []
+        self._editor: Widget | None = None
 
     def paint(self, board: Board, now: float, frame: int, *, motion: bool) -> None:
-        lines = fleet_lines(board, self.fleet, now, frame, self.app.size.width, motion=motion)
-        self.display = bool(lines)
-        if lines:
-            self.update(Group(*lines))
+        self._rows = self.fleet.rows(board, now) if self.enabled else []
+        if not self._rows:
+            if self.fleet.selected is not None:
+                self._leave(None)
+            self.show([])
+            return
+        self.show(fleet_lines(board, self.fleet, now, frame, self.app.size.width - 2, motion=motion))
+
+    def enter(self) -> bool:
+        """From an empty prompt. False when there is nothing to enter."""
+        if not self.enabled or not self.fleet.enter(self._rows):
+            return False
+        self._editor = self.screen.focused
+        self.can_focus = True
+        self.focus()
+        return True
+
+    async def _on_key(self, event: events.Key) -> None:
+        if self.fleet.selected is None or event.key == "ctrl+c":
+            return
+        event.stop()
+        event.prevent_default()
+        if event.key in _MOVES:
+            self.fleet.move(_MOVES[event.key], self._rows)
+            if self.fleet.selected is None:
+                self._leave(None)
+        elif event.key in ("enter", "right"):
+            card = self.fleet.chosen(self._rows)
+            self._leave(card.id if card is not None else None)
+        else:
+            self._leave(None)
+            if event.key not in ("escape", "left"):
+                self._pass_on(event)
+
+    def on_blur(self) -> None:
+        """Whoever took the focus has the keys."""
+        self.fleet.leave()
+        self.can_focus = False
+
+    def _leave(self, run_id: str | None) -> None:
+        self.fleet.leave()
+        self.screen.set_focus(self._editor)
+        self.post_message(self.Chosen(run_id))
+
+    def _pass_on(self, event: events.Key) -> None:
+        if self._editor is not None:
+            self._editor.post_message(events.Key(event.key, event.character))

@@ -1,0 +1,181 @@
+"""What one run said, was told and did, in the order it happened: the content of a viewer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from retinue.domain.events import (
+    AssistantEnded,
+    Body,
+    Compacted,
+    Event,
+    InboxClosed,
+    InboxOpened,
+    LimitReached,
+    MessageAdded,
+    Retrying,
+    RunCreated,
+    RunEnded,
+    RunResumed,
+    RunStarted,
+    TextDelta,
+    ThinkingDelta,
+    ToolEnded,
+    ToolProgress,
+    ToolStarted,
+    TurnStarted,
+    Undone,
+    Warned,
+)
+from retinue.domain.messages import AssistantMessage, Text, Thinking, ToolCall, UserMessage
+from retinue.faces.tui.board.cards import RunCard
+
+Kind = Literal["user", "assistant", "thinking", "tool", "result", "notice"]
+MOST_LIVE = 20_000
+"""Characters of an unfinished answer that are kept: its end is what one watches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One block of the transcript. `note` is said beside its title; a tool call has `call`."""
+
+    kind: Kind
+    text: str = ""
+    note: str = ""
+    bad: bool = False
+    call: ToolCall | None = None
+
+
+@dataclass(slots=True)
+class RunStory:
+    """Takes the events of one run. `entries` only grow, so whoever draws them may keep what is
+    drawn; `version` changes with everything that could be seen."""
+
+    card: RunCard
+    entries: list[Entry] = field(default_factory=list)
+    effects: list[Event] = field(default_factory=list)
+    """The events that say what its tools did."""
+    created: RunCreated | None = None
+    started: RunStarted | None = None
+    saying: str = ""
+    thinking: str = ""
+    progress: dict[str, str] = field(default_factory=dict)
+    """The newest line of each tool at work, by call."""
+    version: int = 0
+
+    def take(self, event: Event) -> None:
+        self.version += 1
+        self.card.take(event)
+        body = event.body
+        match body:
+            case TextDelta(text):
+                self.saying = (self.saying + text)[-MOST_LIVE:]
+            case ThinkingDelta(text):
+                self.thinking = (self.thinking + text)[-MOST_LIVE:]
+            case ToolProgress(call_id, text):
+                self.progress[call_id] = text
+            case AssistantEnded(_, message):
+                self._quiet()
+                self.entries += _said(message)
+            case ToolStarted() | ToolEnded():
+                self.effects.append(event)
+                self._tool(body)
+            case _:
+                self._other(event)
+
+    def lost(self, at: float) -> None:
+        """Its process is gone."""
+        self.version += 1
+        self.card.lost(at)
+
+    def _tool(self, body: ToolStarted | ToolEnded) -> None:
+        if isinstance(body, ToolEnded):
+            self.progress.pop(body.call_id, None)
+            self.entries.append(Entry("result", body.result.text, body.name, bad=body.result.is_error))
+
+    def _other(self, event: Event) -> None:
+        body = event.body
+        match body:
+            case RunCreated():
+                self.created = body
+            case RunStarted():
+                self.started = body
+            case TurnStarted():
+                self.effects.append(event)
+            case MessageAdded(message):
+                self.entries.append(_heard(message))
+            case RunEnded():
+                self._quiet()
+                self.effects.append(event)
+                self.entries += _ended(body)
+            case Retrying():
+                self._quiet()
+                self.entries.append(Entry("notice", _trouble(body), bad=True))
+            case InboxClosed() | Undone():
+                self.effects.append(event)
+                self.entries.append(Entry("notice", _notice(body)))
+            case _:
+                text = _notice(body)
+                if text:
+                    self.entries.append(Entry("notice", text))
+
+    def _quiet(self) -> None:
+        self.saying = self.thinking = ""
+        self.progress.clear()
+
+
+def _said(message: AssistantMessage) -> list[Entry]:
+    found = []
+    for part in message.content:
+        match part:
+            case Text() if part.text.strip():
+                found.append(Entry("assistant", part.text.strip("\n")))
+            case Thinking() if part.text.strip():
+                found.append(Entry("thinking", part.text.strip()))
+            case ToolCall():
+                found.append(Entry("tool", note=part.name, call=part))
+            case _:
+                pass
+    if message.failure is not None:
+        found.append(Entry("notice", message.failure.message, bad=True))
+    return found
+
+
+def _heard(message: UserMessage) -> Entry:
+    note = "" if message.origin == "task" else message.origin
+    return Entry("user", message.text, note)
+
+
+def _ended(body: RunEnded) -> list[Entry]:
+    outcome = body.outcome
+    if outcome.ok and outcome.ended == "completed":
+        return []
+    why = f": {outcome.failure.message} {outcome.failure.remedy}".rstrip() if outcome.failure else ""
+    return [Entry("notice", f"{outcome.ended}{why}", bad=not outcome.ok)]
+
+
+def _trouble(body: Retrying) -> str:
+    partial = f" What it had said: {body.partial}" if body.partial else ""
+    return f"{body.failure.message} Attempt {body.attempt} follows in {body.delay:.0f} s.{partial}"
+
+
+def _notice(body: Body) -> str:
+    match body:
+        case Compacted():
+            return f"⇊ shortened from {body.tokens_before:,} to {body.tokens_after:,} tokens ({body.reason})"
+        case Warned(_, text):
+            return text
+        case LimitReached(_, _, detail):
+            return detail
+        case RunResumed():
+            return "taken up again"
+        case InboxOpened():
+            return f"waits for an answer: {body.title}"
+        case InboxClosed():
+            by = f" by {body.by}" if body.by else ""
+            return f"{body.choice or body.state}{by}" + (f": {body.message}" if body.message else "")
+        case Undone():
+            return f"{len(body.restored) + len(body.removed)} files put back, {len(body.kept)} kept"
+        case _:
+            return ""

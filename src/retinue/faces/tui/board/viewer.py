@@ -1,0 +1,184 @@
+"""How a viewer behaves, without a screen: where it looks, what a key does.
+
+It follows the end of the transcript until someone scrolls up; End, or scrolling down to the end,
+follows again. Stopping takes the key twice in a row: any other key in between disarms it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, assert_never, get_args
+
+from rich.text import Text
+
+View = Literal["transcript", "prompt", "effects", "output", "info"]
+VIEWS: tuple[View, ...] = get_args(View)
+Action = Literal["close", "stop", "compose", "search"]
+Mode = Literal["reading", "composing", "searching"]
+
+Scroll = Literal["up", "down", "page_up", "page_down", "top", "bottom"]
+Turn = Literal["next", "previous", "next_view", "previous_view", "whole"]
+Move = Scroll | Turn | Action
+
+KEYS: Mapping[Move, tuple[str, ...]] = {
+    "up": ("up",),
+    "down": ("down",),
+    "page_up": ("pageup",),
+    "page_down": ("pagedown", "space"),
+    "top": ("home", "g"),
+    "bottom": ("end", "G"),
+    "close": ("escape", "q"),
+    "stop": ("x",),
+    "compose": ("enter",),
+    "search": ("slash",),
+    "next": ("n",),
+    "previous": ("N",),
+    "next_view": ("tab", "right"),
+    "previous_view": ("shift+tab", "left"),
+    "whole": ("z",),
+}
+"""What a person may change. A change that leaves nothing for a move keeps its default."""
+
+ALWAYS: Mapping[str, Move] = {
+    "j": "down",
+    "k": "up",
+    "shift+up": "page_up",
+    "shift+down": "page_down",
+}
+"""Keys that mean the same whatever was changed."""
+
+_DIRECT: Mapping[str, View] = {
+    **{str(number): view for number, view in enumerate(VIEWS, 1)},
+    **{view[0]: view for view in VIEWS},
+}
+
+
+def bindings(changed: Mapping[str, Sequence[str]] | None = None) -> dict[str, Move]:
+    """Which move each key makes. What was changed wins over defaults, `ALWAYS` over both."""
+    asked = changed or {}
+    table: dict[str, Move] = {}
+    for move, keys in KEYS.items():
+        if not asked.get(move):
+            table |= dict.fromkeys(keys, move)
+    for move in KEYS:
+        table |= dict.fromkeys(asked.get(move) or (), move)
+    return {**table, **ALWAYS}
+
+
+@dataclass(slots=True)
+class Viewer:
+    """`measure` before drawing says how much there is to see; `press` what a key wants."""
+
+    keys: Mapping[str, Move] = field(default_factory=bindings)
+    view: View = "transcript"
+    mode: Mode = "reading"
+    follow: bool = True
+    armed: bool = False
+    whole: bool = False
+    """Whether it takes the whole screen."""
+    query: str = ""
+    matches: tuple[int, ...] = ()
+    match: int | None = None
+    total: int = 0
+    height: int = 1
+    _tops: dict[View, int] = field(default_factory=dict)
+
+    @property
+    def top(self) -> int:
+        return self._tops.get(self.view, 0)
+
+    @property
+    def following(self) -> bool:
+        return self.follow and self.view == "transcript"
+
+    def measure(self, total: int, height: int) -> None:
+        self.total, self.height = total, max(height, 1)
+        self._go(self._last if self.following else self.top)
+
+    def press(self, key: str, *, can_stop: bool = False, can_steer: bool = False) -> Action | None:
+        """What the screen has to do about it, if anything. Nothing moves while someone types."""
+        if self.mode != "reading":
+            return None
+        armed, self.armed = self.armed, False
+        move = self.keys.get(key)
+        if move is None:
+            if key in _DIRECT:
+                self.show(_DIRECT[key])
+            return None
+        match move:
+            case "close":
+                return "close"
+            case "stop":
+                self.armed = can_stop and not armed
+                return "stop" if can_stop and armed else None
+            case "compose":
+                self.mode = "composing" if can_steer else self.mode
+                return "compose" if can_steer else None
+            case "search":
+                self.mode = "searching"
+                return "search"
+            case "next" | "previous":
+                self._jump(1 if move == "next" else -1)
+            case "next_view" | "previous_view":
+                step = 1 if move == "next_view" else -1
+                self.show(VIEWS[(VIEWS.index(self.view) + step) % len(VIEWS)])
+            case "whole":
+                self.whole = not self.whole
+            case "up" | "down" | "page_up" | "page_down" | "top" | "bottom":
+                self._scroll(move)
+            case _:
+                assert_never(move)
+        return None
+
+    def scroll(self, rows: int) -> None:
+        """By a wheel. Up pauses following; reaching the end takes it up again."""
+        if self.mode == "reading" and rows:
+            self._go(self.top + rows)
+            if self.view == "transcript":
+                self.follow = rows > 0 and self.top >= self._last
+
+    def show(self, view: View) -> None:
+        self.view, self.query, self.matches, self.match = view, "", (), None
+
+    def read(self) -> None:
+        """Back from typing."""
+        self.mode = "reading"
+
+    def search(self, query: str, lines: Sequence[Text]) -> None:
+        """Goes to the first match from here on; an empty query forgets the search."""
+        self.query = query.strip()
+        self.read()
+        self.find(lines)
+        if self.matches:
+            after = [at for at, line in enumerate(self.matches) if line >= self.top]
+            self._look_at(after[0] if after else 0)
+
+    def find(self, lines: Sequence[Text]) -> None:
+        """Where the query is in the lines as they are now."""
+        wanted = self.query.casefold()
+        self.matches = tuple(at for at, line in enumerate(lines) if wanted in line.plain.casefold()) if wanted else ()
+        self.match = None if not self.matches else min(self.match or 0, len(self.matches) - 1)
+
+    @property
+    def _last(self) -> int:
+        return max(self.total - self.height, 0)
+
+    def _go(self, top: int) -> None:
+        self._tops[self.view] = min(max(top, 0), self._last)
+
+    def _scroll(self, move: Scroll) -> None:
+        page = max(self.height - 1, 1)
+        steps = {"up": -1, "down": 1, "page_up": -page, "page_down": page, "top": -self.total, "bottom": self.total}
+        self.scroll(steps[move] or (1 if move == "bottom" else -1))
+
+    def _jump(self, step: int) -> None:
+        if self.matches:
+            self._look_at(((self.match if self.match is not None else -step) + step) % len(self.matches))
+
+    def _look_at(self, match: int) -> None:
+        """The match a third from the top: one sees what surrounds it."""
+        self.match, self.follow = match, False
+        line = self.matches[match]
+        if not self.top <= line < self.top + self.height:
+            self._go(line - self.height // 3)

@@ -1,0 +1,166 @@
+"""The viewer as rows of a box: every row exactly as wide as the box, whatever is in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rich.text import Text
+
+from retinue.faces.tui.board.cards import RunCard, Window
+from retinue.faces.tui.board.marks import STYLES, icon, stats
+from retinue.faces.tui.board.story import RunStory
+from retinue.faces.tui.board.text import exact, fit, fit_line, one_line
+from retinue.faces.tui.board.transcript_lines import Transcript
+from retinue.faces.tui.board.viewer import VIEWS, Viewer
+from retinue.faces.tui.board.viewer_pages import effects_lines, info_lines, output_lines, prompt_lines
+from retinue.faces.tui.board.widget_lines import NARROWEST, name_of
+
+LEAST_ROWS = 3
+"""The fewest lines of content that a box shows."""
+FRAME_ROWS = 6
+"""Borders, header, the row of views, the row of keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When a box is drawn, and for whom."""
+
+    now: float
+    frame: int = 0
+    show_cost: bool = False
+    motion: bool = True
+    window: Window = field(default=lambda model: None)
+
+
+class Pages:
+    """The lines of the view that is open. Those of other views cost nothing; those of this one
+    are made again only when the run, the width or the theme changed."""
+
+    def __init__(self) -> None:
+        self._transcript = Transcript()
+        self._made: tuple[object, ...] = ()
+        self._lines: list[Text] = []
+
+    def lines(self, story: RunStory, viewer: Viewer, width: int, moment: Moment) -> list[Text]:
+        ticks = int(moment.now * 10) if viewer.view == "info" and story.card.live else 0
+        made = (viewer.view, width, story.version, ticks, story.card.status, *STYLES.values())
+        if made != self._made:
+            self._made, self._lines = made, self._make(story, viewer, width, moment)
+        return self._lines
+
+    def _make(self, story: RunStory, viewer: Viewer, width: int, moment: Moment) -> list[Text]:
+        match viewer.view:
+            case "transcript":
+                return self._transcript.update(story, width) or [Text("Nothing was said yet.", STYLES["dim"])]
+            case "prompt":
+                return prompt_lines(story, width)
+            case "effects":
+                return effects_lines(story, width)
+            case "output":
+                return output_lines(story, width)
+            case "info":
+                return info_lines(story, width, moment.now, moment.window)
+
+
+def content_width(width: int) -> int:
+    return max(width - 4, 2)
+
+
+def content_height(card: RunCard, height: int) -> int:
+    return max(height - FRAME_ROWS - bool(card.tags), LEAST_ROWS)
+
+
+def box_rows(
+    card: RunCard, viewer: Viewer, lines: Sequence[Text], width: int, moment: Moment, note: str = ""
+) -> list[Text]:
+    """The whole box. Nothing where it could not be read anyway."""
+    if width < NARROWEST:
+        return []
+    inner = width - 4
+    shown = [_content(line, viewer) for line in lines[viewer.top : viewer.top + viewer.height]]
+    shown += [Text()] * (viewer.height - len(shown))
+    head = [_header(card, inner, moment)]
+    if card.tags:
+        head.append(Text(f"↳ {one_line(' · '.join(card.tags))}", STYLES["dim"]))
+    return [
+        _edge("╭", "╮", width),
+        *(_side(line, width) for line in head),
+        _views(viewer, width),
+        *(_side(line, width) for line in shown),
+        _edge("├", "┤", width),
+        _side(_footer(card, viewer, inner, note), width),
+        _edge("╰", "╯", width),
+    ]
+
+
+def _header(card: RunCard, width: int, moment: Moment) -> Text:
+    mark, style = icon(card, moment.frame, motion=moment.motion)
+    line = Text.assemble((mark, STYLES[style]), " ", name_of(card))
+    if card.twin:
+        line.append(" (twin)", STYLES["dim"])
+    ending = Text(f" · {card.status}", STYLES[style]) if not card.live and card.status != "completed" else Text()
+    room = width - line.cell_len - ending.cell_len
+    numbers = stats(card, moment.now, moment.window, cost=moment.show_cost, room=max(room - 16, 0))
+    taken = numbers.cell_len + 3 if numbers else 0
+    described = fit(one_line(card.description), room - taken - 2) if card.description != card.name else ""
+    if described:
+        line.append(f"  {described}")
+    if numbers:
+        line.append(" · ", STYLES["dim"])
+        line.append_text(numbers)
+    return line.append_text(ending)
+
+
+def _views(viewer: Viewer, width: int) -> Text:
+    """The edge below the header, with the views in it."""
+    line = Text("├─ ", STYLES["dim"])
+    for number, view in enumerate(VIEWS, 1):
+        line.append(f"{number} {view}", "bold reverse" if view == viewer.view else STYLES["dim"])
+        line.append(" ")
+    fit_line(line, width - 1)
+    return line.append("─" * (width - 1 - line.cell_len) + "┤", STYLES["dim"])
+
+
+def _content(line: Text, viewer: Viewer) -> Text:
+    """A copy, for what is drawn stays; with the words one searched for marked."""
+    shown = line.copy()
+    if viewer.query and viewer.matches:
+        for found in re.finditer(re.escape(viewer.query), shown.plain, re.IGNORECASE):
+            shown.stylize("reverse", *found.span())
+    return shown
+
+
+def _footer(card: RunCard, viewer: Viewer, width: int, note: str) -> Text:
+    place = _place(viewer)
+    room = max(width - len(place) - 2, 0)
+    if viewer.armed:
+        left = Text("press x again to stop it, any other key to let it go on", STYLES["error"])
+    elif note:
+        left = Text(one_line(note), STYLES["warning"])
+    else:
+        hints = ["Enter steer", "x stop"] if card.live else []
+        left = Text(" · ".join([*hints, "/ search", "1-5 views", "z size", "Esc close"]), STYLES["dim"])
+    exact(left, room)
+    return left.append(f"  {place}", STYLES["dim"])
+
+
+def _place(viewer: Viewer) -> str:
+    if viewer.query:
+        if not viewer.matches:
+            return f"no {fit(viewer.query, 20)}"
+        return f"match {(viewer.match or 0) + 1}/{len(viewer.matches)}"
+    last = min(viewer.top + viewer.height, viewer.total)
+    where = f"{last}/{viewer.total}"
+    if viewer.view != "transcript":
+        return where
+    return f"{where} following" if viewer.follow else f"{where} paused"
+
+
+def _edge(left: str, right: str, width: int) -> Text:
+    return Text(left + "─" * (width - 2) + right, STYLES["dim"])
+
+
+def _side(line: Text, width: int) -> Text:
+    return Text.assemble(("│ ", STYLES["dim"]), exact(line, width - 4), (" │", STYLES["dim"]))

@@ -1,0 +1,186 @@
+"""The other views of a run: the prompt it was given, what it really did, its output, its facts."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from retinue.domain.format import format_cost, format_duration, format_tokens
+from retinue.faces.tui.board.cards import Window
+from retinue.faces.tui.board.marks import STYLES
+from retinue.faces.tui.board.story import RunStory
+from retinue.faces.tui.board.text import fit, one_line, wrap
+from retinue.guard.audit import CallEffect, TurnEffects, effects_of
+
+_SIGNS = {"created": "+", "changed": "~", "deleted": "-", "unchanged": "="}
+_MOST_READS = 10
+LABEL = 12
+
+
+def prompt_lines(story: RunStory, width: int) -> list[Text]:
+    """The instructions of its file, then the task. What the harness adds to every run (folder,
+    date, tools) is not repeated here."""
+    first = story.created
+    if first is None:
+        return [_dim("Not known yet.")]
+    prompt = str(first.spec.get("prompt") or "")
+    how = "added to the main prompt" if first.spec.get("prompt_mode") == "append" else "its whole prompt"
+    lines = [_head("Instructions", f"{len(prompt):,} characters, {how}" if prompt else "none")]
+    lines += _plain(prompt, width)
+    return [*lines, Text(), _head("Task", ""), *_plain(first.task, width)]
+
+
+def output_lines(story: RunStory, width: int) -> list[Text]:
+    """The result; while there is none, what it says."""
+    outcome = story.card.outcome
+    if outcome is None:
+        said = story.saying or next((each.text for each in reversed(story.entries) if each.kind == "assistant"), "")
+        head = _head("So far", "the run has not ended" if story.card.live else "the run was interrupted")
+        return [head, *_plain(said, width)] if said else [head]
+    lines = [_head("Result", "partial: it did not succeed" if outcome.partial or not outcome.ok else "")]
+    lines += _plain(outcome.text, width) if outcome.text.strip() else [_dim("No output.")]
+    if outcome.value is not None:
+        shown = json.dumps(outcome.value, ensure_ascii=False, indent=2, default=str)
+        lines += [Text(), _head("Value", "as its schema asks"), *_plain(shown, width)]
+    if outcome.failure is not None:
+        lines += [Text(), _head("Why", outcome.failure.kind)]
+        lines += _plain(f"{outcome.failure.message} {outcome.failure.remedy}".strip(), width, "error")
+    return lines
+
+
+def effects_lines(story: RunStory, width: int) -> list[Text]:
+    """What its tools read, wrote, ran and reached, turn by turn, and who let them."""
+    cwd = story.started.cwd if story.started else story.created.cwd if story.created else ""
+    effects = effects_of(story.effects, story.card.id, story.card.agent, live=story.card.live)
+    lines: list[Text] = []
+    for turn in effects.turns:
+        lines += [_head(f"Turn {turn.turn}", ""), *_turn(turn, cwd, width)]
+    for undone in effects.undone:
+        count = len(undone.restored) + len(undone.removed)
+        lines += _plain(f"undone by {undone.by}: {count} files put back, {len(undone.kept)} kept", width, "warning")
+    for claim in effects.unsupported:
+        lines += _plain(f"claim without support: {claim}", width, "warning")
+    return lines or [_dim("No tool calls.")]
+
+
+def _turn(turn: TurnEffects, cwd: str, width: int) -> list[Text]:
+    reads = [path for call in turn.calls for path in call.reads]
+    lines: list[Text] = []
+    if reads:
+        more = f" and {len(reads) - _MOST_READS} more" if len(reads) > _MOST_READS else ""
+        lines += _fact("read", ", ".join(_short(path, cwd) for path in reads[:_MOST_READS]) + more, width)
+    for call in turn.calls:
+        lines += _call(call, cwd, width)
+    return lines
+
+
+def _call(call: CallEffect, cwd: str, width: int) -> list[Text]:
+    what = one_line(call.command or "")
+    lines: list[Text] = []
+    match call.status:
+        case "denied":
+            lines += _fact(call.tool, f"DENIED {what}: {call.denied}", width, "error")
+        case "unknown":
+            lines += _fact(call.tool, f"UNKNOWN EFFECT {what}: it started and never reported back", width, "error")
+        case "running":
+            lines += _fact(call.tool, f"{what} (running)".strip(), width, "accent")
+        case "failed":
+            code = "failed" if call.exit_code is None else f"exit {call.exit_code}"
+            lines += _fact(call.tool, f"{what} → {code}".strip(), width, "error")
+        case "finished":
+            if what or not (call.reads or call.writes):
+                code = "" if call.exit_code is None else f" → exit {call.exit_code}"
+                lines += _fact(call.tool, f"{what}{code}" or "done", width)
+    for each in call.writes:
+        lines += _fact("write", f"{_SIGNS[each.status]} {_short(each.path, cwd)}", width, "success")
+    notes = {"hosts": ", ".join(call.hosts), "answered": call.approval or ""}
+    notes["allowed"] = call.allowed or "" if call.writes or call.command else ""
+    return lines + [line for name, text in notes.items() if text for line in _fact(f"  {name}", text, width, "dim")]
+
+
+def info_lines(story: RunStory, width: int, now: float, window: Window) -> list[Text]:
+    """Everything that is known of the run, one fact per row."""
+    card = story.card
+    facts: dict[str, str] = {
+        "run": card.id,
+        "agent": f"{card.agent}{f' @{card.handle}' if card.handle else ''}",
+        "status": card.status,
+        "parent": card.parent_id or "",
+        "depth": str(card.depth),
+        "model": card.model,
+        "folder": story.started.cwd if story.started else "",
+        "asked with": ", ".join(card.tags),
+        "tools": ", ".join(story.started.tools) if story.started else "",
+        "queued": _clock(card.queued_at),
+        "began": _clock(card.began),
+        "ended": _clock(card.ended_at),
+        "took": format_duration(card.elapsed_ms(now)) if card.began is not None else "",
+        **_used(story, window),
+        **_origin(story.created.spec if story.created else {}),
+        "transcript": (story.started.transcript or "") if story.started else "",
+    }
+    if card.outcome is not None:
+        facts["branch"] = card.outcome.branch or ""
+        facts["limit"] = card.outcome.limit or ""
+        facts |= {f"note {at}": note for at, note in enumerate(card.outcome.notes, 1)}
+    return [line for name, value in facts.items() if value for line in _fact(name, value, width)]
+
+
+def _used(story: RunStory, window: Window) -> dict[str, str]:
+    card, usage = story.card, story.card.usage
+    turns = f"{card.turns}" + (f" of at most {card.max_turns}" if card.max_turns else "")
+    parts = {"in": usage.input, "out": usage.output, "from cache": usage.cache_read, "to cache": usage.cache_write}
+    tree = card.outcome.tree_usage if card.outcome is not None else None
+    return {
+        "turns": turns,
+        "tool uses": str(card.tool_uses),
+        "tokens": format_tokens(usage.total_tokens, card.context_percent(window), card.compactions),
+        "in detail": " · ".join(f"{count:,} {name}" for name, count in parts.items() if count),
+        "cost": format_cost(usage.cost_usd) or ("not known" if usage.cost_usd is None else ""),
+        "with agents": format_tokens(tree.total_tokens) if tree is not None else "",
+    }
+
+
+def _origin(spec: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        "defined in": str(spec.get("path") or spec.get("source") or ""),
+        "dialect": str(spec.get("dialect") or ""),
+    }
+
+
+def _clock(at: float | None) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at)) if at else ""
+
+
+def _short(path: str, cwd: str) -> str:
+    return path.removeprefix(cwd.rstrip("/") + "/") if cwd else path
+
+
+def _head(word: str, note: str) -> Text:
+    line = Text(f"[{word}]", f"bold {STYLES['accent']}")
+    return line.append(f" {one_line(note)}", STYLES["dim"]) if note else line
+
+
+def _dim(text: str) -> Text:
+    return Text(text, STYLES["dim"])
+
+
+def _plain(text: str, width: int, style: str = "") -> list[Text]:
+    return [Text(line, STYLES[style]) for line in wrap(text.strip("\n"), width)] if text.strip() else []
+
+
+def _fact(name: str, value: str, width: int, style: str = "") -> list[Text]:
+    label = fit(one_line(name) if name.strip() == name else f"  {one_line(name)}", LABEL)
+    pieces = wrap(value, max(width - LABEL - 1, 8))
+    return [
+        Text.assemble(
+            ((label if not at else "") + " " * (LABEL + 1 - (cell_len(label) if not at else 0)), STYLES["dim"]),
+            (piece, STYLES[style]),
+        )
+        for at, piece in enumerate(pieces)
+    ]

@@ -1,0 +1,186 @@
+"""One run, live: what it says and does, with a line to steer it and a key to stop it."""
+
+from __future__ import annotations
+
+import time
+from contextlib import aclosing
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from rich.text import Text
+from textual import events, work
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input
+
+from retinue.errors import RetinueError
+from retinue.faces.tui.board.cards import RunCard
+from retinue.faces.tui.board.marks import FRAME_SECONDS
+from retinue.faces.tui.board.story import RunStory
+from retinue.faces.tui.board.viewer import Action, Viewer
+from retinue.faces.tui.board.viewer_lines import Moment, Pages, box_rows, content_height, content_width
+from retinue.faces.tui.board.windows import known_windows
+from retinue.faces.tui.panels.fleet import FleetPanel
+from retinue.faces.tui.panels.lines import LinesPanel
+from retinue.faces.tui.screens.viewer_source import Lost, RunSource
+
+if TYPE_CHECKING:
+    from retinue.faces.tui.app import RetinueApp
+
+WHEEL_ROWS = 3
+
+
+class ViewerScreen(ModalScreen[None]):
+    """Lies over the app until it is closed, also after its run has ended."""
+
+    AUTO_FOCUS: ClassVar[str | None] = ""
+    DEFAULT_CSS = """
+    ViewerScreen { align: center middle; }
+    ViewerScreen > #viewer { width: 90%; height: 70%; min-height: 9; background: $surface; }
+    ViewerScreen.whole > #viewer { width: 100%; height: 100%; }
+    ViewerScreen #viewer-line { display: none; height: 1; border: none; padding: 0 2; background: $panel; }
+    ViewerScreen.typing #viewer-line { display: block; }
+    """
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__()
+        self.story = RunStory(RunCard(run_id))
+        self.viewer = Viewer()
+        self._pages = Pages()
+        self._box = LinesPanel(id="viewer-box")
+        self._line = Input(id="viewer-line", compact=True)
+        self._note = ""
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="viewer"):
+            yield self._box
+            yield self._line
+
+    def on_mount(self) -> None:
+        app = cast("RetinueApp", self.app)
+        self._settings = app.crew.supervisor.settings
+        self._window = known_windows(self._settings.models)
+        self._motion = app.motion
+        self._source = RunSource(app.crew.supervisor, self.story.card.id)
+        self._pin(self.story.card.id)
+        self.set_interval(FRAME_SECONDS, self.paint)
+        self._follow()
+
+    def on_unmount(self) -> None:
+        self._pin(None)
+
+    def paint(self) -> None:
+        """What there is to see now. Costs little when nothing has changed."""
+        holder = self.query_one("#viewer").size
+        if not holder.width:
+            return
+        moment = self._moment()
+        lines = self._lines(moment)
+        height = holder.height - (self.viewer.mode != "reading")
+        self.viewer.measure(len(lines), content_height(self.story.card, height))
+        self._box.show(box_rows(self.story.card, self.viewer, lines, holder.width, moment, self._note))
+
+    def _moment(self) -> Moment:
+        frame = int(time.monotonic() / FRAME_SECONDS)
+        return Moment(time.time(), frame, self._settings.show_cost, self._motion, self._window)
+
+    def _lines(self, moment: Moment) -> list[Text]:
+        width = content_width(self.query_one("#viewer").size.width)
+        return self._pages.lines(self.story, self.viewer, width, moment)
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self.paint)
+
+    def on_key(self, event: events.Key) -> None:
+        if event.key == "ctrl+c":
+            return
+        if self.viewer.mode != "reading":
+            if event.key == "escape":
+                event.stop()
+                self._read()
+            return
+        event.stop()
+        event.prevent_default()
+        live = self.story.card.live
+        self._note = ""
+        if self.viewer.keys.get(event.key) in ("next", "previous"):
+            self.viewer.find(self._lines(self._moment()))
+        self._do(self.viewer.press(event.key, can_stop=live, can_steer=live))
+        self.set_class(self.viewer.whole, "whole")
+        self.paint()
+
+    def on_mouse_scroll_up(self) -> None:
+        self.viewer.scroll(-WHEEL_ROWS)
+        self.paint()
+
+    def on_mouse_scroll_down(self) -> None:
+        self.viewer.scroll(WHEEL_ROWS)
+        self.paint()
+
+    def on_input_submitted(self, message: Input.Submitted) -> None:
+        message.stop()
+        text, mode = message.value.strip(), self.viewer.mode
+        self._read()
+        if mode == "searching":
+            self.viewer.search(text, self._lines(self._moment()))
+            self.paint()
+        elif text:
+            self._steer(text)
+
+    def _do(self, action: Action | None) -> None:
+        match action:
+            case "close":
+                self.dismiss(None)
+            case "stop":
+                self._stop()
+            case "compose":
+                self._type("Say to it, after its current tool calls. Enter sends, Esc cancels.")
+            case "search":
+                self._type("Find in this view. Enter finds, Esc cancels.")
+            case None:
+                pass
+
+    def _type(self, hint: str) -> None:
+        self._line.placeholder, self._line.value = hint, ""
+        self.add_class("typing")
+        self._line.focus()
+
+    def _read(self) -> None:
+        self.viewer.read()
+        self.remove_class("typing")
+        self.set_focus(None)
+        self.paint()
+
+    @work(group="viewer orders")
+    async def _steer(self, text: str) -> None:
+        await self._tell(await self._source.steer(text))
+
+    @work(group="viewer orders")
+    async def _stop(self) -> None:
+        await self._tell(await self._source.stop())
+
+    async def _tell(self, text: str) -> None:
+        self._note = text
+        self.paint()
+
+    @work(exclusive=True, group="viewer")
+    async def _follow(self) -> None:
+        """Takes events as they come. A log that cannot be read is said where one looks."""
+        try:
+            row = await self._source.row()
+            card = self.story.card
+            card.parent_id, card.root_id = row.parent_id, row.root_id
+            async with aclosing(self._source.events()) as stream:
+                async for event in stream:
+                    if isinstance(event, Lost):
+                        self.story.lost(event.at)
+                    else:
+                        self.story.take(event)
+        except RetinueError as error:
+            self._note = f"{error.message} {error.remedy}".strip()
+        self.paint()
+
+    def _pin(self, run_id: str | None) -> None:
+        """Its row in the fleet stays while it is looked at."""
+        for panel in self.app.screen_stack[0].query(FleetPanel):
+            panel.fleet.pinned = run_id
