@@ -162,6 +162,7 @@ def test_an_interrupt_or_a_kill_leaves_the_target_alone(scene, tmp_path, number)
     process = subprocess.Popen(
         [sys.executable, "-m", "retinue", "integrate", one, "--check", f"touch {tmp_path}/started; sleep 60"],
         cwd=scene.path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
     )  # fmt: skip
     while not (tmp_path / "started").exists():
         assert process.poll() is None, process.communicate()
