@@ -8,7 +8,7 @@ from pathlib import Path
 
 from retinue.definitions.builtins import BUILTIN_FOLDER, FALLBACK, builtins_disabled
 from retinue.definitions.cache import FileCache, Reading
-from retinue.definitions.discover import Folder, find_folders, levels
+from retinue.definitions.discover import Folder, PluginFolder, find_folders, levels
 from retinue.definitions.flags import read_flag
 from retinue.definitions.precedence import Entry, Failed, claimed_name, resolve
 from retinue.domain.lean import dataclass
@@ -40,7 +40,7 @@ class Catalog:
         cwd: Path,
         *,
         agents_json: str | None = None,
-        plugin_folders: Iterable[Path | str] = (),
+        plugin_folders: Iterable[PluginFolder] = (),
         policy_folders: Iterable[Path | str] = (),
         environment: Mapping[str, str] | None = None,
         builtins: bool = True,

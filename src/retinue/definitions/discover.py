@@ -45,6 +45,10 @@ class Folder:
     plugin: str | None = None
 
 
+PluginFolder = Path | str | tuple[str, Path]
+"""A plugin's own folder, or the name of a plugin and a folder of agents."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Home:
     below: str
@@ -93,7 +97,7 @@ def find_folders(
     *,
     environment: Mapping[str, str] | None = None,
     policy_folders: Iterable[Path | str] = (),
-    plugin_folders: Iterable[Path | str] = (),
+    plugin_folders: Iterable[PluginFolder] = (),
 ) -> list[Folder]:
     """Every folder that exists, strongest first; built-in agents are the caller's business."""
     policy = [folder for folder in _policy(policy_folders) if _exists(folder.path)]
@@ -168,7 +172,11 @@ def _user(environment: Mapping[str, str] | None) -> Iterator[Folder]:
             yield Folder(path, "user", place.home, place.recursive, place.suffixes)
 
 
-def _plugins(folders: Iterable[Path | str]) -> Iterator[Folder]:
+def _plugins(folders: Iterable[PluginFolder]) -> Iterator[Folder]:
     for folder in folders:
-        path = Path(folder).absolute()
-        yield Folder(str(path / "agents"), "plugin", "claude", recursive=True, plugin=path.name)
+        if isinstance(folder, tuple):
+            name, path = folder
+            yield Folder(str(path.absolute()), "plugin", "claude", recursive=True, plugin=name)
+        else:
+            path = Path(folder).absolute()
+            yield Folder(str(path / "agents"), "plugin", "claude", recursive=True, plugin=path.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from retinue.domain.hook import HookEvent
@@ -66,6 +67,10 @@ class SessionHooks:
         world = self._world
         if self._read is None or self._read[0] is not world.settings:
             found = session_hooks(world.cwd, world.settings, world.trust, world.environment)
+            if world.extensions.has_hooks and not world.settings.settings.disable_all_hooks:
+                problems = list(found.problems)
+                handlers = (*found.handlers, *world.extensions.hooks(problems))
+                found = replace(found, handlers=handlers, problems=tuple(problems))
             self._read, self._grouped = (world.settings, found), None
         return self._read[1]
 
@@ -92,5 +97,6 @@ class SessionHooks:
         world = self._world
         if self._empty is not world.settings:
             said = any(layer.values.get("hooks") for layer in world.settings.layers)
-            self._empty = None if said or hook_files(world.cwd, world.environment) else world.settings
+            said = said or bool(hook_files(world.cwd, world.environment)) or world.extensions.has_hooks
+            self._empty = None if said else world.settings
         return self._empty is not None

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from retinue.context.environment import detect
-from retinue.context.prompt import system_prompt
+from retinue.context.prompt import joined
 from retinue.domain.delegation import Delegation
 from retinue.domain.lean import dataclass
 from retinue.domain.limits import Limits
@@ -22,17 +21,22 @@ from retinue.domain.toolnames import canonical
 from retinue.errors import DisabledAgentError, LaunchError
 from retinue.models.select import Selection, build_model, select_model
 from retinue.settings.places import retinue_home
+from retinue.supervisor.assembling import assemble, inherited
 from retinue.supervisor.confining import can_sandbox, is_readonly
+from retinue.supervisor.extending_tools import Extended, extend
 from retinue.supervisor.limiter import LimiterGate, account_of, process_limiters, shared_prefix
-from retinue.supervisor.offer import SPAWNING, offered_tools, policy_text
+from retinue.supervisor.offer import SPAWNING, offered_tools
 from retinue.supervisor.permits import NO_PATTERNS, Patterns, mode_for, permitted
 from retinue.supervisor.purse import BUDGETED
+from retinue.supervisor.remembering import memory_for, reaching, spare_tools
 from retinue.supervisor.serving_tools import Served, bounds, serve
+from retinue.supervisor.skilling import skill_folders_of, skill_tools, with_skills
 from retinue.supervisor.trusting import consented
 from retinue.tools.filter import Selection as Chosen
 from retinue.tools.filter import select_tools, split_entry
 
 if TYPE_CHECKING:
+    from retinue.context.memory.block import Memory
     from retinue.models.protocol import Model
     from retinue.settings.table import Settings
     from retinue.supervisor.isolating import Isolation
@@ -62,7 +66,20 @@ class Launch:
     """What its file lets its tools do, where it says more than their names."""
     served: Served | None = None
     """The MCP servers it may use, and those of their tools that it gets later."""
+    memory: Memory | None = None
+    """What it remembers from earlier runs."""
+    inherited: int = 0
+    """How many characters of `system` are its parent's."""
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Kit:
+    """The tools of a run, and what came of deciding them."""
+
+    tools: tuple[Tool, ...]
+    patterns: Patterns
+    memory: Memory | None
 
 
 async def prepare(
@@ -80,12 +97,15 @@ async def prepare(
     request = consented(request, world, notes)
     selection = await _select(request, world, notes, parent)
     served = await serve(request, world, notes, parent)
+    extended = await extend(request, world, notes)
     mode = mode_for(request, world, parent.mode if parent else None, notes)
     readonly = is_readonly(request, parent, mode)
-    tools, patterns = _tools(request, world, notes, delegation, parent, served, readonly)
-    if served is not None:
-        tools = served.settle(tools, selection.info.window)
-    system = _system(request, world, parent, tools, isolation)
+    kit = choose_tools(request, world, notes, delegation, parent, served, extended, readonly)
+    tools = kit.tools if served is None else served.settle(kit.tools, selection.info.window)
+    named = {tool.spec.name: tool for tool in tools}
+    above = parent.system if parent else None
+    parts = assemble(request, world, above, named, notes, isolation=isolation, memory=kit.memory)
+    system = joined(parts)
     gate = _gate(selection, world, system, tools)
     return Launch(
         request=request,
@@ -100,7 +120,9 @@ async def prepare(
         served=served,
         readonly=readonly,
         mode=mode,
-        patterns=patterns,
+        patterns=kit.patterns,
+        memory=kit.memory,
+        inherited=inherited(parts),
         notes=tuple(notes),
     )
 
@@ -151,28 +173,37 @@ def _gate(selection: Selection, world: World, system: str, tools: tuple[Tool, ..
     return limiters.gate_for(provider.id, account_of(provider), prefix)
 
 
-def _tools(
+def choose_tools(
     request: RunRequest,
     world: World,
     notes: list[str],
     delegation: Delegation | None,
     parent: Launch | None,
     served: Served | None,
+    extended: Extended,
     readonly: bool,
-) -> tuple[tuple[Tool, ...], Patterns]:
+) -> Kit:
+    """What the run may use, by its file, its parent, its rights and the rules. Raises LaunchError
+    for a file whose list leaves nothing."""
     spec, settings = request.spec, world.settings.settings
     may_spawn = delegation is not None and _may_spawn(request, settings)
-    available = world.tools
+    scoped, brought = extended.scoped(spec, with_skills(_with_subagents(spec), spec))
+    notes.extend(scoped.notes)
+    available = {**world.tools, **brought}
+    above = bounds(parent, served)
+    if above is not None:
+        above |= extended.own
     if may_spawn and delegation is not None:
         available = {**available, **offered_tools(delegation, world, request, notes)}
+    available = {**skill_tools(request, world, spawns=may_spawn and not readonly), **available}
 
     def choose(tools: Mapping[str, Tool]) -> Chosen:
         return select_tools(
-            served.policy(_with_subagents(spec)) if served else _with_subagents(spec),
+            served.policy(scoped.policy) if served else scoped.policy,
             tools,
             readonly=readonly,
             shell_sandbox=readonly and can_sandbox(settings),
-            parent=bounds(parent, served),
+            parent=above,
             allow_spawn=may_spawn,
             agent=spec.name,
         )
@@ -186,8 +217,11 @@ def _tools(
             f"Agent '{spec.name}' {selection.refusal}", remedy="Correct the file's `tools`, or leave the key out."
         )
     notes.extend(selection.notes)
-    offered = permitted(selection.tools, request, world, notes)
-    return offered, Patterns(selection.allowed_patterns, selection.denied_patterns)
+    offered = {tool.spec.name: tool for tool in permitted(selection.tools, request, world, notes)}
+    spare = spare_tools(request, world, above, lambda tools: permitted(tools, request, world, []))
+    memory = memory_for(request, world, offered, spare, notes, readonly=readonly)
+    reached = reaching(offered, memory, spare, skill_folders_of(request, world, offered))
+    return Kit(reached, Patterns(selection.allowed_patterns, selection.denied_patterns), memory)
 
 
 def _may_spawn(request: RunRequest, settings: Settings) -> bool:
@@ -209,22 +243,6 @@ def _with_subagents(spec: AgentSpec) -> ToolPolicy:
     if spec.subagents and allow is not None and "*" not in allow:
         return replace(spec.tools, allow=(*allow, *sorted(SPAWNING)))
     return spec.tools
-
-
-def _system(
-    request: RunRequest, world: World, parent: Launch | None, tools: tuple[Tool, ...], isolation: Isolation | None
-) -> str:
-    place = ("environment", request.cwd)
-    environment = world.round.get(place) or world.round.keep(place, detect(request.cwd))
-    text = system_prompt(request.spec, environment, parent=parent.system if parent else None, depth=request.depth)
-    delegates = any(tool.spec.name in SPAWNING for tool in tools)
-    if request.depth == 0 and delegates and world.settings.settings.inject_delegation_policy:
-        text = f"{text}\n\n{policy_text(world, request)}".rstrip()
-    if isolation is not None:
-        from retinue.context.worktree import worktree_notice
-
-        text = f"{text}\n\n{worktree_notice(request.cwd, isolation.top, isolation.main)}"
-    return text
 
 
 def _limits(request: RunRequest, settings: Settings, notes: list[str]) -> Limits:

@@ -35,6 +35,7 @@ def project_servers(world: World) -> Configured:
             settings=settings.mcp_servers,
             origin=lambda name: settings.origin(f"mcp_servers.{name}"),
             claude=settings.mcp_claude_servers,
+            extra=world.extensions.servers(),
         )
         world.round.keep("servers", found)
     return found

@@ -22,6 +22,7 @@ from retinue.errors import LaunchError
 from retinue.extensions.mcp.places import any_file
 from retinue.supervisor.serving_scope import Scope, may_have_servers
 from retinue.tools.filter import Selection
+from retinue.tools.reach import label
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -50,12 +51,13 @@ async def serve(request: RunRequest, world: World, notes: list[str], parent: Lau
     spec, settings = request.spec, world.settings.settings
     if not may_have_servers(spec):
         return None
-    named = bool(spec.servers or spec.required_servers or settings.mcp_servers)
+    named = bool(spec.servers or spec.required_servers or settings.mcp_servers) or world.extensions.has_servers
     if not named and not any_file(world.cwd, world.environment, claude=settings.mcp_claude_servers):
         return None
     from retinue.supervisor.serving_servers import chosen_servers, habits_of
 
-    scope = Scope(spec, parent.served.server_names if parent and parent.served else frozenset() if parent else None)
+    meant = world.extensions.with_servers(spec)
+    scope = Scope(meant, parent.served.server_names if parent and parent.served else frozenset() if parent else None)
     configs = chosen_servers(request, world, scope, notes)
     served = Served(request, world, scope, configs, habits_of(world), has_parent=parent is not None)
     await served.start(notes)
@@ -265,7 +267,7 @@ def bounds(parent: Launch | None, served: Served | None) -> frozenset[str] | Non
     """The only tools a child may have: those of its parent, and what its own file brings."""
     if parent is None:
         return None
-    above = frozenset(tool.spec.name for tool in parent.tools) | tool_names(parent)
+    above = frozenset(label(tool) for tool in parent.tools) | tool_names(parent)
     return above | served.inline_names if served is not None else above
 
 

@@ -113,5 +113,5 @@ def subjects(world: World) -> list[Subject]:
             found += [subject] if subject else []
     found += project_subjects(world.cwd, world.environment)
     found += server_subjects(world)
-    specs = (entry.spec for entry in world.catalog().winners)
-    return [*found, *agent_subjects(spec for spec in specs if spec is not None)]
+    specs = [entry.spec for entry in world.catalog().winners]
+    return [*found, *world.extensions.subjects(specs), *agent_subjects(specs)]

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from retinue.models.transport import Transport
     from retinue.settings.load import Loaded
     from retinue.supervisor.auditing import Vault
+    from retinue.supervisor.extending import Extensions
     from retinue.supervisor.guarding import Guard
 
 
@@ -69,13 +70,23 @@ class World:
         """What is told to programs of the user's, and functions of this one."""
         return SessionHooks(self)
 
+    @cached_property
+    def extensions(self) -> Extensions:
+        """The plugins of this project, and what of them may be used."""
+        from retinue.supervisor.extending import Extensions
+
+        return Extensions(self)
+
     def catalog(self) -> Catalog:
         """The agents as they are on disk now; unchanged files are not read again."""
         from retinue.definitions.catalog import Catalog
 
         found: Catalog | None = self.round.get("catalog")
         if found is None:
-            found = Catalog.load(self.cwd, agents_json=self.agents_json, environment=self.environment)
+            plugins = self.extensions.agents
+            found = Catalog.load(
+                self.cwd, agents_json=self.agents_json, plugin_folders=plugins, environment=self.environment
+            )
             self.round.keep("catalog", found)
         return found
 

@@ -15,7 +15,7 @@ import inspect
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
@@ -46,6 +46,8 @@ def load_tools(plugin: Plugin, seconds: float) -> Loaded:
     Never raises for what the plugin does."""
     tools: dict[str, Tool] = {}
     problems: list[str] = []
+    if not plugin.entry:
+        _forget(_package(plugin))
     for code in plugin.code:
         value, problem = _bounded(functools.partial(_imported, plugin, code), seconds)
         if problem:
@@ -146,18 +148,14 @@ def _package(plugin: Plugin) -> str:
     place = str(plugin.place)
     mark = hashlib.sha256(place.encode("utf-8", "surrogateescape")).hexdigest()[:8]
     name = f"{_PACKAGE}{re.sub(r'[^A-Za-z0-9_]', '_', plugin.name)}_{mark}"
-    known = _roots.get(name)
-    if known is not None and known != plugin:
-        forget([name])
     _roots[name] = plugin
     return name
 
 
-def forget(names: Iterable[str]) -> None:
-    """So that changed files are read when they are next imported."""
-    for name in names:
-        for module in [each for each in sys.modules if each == name or each.startswith(f"{name}.")]:
-            del sys.modules[module]
+def _forget(package: str) -> None:
+    """So that files are read as they are now."""
+    for module in [each for each in list(sys.modules) if each == package or each.startswith(f"{package}.")]:
+        del sys.modules[module]
 
 
 def _install() -> None:

@@ -1,0 +1,152 @@
+"""The tools of plugins that one run has: which plugins its file means, imported when needed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from retinue.domain.lean import dataclass
+from retinue.domain.tool import Tool
+from retinue.extensions.plugins.discover import read_path
+from retinue.extensions.plugins.plugin import Failed, Plugin
+from retinue.tools.scoping import PREFIX, Extension, Scoped, own_paths, scope_extensions
+
+if TYPE_CHECKING:
+    from retinue.domain.request import RunRequest
+    from retinue.domain.spec import AgentSpec, ToolPolicy
+    from retinue.extensions.plugins.importing import Loaded
+    from retinue.supervisor.world import World
+
+_OWN_SOURCES = frozenset({"user", "flag", "policy", "builtin"})
+"""Where files come from whose code needs no consent of its own: nobody but the user put it there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extended:
+    """What extensions bring to a run. `own` are tools that only its file brings, by path."""
+
+    extensions: tuple[Extension, ...] = ()
+    tools: Mapping[str, Tool] = field(default_factory=dict)
+    own: frozenset[str] = frozenset()
+    servers: frozenset[str] = frozenset()
+
+    def scoped(self, spec: AgentSpec, policy: ToolPolicy) -> tuple[Scoped, Mapping[str, Tool]]:
+        """The policy of the run with everything about extensions decided, and their tools."""
+        scoped = scope_extensions(spec, policy, self.extensions, others=self.servers)
+        return scoped, {name: tool for name, tool in self.tools.items() if name in scoped.tools}
+
+
+NOTHING = Extended()
+
+
+async def extend(request: RunRequest, world: World, notes: list[str]) -> Extended:
+    """Costs nothing for a run of a project without plugins whose file says nothing of them."""
+    spec = request.spec
+    plugins = world.extensions.plugins
+    if request.parent_id is None:
+        notes += world.extensions.notes()
+    said = spec.tools.selectors or spec.tools.exclude_extensions or spec.tools.extensions is not None
+    if spec.isolated or not (plugins.found or said):
+        return NOTHING
+    shop = world.extensions.workshop
+    brought: list[tuple[Plugin, str]] = []
+    for path, made in zip(own_paths(spec), shop.brought(spec), strict=True):
+        why = made.reason if isinstance(made, Failed) else world.extensions.why_not(made)
+        if isinstance(made, Plugin) and why is None:
+            brought.append((made, path.lower()))
+        else:
+            notes.append(f'{PREFIX}extension "{path}" is not loaded: {why} (agent "{spec.name}")')
+    usable = [plugin for plugin in plugins.found if world.extensions.why_not(plugin) is None]
+    return await shop.extended(usable, brought, spec, notes if request.parent_id is None else [])
+
+
+class Workshop:
+    """Imports each plugin once, and again when its files have changed."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._loaded: dict[str, tuple[str, asyncio.Future[Loaded]]] = {}
+
+    def brought(self, spec: AgentSpec) -> list[Plugin | Failed]:
+        """The extensions that an agent's file names by path, in its order. An agent of a plugin
+        brings none: it may bring nothing that runs."""
+        made: list[Plugin | Failed] = []
+        for path in own_paths(spec):
+            if spec.source == "plugin":
+                made.append(Failed(path, "an agent of a plugin cannot bring code"))
+            else:
+                whole = self._world.cwd / Path(path).expanduser()
+                personal = spec.source in _OWN_SOURCES
+                made.append(read_path(whole, "agent", personal=personal))
+        return made
+
+    async def extended(
+        self, plugins: list[Plugin], brought: list[tuple[Plugin, str]], spec: AgentSpec, notes: list[str]
+    ) -> Extended:
+        every = [(plugin, plugin.names) for plugin in plugins]
+        every += [(plugin, plugin.names | {path}) for plugin, path in brought]
+        wanted = [plugin for plugin, _ in every if plugin.code and spec.tools.extensions is not False]
+        loaded = dict(zip((each.where for each in wanted), await asyncio.gather(*map(self._load, wanted)), strict=True))
+        tools: dict[str, Tool] = {}
+        own: set[str] = set()
+        extensions: list[Extension] = []
+        for plugin, names in every:
+            found = loaded.get(plugin.where)
+            mine = self._free(found, tools, notes) if found is not None else {}
+            tools |= mine
+            extensions.append(Extension(plugin.name, names, tuple(mine), serves=bool(plugin.servers)))
+            if plugin.origin == "agent":
+                own |= mine.keys()
+        return Extended(tuple(extensions), tools, frozenset(own), self._servers(spec))
+
+    def _free(self, loaded: Loaded, taken: Mapping[str, Tool], notes: list[str]) -> dict[str, Tool]:
+        """Its tools whose names nobody has yet."""
+        title = f"Plugin '{loaded.plugin.name}'"
+        notes += [f"{title}: {problem}" for problem in loaded.problems]
+        mine = {}
+        for name, tool in loaded.tools.items():
+            if name in taken or name in self._world.tools:
+                notes.append(f"{title}: its tool '{name}' is left out: there is another of that name.")
+            else:
+                mine[name] = tool
+        return mine
+
+    async def _load(self, plugin: Plugin) -> Loaded:
+        """Runs that start together wait for one import."""
+        content = _content(plugin)
+        known = self._loaded.get(plugin.where)
+        if known is None or known[0] != content:
+            task = asyncio.ensure_future(self._import(plugin))
+            known = self._loaded[plugin.where] = (content, task)
+        return await asyncio.shield(known[1])
+
+    async def _import(self, plugin: Plugin) -> Loaded:
+        from retinue.extensions.plugins.importing import load_tools
+
+        seconds = self._world.settings.settings.plugin_timeout_seconds
+        return await asyncio.to_thread(load_tools, plugin, seconds)
+
+    def _servers(self, spec: AgentSpec) -> frozenset[str]:
+        """Names that mean MCP servers, for files that speak of extensions."""
+        tools = spec.tools
+        if not (tools.selectors or tools.exclude_extensions or isinstance(tools.extensions, tuple)):
+            return frozenset()
+        from retinue.supervisor.serving_servers import project_servers
+
+        names = frozenset(name.lower() for name in project_servers(self._world).servers)
+        return names | {"mcp"} if names else names
+
+
+def _content(plugin: Plugin) -> str:
+    """What is compared to know whether to import again. Packages are imported once, as ever."""
+    if plugin.entry:
+        return ""
+    from retinue.extensions.plugins.content import UnboundError, content_digest
+
+    try:
+        return content_digest(plugin.place)
+    except UnboundError:
+        return ""
