@@ -122,8 +122,13 @@ class ToolContext:
     confinement: Confinement | None = None
     """None starts programs with the rights of this process."""
     ledger: Ledger | None = None
+    child: bool = False
+    """Another run has started this one."""
     instead: tuple[Path, Path] | None = None
     """A folder that must not be touched, and the copy of it where the run works instead."""
+    reach: Callable[[str], str | None] = lambda url: None
+    """Whether the rules of the run let it talk to the host of a URL that the call did not name,
+    such as that of a redirect: None, or why not."""
 
     @property
     def root(self) -> Path:
