@@ -39,4 +39,8 @@ class ToolEffect:
     denied: str | None = None
     allowed: str | None = None
     """Who let it happen and why: a mode, a rule with its file, a hook, a person."""
+    provider: str | None = None
+    """Which of several services did it: a search engine, a language server."""
+    code: str | None = None
+    """Why it failed, as a stable word."""
     type: Literal["effect"] = field(default="effect", init=False)

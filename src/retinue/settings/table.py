@@ -18,6 +18,7 @@ from retinue.settings.table_sandbox import SandboxSettings
 from retinue.settings.table_schedule import ScheduleSettings
 from retinue.settings.table_servers import ServerSettings
 from retinue.settings.table_terminal import TerminalSettings
+from retinue.settings.table_web import WebSettings
 from retinue.settings.table_worktree import WorktreeSettings
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class Settings(
     ScheduleSettings,
     ServerSettings,
     TerminalSettings,
+    WebSettings,
     WorktreeSettings,
 ):
     """All settings, typed. Read them as attributes; `origin(attribute)` says where one is from."""

@@ -65,7 +65,8 @@ class Site:
             def do_GET(self) -> None:
                 site._visit(self)
 
-            do_POST = do_GET
+            def do_POST(self) -> None:
+                site._visit(self)
 
             def log_message(self, *_: Any) -> None:
                 pass

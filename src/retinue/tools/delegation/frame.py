@@ -18,6 +18,7 @@ FRAME_TAGS = (
     "sub_agent_context",
     "agent_instructions",
     "active_agent",
+    "untrusted-content",
     "result",
 )
 """Every element that only the harness may write where a model reads what agents said."""

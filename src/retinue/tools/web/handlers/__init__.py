@@ -1,0 +1,1 @@
+"""From bytes of the web to text a model can read."""
