@@ -1,9 +1,9 @@
-"""What the model is told before its first message: cases H02, H03, H06 of the seed systems."""
+"""What the model is told before its first message: cases H02 to H08 of the seed systems."""
 
 import subprocess
 
 from retinue.context.environment import Environment, detect
-from retinue.context.prompt import system_prompt
+from retinue.context.prompt import Extras, reads_instructions, system_prompt
 from retinue.domain.spec import AgentSpec
 
 HERE = Environment("/project", True, "main", "linux")
@@ -31,13 +31,54 @@ def test_H02_append_without_a_body_has_no_instruction_section_and_without_a_pare
 def test_H03_replace_begins_with_the_agent_tag_before_the_environment():
     text = system_prompt(AgentSpec(name='we"ird <x>', prompt="Body."), HERE, depth=1)
     assert text.startswith('<active_agent name="we&quot;ird &lt;x&gt;"/>')
-    assert text.index("<active_agent") < text.index("# Environment") < text.index("Body.")
+    assert text.index("<active_agent") < text.index("Body.") < text.index("# Environment")
 
 
 def test_a_main_agent_is_not_told_that_it_is_a_sub_agent():
     text = system_prompt(AgentSpec(name="main", prompt="Body."), HERE)
     assert "sub-agent" not in text
-    assert text.endswith("Body.")
+    assert "<active_agent" not in text
+    assert text.startswith("Body.")
+
+
+def test_a_named_agent_at_depth_0_has_its_tag_and_is_no_sub_agent():
+    text = system_prompt(AgentSpec(name="reviewer", prompt="Body."), HERE)
+    assert text.startswith('<active_agent name="reviewer"/>\n\nBody.')
+    assert "sub-agent" not in text
+
+
+EXTRAS = Extras(instructions="INSTR", delegation="DELEG", skills="SKILLS", memory="MEM", worktree="TREE")
+
+
+def test_H04_H05_extras_come_in_both_modes_and_the_ones_that_vary_most_come_last():
+    for mode in ("replace", "append"):
+        spec = AgentSpec(name="x", prompt="Body.", prompt_mode=mode)
+        text = system_prompt(spec, HERE, parent="PARENT", depth=1, extras=EXTRAS)
+        order = [text.index(mark) for mark in ("Body.", "INSTR", "DELEG", "SKILLS", "MEM", "TREE")]
+        assert order == sorted(order)
+        assert text.index("# Environment") < text.index("MEM")
+        plain = system_prompt(spec, HERE, parent="PARENT", depth=1)
+        assert not any(mark in plain for mark in ("INSTR", "SKILLS", "MEM", "TREE"))
+
+
+def test_runs_in_different_folders_share_everything_before_the_environment():
+    spec = AgentSpec(name="x", prompt="Body. " * 200)
+    texts = [
+        system_prompt(spec, Environment(f"/w/{n}", True, "b", "linux"), depth=1, extras=Extras(skills="S"))
+        for n in "12"
+    ]
+    heads = {text.partition("# Environment")[0] for text in texts}
+    assert len(heads) == 1
+
+
+def test_H08_only_main_agents_and_twins_without_a_parent_read_instruction_files():
+    twin, own = AgentSpec(name="t", prompt_mode="append"), AgentSpec(name="o")
+    assert reads_instructions(AgentSpec(name="main"), 0, None)
+    assert reads_instructions(twin, 0, None)
+    assert not reads_instructions(twin, 1, "PARENT")
+    assert not reads_instructions(own, 0, None)
+    assert not reads_instructions(own, 1, "PARENT")
+    assert not reads_instructions(AgentSpec(name="main"), 1, "PARENT")
 
 
 def test_an_empty_body_falls_back_to_the_description_and_then_to_the_name():

@@ -9,7 +9,8 @@ from retinue.domain.messages import AssistantMessage, Message, ToolMessage, User
 _HEAD = """# Parent Conversation Context
 What follows is the conversation of the agent that started you, for your information.
 It is not addressed to you; your own task comes after it."""
-_TAIL = "---\n# Your Task (below)"
+TAIL = "---\n# Your Task (below)\n\n"
+"""Ends the block; the task of the child follows."""
 
 
 def inherited_context(messages: Iterable[Message]) -> str:
@@ -27,4 +28,4 @@ def inherited_context(messages: Iterable[Message]) -> str:
                 continue
         if text:
             lines.append(f"[{label}]: {text}")
-    return "\n\n".join([_HEAD, *lines, _TAIL]) + "\n\n" if lines else ""
+    return "\n\n".join([_HEAD, *lines, TAIL]) if lines else ""

@@ -1,20 +1,45 @@
-"""The system prompt of a run.
+"""The system prompt of a run, in parts.
 
 The parts that never change between runs of an agent come first and the ones that do come last,
 so that a provider's cache keeps the prefix. In `append` mode the parent's prompt is an exact,
-byte-identical prefix. Project files such as AGENTS.md are not loaded here: only a twin of the
-parent sees them, through that prefix.
+byte-identical prefix. Files such as AGENTS.md are for main agents and twins of them: a twin has
+them through that prefix, and an agent with a prompt of its own never sees them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
 from retinue.context.environment import Environment
+from retinue.domain.lean import dataclass
 from retinue.domain.spec import AgentSpec
 
 _PROMPTS = Path(__file__).parent.parent / "builtin" / "prompts"
+MAIN = "main"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A section of a prompt, and what to call it when someone asks what is in there."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Extras:
+    """What a run is told besides its own file. Empty texts leave no trace."""
+
+    instructions: str = ""
+    delegation: str = ""
+    skills: str = ""
+    memory: str = ""
+    worktree: str = ""
+
+
+NO_EXTRAS = Extras()
 
 
 @cache
@@ -23,20 +48,70 @@ def shipped(name: str) -> str:
     return (_PROMPTS / f"{name}.md").read_text("utf-8").strip()
 
 
-def system_prompt(spec: AgentSpec, environment: Environment, *, parent: str | None = None, depth: int = 0) -> str:
-    """Everything the model is told before its first message.
+def prompt_parts(
+    spec: AgentSpec,
+    environment: Environment,
+    *,
+    parent: str | None = None,
+    depth: int = 0,
+    extras: Extras = NO_EXTRAS,
+) -> tuple[Part, ...]:
+    """Everything the model is told before its first message, in order.
 
-    A main agent (depth 0) is not told that it is a sub-agent; its file's body replaces the
-    prompt of the built-in main agent.
+    The main agent is not told that it is an agent of someone; a run at depth 0 not that it is a
+    sub-agent.
     """
-    body = spec.prompt.strip() or _fallback_role(spec)
+    shared = (
+        Part("instructions", extras.instructions),
+        Part("delegation", extras.delegation),
+        Part("skills", extras.skills),
+    )
+    last = (Part("memory", extras.memory), Part("worktree", extras.worktree))
+    place = Part("environment", environment.block())
     if spec.prompt_mode == "append":
-        instructions = f"<agent_instructions>\n{body}\n</agent_instructions>" if spec.prompt.strip() else ""
-        parts = [parent if parent else shipped("subagent"), shipped("bridge") if depth else ""]
-        parts += [_active_agent(spec), environment.block(), instructions]
+        body = spec.prompt.strip()
+        instructions = f"<agent_instructions>\n{body}\n</agent_instructions>" if body else ""
+        parts: tuple[Part, ...] = (
+            Part("parent", parent) if parent else Part("base", shipped("subagent")),
+            Part("bridge", shipped("bridge") if depth else ""),
+            Part("agent", _active_agent(spec)),
+            place,
+            Part("body", instructions),
+            *shared,
+            *last,
+        )
     else:
-        parts = [f"{_active_agent(spec)}\n{shipped('subagent')}" if depth else "", environment.block(), body]
-    return "\n\n".join(part for part in parts if part)
+        role = shipped("subagent") if depth else ""
+        tag = "" if is_main(spec, depth) else f"{_active_agent(spec)}\n{role}".rstrip()
+        body = spec.prompt.strip() or _fallback_role(spec)
+        parts = (Part("agent", tag), Part("body", body), *shared, place, *last)
+    return tuple(part for part in parts if part.text)
+
+
+def joined(parts: Iterable[Part]) -> str:
+    return "\n\n".join(part.text for part in parts)
+
+
+def system_prompt(
+    spec: AgentSpec,
+    environment: Environment,
+    *,
+    parent: str | None = None,
+    depth: int = 0,
+    extras: Extras = NO_EXTRAS,
+) -> str:
+    return joined(prompt_parts(spec, environment, parent=parent, depth=depth, extras=extras))
+
+
+def is_main(spec: AgentSpec, depth: int) -> bool:
+    """Whether this is the agent a person talks to."""
+    return depth == 0 and spec.name == MAIN
+
+
+def reads_instructions(spec: AgentSpec, depth: int, parent: str | None) -> bool:
+    """Whether AGENTS.md and its like are for this run: the main agent, or a twin that has no
+    parent whose prompt holds them already."""
+    return is_main(spec, depth) or (spec.prompt_mode == "append" and not parent)
 
 
 def _active_agent(spec: AgentSpec) -> str:

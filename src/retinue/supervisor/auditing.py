@@ -21,6 +21,7 @@ from retinue.domain.outcome import Outcome
 from retinue.domain.tool import Tool, ToolContext, ToolOutput
 from retinue.domain.toolnames import TOOLS
 from retinue.tools.base import BuiltinTool
+from retinue.tools.reach import Reaching
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -293,7 +294,8 @@ class Audited:
         self.inner = tool
         self.spec = tool.spec
         self._audit = audit
-        self._tells = isinstance(tool, BuiltinTool) and tool.spec.name in ("edit", "write")
+        inmost = tool.inner if isinstance(tool, Reaching) else tool
+        self._tells = isinstance(inmost, BuiltinTool) and tool.spec.name in ("edit", "write")
 
     async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
         self._audit.ledger.call_id = call_id

@@ -24,6 +24,7 @@ from retinue.guard.permissions.policy import Policy
 from retinue.supervisor.hooking import hooks_for
 from retinue.supervisor.permits import permissions_for
 from retinue.supervisor.permits_auto import classifier_for
+from retinue.supervisor.remembering import with_memory
 
 if TYPE_CHECKING:
     from retinue.domain.inbox import InboxAnswer
@@ -61,7 +62,7 @@ def gatekeeper(member: Member, world: World, inner: Wrap, *, resumed: bool = Fal
         await grant(guard, world, rule, answer)
 
     gate = Gate(
-        guard.permissions,
+        with_memory(guard.permissions, member.handle.launch, world),
         hooks_for(member, world),
         guard.party,
         lambda: world.desk,

@@ -15,6 +15,7 @@ from retinue.domain.spec import AgentSpec
 from retinue.errors import LaunchError
 from retinue.log.replay import Conversation
 from retinue.log.rows import RunRow
+from retinue.supervisor.assembling import kept
 from retinue.supervisor.launch import Launch
 
 RESUME_PROMPT = "Go on with your task from where you were."
@@ -55,6 +56,7 @@ def created(launch: Launch, tag: Tag) -> RunCreated:
         "permission_mode": request.permission_mode,
         "readonly": launch.readonly,
         "isolation": "worktree" if launch.isolation is not None and launch.isolation.own else None,
+        "system": kept(launch),
     }
     return RunCreated(
         agent=request.spec.name,

@@ -27,9 +27,11 @@ from retinue.domain.events import (
 from retinue.domain.lean import dataclass
 from retinue.domain.states import LIVE
 from retinue.domain.usage import Usage
+from retinue.supervisor.assembling import restored
 from retinue.supervisor.notify import announced, notification
 from retinue.supervisor.record import Tag, tag_of
 from retinue.supervisor.serving_tools import SEARCH, tool_names
+from retinue.tools.reach import label
 
 if TYPE_CHECKING:
     from retinue.domain.outcome import Outcome, StoppedBy
@@ -178,12 +180,14 @@ def bounded(launch: Launch, past: Conversation, reader: Reader, row: RunRow) -> 
     started = past.started or _started(reader, row.parent_id)
     options = past.created.options if past.created else {}
     launch = replace(launch, transcript=row.transcript if past.started else options.get("transcript"))
+    system = restored(reader, past.created, row.parent_id) if past.messages else None
+    launch = launch if system is None else replace(launch, system=system)
     if started is None:
         return launch
-    tools = tuple(tool for tool in launch.tools if tool.spec.name in (*started.tools, SEARCH))
+    tools = tuple(tool for tool in launch.tools if label(tool) in (*started.tools, SEARCH))
     if launch.served is not None and row.parent_id is not None and not launch.served.has_parent:
         launch.served.bounded(frozenset(started.tools))
-    missing = sorted(set(started.tools) - {tool.spec.name for tool in tools} - tool_names(launch))
+    missing = sorted(set(started.tools) - {label(tool) for tool in tools} - tool_names(launch))
     missing = missing if past.started else []
     notes = (f"no longer available: {', '.join(missing)}",) if missing else ()
     return replace(launch, tools=tools, notes=(*launch.notes, *notes))

@@ -8,10 +8,12 @@ dies leaves no effect without a trace.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from retinue.context.task import task_message
 from retinue.domain.effects import READ_ONLY
 from retinue.domain.events import Body, RunEnded, RunResumed, RunStarted, ToolStarted, Warned
 from retinue.domain.failure import Failure
@@ -30,7 +32,10 @@ from retinue.supervisor.hooking import RunHooks, hooks_for
 from retinue.supervisor.isolating import confined, left
 from retinue.supervisor.launch import Launch
 from retinue.supervisor.notify import roster
+from retinue.supervisor.remembering import make_folder
 from retinue.supervisor.serving_tools import late_tools, tool_names
+from retinue.supervisor.skilling import connect
+from retinue.tools.reach import label
 
 if TYPE_CHECKING:
     from retinue.log.replay import Conversation
@@ -145,7 +150,7 @@ def _denials(outcome: Outcome) -> list[str]:
 
 def _openings(handle: RunHandle, past: Conversation | None) -> list[Body]:
     launch = handle.launch
-    names = tuple(dict.fromkeys([*(tool.spec.name for tool in launch.tools), *sorted(tool_names(launch))]))
+    names = tuple(dict.fromkeys([*map(label, launch.tools), *sorted(tool_names(launch))]))
     bodies: list[Body] = []
     if past is not None:
         bodies.append(RunResumed(launch.request.task, tuple(f"{call.name} {call.id}" for call in past.unknown)))
@@ -163,12 +168,20 @@ def _job(member: Member, world: World, audit: Audit, past: Conversation | None, 
     hooks = hooks_for(member, world)
     prior = Prior(past.usage, past.turn, past.tool_uses, past.compactions) if past else Prior()
     guarded = gatekeeper(member, world, audit.tools, resumed=past is not None)
+    context, tools = audit.context(_context(handle, world, launch)), guarded(launch.tools)
+    make_folder(launch)
+    connect(member, world, tools)
+
+    def briefed(task: str) -> str:
+        readable = any(tool.spec.name == "read" for tool in launch.tools)
+        return task_message(task, settings.task_file_above, context.outputs, readable=readable)
+
     return Job(
         system=launch.system,
         history=past.messages if past else (),
-        messages=_messages(hooks.introduce(request.task), past, post),
-        tools=guarded(launch.tools),
-        context=audit.context(_context(handle, world, launch)),
+        messages=_messages(hooks.introduce(briefed(request.task)), past, post, briefed),
+        tools=tools,
+        context=context,
         limits=launch.limits,
         thinking=launch.thinking,
         temperature=request.spec.model.temperature,
@@ -184,14 +197,16 @@ def _job(member: Member, world: World, audit: Audit, past: Conversation | None, 
     )
 
 
-def _messages(prompt: str, past: Conversation | None, post: str) -> tuple[UserMessage, ...]:
+def _messages(
+    prompt: str, past: Conversation | None, post: str, briefed: Callable[[str], str]
+) -> tuple[UserMessage, ...]:
     """What is new to the model. A run that was cut off before it heard its task hears it now."""
     if past is None:
         return (user(prompt),)
     news = (user(post, "notification"),) if post else ()
     if past.created is None or past.messages:
         return (*news, user(prompt, "follow-up"))
-    return (user(past.created.task), *news, user(prompt, "steer"))
+    return (user(briefed(past.created.task)), *news, user(prompt, "steer"))
 
 
 def _context(handle: RunHandle, world: World, launch: Launch) -> ToolContext:

@@ -21,6 +21,7 @@ _EXCEPT = (
     ("/.claude/worktrees/", ".claude"),
     ("/.retinue/worktrees/", ".retinue"),
     ("/.retinue/agent-memory/", ".retinue"),
+    ("/.retinue/agent-memory-local/", ".retinue"),
 )
 
 

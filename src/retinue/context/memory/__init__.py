@@ -1,0 +1,1 @@
+"""What an agent remembers from one run to the next."""

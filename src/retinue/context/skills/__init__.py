@@ -1,0 +1,1 @@
+"""Skills: found on disk, listed for models, loaded when one is needed."""

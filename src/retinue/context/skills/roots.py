@@ -1,0 +1,57 @@
+"""Where skills lie, the strongest place first.
+
+Those of the project come before the user's, a nearer folder before the ones above it up to the
+repository's root, and within one folder Retinue's own before Claude Code's, pi's and the shared
+`.agents`. Folders from the settings and from plugins come last. A root that is a symbolic link is
+not used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from retinue.definitions.discover import levels
+from retinue.domain.lean import dataclass
+from retinue.domain.skill import SkillSource
+from retinue.settings.places import home, pi_home, retinue_home
+
+PROJECT = (".retinue/skills", ".claude/skills", ".pi/skills", ".agents/skills")
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """One folder of skills. Those of a `plugin` are called `plugin:skill`."""
+
+    path: Path
+    source: SkillSource
+    plugin: str | None = None
+
+
+def skill_roots(
+    cwd: Path,
+    environment: Mapping[str, str],
+    *,
+    extra: Iterable[str] = (),
+    plugins: Iterable[tuple[str, Path]] = (),
+) -> tuple[Root, ...]:
+    """Every place to look, whether it exists or not. `extra` are paths as settings have them,
+    `plugins` are names with their skill folders."""
+    house = home(environment)
+    user = (
+        retinue_home(environment) / "skills",
+        house / ".claude" / "skills",
+        pi_home(environment) / "skills",
+        house / ".pi" / "skills",
+        house / ".agents" / "skills",
+    )
+    mine = set(user)
+    found = [Root(level / name, "project") for level in levels(cwd) for name in PROJECT if level / name not in mine]
+    found += [Root(path, "user") for path in user]
+    found += [Root(_expanded(each, cwd, house), "extra") for each in extra]
+    found += [Root(path, "plugin", name) for name, path in plugins]
+    return tuple({root.path: root for root in reversed(found)}[path] for path in dict.fromkeys(r.path for r in found))
+
+
+def _expanded(text: str, cwd: Path, house: Path) -> Path:
+    return house / text[2:] if text.startswith("~/") else cwd / text

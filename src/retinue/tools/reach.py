@@ -1,0 +1,128 @@
+"""File tools that reach a folder outside of the workspace: a memory, the files of a skill.
+
+Only these tools of this run reach it; shells, searches and other runs do not. A call that leads
+into such a folder is confined to it and nothing else, so a link that is put there meanwhile leads
+nowhere. A tool that has `only` its folders can touch nothing in the workspace.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from retinue.domain.messages import Text
+from retinue.domain.tool import Tool, ToolContext, ToolOutput, failed
+from retinue.tools.arguments import PATH_NAMES
+
+_NAMES = ("path", *PATH_NAMES)
+After = Callable[[Path], str]
+"""What to tell a model about a file it has just written."""
+
+
+class Reaching:
+    """`inner` is read, write or edit. `folders` are asked for at every call; they are real paths."""
+
+    def __init__(
+        self,
+        inner: Tool,
+        folders: Callable[[], Iterable[Path]],
+        *,
+        only: bool = False,
+        why: str = "",
+        after: After | None = None,
+    ) -> None:
+        self.inner = inner
+        self.spec = inner.spec
+        self.only = only
+        self._folders = folders
+        self._why = why
+        self._after = after
+
+    def target(self, arguments: Mapping[str, Any], root: Path, house: str = "") -> tuple[Path, Path] | None:
+        """The folder outside of the workspace that a call leads into, and the path in it."""
+        text = _path(arguments)
+        if text is None:
+            return None
+        if house and (text == "~" or text.startswith("~/")):
+            text = house + text[1:]
+        folders = tuple(self._folders())
+        found = _inside(os.path.realpath(root / text), folders)
+        if found is not None or Path(text).is_absolute():
+            return found
+        if self.only:
+            return _inside(os.path.realpath(folders[0] / text), folders) if folders else None
+        return None if "write" in self.spec.effects or (root / text).exists() else _beside_index(text, folders)
+
+    async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
+        found = self.target(arguments, context.root, _house(context))
+        if found is None:
+            if self.only:
+                return failed(f"{self.spec.name} is for {self._why} only: {_listed(self._folders())}")
+            return await self.inner.run(call_id, arguments, context)
+        folder, path = found
+        output = await self.inner.run(call_id, _with_path(arguments, path), replace(context, roots=(folder,)))
+        advice = "" if output.is_error or self._after is None else self._after(path)
+        return replace(output, content=(*output.content, Text(advice))) if advice else output
+
+
+class ReachingWriter(Reaching):
+    """One whose inner tool can say beforehand what it would change."""
+
+    async def preview(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
+        found = self.target(arguments, context.root, _house(context))
+        if found is not None:
+            folder, path = found
+            arguments, context = _with_path(arguments, path), replace(context, roots=(folder,))
+        preview = getattr(self.inner, "preview", None)
+        return str(await preview(arguments, context)) if preview is not None else ""
+
+
+def label(tool: Tool) -> str:
+    """The name of a tool as the log keeps it: one that reaches only a memory is not the tool of
+    that name, and gives no child the right to it."""
+    return f"{tool.spec.name} (memory only)" if isinstance(tool, Reaching) and tool.only else tool.spec.name
+
+
+def _path(arguments: Mapping[str, Any]) -> str | None:
+    for name in _NAMES:
+        found = arguments.get(name)
+        if found is not None:
+            return found if isinstance(found, str) and found and "\0" not in found and _encodable(found) else None
+    return None
+
+
+def _encodable(text: str) -> bool:
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _with_path(arguments: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    return {**{key: value for key, value in arguments.items() if key not in _NAMES}, "path": str(path)}
+
+
+def _inside(path: str, folders: Iterable[Path]) -> tuple[Path, Path] | None:
+    folder = next((each for each in folders if path.startswith(f"{each}{os.sep}")), None)
+    return (folder, Path(path)) if folder is not None else None
+
+
+def _beside_index(text: str, folders: Iterable[Path]) -> tuple[Path, Path] | None:
+    """A file that is only named, as an index names it, is found beside the index."""
+    for folder in folders:
+        found = _inside(os.path.realpath(folder / text), (folder,))
+        if found is not None and found[1].is_file():
+            return found
+    return None
+
+
+def _house(context: ToolContext) -> str:
+    return context.environment.get("HOME") or str(Path.home())
+
+
+def _listed(folders: Iterable[Path]) -> str:
+    return ", ".join(map(str, folders)) or "none"
