@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -9,7 +10,7 @@ from retinue.definitions.catalog import Catalog, Entry
 from retinue.definitions.compare import differences
 from retinue.definitions.convert import Loss, convert
 from retinue.definitions.create import agents_folder, file_name, write_new
-from retinue.definitions.discover import find_folders
+from retinue.definitions.discover import PluginFolder, find_folders
 from retinue.definitions.edit import write_atomically
 from retinue.definitions.parse import parse, read_bytes
 from retinue.definitions.toggle import is_stub, stub, switch_off, switch_on
@@ -43,11 +44,11 @@ class Ejected:
     replaced: bool = False
 
 
-def disable(name: str, cwd: Path, *, user: bool = False) -> Toggled:
+def disable(name: str, cwd: Path, *, user: bool = False, plugins: Iterable[PluginFolder] = ()) -> Toggled:
     """Switches an agent off. A file of the user's is edited; a built-in agent, or a plugin's, is
     hidden by a stub in the project (or the user's folder). Raises UnknownAgentError, UsageError,
     ConfigurationError; then nothing has changed."""
-    entry = Catalog.load(cwd).find(name)
+    entry = Catalog.load(cwd, plugin_folders=plugins).find(name)
     _not_policy(entry)
     if not entry.enabled:
         return Toggled(entry.name, Path(entry.path), "unchanged")
@@ -61,9 +62,9 @@ def disable(name: str, cwd: Path, *, user: bool = False) -> Toggled:
     return _apply(entry, path, switched.data, switched.changed, switched.refused)
 
 
-def enable(name: str, cwd: Path) -> Toggled:
+def enable(name: str, cwd: Path, *, plugins: Iterable[PluginFolder] = ()) -> Toggled:
     """Switches an agent on again; a stub that did nothing but hide another agent is deleted."""
-    entry = Catalog.load(cwd).find(name)
+    entry = Catalog.load(cwd, plugin_folders=plugins).find(name)
     _not_policy(entry)
     if entry.enabled:
         return Toggled(entry.name, Path(entry.path), "unchanged")
@@ -78,11 +79,17 @@ def enable(name: str, cwd: Path) -> Toggled:
 
 
 def eject(
-    name: str, cwd: Path, *, dialect: DialectName = "retinue", user: bool = False, force: bool = False
+    name: str,
+    cwd: Path,
+    *,
+    dialect: DialectName = "retinue",
+    user: bool = False,
+    force: bool = False,
+    plugins: Iterable[PluginFolder] = (),
 ) -> Ejected:
     """Copies an agent into a file of the project or the user: verbatim where the dialect is the
     same and the copy means the same, else converted."""
-    entry = Catalog.load(cwd).find(name)
+    entry = Catalog.load(cwd, plugin_folders=plugins).find(name)
     path = agents_folder(dialect, cwd, user=user) / file_name(entry.name, dialect)
     if path.exists() and Path(entry.path).exists() and path.samefile(entry.path):
         raise UsageError(f"'{entry.name}' is already {path}.", remedy="Edit that file.")

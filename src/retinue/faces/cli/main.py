@@ -10,7 +10,7 @@ from retinue.faces.cli.command import EXIT_CODES, Command, Group, dispatch, list
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 _AGENTS = "retinue.faces.cli.agents"
 
@@ -18,6 +18,7 @@ _RUNS = "retinue.faces.cli.runs"
 _INBOX = "retinue.faces.cli.inbox"
 _MODELS = "retinue.faces.cli.models"
 _SERVERS = "retinue.faces.cli.servers"
+_PLUGINS = "retinue.faces.cli.plugins"
 _SETTINGS = "retinue.faces.cli.settings"
 _SCHEDULE = "retinue.faces.cli.schedule"
 
@@ -76,6 +77,13 @@ COMMANDS: dict[str, Command | Group] = {
             "check": Command("start servers, list their tools, stop them", f"{_SERVERS}.check"),
         },
     ),
+    "plugins": Group(
+        "see the plugins of this project, and whether they work",
+        {
+            "list": Command("every plugin, who brought it and what it has", f"{_PLUGINS}.list"),
+            "check": Command("import their tools and say what is wrong", f"{_PLUGINS}.check"),
+        },
+    ),
     "settings": Group(
         "see and change settings, and where each value comes from",
         {
@@ -129,8 +137,13 @@ options:
 
 def run(argv: Sequence[str]) -> int:
     """The whole program. Never raises: every error becomes a sentence and an exit code."""
+    return guarded_run(lambda: _run(argv))
+
+
+def guarded_run(work: Callable[[], int]) -> int:
+    """The same for a part of it."""
     try:
-        return _run(argv)
+        return work()
     except RetinueError as error:
         print(f"retinue: {error.message}", file=sys.stderr)
         if error.remedy:

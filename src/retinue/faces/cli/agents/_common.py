@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -42,6 +43,14 @@ def folder(args: argparse.Namespace) -> Path:
     if not chosen.is_dir():
         raise UsageError(f"{chosen} is not a folder.", remedy="Give an existing folder to --cwd.")
     return chosen.resolve()
+
+
+def plugins(cwd: Path) -> tuple[tuple[str, Path], ...]:
+    """Folders of agents that plugins bring. Nothing of a plugin is run for it."""
+    from retinue.extensions.plugins.visible import agent_folders, visible_plugins
+    from retinue.settings.load import load_settings
+
+    return agent_folders(visible_plugins(cwd, os.environ, load_settings(cwd)))
 
 
 def say(text: str) -> None:

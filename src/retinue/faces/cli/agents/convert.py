@@ -23,7 +23,7 @@ from retinue.definitions.parse import parse_file
 from retinue.definitions.parsed import Parsed
 from retinue.domain.codec import to_data
 from retinue.errors import RetinueError, UsageError
-from retinue.faces.cli.agents._common import WRITABLE, add_common, folder, put, say
+from retinue.faces.cli.agents._common import WRITABLE, add_common, folder, plugins, put, say
 from retinue.faces.cli.agents._show import write_json
 
 
@@ -81,7 +81,7 @@ def _find(name: str, cwd: Path) -> Parsed:
         return parse_file(path)
     if "/" in name or "\\" in name or name.lower().endswith((".md", ".markdown", ".yaml", ".yml")):
         raise UsageError(f"There is no file {path}.", remedy="Name a file that exists, or an agent.")
-    return Catalog.load(cwd).find(name).parsed
+    return Catalog.load(cwd, plugin_folders=plugins(cwd)).find(name).parsed
 
 
 def _target(args: argparse.Namespace, made: Conversion, cwd: Path) -> Path | None:

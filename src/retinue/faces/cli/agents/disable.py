@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 
 from retinue.definitions.manage import Toggled, disable
-from retinue.faces.cli.agents._common import add_common, folder, put, say
+from retinue.faces.cli.agents._common import add_common, folder, plugins, put, say
 from retinue.faces.cli.agents._show import write_json
 
 
@@ -23,7 +23,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    tell(disable(args.name, folder(args), user=args.user), enabled=False, as_json=args.json)
+    cwd = folder(args)
+    tell(disable(args.name, cwd, user=args.user, plugins=plugins(cwd)), enabled=False, as_json=args.json)
     return 0
 
 

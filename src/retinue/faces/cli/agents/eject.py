@@ -15,7 +15,7 @@ import argparse
 from retinue.definitions.catalog import Catalog
 from retinue.definitions.manage import eject
 from retinue.domain.codec import to_data
-from retinue.faces.cli.agents._common import add_common, add_place, folder, put, say
+from retinue.faces.cli.agents._common import add_common, add_place, folder, plugins, put, say
 from retinue.faces.cli.agents._show import write_json
 from retinue.faces.cli.agents.convert import describe
 
@@ -28,8 +28,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     cwd = folder(args)
-    made = eject(args.name, cwd, dialect=args.dialect, user=args.user, force=args.force)
-    winner = Catalog.load(cwd).find(made.name).path
+    brought = plugins(cwd)
+    made = eject(args.name, cwd, dialect=args.dialect, user=args.user, force=args.force, plugins=brought)
+    winner = Catalog.load(cwd, plugin_folders=brought).find(made.name).path
     counts = winner == str(made.path)
     if args.json:
         write_json(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 
 from retinue.definitions.manage import enable
-from retinue.faces.cli.agents._common import add_common, folder
+from retinue.faces.cli.agents._common import add_common, folder, plugins
 from retinue.faces.cli.agents.disable import tell
 
 
@@ -21,5 +21,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    tell(enable(args.name, folder(args)), enabled=True, as_json=args.json)
+    cwd = folder(args)
+    tell(enable(args.name, cwd, plugins=plugins(cwd)), enabled=True, as_json=args.json)
     return 0

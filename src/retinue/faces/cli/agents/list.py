@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from retinue.definitions.catalog import Catalog, Entry, Failed
-from retinue.faces.cli.agents._common import add_common, folder, say
+from retinue.faces.cli.agents._common import add_common, folder, plugins, say
 from retinue.faces.cli.agents._show import clean, clipped, problem_data, write_json
 
 
@@ -23,7 +23,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    catalog = Catalog.load(folder(args), agents_json=args.agents)
+    cwd = folder(args)
+    catalog = Catalog.load(cwd, agents_json=args.agents, plugin_folders=plugins(cwd))
     if args.json:
         write_json({"agents": [_data(entry) for entry in _ordered(catalog)], "failed": _failed_data(catalog.failed)})
         return 0

@@ -10,7 +10,7 @@ from retinue.definitions.catalog import Catalog, Entry
 from retinue.definitions.precedence import shadows
 from retinue.domain.codec import to_data
 from retinue.domain.spec import AgentSpec
-from retinue.faces.cli.agents._common import add_common, folder, say
+from retinue.faces.cli.agents._common import add_common, folder, plugins, say
 from retinue.faces.cli.agents._show import clean, fate_data, problem_data, write_json
 
 _ASIDE = frozenset({"name", "description", "prompt", "source", "path", "dialect", "fates", "extra", "hash"})
@@ -24,7 +24,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    catalog = Catalog.load(folder(args), agents_json=args.agents)
+    cwd = folder(args)
+    catalog = Catalog.load(cwd, agents_json=args.agents, plugin_folders=plugins(cwd))
     entry = catalog.find(args.name)
     replaced = shadows(catalog.entries, entry)
     if args.json:

@@ -1,0 +1,91 @@
+"""List the plugins of this project, who brought each, and what it has.
+
+A plugin is a folder (or one Python file) with agents, skills, hooks, MCP servers or tools:
+
+    .retinue/plugins/NAME/            the project's
+    RETINUE_HOME/plugins/NAME/        your own
+    "plugins": ["path", …]            in a settings file
+    entry points `retinue.plugins`    of installed Python packages
+
+Nothing of them is run. Code, hooks and servers of a project's plugin have no effect until you
+consent to them (retinue trust). `retinue plugins check` imports their tools.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from retinue.faces.cli.task import folder
+
+if TYPE_CHECKING:
+    from retinue.extensions.plugins.plugin import Plugin
+    from retinue.supervisor.world import World
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--cwd", metavar="DIR", help="the project to look at (default: here)")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def execute(args: argparse.Namespace) -> int:
+    from retinue.supervisor.world import World
+
+    world = World(folder(args.cwd))
+    found = world.extensions.plugins
+    plugins = [describe(plugin, world) for plugin in found.found]
+    if args.json:
+        failed = [{"path": each.where, "reason": each.reason} for each in found.failed]
+        print(json.dumps({"plugins": plugins, "failed": failed}, ensure_ascii=False, indent=2))
+        return 0
+    for plugin in plugins:
+        print(line(plugin))
+    if not plugins:
+        print("No plugins. Put one into .retinue/plugins/NAME/, or see: retinue plugins list --help")
+    for problem in found.problems:
+        print(f"warning: {problem}", file=sys.stderr)
+    return 0
+
+
+def describe(plugin: Plugin, world: World) -> dict[str, Any]:
+    """What is known of a plugin without running any of it."""
+    from retinue.supervisor.extending import what_runs
+
+    why = world.extensions.why_not(plugin)
+    return {
+        "name": plugin.name,
+        "version": plugin.version or None,
+        "description": plugin.description,
+        "origin": plugin.origin,
+        "path": plugin.where,
+        "trusted": why is None,
+        "withheld": why,
+        "agents": _markdown(plugin.agents),
+        "skills": _skills(plugin.skills),
+        "hooks": sorted({event for table in plugin.hooks for event in table.value}),
+        "servers": sorted(plugin.server_names),
+        "tools": list(plugin.code),
+        "runs": what_runs(plugin),
+        "problems": list(plugin.problems),
+    }
+
+
+def line(plugin: dict[str, Any]) -> str:
+    parts = [f"{len(plugin[key])} {key if len(plugin[key]) != 1 else key[:-1]}" for key in _COUNTED if plugin[key]]
+    parts += ["tools"] if plugin["tools"] else []
+    name = f"{plugin['name']} {plugin['version'] or ''}".strip()
+    state = "" if plugin["withheld"] is None else f" · {plugin['withheld']}"
+    return f"{name:<24} {', '.join(parts) or 'nothing'}{state}  ({plugin['origin']}: {plugin['path']})"
+
+
+_COUNTED = ("agents", "skills", "hooks", "servers")
+
+
+def _markdown(folders: tuple[Any, ...]) -> list[str]:
+    return sorted(path.stem for folder in folders for path in ([folder] if folder.is_file() else folder.rglob("*.md")))
+
+
+def _skills(folders: tuple[Any, ...]) -> list[str]:
+    return sorted(path.parent.name for folder in folders for path in folder.rglob("SKILL.md"))
