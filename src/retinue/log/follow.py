@@ -40,6 +40,36 @@ async def follow(folder: Path, run_id: str, after: int = 0) -> AsyncIterator[Eve
                 await asyncio.sleep(POLL_SECONDS)
 
 
+async def follow_tree(folder: Path, root_id: str) -> AsyncIterator[Event]:
+    """The same for a run and all below it, as they come: what is written so far first, ordered
+    by time, then new events of every run, each run's in order. Ends when nothing of the tree
+    lives any more."""
+    with Reader.open(folder) as reader:
+        seen: dict[str, tuple[int, int]] = {}
+        over: dict[str, float] = {}
+        version = -1
+        while True:
+            now = reader.version()
+            if now == version:
+                if not any(row.state in LIVE for row in reader.list_runs(root_id=root_id)):
+                    return
+                await asyncio.sleep(POLL_SECONDS)
+                continue
+            found: list[tuple[Event, int]] = []
+            for row in reversed(reader.list_runs(root_id=root_id)):
+                if row.state in LIVE or over.get(row.id) != row.updated_at:
+                    new = _read(reader, row.place, *seen.get(row.id, (0, 0)))
+                    found += new
+                    if not new:
+                        over[row.id] = row.updated_at
+            if not found:
+                version = now
+            for event, number in sorted(found, key=lambda each: each[0].at):
+                after, piece = seen.get(event.run_id, (0, 0))
+                seen[event.run_id] = max(after, event.seq), max(piece, number)
+                yield event
+
+
 def _read(reader: Reader, place: RunPlace, after: int, piece: int) -> list[tuple[Event, int]]:
     """What is new, in order: text that followed event N comes after it and before N + 1. Pieces
     are read first: one that turns into an event in between is then seen twice rather than never,

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from retinue.domain.spec import PermissionMode
 from retinue.errors import StateError
@@ -21,6 +23,7 @@ from retinue.faces.cli.task import folder
 
 if TYPE_CHECKING:
     from retinue.faces.api import Retinue
+    from retinue.faces.cli.terminal_host import Host
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -37,21 +40,36 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
+    from retinue.faces.cli.terminal_host import hosted
+
     cwd = folder(args.cwd)
     trust = args.trust or _consent(cwd)
+    return hosted(lambda host: asyncio.run(_session(args, cwd, trust, host)))
 
-    async def work() -> int:
-        from retinue.faces.api import Retinue
-        from retinue.faces.tui.app import run_app
 
-        async with Retinue(
-            cwd, model=args.model, agents=args.agents, permission_mode=args.permission_mode, trust=trust
-        ) as crew:
-            resume = None if args.resume is None else _earlier(crew, args.resume)
-            options = {"thinking": args.thinking} if args.thinking else {}
-            return await run_app(crew, resume=resume, agent=args.agent, **options)
+async def _session(args: argparse.Namespace, cwd: Path, trust: bool, host: Host | None) -> int:
+    from retinue.faces.api import Retinue
 
-    return asyncio.run(work())
+    async with Retinue(
+        cwd, model=args.model, agents=args.agents, permission_mode=args.permission_mode, trust=trust
+    ) as crew:
+        resume = None if args.resume is None else _earlier(crew, args.resume)
+        options = {"thinking": args.thinking} if args.thinking else {}
+        return await show(crew, host, resume=resume, agent=args.agent, **options)
+
+
+async def show(crew: Retinue, host: Host | None, **options: Any) -> int:
+    """The app until it is left. Runs that are to go on do so here, without the terminal."""
+    from retinue.faces.tui.app import run_app
+
+    left = await run_app(crew, host=host, **options)
+    if left == "keep" and host is not None:
+        count = len([member for member in crew.supervisor.members.values() if member.live])
+        what = f"{count} run{'s go' if count != 1 else ' goes'} on in process {os.getpid()}"
+        print(f"retinue: {what}. Watch: retinue attach. Stop: retinue runs stop --all", file=sys.stderr, flush=True)
+        host.let_go()
+        await crew.wait_all()
+    return 0
 
 
 def _consent(cwd: Path) -> bool:

@@ -2,85 +2,114 @@
 
 from __future__ import annotations
 
-import os
 import time
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import work
 from textual.app import App, ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 
 from retinue.domain.events import Event, RunEnded
 from retinue.errors import RetinueError
 from retinue.faces.api import Retinue
-from retinue.faces.tui import builtin_commands, parts, theme  # noqa: F401 - registers its commands
+from retinue.faces.tui import builtin_commands, keys, parts, theme  # noqa: F401 - registers its commands
+from retinue.faces.tui.attached import Attached
+from retinue.faces.tui.board.acquaint import acquainted_by
 from retinue.faces.tui.board.board import Board
 from retinue.faces.tui.board.marks import FRAME_SECONDS
 from retinue.faces.tui.board.widget_lines import Look
-from retinue.faces.tui.chat.blocks import Notice, Said
+from retinue.faces.tui.chat.blocks import Notice
+from retinue.faces.tui.chat.folded import Folded
 from retinue.faces.tui.chat.log import ChatLog
+from retinue.faces.tui.chat.waiting import Waiting
 from retinue.faces.tui.commands import COMMANDS, SlashCommand, parse
 from retinue.faces.tui.doors import DOORS, Door
+from retinue.faces.tui.editor.completer import Completer
+from retinue.faces.tui.editor.history import History
 from retinue.faces.tui.editor.prompt import Prompt
-from retinue.faces.tui.feed import Feed
+from retinue.faces.tui.facts import FactFinder
+from retinue.faces.tui.feed import Feed, remember
+from retinue.faces.tui.leaving import Leaving, live_runs, way_out
 from retinue.faces.tui.panels.banner import Banner
 from retinue.faces.tui.panels.fleet import FleetPanel
 from retinue.faces.tui.panels.live_widget import LiveWidget
 from retinue.faces.tui.panels.status_line import StatusLine
 from retinue.faces.tui.parts import Part
-from retinue.faces.tui.session import Session
+from retinue.faces.tui.session import Session, Talk
+from retinue.faces.tui.statusline import Facts
+
+if TYPE_CHECKING:
+    from retinue.faces.cli.terminal_host import Host
 
 PAINT_SECONDS = 0.05
+TWICE_SECONDS = 2.0
 
 
-class RetinueApp(App[int]):
+class RetinueApp(App[Leaving]):
     """One window on one crew, which the caller has opened and closes. `resume` is a run to go on
-    with; the other options are those of the main agent's run."""
+    with; `may_keep` says that runs can go on after the app is closed; the other options are those
+    of the main agent's run."""
 
     CSS_PATH = "app.tcss"
     TITLE = "retinue"
     ENABLE_COMMAND_PALETTE = False
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "interrupt", "interrupt", priority=False),
-        Binding("ctrl+c", "leave", "quit", priority=True),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = []
 
-    def __init__(self, crew: Retinue, *, resume: str | None = None, **options: Any) -> None:
+    def __init__(self, crew: Retinue, *, resume: str | None = None, may_keep: bool = False, **options: Any) -> None:
         super().__init__()
         self.crew = crew
-        self.board = Board()
-        self.session = Session(crew, changed=self._session_changed, **options)
-        self.feed = Feed(crew.supervisor.world.log, self._take)
-        self.motion = theme.wants_motion(os.environ)
+        self.world = crew.supervisor.world
+        self.board = Board(acquaint=acquainted_by(self.world.log))
+        self.session = Session(crew, changed=self._talk_changed, **options)
+        self.talk: Talk = self.session
+        self.feed = Feed(self.world.log, self._take)
+        settings = crew.supervisor.settings
+        self.motion = theme.wants_motion(self.world.environment) and not settings.reduced_motion
+        self.animation_level = "full" if self.motion else "none"
+        self.facts: dict[str, Any] = {}
+        self.banner = Banner()
+        self.keys, self._key_problems = keys.chosen(settings.keys, settings.abort_resend_key)
+        self._finder = FactFinder(self)
         self._resume = resume
+        self._may_keep = may_keep
         self._leave_at = 0.0
         self._chat = ChatLog()
         self._live = LiveWidget()
         self._fleet = FleetPanel()
         self._status = StatusLine()
+        self._waiting = Waiting()
         self._parts: list[Part] = []
-        self.facts: dict[str, Any] = {}
-        self.banner = Banner()
+        history = History(self.world.state / "history.jsonl", self.world.redactor)
+        self._prompt = Prompt(history, Completer(crew, self.board))
+
+    # What is there
 
     def compose(self) -> ComposeResult:
         yield self._chat
         yield self._live
+        yield self._waiting
         yield self.banner
-        yield Prompt()
+        yield self._prompt.popup
+        yield self._prompt
         yield self._fleet
         yield self._status
 
     async def on_mount(self) -> None:
         for each in theme.THEMES:
             self.register_theme(each)
-        self.theme = theme.DARK.name
-        theme.use(theme.DARK, colour=theme.wants_colour(os.environ))
-        self._parts = parts.made(self)
+        self.use_theme(self.crew.supervisor.settings.theme)
+        for key in self.keys:
+            self._bindings.bind(key.key, key.action, key.help, show=False, priority=key.always)
         for door in DOORS.values():
             self._hang(door)
+        self._parts = parts.made(self)
         self.feed.open()
+        if self.crew.supervisor.settings.scheduling_enabled:
+            self.crew.schedules.begin()
         self.set_interval(PAINT_SECONDS, self._paint)
-        self.query_one(Prompt).focus()
+        self._prompt.focus()
+        for problem in (*self.world.settings.warnings, *self._key_problems):
+            self.tell(problem, "warning")
         if self._resume:
             await self.open_session(self._resume)
 
@@ -89,13 +118,68 @@ class RetinueApp(App[int]):
         for part in self._parts:
             await part.close()
 
+    def use_theme(self, choice: str) -> None:
+        chosen = theme.named(choice, self.world.environment)
+        theme.use(chosen, colour=not self.no_color)
+        self.theme = chosen.name
+        for block in self.query(Folded):
+            block.redraw()
+
+    # Conversations
+
+    async def open_session(self, run_id: str) -> None:
+        """Shows an earlier conversation and goes on with it; one that another process runs is
+        watched, and spoken to, where it is."""
+        row = self.world.log.reader.run(run_id)
+        self.feed.unwatch()
+        self.board.main_id = row.id
+        if row.pid is not None and row.id not in self.crew.supervisor.members:
+            self.talk = Attached(self.world.state, row.id, changed=self._talk_changed)
+            await self._chat.empty()
+            self.tell(f"Process {row.pid} runs this conversation. What you say goes there; /stop ends it.")
+            self.feed.watch(self.world.state, row.root_id)
+            return
+        self.session.open(row.id)
+        self.talk = self.session
+        remember(self.board, self.world.log.reader, row.root_id)
+        await self._chat.show(self.world.log.reader.events(row.id))
+
+    @work
+    async def open_later(self, run_id: str) -> None:
+        """The same from anywhere, with a word where it cannot be done."""
+        if self.talk.state == "working" and self.talk is self.session:
+            self.tell("The main agent is at work: interrupt it with Esc first.", "warning")
+        else:
+            await self._guarded(self.open_session(run_id))
+
+    async def new_conversation(self) -> None:
+        self.feed.unwatch()
+        self.session.clear()
+        self.talk, self.board.main_id = self.session, None
+        await self._chat.empty()
+
+    def tell(self, text: str, kind: str = "info") -> None:
+        """A line in the conversation that is the app's own."""
+        self._chat.add(Notice(text, kind))
+
+    def status_facts(self) -> Facts:
+        return self._finder.facts()
+
+    # Screens
+
     async def visit(self, name: str, *arguments: Any) -> Any:
         """Opens a screen of the table and gives what it was closed with. From a worker only."""
         return await self.push_screen_wait(DOORS[name].screen(*arguments))
 
     @work
     async def action_visit(self, name: str) -> None:
-        await self.visit(name)
+        if len(self.screen_stack) == 1:
+            await self.visit(name)
+
+    @work
+    async def watch_run(self, run_id: str) -> None:
+        """Opens the viewer on any run of the project's log."""
+        await self.visit("viewer", run_id)
 
     def _hang(self, door: Door) -> None:
         """Its key and its command lead to a screen from here on."""
@@ -108,21 +192,7 @@ class RetinueApp(App[int]):
 
             COMMANDS[door.command] = SlashCommand(door.command, door.help, go, door.arguments)
 
-    async def open_session(self, run_id: str) -> None:
-        """Shows an earlier conversation and goes on with it."""
-        row = self.crew.supervisor.world.log.reader.run(run_id)
-        await self._chat.empty()
-        self.session.open(row.id)
-        self.board.main_id = row.id
-        for event in self.crew.supervisor.world.log.reader.events(row.id):
-            await self._chat.take(event)
-
-    def tell(self, text: str, kind: str = "info") -> None:
-        """A line in the conversation that is the app's own."""
-        self._chat.add(Notice(text, kind))
-
-    async def empty_chat(self) -> None:
-        await self._chat.empty()
+    # What a person does
 
     def on_prompt_submitted(self, message: Prompt.Submitted) -> None:
         found = parse(message.text)
@@ -136,63 +206,99 @@ class RetinueApp(App[int]):
     def on_prompt_leaving(self, message: Prompt.Leaving) -> None:
         self._fleet.enter()
 
+    def on_prompt_scrolling(self, message: Prompt.Scrolling) -> None:
+        (self._chat.scroll_page_up if message.pages < 0 else self._chat.scroll_page_down)(animate=False)
+
+    def on_prompt_taking_back(self) -> None:
+        self._prompt.put(self.talk.unqueue())
+
     def on_fleet_panel_chosen(self, message: FleetPanel.Chosen) -> None:
-        self.query_one(Prompt).focus()
+        self._prompt.focus()
         if message.run_id is not None:
             self.watch_run(message.run_id)
 
-    @work
-    async def watch_run(self, run_id: str) -> None:
-        """Opens the viewer on any run of the project's log."""
-        await self.visit("viewer", run_id)
-
     def action_interrupt(self) -> None:
-        self.session.interrupt()
+        if self.focused is not self._prompt and len(self.screen_stack) == 1:
+            self._prompt.focus()
+        elif not self.talk.interrupt() and isinstance(self.talk, Attached):
+            self._status.show("It runs in another process: /stop ends it, Ctrl+C twice leaves it alone.")
+
+    @work
+    async def action_resend(self) -> None:
+        await self._guarded(self.talk.resend())
+
+    def action_background(self) -> None:
+        crew = self.crew.supervisor
+        moved = sum(crew.detach(each) for each in list(crew.members.values()) if each.live and not each.background)
+        self._status.show(f"{moved} moved to the background." if moved else "Nothing waits in the foreground.")
+
+    def action_fold(self) -> None:
+        self._chat.fold_all()
+
+    def action_redraw(self) -> None:
+        self.refresh(repaint=True, layout=True)
 
     def action_leave(self) -> None:
         """The first press clears the line or warns, the second within two seconds leaves."""
-        prompt = self.query_one(Prompt)
-        if prompt.text:
-            prompt.text = ""
-        elif time.monotonic() - self._leave_at < 2:
-            self.exit(0)
+        if self._prompt.text and len(self.screen_stack) == 1:
+            self._prompt.text = ""
+        elif time.monotonic() - self._leave_at < TWICE_SECONDS:
+            self._leave()
         else:
             self._leave_at = time.monotonic()
             self._status.show("Press Ctrl+C again to quit.")
 
+    async def action_quit(self) -> None:
+        self._leave()
+
+    @work(exclusive=True, group="leaving")
+    async def _leave(self) -> None:
+        await self.leave()
+
+    async def leave(self) -> None:
+        """Asks what becomes of runs that live, and closes the app unless the person stays."""
+        way = await way_out(self, live_runs(self.crew.supervisor), may_keep=self._may_keep)
+        if way is not None:
+            self.exit(way)
+
     @work
     async def _command(self, name: str, rest: str) -> None:
-        try:
-            await COMMANDS[name].handler(self, rest)
-        except RetinueError as error:
-            self.tell(f"{error.message} {error.remedy}".strip(), "error")
+        await self._guarded(COMMANDS[name].handler(self, rest))
 
     @work
     async def _say(self, text: str) -> None:
+        delivery = await self._guarded(self.talk.say(text), back=text)
+        self.board.main_id = self.talk.main_id
+        if delivery is not None and delivery.agent:
+            self.tell(f"→ @{delivery.agent} ({delivery.how}): {text}")
+
+    async def _guarded(self, doing: Any, back: str = "") -> Any:
+        """What cannot be done is said; `back` goes into the editor again."""
         try:
-            if await self.session.say(text) == "queued":
-                self._chat.add(Said(text, queued=True))
-            self.board.main_id = self.session.main_id
+            return await doing
         except RetinueError as error:
             self.tell(f"{error.message} {error.remedy}".strip(), "error")
-            prompt = self.query_one(Prompt)
-            prompt.text = prompt.text or text
+            if back and not self._prompt.text:
+                self._prompt.put(back)
+            return None
+
+    # What happens
 
     def _take(self, event: Event) -> None:
         self.board.take(event)
         for part in self._parts:
             part.take(event)
-        if event.run_id == self.session.main_id:
-            self.session.observe(event)
+        if event.run_id == self.talk.main_id:
+            self.talk.observe(event)
             self._chat.push(event)
             if isinstance(event.body, RunEnded):
                 self._pump()
 
     @work
     async def _pump(self) -> None:
-        await self.session.pump()
+        await self._guarded(self.talk.pump())
 
-    def _session_changed(self) -> None:
+    def _talk_changed(self) -> None:
         self.board.changed = True
 
     def _paint(self) -> None:
@@ -206,13 +312,23 @@ class RetinueApp(App[int]):
             show_cost=settings.show_cost,
             motion=self.motion,
             max_depth=settings.max_subagent_depth,
+            window=self._finder.window,
         )
         self._live.paint(self.board, now, frame, look)
         self._fleet.paint(self.board, now, frame, motion=self.motion)
+        self._fleet.enabled = settings.fleet_view
+        self._waiting.paint(self.talk.queue, settings.abort_resend_key)
+        self._prompt.waiting = bool(self.talk.queue)
+        self._status.paint(self.status_facts(), self.world)
 
 
-async def run_app(crew: Retinue, **options: Any) -> int:
-    """Shows the app until the person leaves it. The terminal is restored however it ends."""
-    app = RetinueApp(crew, **options)
-    await app.run_async()
-    return app.return_code or 0
+async def run_app(crew: Retinue, *, host: Host | None = None, **options: Any) -> Leaving:
+    """Shows the app until the person leaves it, and says whether runs are to go on, which only a
+    host can let them. The terminal is restored however it ends."""
+    app = RetinueApp(crew, may_keep=host is not None, **options)
+    if host is not None:
+        host.watch(lambda: app.exit("quit"))
+    left = await app.run_async(mouse=crew.supervisor.settings.mouse)
+    if app.return_code:
+        raise RuntimeError("The terminal app failed; what happened is above.")
+    return left or "quit"

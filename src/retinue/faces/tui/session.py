@@ -4,22 +4,51 @@
     working    it is at work: words wait in `queue` and are said before its next request
     holding    it has answered and only waits for its background agents: words are said at once
 
-Interrupting stops the main agent and its foreground work, never a background agent. What the
-interrupted agent said so far stays; nothing goes on until the person speaks again.
+`@name words` goes to that agent in every state. Interrupting stops the main agent and its
+foreground work, never a background agent. What the interrupted agent said so far stays; nothing
+goes on until the person speaks again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol, assert_never
 
 from retinue.domain.events import AssistantEnded, Event, RunEnded, TurnEnded, TurnStarted
+from retinue.errors import StateError
 from retinue.faces.api import Retinue
+from retinue.supervisor.mentions import ToAgent, ToMain, Undelivered, route
 
 if TYPE_CHECKING:
     from retinue.supervisor.handle import RunHandle
 
 State = Literal["idle", "working", "holding"]
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What became of words: `agent` is the handle of the agent that has them, where it is not
+    the main one."""
+
+    how: Literal["sent", "queued", "steered", "resumed", "started"]
+    agent: str = ""
+
+
+class Talk(Protocol):
+    """What the app needs of a conversation, here or in another process."""
+
+    main_id: str | None
+    state: State
+    queue: list[str]
+
+    async def say(self, text: str) -> Delivery: ...
+    def interrupt(self) -> bool: ...
+    async def resend(self) -> bool: ...
+    def unqueue(self) -> str: ...
+    async def compact(self) -> str: ...
+    def observe(self, event: Event) -> None: ...
+    async def pump(self) -> bool: ...
 
 
 class Session:
@@ -38,22 +67,30 @@ class Session:
         self._options = options
         self._changed = changed
         self._final = False
+        self._compact = False
+        self._beginning = False
+        self.model: str | None = None
+        """The model of the next leg, where a person chose another."""
         self.run: RunHandle | None = None
         self.main_id: str | None = None
         self.state: State = "idle"
         self.queue: list[str] = []
 
-    async def say(self, text: str) -> Literal["sent", "queued"]:
-        """Raises RetinueError when the main agent cannot start; the words are not lost then, the
-        caller still has them."""
-        if self.state == "working":
-            self.queue.append(text)
-            self._changed()
-            return "queued"
-        if self.state == "holding" and self.run is not None and self.run.steerer(text):
-            return "sent"
-        await self._begin(text)
-        return "sent"
+    async def say(self, text: str) -> Delivery:
+        """Raises RetinueError when the main agent cannot start or an agent that is meant cannot
+        take it; the words are not lost then, the caller still has them."""
+        supervisor = self._crew.supervisor
+        main = supervisor.members.get(self.main_id or "")
+        routed = await route(supervisor, main or self.main_id, text)
+        match routed:
+            case ToAgent(action, view):
+                return Delivery(action, view.handle or view.agent)
+            case Undelivered(reason):
+                raise StateError(reason, remedy="Say it again when that agent has ended, or leave out the @name.")
+            case ToMain(rest):
+                return await self._tell(rest)
+            case _:
+                assert_never(routed)
 
     def interrupt(self) -> bool:
         """Stops what the main agent does in the foreground. False when it does nothing."""
@@ -61,18 +98,16 @@ class Session:
 
     async def resend(self) -> bool:
         """Interrupts, and sends what waits as the next turn; with nothing waiting it only
-        interrupts. On failure what waits is put back."""
+        interrupts. On failure what waits is put back. False when nothing is at work."""
         run = self.run
-        if not self.interrupt() or run is None:
-            return False
         waiting, self.queue = self.queue, []
-        await run.wait()
+        if run is None or not self.interrupt():
+            self.queue = waiting
+            return False
+        self._changed()
+        await run.wait_settled()
         if waiting:
-            try:
-                await self._begin("\n\n".join(waiting))
-            except BaseException:
-                self.queue = waiting + self.queue
-                raise
+            await self._begin_with(waiting)
         return True
 
     def unqueue(self) -> str:
@@ -82,23 +117,28 @@ class Session:
         self._changed()
         return text
 
-    def compact(self) -> bool:
-        """Shortens the conversation before the next request; only while the run lives."""
-        return self.run is not None and self.run.outcome is None and self.run.controls.compact()
+    async def compact(self) -> str:
+        """Shortens the conversation before the next request. Says when that will be."""
+        if self.run is not None and self.run.outcome is None and self.run.controls.compact():
+            return "The conversation will be shortened before the next request."
+        if self.main_id is None:
+            return "There is no conversation to shorten yet."
+        self._compact = True
+        return "The conversation will be shortened when you next say something."
 
     def open(self, run_id: str) -> None:
         """The next words go on with this run of the log."""
-        self.main_id, self.run, self.state = run_id, None, "idle"
-        self.queue.clear()
-        self._changed()
+        self._forget(run_id)
 
     def clear(self) -> None:
         """The next words start a new conversation. The old one stays in the log."""
-        self.main_id, self.run, self.state = None, None, "idle"
-        self._changed()
+        self._forget(None)
 
     def observe(self, event: Event) -> None:
-        """Every event of the main run, in order."""
+        """Every event of the main run, in order. Those of an earlier leg that come late change
+        nothing."""
+        if self.run is not None and not self.run.is_new(event):
+            return
         match event.body:
             case TurnStarted():
                 self._become("working")
@@ -114,32 +154,65 @@ class Session:
             case _:
                 pass
 
-    async def _begin(self, text: str) -> None:
-        """A new leg of the main run, or its first."""
-        if self.main_id is None:
-            self.run = await self._crew.prompt(text, agent=self._agent, **self._options)
-        else:
-            self.run = await self._crew.resume(self.main_id, text)
-        self.main_id = self.run.id
-        self._become("working")
-
     async def pump(self) -> bool:
-        """After the main run ended: what still waits begins the next leg. False when nothing does."""
-        if self.state != "idle" or not self.queue:
+        """After the main run ended: what still waits begins the next leg. False when nothing
+        does, and after an interruption: then the person decides."""
+        if self.state != "idle" or not self.queue or self._interrupted():
             return False
         waiting, self.queue = self.queue, []
+        await self._begin_with(waiting)
+        return True
+
+    async def _tell(self, text: str) -> Delivery:
+        if self.state == "working" or self._beginning:
+            self.queue.append(text)
+            self._changed()
+            return Delivery("queued")
+        if self.state == "holding" and self.run is not None and self.run.steerer(text):
+            return Delivery("sent")
+        await self._begin(text)
+        return Delivery("sent")
+
+    async def _begin_with(self, waiting: list[str]) -> None:
         try:
             await self._begin("\n\n".join(waiting))
         except BaseException:
             self.queue = waiting + self.queue
+            self._changed()
             raise
-        return True
+
+    async def _begin(self, text: str) -> None:
+        """A new leg of the main run, or its first."""
+        self._beginning = True
+        try:
+            if self.main_id is None:
+                options = {**self._options, **({"model": self.model} if self.model else {})}
+                self.run = await self._crew.prompt(text, agent=self._agent, **options)
+            else:
+                model = {"model": self.model} if self.model else {}
+                self.run = await self._crew.resume(self.main_id, text, **model)
+        finally:
+            self._beginning = False
+        self.main_id, self.model = self.run.id, None
+        if self._compact:
+            self._compact = not self.run.controls.compact()
+        self._become("working")
 
     def _flush(self, run: RunHandle) -> None:
         """Between two turns: what waits is said, in order. The run may end just now; then it
         stays in the queue for the next leg."""
         while self.queue and run.steerer(self.queue[0]):
             self.queue.pop(0)
+        self._changed()
+
+    def _interrupted(self) -> bool:
+        outcome = self.run.outcome if self.run is not None else None
+        return outcome is not None and outcome.ended == "stopped"
+
+    def _forget(self, run_id: str | None) -> None:
+        self.main_id, self.run, self.state = run_id, None, "idle"
+        self._compact, self.model = False, None
+        self.queue.clear()
         self._changed()
 
     def _become(self, state: State) -> None:

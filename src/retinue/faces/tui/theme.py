@@ -39,12 +39,18 @@ LIGHT = Theme(
 THEMES = (DARK, LIGHT)
 
 
-def wants_colour(environment: Mapping[str, str]) -> bool:
-    return not environment.get("NO_COLOR") and environment.get("TERM") != "dumb"
-
-
 def wants_motion(environment: Mapping[str, str]) -> bool:
     return not environment.get("RETINUE_REDUCED_MOTION") and environment.get("TEXTUAL_ANIMATIONS") != "none"
+
+
+def named(choice: str, environment: Mapping[str, str]) -> Theme:
+    """`light`, `dark`, or what the terminal says of itself: COLORFGBG ends with the number of
+    its background, of which 7 and those above 8 are light."""
+    if choice == "auto":
+        background = environment.get("COLORFGBG", "").rpartition(";")[2]
+        light = background.isascii() and background.isdigit() and int(background) in (7, *range(9, 16))
+        return LIGHT if light else DARK
+    return LIGHT if choice == "light" else DARK
 
 
 def use(theme: Theme, *, colour: bool = True) -> None:

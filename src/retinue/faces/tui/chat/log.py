@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import replace
 
 from textual import work
@@ -14,6 +15,8 @@ from retinue.domain.events import (
     Body,
     Compacted,
     Event,
+    InboxClosed,
+    InboxOpened,
     LimitReached,
     MessageAdded,
     Retrying,
@@ -21,18 +24,25 @@ from retinue.domain.events import (
     TextDelta,
     ThinkingDelta,
     ToolEnded,
+    ToolProgress,
     ToolStarted,
     Warned,
 )
-from retinue.domain.messages import UserMessage
+from retinue.domain.messages import AssistantMessage, UserMessage
+from retinue.domain.messages import Thinking as Thought
 from retinue.domain.outcome import Outcome
-from retinue.faces.tui.chat.blocks import Answer, Notice, Said, Thinking, ToolBlock
+from retinue.faces.tui.chat.blocks import Answer, Notice, Said
+from retinue.faces.tui.chat.folded import Folded, Thinking, ToolBlock
+from retinue.faces.tui.chat.notification import NotificationBox
+
+MOST_BLOCKS = 300
+"""Parts that are kept on the screen; older ones are in the log, and in the viewer."""
+CUT = 100
+EARLIER = "Earlier parts of the conversation are not shown here; the viewer has all of it."
 
 
-class ChatLog(VerticalScroll):
+class ChatLog(VerticalScroll, can_focus=False):
     """Follows its end until someone scrolls up. Takes events of one run, live or from the log."""
-
-    can_focus = False
 
     def __init__(self) -> None:
         super().__init__(id="chat")
@@ -41,6 +51,8 @@ class ChatLog(VerticalScroll):
         self._tools: dict[str, ToolBlock] = {}
         self._waiting: deque[Event] = deque()
         self._busy = False
+        self.unfolded = False
+        """Whether new tool calls are shown open."""
 
     def on_mount(self) -> None:
         self.anchor()
@@ -48,30 +60,39 @@ class ChatLog(VerticalScroll):
     async def take(self, event: Event) -> None:
         match event.body:
             case TextDelta(text):
-                await self._open_answer().write(text)
+                self._open_answer().write(text)
             case ThinkingDelta(text):
                 self._open_thinking().write(text)
             case AssistantEnded(message=message):
-                await self._close_answer(message.text)
+                await self._answered(message)
             case Retrying(failure=failure, delay=delay):
                 await self._close_answer(None)
                 self.add(Notice(f"{failure.message} Trying again in {delay:.0f} s.", "warning"))
             case ToolStarted(call):
                 self._tools[call.id] = block = ToolBlock(call)
-                self.add(block)
-            case ToolEnded(result=result):
-                started = self._tools.pop(event.body.call_id, None)
-                if started is not None:
-                    started.finish(result)
+                self._add_folded(block)
             case MessageAdded(message):
                 self._said(message)
             case RunEnded(outcome):
                 await self._close_answer(None)
+                self._tools.clear()
                 self._ended(outcome)
+            case ToolProgress() | ToolEnded() | InboxOpened() | InboxClosed():
+                self._tool_news(event.body)
             case _:
                 notice = _notice(event.body)
                 if notice is not None:
                     self.add(notice)
+
+    async def show(self, events: Sequence[Event]) -> None:
+        """An earlier conversation in place of this one; of a very long one its end."""
+        await self.empty()
+        with self.app.batch_update():
+            if len(events) > MOST_BLOCKS * 3:
+                self.add(Notice(EARLIER))
+            for event in events[-MOST_BLOCKS * 3 :]:
+                await self.take(event)
+        self.anchor()
 
     def push(self, event: Event) -> None:
         """As `take`, later and in order: for whoever must not wait."""
@@ -79,6 +100,24 @@ class ChatLog(VerticalScroll):
         if not self._busy:
             self._busy = True
             self._drain()
+
+    def add(self, block: Widget) -> None:
+        self.mount(block)
+        if len(self.children) > MOST_BLOCKS and self.is_vertical_scroll_end:
+            self._cut()
+
+    def fold_all(self) -> bool:
+        """Opens every tool call and thought, or folds them again. Says which."""
+        self.unfolded = not self.unfolded
+        for block in self.query(Folded):
+            block.fold(not self.unfolded)
+        return self.unfolded
+
+    async def empty(self) -> None:
+        self._answer, self._thinking = None, None
+        self._tools.clear()
+        self._waiting.clear()
+        await self.remove_children()
 
     @work(group="chat")
     async def _drain(self) -> None:
@@ -99,13 +138,19 @@ class ChatLog(VerticalScroll):
             self._waiting.popleft()
         return replace(event, body=TextDelta("".join(pieces)))
 
-    def add(self, block: Widget) -> None:
-        self.mount(block)
+    def _cut(self) -> None:
+        """The screen stays quick however long the conversation is."""
+        old = [child for child in self.children[:CUT] if child is not self._answer and child not in self._open()]
+        with self.app.batch_update():
+            self.remove_children(old)
+            self.mount(Notice(EARLIER), before=0)
 
-    async def empty(self) -> None:
-        self._answer, self._thinking = None, None
-        self._tools.clear()
-        await self.remove_children()
+    def _open(self) -> list[Widget]:
+        return list(self._tools.values())
+
+    def _add_folded(self, block: Folded) -> None:
+        block.unfolded = block.unfolded or self.unfolded
+        self.add(block)
 
     def _open_answer(self) -> Answer:
         if self._answer is None:
@@ -116,20 +161,41 @@ class ChatLog(VerticalScroll):
     def _open_thinking(self) -> Thinking:
         if self._thinking is None:
             self._thinking = Thinking()
-            self.add(self._thinking)
+            self._add_folded(self._thinking)
         return self._thinking
+
+    async def _answered(self, message: AssistantMessage) -> None:
+        thought = "\n".join(part.text for part in message.content if isinstance(part, Thought) and part.text)
+        if self._thinking is None and self._answer is None and thought:
+            self._add_folded(Thinking(thought))
+        await self._close_answer(message.text)
 
     async def _close_answer(self, text: str | None) -> None:
         """`text` is the whole answer; what was streamed of it stays where it is None."""
-        if self._answer is None and text and text.strip():
+        answer, self._answer, self._thinking = self._answer, None, None
+        if answer is None and text and text.strip():
             self.add(Answer(text))
-        elif self._answer is not None:
-            await self._answer.finish(text)
-        self._answer, self._thinking = None, None
+        elif answer is not None:
+            await answer.finish(text)
+
+    def _tool_news(self, body: ToolProgress | ToolEnded | InboxOpened | InboxClosed) -> None:
+        block = self._tools.get(body.call_id or "")
+        if block is None:
+            return
+        match body:
+            case ToolProgress(text=text):
+                block.progress(text)
+            case ToolEnded(result=result, effect=effect, duration_ms=duration):
+                del self._tools[body.call_id]
+                block.finish(result, effect, duration)
+            case InboxOpened():
+                block.asking(True)
+            case InboxClosed():
+                block.asking(False)
 
     def _said(self, message: UserMessage) -> None:
         if message.origin == "notification":
-            self.add(Notice(message.text))
+            self.add(NotificationBox.made(message.text) or Notice(message.text))
         elif message.origin in ("task", "follow-up", "steer"):
             self.add(Said(message.text))
 
@@ -137,7 +203,7 @@ class ChatLog(VerticalScroll):
         if outcome.ok:
             return
         if outcome.ended == "stopped":
-            self.add(Notice("Interrupted.", "warning"))
+            self.add(Notice("Interrupted. What was said so far is kept; say how to go on.", "warning"))
         elif outcome.failure is not None:
             self.add(Notice(f"{outcome.failure.message} {outcome.failure.remedy}".strip(), "error"))
 

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from textual import events
+from collections.abc import Awaitable, Callable, Sequence
+
+from textual import events, work
 from textual.message import Message
 from textual.widgets import TextArea
+from textual.widgets.text_area import Selection
+
+from retinue.faces.tui.editor.completion import Candidate, Choices, Wanted, wanted
+from retinue.faces.tui.editor.history import History
+from retinue.faces.tui.editor.pastes import Pastes
+from retinue.faces.tui.editor.popup import Popup
+
+Complete = Callable[[Wanted], Awaitable[Sequence[Candidate]]]
+NEW_LINE = ("shift+enter", "ctrl+j", "alt+enter")
 
 
 class Prompt(TextArea):
@@ -22,23 +33,153 @@ class Prompt(TextArea):
             super().__init__()
             self.key = key
 
-    def __init__(self) -> None:
+    class Scrolling(Message):
+        """The conversation is to be scrolled by `pages`."""
+
+        def __init__(self, pages: int) -> None:
+            super().__init__()
+            self.pages = pages
+
+    class TakingBack(Message):
+        """Up in an empty prompt: what waits to be said is wanted back."""
+
+    def __init__(self, past: History | None = None, complete: Complete | None = None) -> None:
         super().__init__(id="prompt", soft_wrap=True, show_line_numbers=False, placeholder="Say what to do. /help")
+        self.past = past
+        self.choices = Choices()
+        self.pastes = Pastes()
+        self.popup = Popup()
+        self.waiting = False
+        """Whether something waits that `up` in an empty prompt takes back."""
+        self._complete = complete
+
+    def put(self, text: str) -> None:
+        """Replaces what is typed; the cursor stands behind it."""
+        self.text = text
+        self.move_cursor(self.document.end)
+
+    def submit(self) -> None:
+        text = self.pastes.whole(self.text).strip()
+        if not text:
+            return
+        if self.past is not None:
+            self.past.add(text)
+        self.close_choices()
+        self.post_message(self.Submitted(text))
+        self.text = ""
+        self.pastes.forget()
+
+    def close_choices(self) -> None:
+        if self.choices.open:
+            self.choices.close()
+            self.popup.paint(self.choices)
 
     async def _on_key(self, event: events.Key) -> None:
-        if event.key == "enter":
+        if self._handle(event.key):
             event.prevent_default().stop()
-            text = self.text.strip()
-            if text:
-                self.post_message(self.Submitted(text))
-                self.text = ""
-            return
-        if event.key in ("shift+enter", "ctrl+j", "alt+enter"):
-            event.prevent_default().stop()
-            self.insert("\n")
-            return
-        if not self.text and event.key in ("down", "left"):
-            event.prevent_default().stop()
-            self.post_message(self.Leaving(event.key))
             return
         await super()._on_key(event)
+
+    def _handle(self, key: str) -> bool:
+        """Whether the key meant something here; all others are for the text."""
+        if self.choices.open and self._choose(key):
+            return True
+        if key == "enter":
+            self.submit()
+        elif key in NEW_LINE:
+            self.insert("\n")
+        elif key in ("pageup", "pagedown"):
+            self.post_message(self.Scrolling(-1 if key == "pageup" else 1))
+        elif key == "backspace":
+            return self._delete_placeholder()
+        elif key in ("up", "down"):
+            return self._up_down(key)
+        elif key == "left" and not self.text:
+            self.post_message(self.Leaving(key))
+        elif key == "tab":
+            self._look()
+        else:
+            return False
+        return True
+
+    def _choose(self, key: str) -> bool:
+        if key in ("up", "down"):
+            self.choices.move(-1 if key == "up" else 1)
+            self.popup.paint(self.choices)
+        elif key == "escape":
+            self.close_choices()
+        elif key in ("tab", "enter"):
+            return self._accept(by_enter=key == "enter")
+        else:
+            return False
+        return True
+
+    def _accept(self, *, by_enter: bool) -> bool:
+        chosen, place = self.choices.chosen, self.choices.place
+        self.close_choices()
+        if chosen is None or place is None:
+            return False
+        row, column = self.cursor_location
+        typed = self.document.get_line(row)[place.start : column]
+        if by_enter and place.kind == "command" and typed == chosen.text:
+            return False  # nothing to complete: Enter sends it
+        self.replace(f"{chosen.text} ", (row, place.start), (row, column))
+        return not (by_enter and place.kind == "command")
+
+    def _up_down(self, key: str) -> bool:
+        if key == "down" and not self.text and (self.past is None or self.past.recalled is None):
+            self.post_message(self.Leaving(key))
+            return True
+        if key == "up" and not self.text and self.waiting:
+            self.post_message(self.TakingBack())
+            return True
+        if self.past is None:
+            return False
+        if key == "up" and self.cursor_at_first_line:
+            found = self.past.older(self.text)
+        elif key == "down" and self.cursor_at_last_line:
+            found = self.past.newer()
+        else:
+            return False
+        if found is not None:
+            self.put(found)
+            self.close_choices()
+        return True
+
+    def _delete_placeholder(self) -> bool:
+        if self.selection != Selection.cursor(self.cursor_location):
+            return False
+        row, column = self.cursor_location
+        length = self.pastes.before(self.document.get_line(row)[:column])
+        if length:
+            self.delete((row, column - length), (row, column))
+        return bool(length)
+
+    async def _on_paste(self, event: events.Paste) -> None:
+        event.prevent_default().stop()
+        self.insert(self.pastes.take(event.text))
+
+    def on_text_area_changed(self) -> None:
+        self._look()
+
+    def _look(self) -> None:
+        row, column = self.cursor_location
+        place = wanted(self.document.get_line(row), column, first_line=row == 0)
+        recalled = self.past is not None and self.past.recalled == self.text
+        if place is None or self._complete is None or recalled:
+            self.close_choices()
+        else:
+            self._find(place)
+
+    @work(exclusive=True, group="completion")
+    async def _find(self, place: Wanted) -> None:
+        assert self._complete is not None
+        found = await self._complete(place)
+        row, column = self.cursor_location
+        if wanted(self.document.get_line(row), column, first_line=row == 0) != place:
+            return  # typed on meanwhile
+        if found:
+            self.choices.show(place, found)
+        else:
+            self.choices.close()
+        self.popup.paint(self.choices)

@@ -1,0 +1,176 @@
+"""Parts of a transcript that are one line until someone opens them: thinking, tool calls."""
+
+from __future__ import annotations
+
+import json
+from typing import ClassVar
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.widgets import Static
+
+from retinue.domain.effects import ToolEffect
+from retinue.domain.format import format_duration
+from retinue.domain.messages import ToolCall, ToolResult
+from retinue.faces.tui.board.marks import STYLES
+from retinue.faces.tui.board.text import fit, one_line
+from retinue.faces.tui.chat.clean import clean, clip
+from retinue.faces.tui.chat.diffs import changes_files, diff_of, styled
+
+SHOWN_LINES = 200
+SHOWN_CHARACTERS = 20_000
+PROGRESS_KEPT = 4_000
+_SUBJECT = ("file_path", "path", "command", "pattern", "query", "url", "description", "prompt", "task")
+
+
+class Folded(Static, can_focus=True):
+    """One widget however much is inside: what is folded is not laid out at all."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter,space", "flip", "open or fold", show=False),
+        Binding("up,k", "app.focus_previous", show=False),
+        Binding("down,j", "app.focus_next", show=False),
+    ]
+
+    def __init__(self, classes: str, *, unfolded: bool = False) -> None:
+        super().__init__("", classes=f"folded {classes}")
+        self.unfolded = unfolded
+
+    def on_mount(self) -> None:
+        self.redraw()
+
+    def head(self) -> Text:
+        raise NotImplementedError
+
+    def body(self) -> RenderableType:
+        raise NotImplementedError
+
+    def fold(self, folded: bool) -> None:
+        if self.unfolded == folded:
+            self.unfolded = not folded
+            self.redraw()
+
+    def action_flip(self) -> None:
+        self.fold(self.unfolded)
+
+    def on_click(self, event: events.Click) -> None:
+        event.stop()
+        self.action_flip()
+
+    def redraw(self) -> None:
+        if not self.is_attached:
+            return
+        line = Text("▾ " if self.unfolded else "▸ ", STYLES["dim"], no_wrap=True, overflow="ellipsis")
+        line.append_text(self.head())
+        inside = [Padding(self.body(), (0, 0, 0, 2))] if self.unfolded else []
+        self.update(Group(line, *inside))
+
+
+class Thinking(Folded):
+    """What the model thought."""
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__("thinking")
+        self._text = text
+
+    def write(self, piece: str) -> None:
+        self._text += piece
+        self.redraw()
+
+    def head(self) -> Text:
+        words = len(self._text.split())
+        return Text(f"thinking · {words:,} words" if words else "thinking", STYLES["dim"])
+
+    def body(self) -> Text:
+        return Text(clean(self._text), STYLES["dim"])
+
+
+class ToolBlock(Folded):
+    """One call: what it is about, how it went; open with its arguments or diff, and its result."""
+
+    def __init__(self, call: ToolCall) -> None:
+        super().__init__("tool", unfolded=changes_files(call))
+        self.call = call
+        self._result: ToolResult | None = None
+        self._effect = ToolEffect()
+        self._duration = 0
+        self._progress = ""
+        self._asking = False
+
+    def progress(self, text: str) -> None:
+        self._progress = (self._progress + text)[-PROGRESS_KEPT:]
+        if self.unfolded:
+            self.redraw()
+
+    def asking(self, asks: bool) -> None:
+        """It waits for a person, or does not any more."""
+        self._asking = asks
+        self.redraw()
+
+    def finish(self, result: ToolResult, effect: ToolEffect | None = None, duration_ms: int = 0) -> None:
+        self._result, self._effect, self._duration = result, effect or ToolEffect(), duration_ms
+        self._asking, self._progress = False, ""
+        self.redraw()
+
+    def head(self) -> Text:
+        mark, style = self._mark()
+        line = Text.assemble((f"{mark} ", STYLES[style]), heading(self.call))
+        notes = self._notes()
+        if notes:
+            line.append(f" · {' · '.join(notes)}", STYLES["dim"])
+        return line
+
+    def body(self) -> RenderableType:
+        diff = diff_of(self.call)
+        if self._result is None:
+            parts: list[RenderableType] = [diff if diff is not None else arguments(self.call)]
+            return Group(*parts, Text(clean(self._progress))) if self._progress else parts[0]
+        shown, missing = clip(clean(self._result.text), SHOWN_LINES, SHOWN_CHARACTERS)
+        more = Text(f"\n… {missing:,} more lines" if missing > 0 else "", STYLES["dim"])
+        if diff is not None:
+            # A result that shows the change has more context than what was asked for.
+            drawn = styled(shown) if "\n" in shown else Group(diff, Text(shown, STYLES["dim"]))
+            return Group(drawn, more) if more.plain else drawn
+        return Group(arguments(self.call), Text(shown, STYLES["dim"]).append_text(more))
+
+    def _mark(self) -> tuple[str, str]:
+        if self._asking:
+            return "?", "warning"
+        if self._result is None:
+            return "●", "accent"
+        if self._effect.denied is not None:
+            return "⊘", "warning"
+        return ("✗", "error") if self._result.is_error else ("✓", "success")
+
+    def _notes(self) -> list[str]:
+        notes = ["waits for your answer"] if self._asking else []
+        if self._effect.denied is not None:
+            notes.append("denied")
+        elif self._effect.exit_code:
+            notes.append(f"exit {self._effect.exit_code}")
+        if self._duration >= 1_000:
+            notes.append(format_duration(self._duration))
+        if self._result is not None and not self.unfolded:
+            lines = self._result.text.count("\n") + 1
+            notes += [f"{lines:,} lines"] if lines > 1 else []
+        return notes
+
+
+def heading(call: ToolCall) -> str:
+    """`read src/app.py`: the tool and what it is about."""
+    subject = next((str(call.arguments[key]) for key in _SUBJECT if call.arguments.get(key)), "")
+    return f"{one_line(call.name)} {fit(one_line(subject), 100)}".rstrip()
+
+
+def arguments(call: ToolCall) -> Text:
+    """What was asked; a command as it would be typed."""
+    command = call.arguments.get("command")
+    if isinstance(command, str):
+        return Text(f"$ {clean(command)}")
+    if call.broken is not None:
+        return Text(clean(call.broken)[:SHOWN_CHARACTERS], STYLES["error"])
+    written = json.dumps(dict(call.arguments), ensure_ascii=False, indent=2, default=str)
+    return Text(clip(clean(written.replace("\\n", "\n  ")), SHOWN_LINES, SHOWN_CHARACTERS)[0])

@@ -1,0 +1,110 @@
+"""What was typed before, per project, for the next session too.
+
+One JSON line per entry, appended in one write, so that two programs on the same project do not
+tear each other's lines. A line that cannot be read is passed over. Nothing here raises: a
+history that cannot be written is a history of this session.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from retinue.settings.places import private_folder
+
+MOST = 1_000
+LONGEST = 100_000
+
+
+class History:
+    """`redact` takes secrets out of what is written to the file."""
+
+    def __init__(self, path: Path, redact: Callable[[str], str] = lambda text: text) -> None:
+        self._path = path
+        self._redact = redact
+        self._entries: list[str] | None = None
+        self._at: int | None = None
+        self._draft = ""
+
+    @property
+    def entries(self) -> list[str]:
+        """Oldest first."""
+        if self._entries is None:
+            self._entries = _read(self._path)
+        return self._entries
+
+    def add(self, text: str) -> None:
+        self.leave()
+        if not text.strip() or len(text) > LONGEST or (self.entries and self.entries[-1] == text):
+            return
+        self.entries.append(text)
+        del self.entries[:-MOST]
+        with contextlib.suppress(OSError):
+            _append(self._path, self._redact(text))
+
+    def older(self, current: str) -> str | None:
+        """The entry before; what is being typed is kept for the way back. None at the oldest."""
+        at = len(self.entries) if self._at is None else self._at
+        if at == 0:
+            return None
+        if self._at is None:
+            self._draft = current
+        self._at = at - 1
+        return self.entries[self._at]
+
+    def newer(self) -> str | None:
+        """The entry after, at the end what was being typed. None when that is already there."""
+        if self._at is None:
+            return None
+        self._at += 1
+        if self._at < len(self.entries):
+            return self.entries[self._at]
+        self._at = None
+        return self._draft
+
+    @property
+    def recalled(self) -> str | None:
+        """The entry one has gone back to; None while typing."""
+        return self.entries[self._at] if self._at is not None else None
+
+    def leave(self) -> None:
+        """Typing goes on from where one is."""
+        self._at, self._draft = None, ""
+
+
+def _read(path: Path) -> list[str]:
+    found: list[str] = []
+    try:
+        lines = path.read_text("utf-8", errors="replace").splitlines()
+    except OSError:
+        return found
+    for line in lines[-MOST * 2 :]:
+        with contextlib.suppress(ValueError, TypeError, KeyError):
+            text = json.loads(line)["text"]
+            if isinstance(text, str) and (not found or found[-1] != text):
+                found.append(text)
+    return found[-MOST:]
+
+
+def _append(path: Path, text: str) -> None:
+    private_folder(path.parent)
+    data = (json.dumps({"text": text}, ensure_ascii=True) + "\n").encode()
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.write(descriptor, data)
+        too_long = os.fstat(descriptor).st_size > 4 * MOST * 1_000
+    finally:
+        os.close(descriptor)
+    if too_long:
+        _shorten(path)
+
+
+def _shorten(path: Path) -> None:
+    fresh = path.with_suffix(f".{os.getpid()}.new")
+    lines = [json.dumps({"text": text}, ensure_ascii=True) for text in _read(path)[-MOST // 2 :]]
+    fresh.write_text("\n".join(lines) + "\n", "utf-8")
+    fresh.chmod(0o600)
+    fresh.replace(path)

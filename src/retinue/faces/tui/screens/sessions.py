@@ -1,0 +1,103 @@
+"""Earlier conversations of this project: find one by its words, go on with it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from rich.text import Text
+from textual import work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input, OptionList, Static
+from textual.widgets.option_list import Option
+
+from retinue.domain.format import format_cost, format_wait
+from retinue.faces.tui.board.text import fit, one_line
+from retinue.log.rows import RunRow
+
+if TYPE_CHECKING:
+    from retinue.faces.tui.app import RetinueApp
+
+MOST = 200
+HINT = "Enter goes on with it · type to search · Esc closes"
+MARKS = {"completed": "✓", "steered": "✓", "stopped": "■", None: "■"}
+
+
+class SessionsScreen(ModalScreen[str | None]):
+    """Opens the chosen conversation itself; gives its id."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss(None)", "close"),
+        Binding("down", "move(1)", show=False, priority=True),
+        Binding("up", "move(-1)", show=False, priority=True),
+    ]
+
+    def __init__(self, words: str = "") -> None:
+        super().__init__(classes="page")
+        self._words = words
+        self._rows: list[RunRow] = []
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="box"):
+            yield Static(Text("Conversations", "bold"))
+            yield Input(self._words, placeholder="search", compact=True)
+            yield OptionList()
+            yield Static(Text(HINT, "dim"), classes="hint")
+
+    def on_mount(self) -> None:
+        app = cast("RetinueApp", self.app)
+        self._rows = conversations(app.world.log.reader.list_runs())
+        self._fill()
+        self.query_one(Input).focus()
+
+    def on_input_changed(self) -> None:
+        self._fill()
+
+    def on_input_submitted(self) -> None:
+        options = self.query_one(OptionList)
+        if options.highlighted is not None:
+            self._open(options.get_option_at_index(options.highlighted).id)
+
+    def on_option_list_option_selected(self, message: OptionList.OptionSelected) -> None:
+        self._open(message.option_id)
+
+    def action_move(self, step: int) -> None:
+        options = self.query_one(OptionList)
+        (options.action_cursor_down if step > 0 else options.action_cursor_up)()
+
+    def _fill(self) -> None:
+        words = self.query_one(Input).value.lower().split()
+        found = [row for row in self._rows if all(word in f"{row.task} {row.id}".lower() for word in words)]
+        width = max(self.size.width - 10, 20)
+        options = self.query_one(OptionList)
+        options.clear_options()
+        options.add_options([Option(line(row, time.time(), width), id=row.id) for row in found[:MOST]])
+        if found:
+            options.highlighted = 0
+
+    @work
+    async def _open(self, run_id: str | None) -> None:
+        app = cast("RetinueApp", self.app)
+        self.dismiss(run_id)
+        if run_id is not None and run_id != app.talk.main_id:
+            app.open_later(run_id)
+
+
+def conversations(rows: list[RunRow]) -> list[RunRow]:
+    """What a person has talked to: main runs, newest first."""
+    found = [row for row in rows if row.depth == 0 and row.parent_id is None]
+    return sorted(found, key=lambda row: row.updated_at, reverse=True)
+
+
+def line(row: RunRow, now: float, width: int) -> Text:
+    """`✓ 5m ago  12 turns  ~$0.02  what was asked`."""
+    live = row.state not in ("ended", "interrupted")
+    mark = "●" if live else MARKS.get(row.ended, "✗") if row.state == "ended" else "■"
+    when = f"{format_wait(max(now - row.updated_at, 0)).partition(' ')[0]} ago"
+    notes = [when, f"{row.turns} turn{'s' if row.turns != 1 else ''}", format_cost(row.usage.cost_usd)]
+    notes += [f"in process {row.pid}"] if live and row.pid else []
+    head = f"{mark} {'  '.join(note for note in notes if note)}"
+    return Text(fit(f"{head}  {one_line(row.task)}", width), no_wrap=True)
