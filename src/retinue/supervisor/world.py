@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from retinue.domain.clock import SYSTEM_CLOCK, Clock
 from retinue.domain.tool import Tool
@@ -49,6 +49,8 @@ class World:
         self.custom_tools = tuple(tools)
         self.round = Round()
         self._trust_everything = trust
+        self.session_settings: dict[str, Any] = {}
+        """Raw values by setting name that hold in this process alone, before any file."""
         self.clock: Clock = SYSTEM_CLOCK
         self.approvers: list[Approver] = []
         """Who is asked in this process what needs a person: a terminal, a program."""
@@ -57,7 +59,8 @@ class World:
 
     @cached_property
     def settings(self) -> Loaded:
-        return effective(load_settings(self.cwd, environment=self.environment), lambda: self.trust)
+        loaded = load_settings(self.cwd, environment=self.environment, flags=self.session_settings)
+        return effective(loaded, lambda: self.trust)
 
     @cached_property
     def trust(self) -> Trust:
