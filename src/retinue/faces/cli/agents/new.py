@@ -15,20 +15,16 @@ import sys
 from pathlib import Path
 
 from retinue.definitions.catalog import Catalog
-from retinue.definitions.create import agents_folder, check_name, file_name, write_new
-from retinue.definitions.dialects.names import split_names
+from retinue.definitions.create import agents_folder, file_name, write_new
+from retinue.definitions.draft import Draft, spec_of
 from retinue.definitions.lint import report
 from retinue.definitions.lint.runner import lint_paths
-from retinue.definitions.own_names import in_dialect
 from retinue.definitions.write import write_agent
-from retinue.domain.spec import AgentSpec, DialectName, ModelPolicy, ToolPolicy
+from retinue.domain.spec import AgentSpec
 from retinue.errors import UsageError
 from retinue.faces.cli.agents import _wizard
 from retinue.faces.cli.agents._common import add_common, add_place, folder, put, read_text, say
 from retinue.faces.cli.agents._show import write_json
-
-READ_ONLY = ("read", "grep", "find", "ls")
-_OPEN = frozenset({"", "inherit", "default"})
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -62,46 +58,17 @@ def execute(args: argparse.Namespace) -> int:
 def _spec(args: argparse.Namespace) -> AgentSpec:
     if args.name is None:
         raise UsageError("An agent needs a name.", remedy="Try: retinue agents new reviewer --description …")
-    name = check_name(args.name)
-    description = args.description.strip()
-    if not description:
-        raise UsageError("The description is empty.", remedy="Say in a sentence when to use the agent.")
-    prompt = args.body if args.prompt is None else read_text(args.prompt)
-    return AgentSpec(
-        name=name,
-        description=description,
-        prompt=prompt.strip() or _starter(name, description),
-        tools=ToolPolicy(allow=_tools(args.tools, args.dialect, args.readonly)),
-        model=ModelPolicy(name=_chosen(args.model), thinking=_chosen(args.thinking)),
-        readonly=True if args.readonly else None,
-        dialect=args.dialect,
-    )
-
-
-def _tools(text: str | None, dialect: DialectName, readonly: bool) -> tuple[str, ...] | None:
-    words = split_names(text or "")
-    if not words:
-        words = READ_ONLY if readonly else ()
-        if not words:
-            return None
-    if len(words) == 1 and words[0].lower() in ("all", "*", "inherit"):
-        return None
-    if len(words) == 1 and words[0].lower() == "none":
-        return ()
-    listed = (name for word in words for name in (READ_ONLY if word.lower() in ("read-only", "readonly") else (word,)))
-    return tuple(dict.fromkeys(own for name in listed for own in in_dialect(name, dialect)))
-
-
-def _chosen(value: str | None) -> str | None:
-    return None if value is None or value.strip() in _OPEN else value.strip()
-
-
-def _starter(name: str, description: str) -> str:
-    return (
-        f"You are {name}. {description}\n\n"
-        "Do what the task says and nothing beside it. "
-        "If something is unclear, choose the simplest reading and say so.\n\n"
-        "Report the result first, then what you did with `path:line`, then what is uncertain."
+    return spec_of(
+        Draft(
+            name=args.name,
+            description=args.description,
+            tools=args.tools or "",
+            model=args.model or "",
+            thinking=args.thinking or "",
+            prompt=args.body if args.prompt is None else read_text(args.prompt),
+            readonly=args.readonly,
+            dialect=args.dialect,
+        )
     )
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class NoEditorError(Exception):
-    """There is none, or it did not do its work: the message says what to do."""
+    """A text cannot be edited outside of the app: the message says why and what to do."""
 
 
 def editor_command(environment: Mapping[str, str]) -> list[str]:
@@ -42,9 +42,9 @@ def editor_command(environment: Mapping[str, str]) -> list[str]:
     raise NoEditorError("No editor was found. Set EDITOR to one, such as: export EDITOR=vim")
 
 
-async def edit_file(app: RetinueApp, path: Path) -> None:
-    """Returns when the editor has ended. Raises NoEditorError when it could not start or says
-    that it failed; the file is as it left it then."""
+async def edit_file(app: RetinueApp, path: Path) -> str:
+    """Gives, when the editor has ended, what went wrong with it: nothing, as a rule. Raises
+    NoEditorError when there is none, or the terminal cannot be left to it."""
     environment = app.crew.supervisor.world.environment
     words = editor_command({**os.environ, **environment})
     failure = ""
@@ -52,10 +52,9 @@ async def edit_file(app: RetinueApp, path: Path) -> None:
         with app.batch_update(), _deaf(), app.suspend():
             failure = await _run([*words, str(path)])  # never raises: the terminal would stay with the editor
     except SuspendNotSupported:
-        failure = f"This terminal cannot be left to {words[0]}. Edit {path} elsewhere."
+        raise NoEditorError(f"This terminal cannot be left to {words[0]}.") from None
     app.refresh(layout=True)
-    if failure:
-        raise NoEditorError(failure)
+    return failure
 
 
 async def edit_text(app: RetinueApp, text: str, suffix: str = ".md") -> str:
@@ -63,7 +62,9 @@ async def edit_text(app: RetinueApp, text: str, suffix: str = ".md") -> str:
     with tempfile.TemporaryDirectory(prefix="retinue-edit-") as folder:
         path = Path(folder) / f"text{suffix}"
         path.write_text(text, encoding="utf-8")
-        await edit_file(app, path)
+        failure = await edit_file(app, path)
+        if failure:
+            raise NoEditorError(failure)
         return path.read_text(encoding="utf-8", errors="replace")
 
 

@@ -67,7 +67,7 @@ class InboxWatch:
 
     def _may_open(self) -> bool:
         if len(self._app.screen_stack) != 1:
-            return False
+            return bool(getattr(self._app.screen, "shows_inbox", False))
         try:
             return not self._app.screen_stack[0].query_one(Prompt).text.strip()
         except NoMatches:

@@ -1,0 +1,161 @@
+"""Settings: see what holds and why, and change it in the file one chooses."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.widgets import Static
+
+from retinue.faces.tui.screens.dialogs import Ask, Pick, Write
+from retinue.faces.tui.screens.settings_rows import (
+    TARGETS,
+    WHERE,
+    about,
+    after,
+    as_text,
+    choices,
+    is_line,
+    own_value,
+    problem,
+    setting_rows,
+)
+from retinue.faces.tui.screens.sheet import HEADING, Rows, Sheet
+from retinue.settings.field import Field
+from retinue.settings.load import Loaded
+from retinue.settings.table import fields
+from retinue.settings.variables import raw_value
+from retinue.settings.write import Saved, Target, save_settings, target_file
+from retinue.supervisor.trusting import consent_stays
+
+
+class SettingsScreen(Sheet[None]):
+    """`words` narrow the list from the start, as in `/settings web`."""
+
+    DEFAULT_CSS = """
+    SettingsScreen #about { height: 9; padding: 0 1; border-top: solid $panel; scrollbar-size-vertical: 1; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("w", "target", "where to write"),
+        Binding("u,delete", "unset", "remove"),
+        Binding("slash", "narrow", "find"),
+    ]
+    heading = "Settings"
+    keys_line = "Enter change · w where it is written · u remove from there · / find · Esc back"
+
+    def __init__(self, words: str = "") -> None:
+        super().__init__()
+        self._words = words.split()
+        self._target: Target = "project"
+
+    def body(self) -> Iterable[Static | Rows]:
+        yield Rows()
+        with VerticalScroll(id="about", can_focus=False):
+            yield Static()
+
+    def on_mount(self) -> None:
+        self.query_one(Rows).focus()
+        self._draw()
+
+    def on_resize(self) -> None:
+        self._draw()
+
+    def on_option_list_option_highlighted(self) -> None:
+        self._about()
+
+    def on_option_list_option_selected(self) -> None:
+        field = self._field
+        if field is not None:
+            self.do(self._change(field))
+
+    def action_target(self) -> None:
+        self._target = TARGETS[(TARGETS.index(self._target) + 1) % len(TARGETS)]
+        self._draw()
+
+    def action_unset(self) -> None:
+        field = self._field
+        if field is not None:
+            self.do(self._save(field, None))
+
+    def action_narrow(self) -> None:
+        self.do(self._narrow())
+
+    # What is shown
+
+    @property
+    def _loaded(self) -> Loaded:
+        return self.host.crew.supervisor.world.settings
+
+    @property
+    def _field(self) -> Field | None:
+        return fields().get(self.query_one(Rows).chosen or "")
+
+    def _draw(self) -> None:
+        narrowed = f" · find: {' '.join(self._words)}" if self._words else ""
+        self.head(f"Settings{narrowed} · writing to {WHERE[self._target]}")
+        self.query_one(Rows).fill(setting_rows(self._loaded, self._words, self.room))
+        self._about()
+
+    def _about(self) -> None:
+        field = self._field
+        self.query_one("#about Static", Static).update(about(self._loaded.explain(field.name)) if field else "")
+
+    # What is done
+
+    async def _narrow(self) -> None:
+        said = await self.app.push_screen_wait(
+            Ask("Find settings", detail="Words of a name, a meaning or a section; none shows all.", empty=True)
+        )
+        if said is not None:
+            self._words = said.split()
+            self._draw()
+            rows = self.query_one(Rows)
+            if not any(not (each.id or HEADING).startswith(HEADING) for each in rows.options):
+                self.say("Nothing has these words. / looks again.", "warning")
+
+    async def _change(self, field: Field) -> None:
+        current = own_value(self._loaded, field, self._target)
+        if current is None and not field.merges:
+            current = self._loaded.get(field.name)
+        text = await self._typed(field, as_text(field, current))
+        if text is not None:
+            await self._save(field, raw_value(field, text))
+
+    async def _typed(self, field: Field, start: str) -> str | None:
+        about_it = f"{field.doc}\nIt must be {field.kind.accepts}.\nWritten to: {WHERE[self._target]}"
+        few = choices(field)
+        if few is not None:
+            return await self.app.push_screen_wait(Pick(field.name, few, detail=about_it, start=start.strip('"')))
+        if is_line(field):
+            ask = Ask(field.name, detail=about_it, value=start, check=lambda text: problem(field, text))
+            return await self.app.push_screen_wait(ask)
+        wrong, said = "", start
+        while True:
+            answer = await self.app.push_screen_wait(Write(field.name, said, detail=wrong or f"{about_it} As JSON."))
+            if answer is None:
+                return None
+            wrong, said = problem(field, answer), answer
+            if not wrong:
+                return answer
+
+    async def _save(self, field: Field, raw: Any) -> None:
+        target = self._target
+        saved = await asyncio.to_thread(self._write, field, raw, target)
+        world = self.host.crew.supervisor.world
+        if saved.persisted or raw is None:
+            world.session_settings.pop(field.name, None)
+        else:
+            world.session_settings[field.name] = raw
+        self.host.crew.supervisor.reload_settings(persisted=saved.persisted)
+        self._draw()
+        said = after(self._loaded.explain(field.name), saved, target, unset=raw is None)
+        self.say(said.text, said.kind)
+
+    def _write(self, field: Field, raw: Any, target: Target) -> Saved:
+        """A person changes the file through us: what they agreed to before stays agreed to."""
+        world = self.host.crew.supervisor.world
+        with consent_stays(world, target_file(world.cwd, target, world.environment)):
+            return save_settings({field.name: raw}, cwd=world.cwd, target=target, environment=world.environment)

@@ -1,0 +1,131 @@
+"""A new agent, step by step or written by an agent. Esc at any step leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from retinue.definitions.create import agents_folder, check_name, file_name, write_new
+from retinue.definitions.draft import LEVELS, Draft, spec_of, starter
+from retinue.definitions.write import write_agent
+from retinue.errors import UsageError
+from retinue.faces.tui.screens.agents_edit import Spoken, checked
+from retinue.faces.tui.screens.agents_types import PLACES
+from retinue.faces.tui.screens.confirm import ConfirmScreen
+from retinue.faces.tui.screens.dialogs import Ask, Pick, Write
+from retinue.faces.tui.screens.sheet import sentence
+
+if TYPE_CHECKING:
+    from retinue.faces.tui.app import RetinueApp
+
+CUSTOM = "custom"
+WAYS = (("manual", "Step by step"), ("generate", "Described in words, written by an agent"))
+TOOLS = (
+    ("all", "All tools of whoever starts it"),
+    ("read-only", "Read-only: read, grep, find, ls"),
+    ("none", "None"),
+    (CUSTOM, "Choose by name…"),
+)
+MODELS = (
+    ("inherit", "The model of whoever starts it"),
+    ("haiku", "haiku"),
+    ("sonnet", "sonnet"),
+    ("opus", "opus"),
+    (CUSTOM, "Another…"),
+)
+THINKING = (("inherit", "As whoever starts it"), *((level, level) for level in LEVELS))
+
+
+class _Left(Exception):  # noqa: N818 - not an error: the person went away
+    """Esc."""
+
+
+async def create_agent(app: RetinueApp) -> Spoken | None:
+    """Asks, writes, and says what came of it; None when the person left. From a worker."""
+    try:
+        way = await _pick(app, "A new agent", WAYS)
+        user = await _pick(app, "Where does it live?", PLACES) == "user"
+        name = await _ask(app, "What is it called?", "Such as code-reviewer. Any name, also that of a built-in agent.")
+        cwd = app.crew.supervisor.world.cwd
+        path = agents_folder("retinue", cwd, user=user) / file_name(name, "retinue")
+        replace = path.exists() or path.is_symlink()
+        if replace:
+            await _agree(app, path)
+        if way == "generate":
+            return await _generated(app, name, path)
+        return await _written(app, name, path, replace)
+    except _Left:
+        return None
+
+
+async def _written(app: RetinueApp, name: str, path: Path, replace: bool) -> Spoken:
+    description = await _ask(app, "When should it be used?", "One sentence: the main agent decides by it.", name=False)
+    tools = await _pick(app, "Which tools may it use?", TOOLS)
+    if tools == CUSTOM:
+        known = ", ".join(sorted(app.crew.supervisor.world.tools))
+        tools = await _ask(app, "Tools, by name", f"Separated by commas. There are: {known}", name=False)
+    model = await _pick(app, "Which model?", MODELS)
+    if model == CUSTOM:
+        model = await _ask(app, "Model", "provider/model, or a part of its name: retinue models list", name=False)
+    thinking = await _pick(app, "How much may it think?", THINKING)
+    prompt = await app.push_screen_wait(
+        Write("Its instructions", starter(name, description), detail="What it is for, how it works, what it reports.")
+    )
+    if prompt is None:
+        raise _Left
+    draft = Draft(name=name, description=description, tools=tools, model=model, thinking=thinking, prompt=prompt)
+    made = await asyncio.to_thread(write_new, path, write_agent(spec_of(draft), "retinue"), force=replace)
+    return _effective(app, name, await asyncio.to_thread(checked, made.path, "Written"), made.path)
+
+
+async def _generated(app: RetinueApp, name: str, path: Path) -> Spoken:
+    from retinue.faces.tui.screens.wizard_generate import GenerateScreen
+
+    described = await app.push_screen_wait(
+        Write("What should it do?", detail="In your words: its work, its limits, what it should report.")
+    )
+    if described is None or not described.strip():
+        raise _Left
+    written = await app.push_screen_wait(GenerateScreen(name, described, path))
+    if written is None:
+        raise _Left
+    if written.problem:
+        return Spoken(written.problem, "error")
+    return _effective(app, name, await asyncio.to_thread(checked, written.path, "Written"), written.path)
+
+
+def _effective(app: RetinueApp, name: str, said: Spoken, path: Path) -> Spoken:
+    """A file may be there and another one count."""
+    winner = app.crew.agents.find(name).path
+    if winner == str(path):
+        return said
+    return Spoken(f"{said.text}\n{name} is still loaded from {winner}, which is stronger.", "warning")
+
+
+async def _pick(app: RetinueApp, question: str, rows: tuple[tuple[str, str], ...]) -> str:
+    chosen = await app.push_screen_wait(Pick(question, rows))
+    if chosen is None:
+        raise _Left
+    return chosen
+
+
+async def _ask(app: RetinueApp, question: str, detail: str, *, name: bool = True) -> str:
+    said = await app.push_screen_wait(Ask(question, detail=detail, check=_name_problem if name else lambda text: ""))
+    if said is None:
+        raise _Left
+    return said
+
+
+async def _agree(app: RetinueApp, path: Path) -> None:
+    choices = [("no", "n", "Keep it"), ("yes", "y", "Replace it")]
+    if await app.push_screen_wait(ConfirmScreen(f"Replace {path}?", choices, "Its content is lost.")) != "yes":
+        raise _Left
+
+
+def _name_problem(text: str) -> str:
+    try:
+        check_name(text)
+    except UsageError as error:
+        return sentence(error)
+    return ""
