@@ -22,6 +22,7 @@ from retinue.domain.outcome import Outcome
 from retinue.domain.tool import ToolContext
 from retinue.domain.usage import Usage
 from retinue.errors import StateError
+from retinue.log.encode import dump
 from retinue.loop.job import Compaction, Job, Prior
 from retinue.loop.run import run_loop
 from retinue.settings.places import private_folder
@@ -30,6 +31,7 @@ from retinue.supervisor.confining import confinement_for, put_away
 from retinue.supervisor.guarding import gatekeeper, release
 from retinue.supervisor.hooking import RunHooks, hooks_for
 from retinue.supervisor.isolating import confined, left
+from retinue.supervisor.languages import diagnosed
 from retinue.supervisor.launch import Launch
 from retinue.supervisor.notify import roster
 from retinue.supervisor.remembering import make_folder
@@ -83,7 +85,10 @@ async def finish(member: Member, world: World, outcome: Outcome) -> None:
     if member.handle.launch.isolation is not None:
         outcome = await left(member, world, outcome)
     await hooks.close()
-    ended = RunEnded(world.redactor.data(_complete(outcome, member, hooks)))  # so no parent hears a secret
+    whole = _complete(outcome, member, hooks)
+    if world.redactor.suspects(dump(whole)):
+        whole = world.redactor.data(whole)  # so no parent hears a secret
+    ended = RunEnded(whole)
     try:
         world.log.append(member.handle.place, ended)
         await world.log.flush()
@@ -167,7 +172,7 @@ def _job(member: Member, world: World, audit: Audit, past: Conversation | None, 
     request = launch.request
     hooks = hooks_for(member, world)
     prior = Prior(past.usage, past.turn, past.tool_uses, past.compactions) if past else Prior()
-    guarded = gatekeeper(member, world, audit.tools, resumed=past is not None)
+    guarded = gatekeeper(member, world, diagnosed(launch, world, audit.tools), resumed=past is not None)
     context, tools = audit.context(_context(handle, world, launch)), guarded(launch.tools)
     make_folder(launch)
     connect(member, world, tools)
@@ -217,6 +222,7 @@ def _context(handle: RunHandle, world: World, launch: Launch) -> ToolContext:
         outputs=private_folder(world.state) / "outputs" / handle.id,
         environment=world.tool_environment,
         tool_timeout=launch.limits.tool_seconds,
+        child=launch.request.parent_id is not None,
     )
     context = confined(context, launch.isolation)
     own = launch.isolation

@@ -8,6 +8,7 @@ following any, so a link swapped in between the check and the opening is refused
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 from retinue.domain.lean import dataclass
@@ -85,4 +86,25 @@ def _resolve(text: str, context: ToolContext) -> str:
         raise ToolError("The path holds characters that no file name can have. Send a plain path.") from None
     if text == "~" or text.startswith("~/"):
         text = (context.environment.get("HOME") or str(Path.home())) + text[1:]
-    return os.path.realpath(os.path.join(context.root, text))  # noqa: PTH118 - Path.resolve raises on loops
+    path = os.path.join(context.root, text)  # noqa: PTH118
+    return path if _is_plain(path, context.root) else os.path.realpath(path)  # Path.resolve raises on loops
+
+
+def _is_plain(path: str, root: Path) -> bool:
+    """Whether `path` is its own real path: below the root, which is real, without detours and
+    links. Looks only at what is below the root; whatever is doubtful is not plain."""
+    start = f"{root}{os.sep}"
+    if os.sep != "/" or not path.startswith(start):
+        return False
+    below = path[len(start) :].split("/")
+    if any(part in ("", ".", "..") for part in below):
+        return False
+    try:
+        for part in below:
+            start += part
+            if stat.S_ISLNK(os.lstat(start).st_mode):
+                return False
+            start += "/"
+    except OSError:
+        return False
+    return True
