@@ -24,6 +24,7 @@ _SCHEDULE = "retinue.faces.cli.schedule"
 
 COMMANDS: dict[str, Command | Group] = {
     "run": Command("run one agent in the foreground and print its answer", "retinue.faces.cli.run"),
+    "attach": Command("watch runs of another process in the terminal app, and step in", "retinue.faces.cli.attach"),
     "runs": Group(
         "see what ran, watch what runs, go on with what was cut off",
         {
@@ -159,7 +160,7 @@ def guarded_run(work: Callable[[], int]) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    word = argv[0] if argv else "" if _at_terminal() else "--help"
+    word = argv[0] if argv else "" if at_terminal() else "--help"
     if word in COMMANDS:
         return dispatch(f"retinue {word}", COMMANDS[word], argv[1:])
     if word in ("-h", "--help", "help"):
@@ -170,7 +171,7 @@ def _run(argv: Sequence[str]) -> int:
 
         print(f"retinue {__version__}")
         return 0
-    if not word or (word.startswith("-") and _at_terminal() and not _headless(argv)):
+    if not word or (word.startswith("-") and at_terminal() and not _headless(argv)):
         return dispatch("retinue", APP, argv)
     if word.startswith("-"):
         return dispatch("retinue", HEADLESS, argv)
@@ -178,7 +179,7 @@ def _run(argv: Sequence[str]) -> int:
     return 2
 
 
-def _at_terminal() -> bool:
+def at_terminal() -> bool:
     """All three: the app reads keys from the first and draws on the last."""
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
 

@@ -10,6 +10,7 @@ from textual.app import App, ComposeResult
 from textual.binding import BindingType
 
 from retinue.domain.events import Event, RunEnded
+from retinue.domain.states import LIVE
 from retinue.errors import RetinueError
 from retinue.faces.api import Retinue
 from retinue.faces.tui import builtin_commands, keys, parts, theme  # noqa: F401 - registers its commands
@@ -47,15 +48,23 @@ TWICE_SECONDS = 2.0
 
 class RetinueApp(App[Leaving]):
     """One window on one crew, which the caller has opened and closes. `resume` is a run to go on
-    with; `may_keep` says that runs can go on after the app is closed; the other options are those
-    of the main agent's run."""
+    with, `viewed` one to open in the viewer; `may_keep` says that runs can go on after the app is
+    closed; the other options are those of the main agent's run."""
 
     CSS_PATH = "app.tcss"
     TITLE = "retinue"
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = []
 
-    def __init__(self, crew: Retinue, *, resume: str | None = None, may_keep: bool = False, **options: Any) -> None:
+    def __init__(
+        self,
+        crew: Retinue,
+        *,
+        resume: str | None = None,
+        viewed: str | None = None,
+        may_keep: bool = False,
+        **options: Any,
+    ) -> None:
         super().__init__()
         self.crew = crew
         self.world = crew.supervisor.world
@@ -70,7 +79,7 @@ class RetinueApp(App[Leaving]):
         self.banner = Banner()
         self.keys, self._key_problems = keys.chosen(settings.keys, settings.abort_resend_key)
         self._finder = FactFinder(self)
-        self._resume = resume
+        self._resume, self._viewed = resume, viewed
         self._may_keep = may_keep
         self._leave_at = 0.0
         self._chat = ChatLog()
@@ -112,6 +121,8 @@ class RetinueApp(App[Leaving]):
             self.tell(problem, "warning")
         if self._resume:
             await self.open_session(self._resume)
+        if self._viewed:
+            self.watch_run(self._viewed)
 
     async def on_unmount(self) -> None:
         await self.feed.close()
@@ -133,7 +144,7 @@ class RetinueApp(App[Leaving]):
         row = self.world.log.reader.run(run_id)
         self.feed.unwatch()
         self.board.main_id = row.id
-        if row.pid is not None and row.id not in self.crew.supervisor.members:
+        if row.state in LIVE and row.id not in self.crew.supervisor.members:
             self.talk = Attached(self.world.state, row.id, changed=self._talk_changed)
             await self._chat.empty()
             self.tell(f"Process {row.pid} runs this conversation. What you say goes there; /stop ends it.")
@@ -267,6 +278,8 @@ class RetinueApp(App[Leaving]):
 
     @work
     async def _say(self, text: str) -> None:
+        if isinstance(self.talk, Attached) and self.talk.over:  # it goes on here
+            await self._guarded(self.open_session(self.talk.main_id or ""))
         delivery = await self._guarded(self.talk.say(text), back=text)
         self.board.main_id = self.talk.main_id
         if delivery is not None and delivery.agent:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from retinue.domain.events import AssistantEnded, Event, RunEnded, TurnEnded, TurnStarted
+from retinue.domain.events import AssistantEnded, Event, RunEnded, RunResumed, TurnEnded, TurnStarted
 from retinue.errors import StateError
 from retinue.faces.tui.session import Delivery, State
 from retinue.log.commands import Command, CommandKind, send
@@ -23,6 +23,8 @@ class Attached:
         self._folder = folder
         self._changed = changed
         self._final = False
+        self.over = False
+        """It has ended in its process: it can be taken up here."""
         self.main_id: str | None = run_id
         self.state: State = "working"
         self.queue: list[str] = []
@@ -62,7 +64,10 @@ class Attached:
                 if self._final:
                     self._become("holding")
             case RunEnded():
+                self.over = True
                 self._become("idle")
+            case RunResumed():
+                self.over = False
             case _:
                 pass
 
