@@ -10,15 +10,16 @@ from retinue.faces.tui.board.board import Acquaint
 from retinue.faces.tui.board.cards import RunCard
 
 if TYPE_CHECKING:
-    from retinue.log.query import Reader
+    from retinue.log.store import Log
 
 _MOVES = ("run.created", "run.started", "run.resumed", "run.ended")
 
 
-def acquainted_by(reader: Reader) -> Acquaint:
+def acquainted_by(log: Log) -> Acquaint:
     """Costs a few rows of the log per run, whatever its length."""
 
     def acquaint(card: RunCard, with_counts: bool) -> None:
+        reader = log.reader
         try:
             row = reader.run(card.id)
         except UnknownRunError:

@@ -54,16 +54,21 @@ _DIRECT: Mapping[str, View] = {
 }
 
 
-def bindings(changed: Mapping[str, Sequence[str]] | None = None) -> dict[str, Move]:
-    """Which move each key makes. What was changed wins over defaults, `ALWAYS` over both."""
-    asked = changed or {}
+def bindings(settings: Mapping[str, str] | None = None) -> dict[str, Move]:
+    """Which move each key makes. `settings` has keys by `viewer.` and the move, several with
+    commas between; they win over defaults, and `ALWAYS` over both."""
+    asked = {name.removeprefix("viewer."): _keys(value) for name, value in (settings or {}).items()}
     table: dict[str, Move] = {}
     for move, keys in KEYS.items():
         if not asked.get(move):
             table |= dict.fromkeys(keys, move)
     for move in KEYS:
-        table |= dict.fromkeys(asked.get(move) or (), move)
+        table |= dict.fromkeys(asked.get(move, ()), move)
     return {**table, **ALWAYS}
+
+
+def _keys(value: str) -> list[str]:
+    return [key.strip() for key in value.split(",") if key.strip()]
 
 
 @dataclass(slots=True)

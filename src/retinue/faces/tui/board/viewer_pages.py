@@ -158,7 +158,9 @@ def _clock(at: float | None) -> str:
 
 
 def _short(path: str, cwd: str) -> str:
-    return path.removeprefix(cwd.rstrip("/") + "/") if cwd else path
+    if not cwd:
+        return path
+    return "." if path == cwd else path.removeprefix(cwd.rstrip("/") + "/")
 
 
 def _head(word: str, note: str) -> Text:

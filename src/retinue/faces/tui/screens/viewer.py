@@ -17,7 +17,7 @@ from retinue.errors import RetinueError
 from retinue.faces.tui.board.cards import RunCard
 from retinue.faces.tui.board.marks import FRAME_SECONDS
 from retinue.faces.tui.board.story import RunStory
-from retinue.faces.tui.board.viewer import Action, Viewer
+from retinue.faces.tui.board.viewer import Action, Viewer, bindings
 from retinue.faces.tui.board.viewer_lines import Moment, Pages, box_rows, content_height, content_width
 from retinue.faces.tui.board.windows import known_windows
 from retinue.faces.tui.panels.fleet import FleetPanel
@@ -59,6 +59,9 @@ class ViewerScreen(ModalScreen[None]):
     def on_mount(self) -> None:
         app = cast("RetinueApp", self.app)
         self._settings = app.crew.supervisor.settings
+        self.viewer.keys = bindings(
+            {name: key for name, key in self._settings.keys.items() if name.startswith("viewer.")}
+        )
         self._window = known_windows(self._settings.models)
         self._motion = app.motion
         self._source = RunSource(app.crew.supervisor, self.story.card.id)
