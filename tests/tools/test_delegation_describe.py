@@ -34,9 +34,9 @@ ALL += "{{maxDepth}}|{{recursiveGuideline}}"
 
 @pytest.fixture
 def builtins(tmp_path):
-    """The ten built-in agents, whatever is installed on this machine."""
+    """The eleven built-in agents, whatever is installed on this machine."""
     entries = Catalog.load(tmp_path, environment={"HOME": str(tmp_path)}).agents
-    assert len(entries) == 10
+    assert len(entries) == 11
     return [entry.spec for entry in entries]
 
 
@@ -70,7 +70,7 @@ def test_the_whole_prompt_of_the_main_agent_stays_under_3000_tokens(builtins):
     total = tokens(system) + sum(sizes.values())
     print({"system": tokens(system), **sizes, "total": total})
     assert total <= 3_000
-    assert sum(sizes[name] for name in tools) + tokens(delegation_policy(builtins)) <= 1_600
+    assert sum(sizes[name] for name in tools) + tokens(delegation_policy(builtins)) <= 1_625
 
 
 def test_compact_is_smaller(builtins):
