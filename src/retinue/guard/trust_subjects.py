@@ -24,7 +24,7 @@ WIDE_MODES = frozenset({"acceptEdits", "auto", "bypassPermissions"})
 """Modes under which things happen unasked that `default` would ask about."""
 REMEDY = "See what it brings with `retinue trust`, and consent with `retinue trust add`."
 
-_GIVES = ("hooks", "mcpServers", "extraRoots", "localModel")
+_GIVES = ("hooks", "mcpServers", "lsp.servers", "extraRoots", "localModel")
 _GIVES_WHEN_TRUE = ("hooks.failOpen", "disableAllHooks")
 _PERMISSIONS = ("permissions.allow", "permissions.additionalDirectories", "permissions.defaultMode")
 """What widens permissions needs consent too; that is kept where the rules are gathered."""

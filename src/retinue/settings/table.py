@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from retinue.settings.field import Alias, Field, setting
 from retinue.settings.kinds import Anything, Choice, Either, Flag, Items, Number, Record, Table, Text, Texts, Whole
 from retinue.settings.table_context import ContextSettings
+from retinue.settings.table_lsp import EyesSettings
 from retinue.settings.table_plugins import PluginSettings
 from retinue.settings.table_sandbox import SandboxSettings
 from retinue.settings.table_schedule import ScheduleSettings
@@ -67,6 +68,7 @@ _MS = Whole(1, _YEAR * 1000)
 # fmt: off
 class Settings(
     ContextSettings,
+    EyesSettings,
     PluginSettings,
     SandboxSettings,
     ScheduleSettings,

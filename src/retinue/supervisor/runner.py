@@ -26,10 +26,11 @@ from retinue.log.encode import dump
 from retinue.loop.job import Compaction, Job, Prior
 from retinue.loop.run import run_loop
 from retinue.settings.places import private_folder
+from retinue.supervisor.asking import companion_for, part
 from retinue.supervisor.auditing import Audit
 from retinue.supervisor.confining import confinement_for, put_away
 from retinue.supervisor.guarding import gatekeeper, release
-from retinue.supervisor.hooking import RunHooks, hooks_for
+from retinue.supervisor.hooking import hooks_for
 from retinue.supervisor.isolating import confined, left
 from retinue.supervisor.languages import diagnosed
 from retinue.supervisor.launch import Launch
@@ -69,6 +70,7 @@ async def execute(member: Member, world: World, past: Conversation | None = None
         await finish(member, world, Outcome("error", failure=failure, model=handle.launch.model_name))
         raise
     finally:
+        await part(member)
         world.guards.pop(member.id, None)
         await hooks_for(member, world).close()
 
@@ -77,6 +79,7 @@ async def finish(member: Member, world: World, outcome: Outcome) -> None:
     """The run's ending: in the log first, then for everyone who waits. A log that cannot be
     written leaves it without one, and says so to them."""
     member.handle.controls.close()
+    asked = await part(member)
     await release(member, world)
     hooks = hooks_for(member, world)
     await hooks.ended(outcome)
@@ -85,7 +88,7 @@ async def finish(member: Member, world: World, outcome: Outcome) -> None:
     if member.handle.launch.isolation is not None:
         outcome = await left(member, world, outcome)
     await hooks.close()
-    whole = _complete(outcome, member, hooks)
+    whole = _complete(outcome, member, (*hooks.notes, *asked))
     if world.redactor.suspects(dump(whole)):
         whole = world.redactor.data(whole)  # so no parent hears a secret
     ended = RunEnded(whole)
@@ -133,14 +136,14 @@ async def _record(member: Member, world: World, past: Conversation | None, post:
     raise RuntimeError("the loop ended without an outcome")
 
 
-def _complete(outcome: Outcome, member: Member, hooks: RunHooks) -> Outcome:
+def _complete(outcome: Outcome, member: Member, notes: tuple[str, ...]) -> Outcome:
     """With what only the supervisor knows: notes of the launch, who stopped it, and the cost of
     the whole tree."""
     nothing = Usage()
     tree = outcome.usage + member.below if member.children or member.below != nothing else None
     return replace(
         outcome,
-        notes=(*member.handle.launch.notes, *hooks.notes, *outcome.notes, *_denials(outcome)),
+        notes=(*member.handle.launch.notes, *notes, *outcome.notes, *_denials(outcome)),
         tree_usage=tree,
         stopped_by=member.stopped_by if outcome.ended == "stopped" else None,
     )
@@ -174,6 +177,7 @@ def _job(member: Member, world: World, audit: Audit, past: Conversation | None, 
     prior = Prior(past.usage, past.turn, past.tool_uses, past.compactions) if past else Prior()
     guarded = gatekeeper(member, world, diagnosed(launch, world, audit.tools), resumed=past is not None)
     context, tools = audit.context(_context(handle, world, launch)), guarded(launch.tools)
+    context.companion = companion = companion_for(member, world, resumed=past is not None)
     make_folder(launch)
     connect(member, world, tools)
 
@@ -194,7 +198,7 @@ def _job(member: Member, world: World, audit: Audit, past: Conversation | None, 
         first_turn=past.turn + 1 if past else 1,
         prior=prior,
         compaction=Compaction(settings.compaction_at, settings.compaction_keep_turns),
-        remind=lambda: roster(member),
+        remind=lambda: "\n\n".join(filter(None, (roster(member), companion.reminder()))),
         account=member.account,
         late_tools=late_tools(member, world, guarded, past is not None),
         before_end=hooks.before_end,

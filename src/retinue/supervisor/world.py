@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from retinue.models.transport import Transport
     from retinue.settings.load import Loaded
     from retinue.supervisor.auditing import Vault
+    from retinue.supervisor.browsing import Browsing
     from retinue.supervisor.extending import Extensions
     from retinue.supervisor.guarding import Guard
+    from retinue.supervisor.languages import Languages
 
 
 class World:
@@ -138,9 +140,24 @@ class World:
     @cached_property
     def tools(self) -> dict[str, Tool]:
         """Every tool a run could have, by canonical name; custom ones may replace built-ins."""
-        from retinue.tools.registry import builtin_tools
+        from retinue.tools.registry import builtin_tools, companion_tools
 
-        return {**builtin_tools(), **{tool.spec.name: tool for tool in self.custom_tools}}
+        own = {tool.spec.name: tool for tool in self.custom_tools}
+        return {**builtin_tools(), **companion_tools(), **self.languages.tools(), **self.browsing.tools(), **own}
+
+    @cached_property
+    def browsing(self) -> Browsing:
+        """The way to the web that runs use."""
+        from retinue.supervisor.browsing import Browsing
+
+        return Browsing(self)
+
+    @cached_property
+    def languages(self) -> Languages:
+        """The language servers that runs ask."""
+        from retinue.supervisor.languages import Languages
+
+        return Languages(self)
 
     @cached_property
     def tool_environment(self) -> Mapping[str, str]:
@@ -161,7 +178,7 @@ class World:
 
     async def close(self) -> None:
         await close_servers()
-        for name in ("transport", "vault", "log"):
+        for name in ("languages", "transport", "vault", "log"):
             part = self.__dict__.pop(name, None)
             if part is not None:
                 await part.close()

@@ -66,7 +66,12 @@ class ServerProcess:
             raise CannotStartError(f"the command '{config.command}' was not found")
         if not folder.is_dir():
             raise CannotStartError(f"its working directory {folder} does not exist")
-        argv = [program, *config.args]
+        return await cls.launch([program, *config.args], folder, env, log)
+
+    @classmethod
+    async def launch(cls, argv: list[str], folder: Path, env: dict[str, str], log: ErrorLog) -> ServerProcess:
+        """A program that is known to be there, watched. Raises CannotStartError."""
+        command = argv[0]
         try:
             if os.name == "nt" or not sys.executable or getattr(sys, "frozen", False):  # no interpreter to watch with
                 return cls(await _spawn(argv, folder, env, ()), None, log)
@@ -80,7 +85,7 @@ class ServerProcess:
             finally:
                 os.close(ours)
         except (OSError, ValueError) as error:
-            raise CannotStartError(f"{config.command} cannot be started: {error}") from error
+            raise CannotStartError(f"{command} cannot be started: {error}") from error
         return cls(process, lifeline, log)
 
     @property

@@ -22,7 +22,7 @@ from retinue.guard.permissions.shell import Script, Step, analyse
 _COMMANDS = ("command", "cmd", "script")
 _PATHS = (
     *("path", "file_path", "filePath", "filepath", "file", "filename", "absolute_path", "target_file"),
-    *("notebook_path", "directory", "dir", "dir_path", "folder", "cwd", "root"),
+    *("notebook_path", "directory", "dir", "dir_path", "folder", "cwd", "root", "files"),
 )
 _URLS = ("url", "urls", "uri", "link")
 _AGENTS = ("subagent_type", "agent", "agent_type", "type", "name")
@@ -51,6 +51,11 @@ class Call:
         if len(texts) == 1:
             return analyse(texts[0])
         return Script(doubts=("it names no command, or more than one",))
+
+    @cached_property
+    def text(self) -> str:
+        """All texts among its arguments."""
+        return " ".join(value for value in self.arguments.values() if isinstance(value, str))
 
     @cached_property
     def forms(self) -> tuple[tuple[Step, tuple[str, ...]], ...]:

@@ -1,0 +1,79 @@
+"""lsp: what language servers know about code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from retinue.domain.effects import ToolEffect
+from retinue.domain.tool import ToolContext, ToolOutput, ok
+from retinue.tools.arguments import Arguments
+from retinue.tools.base import BuiltinTool, Properties
+from retinue.tools.lsp.errors import LspError
+from retinue.tools.lsp.question import PRIVILEGED, READING, SEVERITIES, read_action, read_question
+
+if TYPE_CHECKING:
+    from retinue.tools.lsp.pool import Pool
+
+_TEXT = {"type": "string"}
+_NUMBER = {"type": "integer", "minimum": 1}
+
+
+class LspTool(BuiltinTool):
+    """`pool` gives the servers of the project, made on first use. `actions` are those that agents
+    may ask for; the privileged ones are never for a run that another one started."""
+
+    name = "lsp"
+    required = ("action",)
+    properties: ClassVar[Properties] = {}
+
+    def __init__(self, pool: Callable[[], Pool], actions: Sequence[str] = READING) -> None:
+        self._pool = pool
+        self._actions = tuple(actions)
+        self.properties = _properties(self._actions)  # type: ignore[misc]  # it depends on what is allowed
+        super().__init__()
+
+    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
+        action = read_action(given)
+        self._check(action, context)
+        question = read_question(action, given, context)
+        pool = self._pool()
+        if action in ("servers", "restart"):
+            from retinue.tools.lsp.status import restart, status
+
+            return ok(await (status if action == "servers" else restart)(pool, question, context))
+        from retinue.tools.lsp.actions import Asking
+
+        seconds = pool.habits.seconds
+        if context.tool_timeout is not None:
+            seconds = min(seconds, context.tool_timeout * 0.9)
+        asking = Asking(pool, context, question, seconds, {})
+        text = await asking.answer()
+        return ok(text, ToolEffect(reads=tuple(asking.reads)))
+
+    def _check(self, action: str, context: ToolContext) -> None:
+        if action in PRIVILEGED and context.child:
+            raise LspError("LSP_ACTION_NOT_ALLOWED", f"{action} is never for a run that another run started.")
+        if action not in self._actions:
+            allowed = f"Allowed are: {', '.join(self._actions)}."
+            hint = " The setting lsp.allowMutatingActions allows it." if action in PRIVILEGED else ""
+            raise LspError("LSP_ACTION_NOT_ALLOWED", f"{action} is not allowed here. {allowed}{hint}")
+
+
+def _properties(actions: Sequence[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "action": {"type": "string", "enum": list(actions), "description": "What to ask"},
+        "file": {**_TEXT, "description": "File to ask about"},
+        "files": {"type": "array", "items": _TEXT, "description": "Several files (diagnostics), at most 64"},
+        "line": {**_NUMBER, "description": "Line, from 1"},
+        "column": {**_NUMBER, "description": "Column in characters, from 1"},
+        "query": {**_TEXT, "description": "Name of a symbol (name or Class.name) instead of line and column"},
+        "severity": {"type": "string", "enum": list(SEVERITIES), "description": "Least severity to report"},
+        "server": {**_TEXT, "description": "Server to ask (default: by file type)"},
+    }
+    if "rename" in actions:
+        found["newName"] = {**_TEXT, "description": "New name (rename)"}
+    if "codeAction" in actions:
+        found["endLine"] = {**_NUMBER, "description": "Last line (codeAction)"}
+        found["endColumn"] = {**_NUMBER, "description": "Last column (codeAction)"}
+    return found
