@@ -150,11 +150,22 @@ def read(place: Place, *names: str, most: int = LARGEST) -> bytes:
         return file.read(most)
 
 
-def write(place: Place, names: Sequence[str], data: bytes) -> None:
-    """Puts a file below the folder, whole or not at all; folders are made as needed. Holds the
-    lock that agents' own tools take while they rewrite a file of that folder."""
+class ChangedError(OSError):
+    """Someone else has written the file meanwhile. Nothing was done to it."""
+
+
+def write(place: Place, names: Sequence[str], data: bytes, *, over: bytes | None) -> None:
+    """Puts a file below the folder in place of the content `over` (None: where there is none),
+    whole or not at all; folders are made as needed. Holds the lock that agents' own tools take
+    while they rewrite a file of that folder. Raises ChangedError when it is another one."""
     inside = place.inside(*names[:-1])
     with opened(inside, create=True) as folder, _locked(folder):
+        try:
+            now: bytes | None = read(place, *names, most=max(LARGEST, len(over or b"") + 1))
+        except FileNotFoundError:
+            now = None
+        if now != over:
+            raise ChangedError(errno.EAGAIN, "The file has changed meanwhile", str(inside.path / names[-1]))
         _replace(folder, inside, names[-1], data)
 
 

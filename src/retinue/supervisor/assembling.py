@@ -37,7 +37,10 @@ def assemble(
     spec, settings = request.spec, world.settings.settings
     place = ("environment", request.cwd)
     environment = world.round.get(place) or world.round.keep(place, detect(request.cwd))
-    extras = Extras(skills=skills_text(request, world, tools, notes), memory=memory.block() if memory else "")
+    skills = skills_text(request, world, tools, notes)
+    if spec.prompt_mode == "append" and parent and skills in parent:
+        skills = ""  # a twin has read it already
+    extras = Extras(skills=skills, memory=memory.block() if memory else "")
     if settings.instructions_enabled and reads_instructions(spec, request.depth, parent):
         from retinue.context.instructions import project_instructions
 

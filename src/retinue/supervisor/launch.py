@@ -23,14 +23,14 @@ from retinue.models.select import Selection, build_model, select_model
 from retinue.settings.places import retinue_home
 from retinue.supervisor.assembling import assemble, inherited
 from retinue.supervisor.confining import can_sandbox, is_readonly
-from retinue.supervisor.extending_tools import Extended, extend
+from retinue.supervisor.extending_tools import Extended, companions, extend, suited
 from retinue.supervisor.limiter import LimiterGate, account_of, process_limiters, shared_prefix
 from retinue.supervisor.offer import SPAWNING, offered_tools
 from retinue.supervisor.permits import NO_PATTERNS, Patterns, mode_for, permitted
 from retinue.supervisor.purse import BUDGETED
 from retinue.supervisor.remembering import memory_for, reaching, spare_tools
 from retinue.supervisor.serving_tools import Served, bounds, serve
-from retinue.supervisor.skilling import skill_folders_of, skill_tools, with_skills
+from retinue.supervisor.skilling import SKILL, skill_folders_of, skill_tools, with_skills
 from retinue.supervisor.trusting import consented
 from retinue.tools.filter import Selection as Chosen
 from retinue.tools.filter import select_tools, split_entry
@@ -100,7 +100,7 @@ async def prepare(
     extended = await extend(request, world, notes)
     mode = mode_for(request, world, parent.mode if parent else None, notes)
     readonly = is_readonly(request, parent, mode)
-    kit = choose_tools(request, world, notes, delegation, parent, served, extended, readonly)
+    kit = choose_tools(request, world, notes, delegation, bounds(parent, served), served, extended, readonly)
     tools = kit.tools if served is None else served.settle(kit.tools, selection.info.window)
     named = {tool.spec.name: tool for tool in tools}
     above = parent.system if parent else None
@@ -178,24 +178,24 @@ def choose_tools(
     world: World,
     notes: list[str],
     delegation: Delegation | None,
-    parent: Launch | None,
+    above: frozenset[str] | None,
     served: Served | None,
     extended: Extended,
     readonly: bool,
 ) -> Kit:
-    """What the run may use, by its file, its parent, its rights and the rules. Raises LaunchError
-    for a file whose list leaves nothing."""
+    """What the run may use, by its file, its rights and the rules, and of `above`, the tools of
+    its parent. Raises LaunchError for a file whose list leaves nothing."""
     spec, settings = request.spec, world.settings.settings
     may_spawn = delegation is not None and _may_spawn(request, settings)
     scoped, brought = extended.scoped(spec, with_skills(_with_subagents(spec), spec))
     notes.extend(scoped.notes)
-    available = {**world.tools, **brought}
-    above = bounds(parent, served)
-    if above is not None:
-        above |= extended.own
+    available = {**suited(request, world.tools), **brought}
+    if above is not None:  # what touches nothing but the run itself, no parent needs to have
+        above |= extended.own | companions(available)
     if may_spawn and delegation is not None:
         available = {**available, **offered_tools(delegation, world, request, notes)}
-    available = {**skill_tools(request, world, spawns=may_spawn and not readonly), **available}
+    if SKILL not in available:  # a program may have one of its own
+        available = {**available, **skill_tools(request, world, spawns=may_spawn and not readonly)}
 
     def choose(tools: Mapping[str, Tool]) -> Chosen:
         return select_tools(

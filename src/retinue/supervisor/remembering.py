@@ -119,7 +119,7 @@ def make_folder(launch: Launch) -> None:
             try:
                 read(above, ".gitignore", most=1)
             except FileNotFoundError:
-                write(above, (".gitignore",), _IGNORE)
+                write(above, (".gitignore",), _IGNORE, over=None)
 
 
 def _advice(path: Path) -> str:

@@ -104,6 +104,7 @@ def subjects(world: World) -> list[Subject]:
     from retinue.settings.jsonfile import parse_object
     from retinue.settings.load import settings_files
     from retinue.supervisor.serving_servers import server_subjects
+    from retinue.supervisor.skilling import skill_subjects
 
     found: list[Subject] = []
     for layer, path in settings_files(world.cwd, world.environment):
@@ -113,5 +114,6 @@ def subjects(world: World) -> list[Subject]:
             found += [subject] if subject else []
     found += project_subjects(world.cwd, world.environment)
     found += server_subjects(world)
+    found += skill_subjects(world)
     specs = [entry.spec for entry in world.catalog().winners]
     return [*found, *world.extensions.subjects(specs), *agent_subjects(specs)]

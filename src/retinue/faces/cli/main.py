@@ -20,6 +20,8 @@ _MODELS = "retinue.faces.cli.models"
 _SERVERS = "retinue.faces.cli.servers"
 _PLUGINS = "retinue.faces.cli.plugins"
 _SETTINGS = "retinue.faces.cli.settings"
+_MEMORY = "retinue.faces.cli.memory"
+_SKILLS = "retinue.faces.cli.skills"
 _SCHEDULE = "retinue.faces.cli.schedule"
 
 COMMANDS: dict[str, Command | Group] = {
@@ -101,6 +103,22 @@ COMMANDS: dict[str, Command | Group] = {
         },
     ),
     "integrate": Command("merge branches of agents: rebase, check, merge or park", "retinue.faces.cli.integrate"),
+    "memory": Group(
+        "what agents remember from one run to the next",
+        {
+            "show": Command("every memory that can be seen from here, or one whole", f"{_MEMORY}.show"),
+            "snapshot": Command("pack a memory into one file that can travel", f"{_MEMORY}.snapshot"),
+            "restore": Command("unpack one; nothing that is there is lost", f"{_MEMORY}.restore"),
+            "sync": Command("merge two memories of an agent", f"{_MEMORY}.sync"),
+        },
+    ),
+    "skills": Group(
+        "instructions that agents load when they need them",
+        {
+            "list": Command("every skill that can be seen from here, and which file won", f"{_SKILLS}.list"),
+            "show": Command("one skill: its text as a model gets it, and its files", f"{_SKILLS}.show"),
+        },
+    ),
     "trust": Command("consent to hooks, servers and rights that this project brings", "retinue.faces.cli.trust"),
     "cost": Command("what agents have cost, by agent, run, tree, day or model", "retinue.faces.cli.cost"),
     "doctor": Command("what this host can enforce, what is missing, and what to do", "retinue.faces.cli.doctor"),

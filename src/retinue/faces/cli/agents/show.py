@@ -11,6 +11,7 @@ from retinue.definitions.precedence import shadows
 from retinue.domain.codec import to_data
 from retinue.domain.spec import AgentSpec
 from retinue.faces.cli.agents._common import add_common, folder, plugins, say
+from retinue.faces.cli.agents._prompt import add_prompt_options, show_prompt
 from retinue.faces.cli.agents._show import clean, fate_data, problem_data, write_json
 
 _ASIDE = frozenset({"name", "description", "prompt", "source", "path", "dialect", "fates", "extra", "hash"})
@@ -21,10 +22,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="exact, or without regard to case where that is clear")
     add_common(parser)
     parser.add_argument("--agents", metavar="JSON", help="agents given here, as Claude Code's option of that name")
+    add_prompt_options(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
     cwd = folder(args)
+    if args.prompt:
+        return show_prompt(args, cwd)
     catalog = Catalog.load(cwd, agents_json=args.agents, plugin_folders=plugins(cwd))
     entry = catalog.find(args.name)
     replaced = shadows(catalog.entries, entry)

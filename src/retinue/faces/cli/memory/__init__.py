@@ -1,0 +1,1 @@
+"""`retinue memory`: what agents remember."""

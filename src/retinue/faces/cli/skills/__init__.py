@@ -1,0 +1,1 @@
+"""`retinue skills`: what agents can load."""

@@ -1,0 +1,71 @@
+"""Every skill that agents can see from here, and which file won.
+
+retinue skills list
+retinue skills list --json
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from retinue.faces.cli.agents._common import add_common, folder
+from retinue.faces.cli.agents._show import clean, clipped, write_json
+
+if TYPE_CHECKING:
+    from retinue.domain.skill import Skill
+
+_WIDTH = 100
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    add_common(parser)
+
+
+def execute(args: argparse.Namespace) -> int:
+    from retinue.supervisor.skilling import library_of
+    from retinue.supervisor.world import World
+
+    library = library_of(World(folder(args)))
+    skills = library.all() if library is not None else ()
+    shadowed = library.shadowed() if library is not None else ()
+    if args.json:
+        write_json(
+            {"skills": [skill_data(each) for each in skills], "shadowed": [skill_data(each) for each in shadowed]}
+        )
+        return 0
+    for skill in skills:
+        marks = [skill.source, *_marks(skill)]
+        about = f"unusable: {skill.problem}" if skill.problem else " ".join(skill.description.split())
+        print(clipped(clean(f"{skill.name}  ({', '.join(marks)})  {about}"), _WIDTH))
+    for skill in shadowed:
+        print(clean(f"{skill.name}  ({skill.source}, replaced by another of its name)  {skill.path}"))
+    if not skills:
+        print("There are no skills here. Put one into .retinue/skills/NAME/SKILL.md.")
+    return 0
+
+
+def _marks(skill: Skill) -> list[str]:
+    marks = [] if skill.model_invocable else ["only for people"]
+    marks += [] if skill.user_invocable else ["only for agents"]
+    return [*marks, *(["own agent"] if skill.fork else [])]
+
+
+def skill_data(skill: Skill) -> dict[str, Any]:
+    return {
+        "name": skill.name,
+        "description": skill.description,
+        "when_to_use": skill.when_to_use,
+        "source": skill.source,
+        "path": str(skill.path),
+        "argument_hint": skill.argument_hint,
+        "arguments": list(skill.arguments),
+        "allowed_tools": list(skill.allowed_tools),
+        "model_invocable": skill.model_invocable,
+        "user_invocable": skill.user_invocable,
+        "context": "fork" if skill.fork else "inline",
+        "agent": skill.agent,
+        "model": skill.model,
+        "problem": skill.problem or None,
+        "ignored": sorted(skill.extra),
+    }

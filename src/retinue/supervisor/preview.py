@@ -1,0 +1,80 @@
+"""What the model of a run would see, without starting one.
+
+The same steps as a launch, in the same order, but that no model is chosen, no server is started
+and nothing is made: tools of MCP servers are missing, and a note says so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from retinue.context.prompt import Part, joined
+from retinue.domain.lean import dataclass
+from retinue.domain.request import RunRequest
+from retinue.domain.tool import Tool
+from retinue.extensions.mcp.places import any_file
+from retinue.loop.tokens import overhead
+from retinue.supervisor.assembling import assemble
+from retinue.supervisor.confining import is_readonly
+from retinue.supervisor.crew import Supervisor
+from retinue.supervisor.delegate import Delegate
+from retinue.supervisor.extending_tools import extend
+from retinue.supervisor.launch import check, choose_tools
+from retinue.supervisor.permits import mode_for
+from retinue.supervisor.serving_scope import may_have_servers
+from retinue.supervisor.trusting import consented
+from retinue.tools.reach import label
+
+if TYPE_CHECKING:
+    from retinue.domain.spec import PermissionMode
+    from retinue.supervisor.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """`parts` joined are the system prompt; `message` is the first thing a run is told."""
+
+    parts: tuple[Part, ...]
+    tools: tuple[Tool, ...]
+    message: str
+    mode: PermissionMode
+    notes: tuple[str, ...]
+
+    @property
+    def system(self) -> str:
+        return joined(self.parts)
+
+    @property
+    def tokens(self) -> int:
+        """Of the prefix that every request of the run carries, as estimated before a launch."""
+        return overhead(self.system, [tool.spec for tool in self.tools])
+
+
+async def preview(request: RunRequest, world: World, under: Preview | None = None) -> Preview:
+    """`under` is what the run that starts it would see; None for one that a person starts.
+    Raises LaunchError where a launch would."""
+    check(request.spec, request)
+    notes: list[str] = []
+    request = consented(request, world, notes)
+    mode = mode_for(request, world, under.mode if under else None, notes)
+    readonly = is_readonly(request, None, mode)
+    delegation = Delegate(Supervisor(world), "preview")
+    above = frozenset(map(label, under.tools)) if under else None
+    extended = await extend(request, world, notes)
+    kit = choose_tools(request, world, notes, delegation, above, None, extended, readonly)
+    named = {tool.spec.name: tool for tool in kit.tools}
+    parts = assemble(request, world, under.system if under else None, named, notes, memory=kit.memory)
+    limit = world.settings.settings.task_file_above
+    if limit is not None and len(request.task) > limit and "read" in named:
+        notes.append(f"a task of more than {limit:,} characters is handed over as a file: it would see the beginning")
+    if _has_servers(request, world):
+        notes.append("tools of MCP servers are not shown (see: retinue servers check)")
+    return Preview(parts, kit.tools, request.task, mode, tuple(notes))
+
+
+def _has_servers(request: RunRequest, world: World) -> bool:
+    spec, settings = request.spec, world.settings.settings
+    if not may_have_servers(spec):
+        return False
+    named = bool(spec.servers or spec.required_servers or settings.mcp_servers or world.extensions.has_servers)
+    return named or any_file(world.cwd, world.environment, claude=settings.mcp_claude_servers)
