@@ -9,7 +9,7 @@ Order within a run, as a grammar:
     RunCreated RunStarted ( MessageAdded | Turn | Compacted | Warned | LimitReached | ResultRead )*
         Undone? RunEnded Undone*
     Turn = TurnStarted ( TextDelta | ThinkingDelta | Retrying )* AssistantEnded
-           ( ToolStarted | ToolProgress | ToolEnded | Inbox )* ToolsEnded? TurnEnded
+           ( ToolStarted | ToolProgress | ToolEnded | TodosUpdated | Inbox )* ToolsEnded? TurnEnded
     Inbox = InboxOpened InboxClosed, of several at once in any order
 
 A resumed run continues its sequence with RunResumed in place of RunCreated.
@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, Literal
 
+from retinue.domain.companion import Todo
 from retinue.domain.effects import ToolEffect
 from retinue.domain.failure import Failure
 from retinue.domain.inbox import InboxKind, InboxState
@@ -195,6 +196,15 @@ class InboxClosed:
 
 
 @dataclass(frozen=True, slots=True)
+class TodosUpdated:
+    """What the run has to do, whole: the newest counts. Between ToolStarted and ToolEnded of the
+    call that wrote it."""
+
+    todos: tuple[Todo, ...] = ()
+    type: Literal["todos.updated"] = field(default="todos.updated", init=False)
+
+
+@dataclass(frozen=True, slots=True)
 class ResultRead:
     """This run has the result of its child `child_id`: no announcement of it is due any more.
     Written when the result went back as a tool result; an announcement is a MessageAdded."""
@@ -275,6 +285,7 @@ Body = (
     | TurnEnded
     | InboxOpened
     | InboxClosed
+    | TodosUpdated
     | ResultRead
     | LimitReached
     | Compacted

@@ -8,6 +8,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any, Protocol
 
+from retinue.domain.companion import Companion
 from retinue.domain.effects import EffectKind, ToolEffect
 from retinue.domain.lean import dataclass
 from retinue.domain.messages import Image, Text
@@ -126,6 +127,8 @@ class ToolContext:
     """Another run has started this one."""
     instead: tuple[Path, Path] | None = None
     """A folder that must not be touched, and the copy of it where the run works instead."""
+    companion: Companion | None = None
+    """Where the run keeps what is to be done, and asks; None where there is no run."""
     reach: Callable[[str], str | None] = lambda url: None
     """Whether the rules of the run let it talk to the host of a URL that the call did not name,
     such as that of a redirect: None, or why not."""

@@ -225,7 +225,8 @@ class Supervisor:
     def steer(self, member: Member, text: str) -> bool:
         """Says something to a run, which hears it after its current tool calls, or when it
         starts. False once it has ended: then nothing was delivered."""
-        if not member.handle.controls.steer(text):
+        answers = member.companion is not None and member.companion.hear(text)
+        if not answers and not member.handle.controls.steer(text):
             return False
         if "outlet" in self.__dict__:
             self.outlet.steered(member, text)

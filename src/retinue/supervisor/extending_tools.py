@@ -12,6 +12,7 @@ from retinue.domain.lean import dataclass
 from retinue.domain.tool import Tool
 from retinue.extensions.plugins.discover import read_path
 from retinue.extensions.plugins.plugin import Failed, Plugin
+from retinue.tools.registry import COMPANION_NAMES
 from retinue.tools.scoping import PREFIX, Extension, Scoped, own_paths, scope_extensions
 
 if TYPE_CHECKING:
@@ -61,6 +62,23 @@ async def extend(request: RunRequest, world: World, notes: list[str]) -> Extende
             notes.append(f'{PREFIX}extension "{path}" is not loaded: {why} (agent "{spec.name}")')
     usable = [plugin for plugin in plugins.found if world.extensions.why_not(plugin) is None]
     return await shop.extended(usable, brought, spec, notes if request.parent_id is None else [])
+
+
+def suited(request: RunRequest, tools: Mapping[str, Tool]) -> Mapping[str, Tool]:
+    """Without what a run of this kind has no use for: a main agent has nobody above it to ask; an
+    isolated one, and one of pi without a list, has the built-in tools of pi and no more."""
+    spec, dropped = request.spec, set[str]()
+    if spec.isolated or (spec.dialect == "pi" and spec.tools.allow is None):
+        dropped = set(companions(tools))
+    elif request.depth == 0:
+        dropped = {"ask_parent"} & companions(tools)
+    return {name: tool for name, tool in tools.items() if name not in dropped} if dropped else tools
+
+
+def companions(tools: Mapping[str, Tool]) -> frozenset[str]:
+    """Tools that touch nothing but the run itself; not what a program put in their place."""
+    found = (name for name in COMPANION_NAMES if name in tools and not tools[name].spec.effects)
+    return frozenset(found)
 
 
 class Workshop:

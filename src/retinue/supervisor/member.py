@@ -29,6 +29,7 @@ from retinue.supervisor.budget import Account
 from retinue.supervisor.handle import RunHandle
 
 if TYPE_CHECKING:
+    from retinue.supervisor.asking import RunCompanion
     from retinue.supervisor.auditing import Audit
 
 
@@ -74,6 +75,8 @@ class Member:
     clock: Clock = SYSTEM_CLOCK
     audit: Audit | None = None
     """The record of what it changes, once it runs."""
+    companion: RunCompanion | None = None
+    """What it has to do and asks, once it runs."""
 
     @property
     def id(self) -> str:

@@ -21,6 +21,7 @@ from retinue.domain.events import (
     RunStarted,
     TextDelta,
     ThinkingDelta,
+    TodosUpdated,
     ToolEnded,
     ToolProgress,
     ToolsEnded,
@@ -71,7 +72,7 @@ class _Grammar:
                 self._ended, self.place = set(), "tools"
             case "stream", _ if isinstance(body, _STREAM):
                 pass
-            case "tools", InboxOpened() | InboxClosed():
+            case "tools", InboxOpened() | InboxClosed() | TodosUpdated():
                 pass
             case "tools", ToolStarted() | ToolProgress() | ToolEnded() | ToolsEnded():
                 self._tool(body)

@@ -17,7 +17,11 @@ _CLASSES = {
     "ls": "LsTool",
 }
 
+_COMPANIONS = {"todo": "TodoTool", "ask_parent": "AskParentTool"}
+"""What touches nothing but the run itself and those above it."""
+
 BUILTIN_NAMES = tuple(_CLASSES)
+COMPANION_NAMES = tuple(_COMPANIONS)
 
 _built: dict[str, Tool] = {}
 
@@ -26,8 +30,15 @@ def builtin_tools(names: Iterable[str] | None = None) -> dict[str, Tool]:
     """The built-in tools, or those of `names` that are built in. Tools have no state, so one
     of each serves every run."""
     wanted = BUILTIN_NAMES if names is None else [name for name in BUILTIN_NAMES if name in set(names)]
-    for name in wanted:
-        if name not in _built:
-            module = import_module(f"retinue.tools.{name}.tool")
-            _built[name] = getattr(module, _CLASSES[name])()
-    return {name: _built[name] for name in wanted}
+    return {name: _tool(name, _CLASSES[name]) for name in wanted}
+
+
+def companion_tools() -> dict[str, Tool]:
+    """The list of what is to be done, and questions to whoever started the run."""
+    return {name: _tool(name, made) for name, made in _COMPANIONS.items()}
+
+
+def _tool(name: str, made: str) -> Tool:
+    if name not in _built:
+        _built[name] = getattr(import_module(f"retinue.tools.{name}.tool"), made)()
+    return _built[name]

@@ -14,6 +14,7 @@ from retinue.tools.clean import clean
 
 FRAME_TAGS = (
     "task-notification",
+    "agent-question",
     "system-reminder",
     "sub_agent_context",
     "agent_instructions",

@@ -15,6 +15,7 @@ from retinue.domain.events import (
     LimitReached,
     MessageAdded,
     Retrying,
+    TodosUpdated,
     ToolEnded,
     Undone,
     Warned,
@@ -28,6 +29,7 @@ from retinue.faces.cli.worktrees.common import where_saved
 from retinue.log.pending import describe_call
 from retinue.log.query import Reader
 from retinue.log.rows import RunRow
+from retinue.supervisor.asking import todo_line
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -46,7 +48,7 @@ def execute(args: argparse.Namespace) -> int:
         print("\n".join(_header(row)))
         print("\n".join(_story(reader, row)))
         outcome = reader.outcome(row.id)
-        print("\n".join([*_ending(reader, row, outcome), *_undone(reader, row)]))
+        print("\n".join([*_todos(reader, row), *_ending(reader, row, outcome), *_undone(reader, row)]))
     return 0
 
 
@@ -94,6 +96,13 @@ def _story(reader: Reader, row: RunRow) -> list[str]:
             case _:
                 pass
     return lines
+
+
+def _todos(reader: Reader, row: RunRow) -> list[str]:
+    """What it has to do, as it stands."""
+    found = reader.ordered(row.id, ("todos.updated",))
+    body = found[-1][1].body if found else None
+    return ["", *(f"Todo     {todo_line(todo)}" for todo in body.todos)] if isinstance(body, TodosUpdated) else []
 
 
 def _undone(reader: Reader, row: RunRow) -> list[str]:
