@@ -22,11 +22,12 @@ def python(patient: Patient) -> Iterator[Row]:
 
 
 def terminal(patient: Patient) -> Iterator[Row]:
-    if not sys.stdout.isatty():
+    out = sys.__stdout__ or sys.stdout  # the terminal app puts something else in its place
+    if not out.isatty():
         yield "info", "terminal", "the output is not a terminal, so nothing can be said about it"
         return
     size = shutil.get_terminal_size()
-    encoding = (sys.stdout.encoding or "").lower()
+    encoding = (out.encoding or "").lower()
     name = patient.environment.get("TERM", "")
     if name in ("", "dumb"):
         yield "warning", "terminal", f"TERM is {name or 'not set'}", "Set TERM, for example to xterm-256color."

@@ -36,7 +36,7 @@ class _Dialog(ModalScreen[str | None]):
     _Dialog Rows:focus { border: none; }
     _Dialog Input { border: round $secondary; }
     _Dialog Input:focus { border: round $primary; }
-    _Dialog TextArea { height: 12; max-height: 60%; border: round $primary; }
+    _Dialog TextArea, _Dialog TextArea:focus { height: 10; border: round $primary; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "cancel")]
 
@@ -63,8 +63,9 @@ class Pick(_Dialog):
         self, question: str, rows: Sequence[tuple[str, str]], *, detail: str = "", start: str | None = None
     ) -> None:
         super().__init__(question, detail)
-        self._rows: list[Row] = [(value, Text(one_line(words), no_wrap=True)) for value, words in rows]
-        self._start = start
+        self._values = [value for value, _ in rows]
+        self._rows: list[Row] = [(str(n), Text(one_line(words), no_wrap=True)) for n, (_, words) in enumerate(rows)]
+        self._start = str(self._values.index(start)) if start in self._values else None
 
     def compose(self) -> ComposeResult:
         with Vertical():
@@ -77,7 +78,7 @@ class Pick(_Dialog):
         rows.focus()
 
     def on_option_list_option_selected(self, message: Rows.OptionSelected) -> None:
-        self.dismiss(message.option_id)
+        self.dismiss(self._values[int(message.option_id or 0)])
 
 
 class Ask(_Dialog):

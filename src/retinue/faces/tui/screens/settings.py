@@ -150,9 +150,18 @@ class SettingsScreen(Sheet[None]):
         else:
             world.session_settings[field.name] = raw
         self.host.crew.supervisor.reload_settings(persisted=saved.persisted)
+        await self._follow()
         self._draw()
         said = after(self._loaded.explain(field.name), saved, target, unset=raw is None)
         self.say(said.text, said.kind)
+
+    async def _follow(self) -> None:
+        """What this session keeps going follows the switches at once."""
+        crew = self.host.crew
+        if crew.supervisor.settings.scheduling_enabled:
+            crew.schedules.begin()
+        elif crew.schedules.active:
+            await crew.schedules.end()
 
     def _write(self, field: Field, raw: Any, target: Target) -> Saved:
         """A person changes the file through us: what they agreed to before stays agreed to."""

@@ -33,16 +33,14 @@ _STRENGTH = {"user": 0, "project": 1, "local": 2}
 def setting_rows(loaded: Loaded, words: Iterable[str], room: int) -> list[Row]:
     """By section. What differs from the default is marked and says from where."""
     wanted = [word.casefold() for word in words]
-    rows: list[Row] = []
-    section = ""
+    sections: dict[str, list[Row]] = {}
     for name, field in fields().items():
         text = f"{name} {field.doc} {field.section}".casefold()
-        if not all(word in text for word in wanted):
-            continue
-        if field.section != section:
-            section = field.section
-            rows.append((HEADING + section, Text(section, STYLES["accent"])))
-        rows.append((name, _row(loaded.explain(name), room)))
+        if all(word in text for word in wanted):
+            sections.setdefault(field.section, []).append((name, _row(loaded.explain(name), room)))
+    rows: list[Row] = []
+    for section, found in sections.items():
+        rows += [(HEADING + section, Text(section, STYLES["accent"])), *found]
     return rows
 
 

@@ -35,6 +35,7 @@ HEADING = "head: "
 class Rows(OptionList):
     """A list that can be filled again without losing the place. j and k work, too."""
 
+    DEFAULT_CSS = "Rows { text-wrap: nowrap; text-overflow: ellipsis; }"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "cursor_down", show=False),
         Binding("k", "cursor_up", show=False),

@@ -1,0 +1,162 @@
+"""Agents that start at a time: see them, add one, switch it, run it now, remove it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.widgets import Static
+
+from retinue.errors import LaunchError, UnknownJobError
+from retinue.faces.cli.schedule.common import last_status
+from retinue.faces.tui.screens.confirm import ConfirmScreen
+from retinue.faces.tui.screens.dialogs import Ask, Pick, Write
+from retinue.faces.tui.screens.schedules_rows import about, job_rows, relative, when_problem
+from retinue.faces.tui.screens.sheet import Rows, Sheet
+from retinue.log.schedules import Job, slots
+from retinue.supervisor.schedule.times import FORMS
+
+LOOK_SECONDS = 1.0
+SLOTS = 5
+
+
+class SchedulesScreen(Sheet[None]):
+    DEFAULT_CSS = """
+    SchedulesScreen #about { height: 9; padding: 0 1; border-top: solid $panel; scrollbar-size-vertical: 1; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("a,n", "add", "add"),
+        Binding("r", "run_now", "run now"),
+        Binding("space", "switch", "switch on or off", priority=True),
+        Binding("d,delete", "remove", "remove"),
+        Binding("v", "watch", "watch its last run"),
+    ]
+    heading = "Scheduled jobs"
+    keys_line = "✓ will fire  ! failed last  ⋯ at work  ✗ off\n" + (
+        "a add · r run now · Space on/off · d remove · v last run · Esc back"
+    )
+
+    def body(self) -> Iterable[Static | Rows]:
+        yield Rows()
+        with VerticalScroll(id="about", can_focus=False):
+            yield Static()
+
+    def on_mount(self) -> None:
+        self._jobs: dict[str, Job] = {}
+        self.query_one(Rows).focus()
+        self._draw()
+        self.set_interval(LOOK_SECONDS, self._draw)
+
+    def on_screen_resume(self) -> None:
+        self._draw()
+
+    def on_resize(self) -> None:
+        self._draw()
+
+    def on_option_list_option_highlighted(self) -> None:
+        self._about()
+
+    def on_option_list_option_selected(self) -> None:
+        self.action_watch()
+
+    def action_add(self) -> None:
+        self.do(self._add())
+
+    def action_run_now(self) -> None:
+        if self._job is not None:
+            self.do(self._run(self._job))
+
+    def action_switch(self) -> None:
+        if self._job is not None:
+            self.do(self._switch(self._job))
+
+    def action_remove(self) -> None:
+        if self._job is not None:
+            self.do(self._remove(self._job))
+
+    def action_watch(self) -> None:
+        job = self._job
+        if job is None:
+            return
+        if job.last_run is None:
+            self.say(f"{job.name} has not run yet.")
+        else:
+            self.host.watch_run(job.last_run)
+
+    # What is shown
+
+    @property
+    def _job(self) -> Job | None:
+        return self._jobs.get(self.query_one(Rows).chosen or "")
+
+    def _status(self, job: Job) -> str | None:
+        return last_status(self.host.crew.supervisor, job)
+
+    def _draw(self) -> None:
+        if not self.is_current:
+            return
+        schedules = self.host.crew.schedules
+        self._jobs = {job.id: job for job in schedules.jobs()}
+        firing = "" if schedules.active else " · not fired from this session (schedulingEnabled)"
+        self.head(f"Scheduled jobs · {len(self._jobs)}{firing}")
+        self.query_one(Rows).fill(job_rows(self._jobs.values(), self._status, self.now(), self.room))
+        self._about()
+
+    def _about(self) -> None:
+        job, box = self._job, self.query_one("#about Static", Static)
+        if job is None:
+            box.update("No jobs. a adds one: an agent, what it is to do, and when.")
+            return
+        past = slots(self.host.crew.supervisor.world.log.reader, job.id, SLOTS)
+        box.update(about(job, self._status(job), past, self.now()))
+
+    # What is done
+
+    async def _add(self) -> None:
+        """Esc at any step adds nothing."""
+        entries = sorted(self.host.crew.agents.agents, key=lambda entry: entry.name.casefold())
+        rows = [(entry.name, f"{entry.name} — {entry.spec.description}") for entry in entries]
+        agent = await self.app.push_screen_wait(Pick("Which agent?", rows))
+        if agent is None:
+            return
+        task = await self.app.push_screen_wait(Write(f"What is {agent} to do?"))
+        if task is None or not task.strip():
+            return
+        now = self.now()
+        when = await self.app.push_screen_wait(Ask("When?", detail=FORMS, check=lambda text: when_problem(text, now)))
+        if when is None:
+            return
+        name = await self.app.push_screen_wait(Ask("What is the job called?", detail="Empty: by its agent", empty=True))
+        if name is None:
+            return
+        job = await self.host.crew.schedules.add(
+            agent, task.strip(), when, name=name, session_id=self.host.session.main_id
+        )
+        self._draw()
+        self.query_one(Rows).fill(job_rows(self._jobs.values(), self._status, self.now(), self.room), job.id)
+        self.say(f"{job.name}: next {relative(job.next_at, self.now())}.", "success")
+
+    async def _run(self, job: Job) -> None:
+        fired = await self.host.crew.schedules.run_now(job.id)
+        if fired.run_id is None:
+            raise LaunchError(fired.error or f"{job.name} could not be started.")
+        self._draw()
+        self.say(f"{job.name} started as run {fired.run_id[:8]}. v watches it.", "success")
+
+    async def _switch(self, job: Job) -> None:
+        now = await self.host.crew.schedules.enable(job.id, not job.enabled)
+        self._draw()
+        self.say(f"{now.name} is {'on' if now.enabled else 'off'}.", "success")
+
+    async def _remove(self, job: Job) -> None:
+        choices = [("no", "n", "Keep it"), ("yes", "y", "Remove it")]
+        question = ConfirmScreen(f"Remove {job.name}?", choices, "Runs it has started go on.")
+        if await self.app.push_screen_wait(question) != "yes":
+            return
+        with suppress(UnknownJobError):  # someone else was first
+            await self.host.crew.schedules.remove(job.id)
+        self._draw()
+        self.say(f"{job.name} was removed.", "success")
