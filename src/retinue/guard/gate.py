@@ -21,6 +21,7 @@ from retinue.domain.messages import Text
 from retinue.domain.permission import Decision, Permissions, ToolUse
 from retinue.domain.tool import Preview, Tool, ToolContext, ToolOutput
 from retinue.guard.gate_text import GUARD, Denied, denial, denied_output
+from retinue.guard.taint import Taint, Wary
 
 if TYPE_CHECKING:
     from retinue.domain.inbox import InboxAnswer
@@ -60,12 +61,15 @@ class Gate:
         redact: Callable[[str], str] = lambda text: text,
         classify: Callable[[ToolUse, Decision], Awaitable[Decision]] | None = None,
         previews: Callable[[str], Preview | None] = lambda tool: None,
+        taint: Taint | None = None,
     ) -> None:
         """`recall` brings in what people allowed earlier for good, and says whether there was
         anything new. `redact` takes secrets out of a text: a rule that has one is never
         offered, for it would be kept. `previews` gives what tells people beforehand what a call
-        of a tool would change."""
-        self.permissions = permissions
+        of a tool would change. `taint` remembers that the run has read text of strangers; from
+        then on what reaches outward is asked about."""
+        self.permissions = permissions if taint is None else Wary(permissions, taint)
+        self.taint = taint
         self.hooks = hooks
         self.party = party
         self._desk = desk
@@ -216,6 +220,8 @@ class GatedTool:
             return output
         if not self._effects.isdisjoint(_FOREIGN):
             output = gate.without_secrets(output)
+        if gate.taint is not None:
+            gate.taint.observe(output.effect)
         output = replace(output, effect=replace(output.effect, allowed=verdict.who))
         if verdict.context:
             output = _beside(output, verdict.context)

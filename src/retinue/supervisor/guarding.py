@@ -21,6 +21,7 @@ from retinue.errors import RetinueError
 from retinue.guard.desk_party import Party
 from retinue.guard.gate import Gate, gated
 from retinue.guard.permissions.policy import Policy
+from retinue.supervisor.browsing import taint_of
 from retinue.supervisor.hooking import hooks_for
 from retinue.supervisor.permits import permissions_for
 from retinue.supervisor.permits_auto import classifier_for
@@ -29,6 +30,7 @@ from retinue.supervisor.remembering import with_memory
 if TYPE_CHECKING:
     from retinue.domain.inbox import InboxAnswer
     from retinue.guard.permissions.policy import Policy
+    from retinue.guard.taint import Taint
     from retinue.supervisor.member import Member
     from retinue.supervisor.quote import Quote
     from retinue.supervisor.world import World
@@ -43,6 +45,7 @@ class Guard:
     member: Member
     permissions: Policy
     party: Party
+    taint: Taint | None = None
     recalled: set[str] = field(default_factory=set)
 
     def is_of(self, other: Member) -> bool:
@@ -55,7 +58,7 @@ def gatekeeper(member: Member, world: World, inner: Wrap, *, resumed: bool = Fal
     """Puts every tool of a run that begins behind its gate, outside of what `inner` puts around
     it. `resumed` runs may have asked something before: they take the answer when they ask it
     again."""
-    guard = Guard(member, _permissions(member, world), _party(member, world, resumed))
+    guard = Guard(member, _permissions(member, world), _party(member, world, resumed), taint_of(member, world))
     world.guards[member.id] = guard
 
     async def granted(rule: str, answer: InboxAnswer) -> None:
@@ -71,6 +74,7 @@ def gatekeeper(member: Member, world: World, inner: Wrap, *, resumed: bool = Fal
         redact=lambda text: world.redactor(text),
         classify=classifier_for(guard.permissions, world),
         previews=lambda name: _preview(member, name),
+        taint=guard.taint,
     )
     return lambda tools: gated(inner(tools), gate)
 

@@ -28,6 +28,7 @@ from retinue.loop.run import run_loop
 from retinue.settings.places import private_folder
 from retinue.supervisor.asking import companion_for, part
 from retinue.supervisor.auditing import Audit
+from retinue.supervisor.browsing import reach_of
 from retinue.supervisor.confining import confinement_for, put_away
 from retinue.supervisor.guarding import gatekeeper, release
 from retinue.supervisor.hooking import hooks_for
@@ -227,6 +228,7 @@ def _context(handle: RunHandle, world: World, launch: Launch) -> ToolContext:
         environment=world.tool_environment,
         tool_timeout=launch.limits.tool_seconds,
         child=launch.request.parent_id is not None,
+        reach=reach_of(world, handle.id),
     )
     context = confined(context, launch.isolation)
     own = launch.isolation

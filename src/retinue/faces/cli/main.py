@@ -121,6 +121,10 @@ COMMANDS: dict[str, Command | Group] = {
     ),
     "trust": Command("consent to hooks, servers and rights that this project brings", "retinue.faces.cli.trust"),
     "cost": Command("what agents have cost, by agent, run, tree, day or model", "retinue.faces.cli.cost"),
+    "activity": Command(
+        "searches, pages, documents, language servers: counts, errors, speed", "retinue.faces.cli.activity"
+    ),
+    "logs": Command("warnings and errors of runs, newest last", "retinue.faces.cli.logs"),
     "doctor": Command("what this host can enforce, what is missing, and what to do", "retinue.faces.cli.doctor"),
     "models": Group(
         "which models there are, and which one would be used",

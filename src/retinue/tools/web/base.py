@@ -1,0 +1,62 @@
+"""What the web tools share: a service that is made on first use, and failure with a code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from retinue.domain.effects import ToolEffect
+from retinue.domain.messages import Text
+from retinue.domain.tool import ToolContext, ToolOutput
+from retinue.tools.arguments import Arguments
+from retinue.tools.base import BuiltinTool
+from retinue.tools.errors import ToolError
+from retinue.tools.web.errors import WebError
+
+if TYPE_CHECKING:
+    from retinue.tools.web.service import Web
+
+
+class WebTool(BuiltinTool):
+    """`web` gives the service; nothing of it is loaded before the first call."""
+
+    def __init__(self, web: Callable[[], Web]) -> None:
+        super().__init__()
+        self.web = web
+
+    async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
+        try:
+            return await self.call(call_id, Arguments(self.name, arguments), context)
+        except WebError as error:
+            return failure(error)
+        except ToolError as error:
+            return failure(WebError("INVALID_INPUT", str(error)))
+        except OSError as error:
+            return failure(WebError("STORAGE", f"What was found could not be kept: {error.strerror or error}."))
+
+
+def failure(error: WebError) -> ToolOutput:
+    effect = ToolEffect(
+        status="failed",
+        hosts=error.hosts,
+        provider=error.provider or None,
+        code="RATE_LIMITED" if error.limited else error.code,
+    )
+    value = {"error": {"code": error.code, "message": error.message}}
+    return ToolOutput((Text(str(error)),), is_error=True, effect=effect, value=value)
+
+
+def texts(given: Arguments, one: str, many: str, *others: str) -> list[str]:
+    """What stands under either name, trimmed and without doubles, in order."""
+    single = given.find(one, *others)
+    several = given.find(many)
+    found: list[str] = []
+    for value in (single, several):
+        if value is None:
+            continue
+        for text in value if isinstance(value, list) else [value]:
+            if not isinstance(text, str):
+                raise given.wrong(many, "a list of texts", text)
+            if text.strip():
+                found.append(text.strip())
+    return list(dict.fromkeys(found))

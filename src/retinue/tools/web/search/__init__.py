@@ -1,0 +1,1 @@
+"""Search services behind one protocol."""
