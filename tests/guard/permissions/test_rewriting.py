@@ -75,7 +75,7 @@ def _template(*texts: str) -> Rewrite:
         text = dice.choice(texts)
         if text.partition("%")[2].startswith((" {}", " :::")) and any(sign in command for sign in "&|;<>\n"):
             return command  # what follows would go to another command, and change it
-        return text.replace("%", command)
+        return text.replace("%", f" {command}" if command.startswith("(") else command)  # $(( is arithmetic
 
     return rewrite
 
@@ -122,6 +122,18 @@ REWRITES: tuple[Rewrite, ...] = (
     _template(
         "./wrapper %", "unheard-of --with=options %", "parallel % ::: a", "systemd-run --user %", "npx -y %", "uv run %"
     ),
+    lambda command, dice: f"sh -c {dice.choice(['--', '-e', '-x'])} {shlex.quote(command)}",
+    lambda command, dice: f"trap -- {shlex.quote(command)} 0",
+    lambda command, dice: f"env -S{shlex.quote(command)}",
+    lambda command, dice: f"GIT_PAGER={shlex.quote(command)} git log",
+    lambda command, dice: f"git rebase --exec={shlex.quote(command)} HEAD~1",
+    lambda command, dice: f"tar -xf a --to-command={shlex.quote(command)}",
+    lambda command, dice: f"sudo -s <<< {shlex.quote(command)}",
+    lambda command, dice: f"printf %s {shlex.quote(command)} > a; sh ./a",
+    lambda command, dice: f"let {shlex.quote(f'a[$({command})]=1')}",
+    lambda command, dice: f"x={shlex.quote(f'a[$({command})]')}; (( x ))",
+    lambda command, dice: f"echo ${{x:-`{command}`}}" if not set(command) & set("`'\"\\}") else command,
+    lambda command, dice: f"cat <<END\n`{command}`\nEND\n" if not set(command) & set("`\\\n") else command,
     _template("2>&1 %", "</dev/null %", "% >/dev/null 2>&1", ">/dev/null %", "  %", "\t%", "% ;"),
     _template("/bin/%", "/usr/bin/%", "/usr/local/bin/%", "./%", "../%", "/usr/bin/../bin/%"),
 )
@@ -141,6 +153,7 @@ def _kind(kind: str) -> Kind:
     return {"allow": "allow", "ask": "ask", "deny": "deny"}[kind]  # type: ignore[return-value]
 
 
+MODES: tuple[PermissionMode, ...] = ("default", "acceptEdits", "plan", "dontAsk", "auto", "bypassPermissions")
 DENY = tuple(f"Bash({name}:*)" for name in NAMES)
 ALLOWING_ALL = made_policy("default", allow=BROAD, deny=DENY)
 BYPASSING = made_policy("bypassPermissions", deny=DENY)
@@ -168,7 +181,27 @@ def test_no_single_rewriting_is_allowed(command: str, rewrite: int) -> None:
             assert verdict(policy, written) != "allow", written
 
 
-@settings(max_examples=250, deadline=None, derandomize=True)
+HIDDEN = [
+    line.replace("⏎", "\n")
+    for line in Path(__file__).with_name("hidden.txt").read_text("utf-8").splitlines()
+    if not line.startswith("# ")
+]
+
+
+@pytest.mark.parametrize("command", HIDDEN)
+def test_no_hidden_command_is_allowed(command: str) -> None:
+    for policy in (ALLOWING_ALL, BYPASSING, ACCEPTING, ASKING):
+        assert verdict(policy, command) != "allow", command
+
+
+@pytest.mark.parametrize("command", HIDDEN)
+def test_nothing_that_runs_other_commands_passes_for_reading(command: str) -> None:
+    """Without any rule, too: in the mode default only what plainly reads goes unasked."""
+    for policy in (made_policy("default"), made_policy("plan"), made_policy("auto")):
+        assert verdict(policy, command) != "allow", command
+
+
+@settings(max_examples=250, deadline=None)
 @given(
     st.sampled_from(DENIED),
     st.lists(st.integers(0, len(REWRITES) - 1), min_size=1, max_size=4),
@@ -213,7 +246,6 @@ KEYS = st.sampled_from(["command", "cmd", "path", "file_path", "url", "subagent_
 TOOL_NAMES = st.sampled_from([*TOOLS, "mcp__a__b", "mcp__", "mcp__*", "", "Bash", "unknown", "WebFetch"]) | st.text(
     max_size=20
 )
-MODES: tuple[PermissionMode, ...] = ("default", "acceptEdits", "plan", "dontAsk", "auto", "bypassPermissions")
 RULED = {
     mode: made_policy(
         mode,

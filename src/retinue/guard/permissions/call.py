@@ -14,10 +14,11 @@ from retinue.domain.effects import EffectKind
 from retinue.domain.permission import ToolUse
 from retinue.domain.toolnames import TOOLS, canonical
 from retinue.guard.permissions.forms import denied_forms, touched_paths
+from retinue.guard.permissions.guesses import Hints, hints
 from retinue.guard.permissions.marks import HOLE, is_known
 from retinue.guard.permissions.place import Place
 from retinue.guard.permissions.rule import FETCHING, READING, SPAWNING, WRITING
-from retinue.guard.permissions.shell import Script, Step, analyse
+from retinue.guard.permissions.shell import Script, analyse
 
 _COMMANDS = ("command", "cmd", "script")
 _PATHS = (
@@ -58,9 +59,10 @@ class Call:
         return " ".join(value for value in self.arguments.values() if isinstance(value, str))
 
     @cached_property
-    def forms(self) -> tuple[tuple[Step, tuple[str, ...]], ...]:
-        """Every command in it, with the ways in which a rule that forbids may have written it."""
-        return tuple((step, denied_forms(step)) for step in self.script.all_steps())
+    def forms(self) -> tuple[tuple[tuple[str, ...], Hints], ...]:
+        """Every command in it: the ways in which a rule that forbids may have written it, and
+        what else it may be."""
+        return tuple((denied_forms(step), hints(step)) for step in self.script.all_steps())
 
     @cached_property
     def touched(self) -> tuple[tuple[str, bool], ...]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from retinue.guard.permissions.marks import HOLE
+from retinue.guard.permissions.shell import gitcode
 from retinue.guard.permissions.shell.commands import SPEAKING, WRITERS, is_reader, operands
 from retinue.guard.permissions.shell.step import Script, Step
 from retinue.guard.permissions.shell.variables import is_harmless
 
 _SEARCHERS = frozenset({"grep", "egrep", "fgrep", "zgrep", "rg", "ag", "ack"})
 _PATTERN_OPTIONS = ("-e", "-f", "--regexp", "--file")
-_GIT_VALUED = frozenset({"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path", "--config-env"})
 
 
 def denied_forms(step: Step) -> tuple[str, ...]:
@@ -18,7 +18,9 @@ def denied_forms(step: Step) -> tuple[str, ...]:
     plain = (step.name, *words[1:])
     forms = [" ".join(words), tight(words), " ".join(plain), tight(plain)]
     if step.name == "git":
-        forms.append(tight(("git", *_without_globals(words[1:]))))
+        forms.append(tight(("git", *gitcode.without_globals(words[1:]))))
+    elif step.name.startswith("git-"):
+        forms.append(tight(("git", step.name[4:], *words[1:])))
     if step.assigned:
         before = tuple(f"{name}={given}" for name, given in step.assigned)
         forms.append(tight((*before, *words)))
@@ -40,11 +42,19 @@ def tight(words: tuple[str, ...]) -> str:
     return "".join(word if at == 0 else HOLE if word == HOLE else f" {word}" for at, word in enumerate(words))
 
 
-def _without_globals(words: tuple[str, ...]) -> tuple[str, ...]:
-    at = 0
-    while at < len(words) and words[at].startswith("-"):
-        at += 2 if words[at] in _GIT_VALUED else 1
-    return words[at:]
+def loose_forms(step: Step) -> tuple[str, ...]:
+    """What it may be if the options before its first word, and their values, are left out:
+    `npm --silent publish`."""
+    words = step.words
+    if len(words) < 3 or not words[1].startswith("-") or step.name in SPEAKING:
+        return ()
+    forms: list[str] = []
+    for at, word in enumerate(words[1:8], 1):
+        if not word.startswith("-"):
+            forms.append(tight((step.name, *words[at:])))
+            if not words[at - 1].startswith("-"):
+                break
+    return tuple(forms)
 
 
 def touched_paths(script: Script) -> list[tuple[str, bool]]:

@@ -172,8 +172,7 @@ _PLANNING = "The mode is plan: look and think, change nothing. Describe what you
 
 def _may_delete(call: Call) -> bool:
     """Whether a text that nobody understands so much as mentions deleting."""
-    text = " ".join(value for value in call.arguments.values() if isinstance(value, str))
-    return any(word in text for word in _DELETING_WORDS)
+    return any(word in call.text for word in _DELETING_WORDS)
 
 
 def _risk(call: Call) -> Risk:

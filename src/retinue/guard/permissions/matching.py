@@ -5,20 +5,13 @@ Only rules that forbid or ask use the middle answer. What allows must match for 
 
 from __future__ import annotations
 
-import contextlib
-import re
-import shlex
-from functools import lru_cache
-
 from retinue.guard.permissions.call import CONTENT, Call
-from retinue.guard.permissions.forms import allowed_forms, tight
-from retinue.guard.permissions.marks import HOLE, MARKS, MAYBE, NO, YES, Match, match
+from retinue.guard.permissions.forms import allowed_forms
+from retinue.guard.permissions.guesses import match_command, may_be_meant
+from retinue.guard.permissions.marks import HOLE, MAYBE, NO, YES, Match, match
 from retinue.guard.permissions.place import match_path
 from retinue.guard.permissions.rule import FETCHING, READING, SHELL, SPAWNING, WRITING, Rule, names_tool
-from retinue.guard.permissions.shell.commands import SPEAKING, WRITERS, is_reader
 from retinue.guard.permissions.shell.step import Step
-
-_FORMS_OF_SUFFIX = 16
 
 
 def restricts(rule: Rule, call: Call) -> Match:
@@ -54,53 +47,16 @@ def _specified(rule: Rule, call: Call) -> Match:
 
 def _commands(pattern: str, call: Call) -> Match:
     best: Match = NO
-    for step, forms in call.forms:
+    for forms, found in call.forms:
         for form in forms:
             best = max(best, match_command(pattern, form))
             if best == YES:
                 return YES
-        if best == NO and (step.opaque or not _well_known(step)) and _may_start(pattern, step):
+        if best == NO and may_be_meant(pattern, found, call.text):
             best = MAYBE
     if best == NO and call.script.doubts:
         return MAYBE
     return best
-
-
-def _well_known(step: Step) -> bool:
-    return bool(step.inner) or step.name in SPEAKING or step.name in WRITERS or step.name == "git" or is_reader(step)
-
-
-def _may_start(pattern: str, step: Step) -> bool:
-    """Whether a program that nobody here knows is handed a command that the pattern is about, as
-    words of its own or in a text."""
-    if any(match_command(pattern, form) for form in _suffixes(step)):
-        return True
-    wanted = set(re.findall(r"\w+", pattern))
-    texts = (word for word in step.words[1:] if step.opaque or any(sign.isspace() for sign in word))
-    return bool(wanted) and any(wanted <= set(re.findall(r"\w+", text)) for text in texts)
-
-
-def _suffixes(step: Step) -> list[str]:
-    """What an unknown program might start: the rest of its words, from any of them on."""
-    words = step.words[1 : _FORMS_OF_SUFFIX + 1]
-    starts = [(at, word) for at, word in enumerate(words, 1) if not word.startswith(("-", *MARKS))]
-    return [tight((name, *step.words[at + 1 :])) for at, word in starts for name in {word, word.rpartition("/")[2]}]
-
-
-def match_command(pattern: str, text: str) -> Match:
-    """`*` spans anything; ` *` or `:*` at the end also matches nothing, at the end of a word."""
-    return max(match(each, text) for each in _patterns(pattern))
-
-
-@lru_cache(maxsize=512)
-def _patterns(pattern: str) -> tuple[str, ...]:
-    if pattern.endswith(":*"):
-        pattern = f"{pattern[:-2]} *"
-    patterns = [pattern]
-    if any(sign in pattern for sign in "'\"\\"):
-        with contextlib.suppress(ValueError):
-            patterns.append(" ".join(shlex.split(pattern)))
-    return tuple(dict.fromkeys([*patterns, *(each[:-2] for each in patterns if each.endswith(" *"))]))
 
 
 def _touched(rule: Rule, call: Call) -> Match:

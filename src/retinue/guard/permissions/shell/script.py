@@ -6,11 +6,13 @@ from dataclasses import replace
 from functools import lru_cache
 
 from retinue.guard.permissions.marks import GLOB, HOLE, is_known, shown
+from retinue.guard.permissions.shell import gitcode, surprises
 from retinue.guard.permissions.shell.commands import WRITERS, is_reader
 from retinue.guard.permissions.shell.step import Opened, Script, Step
 from retinue.guard.permissions.shell.variables import is_dangerous, is_harmless
 from retinue.guard.permissions.shell.walk import read
 from retinue.guard.permissions.shell.wrappers import (
+    CARRIERS,
     CODE_OPTIONS,
     INLINE_CODE,
     SHELLS,
@@ -27,7 +29,7 @@ _RESERVED = frozenset(
     | {"function", "{", "}", "!", "[[", "]]", "((", "))"}
 )
 """As the name of a command they show that parser and shell have parted ways."""
-_OPENERS = frozenset({"eval", "trap", "su", "script", "watch"})
+_MOST_WORDS = 16
 _MOVING = frozenset({"cd", "pushd", "popd", "chdir"})
 
 
@@ -39,7 +41,10 @@ def analyse(command: str) -> Script:
         steps = reader.script(command, 0)
     except RecursionError:
         return Script(doubts=("it is nested too deeply",))
-    return Script(tuple(steps), tuple(reader.opened), tuple(reader.moves), tuple(dict.fromkeys(reader.doubts)))
+    made = Script(tuple(steps), tuple(reader.opened), tuple(reader.moves))
+    if surprises.written_and_run(made.all_steps(), made.opened):
+        reader.doubts.append("it carries out a file that it makes itself")
+    return replace(made, doubts=tuple(dict.fromkeys(reader.doubts)))
 
 
 class _Reader:
@@ -77,7 +82,7 @@ class _Reader:
         if not is_known(words[0]) or not words[0]:
             self.doubts.append("which program it starts is known only when it runs")
             return Step(words, assigned)
-        if words[0] in _RESERVED:
+        if words[0] in _RESERVED or any(sign.isspace() for sign in words[0]):
             self.doubts.append(f"{words[0]} stands where no such word can")
         name = words[0].rpartition("/")[2]
         if name in STRANGE_BUILTINS or (name in ("mapfile", "readarray") and "-C" in words):
@@ -86,25 +91,33 @@ class _Reader:
             self.moves.append(_target(words))
         if name in ("export", "declare", "typeset", "readonly", "local"):
             self._exports(words)
+        self.doubts += (*surprises.of_words(name, words), *surprises.of_variables(assigned))
         inner, transparent = self.inner(name, words, stdin, depth)
+        if not inner and surprises.starts_shell(name, words, self.fed):
+            self.doubts.append("a shell gets its commands from its input")
         harmless = all(is_harmless(variable) for variable, _ in assigned)
         step = Step(words, assigned, tuple(inner), transparent and harmless, _opaque(name, words))
         return step if inner else self._strange(step, stdin, depth)
 
     def _strange(self, step: Step, stdin: str | None, depth: int) -> Step:
-        """A program that is not known here, with a shell among its arguments and code for it."""
-        names = [word.rpartition("/")[2] for word in step.words]
-        shells = [at for at, name in enumerate(names) if at and (name in SHELLS or name in _OPENERS)]
-        if not shells or step.name in SHELLS or step.name in WRITERS or step.name == "git" or is_reader(step):
+        """A program that is not known here: what among its arguments starts other programs, may
+        be what it starts."""
+        if depth > _DEEPEST or step.name in SHELLS or step.name in WRITERS or step.name == "git" or is_reader(step):
             return step
-        at = shells[0]
-        if (
-            self.fed
-            or names[at] in _OPENERS
-            or any(each.startswith("-") and "c" in each for each in step.words[at + 1 : at + 4])
-        ):
-            return replace(step, inner=(self.step(step.words[at:], (), stdin, depth + 1),))
+        for at, word in enumerate(step.words[1:_MOST_WORDS], 1):
+            name = word.rpartition("/")[2]
+            if (name in CARRIERS or name == "git") and self._hides(name, step.words[at:]):
+                return replace(step, inner=(self.step(step.words[at:], (), stdin, depth + 1),))
         return step
+
+    def _hides(self, name: str, words: tuple[str, ...]) -> bool:
+        """Whether these words, if they were a command, would start another one. `docker run … sh`
+        waits for a person."""
+        if name == "git":
+            return any(gitcode.code(words[1:])) or any(gitcode.doubts(words[1:]))
+        if name in SHELLS:
+            return self.fed or any(each.startswith("-") and "c" in each for each in words[1:4])
+        return len(words) > 1
 
     def inner(self, name: str, words: tuple[str, ...], stdin: str | None, depth: int) -> tuple[list[Step], bool]:
         """The commands that this one starts, and whether they are all that it does."""
@@ -113,7 +126,8 @@ class _Reader:
         if name == "eval":
             return self._code(" ".join(words[1:]), depth), True
         if name == "trap":
-            return (self._code(words[1], depth), True) if len(words) > 2 else ([], False)
+            handler = words[2:] if words[1:2] == ("--",) else words[1:]
+            return (self._code(handler[0], depth), True) if len(handler) > 1 else ([], False)
         if name in ("xargs", "parallel"):
             return self._fed(name, words, depth)
         if name in ("find", "gfind"):
@@ -157,21 +171,22 @@ class _Reader:
         return [self.step(words[at:], (), None, depth + 2) for at in starts]
 
     def _shell(self, words: tuple[str, ...], stdin: str | None, depth: int) -> tuple[list[Step], bool]:
-        at = 1
+        at, carries_code = 1, False
         while at < len(words) and (words[at].startswith(("-", "+")) or not is_known(words[at])):
             word = words[at]
             if not is_known(word):
                 self.doubts.append("what a shell is told to do is known only when it runs")
                 return [], False
-            if not word.startswith("--") and "c" in word and word.startswith("-"):
-                code = words[at + 1 : at + 2]
-                extra = self._code(code[0], depth) if code else []
-                return extra, bool(code)
+            carries_code = carries_code or (word.startswith("-") and not word.startswith("--") and "c" in word)
+            if word.startswith(("--rcfile", "--init-file")):
+                self.doubts.append("a shell carries out a file before it begins")
             if word in ("--rcfile", "--init-file", "-o", "+o", "-O", "+O"):
                 at += 1
             at += 1
             if word in ("--", "-"):
                 break
+        if carries_code:
+            return (self._code(words[at], depth), True) if at < len(words) else ([], False)
         if at < len(words) and "-s" not in words[1:at]:
             return [], False  # a script of its own
         if stdin is None:
@@ -234,10 +249,16 @@ class _Reader:
         return steps
 
     def _suffix_after(self, words: tuple[str, ...], options: set[str], depth: int) -> list[Step]:
-        at = next((index for index, word in enumerate(words) if word in options), None)
-        if at is None or at + 1 >= len(words):
-            return []
-        return [self.step((*words[at + 1 :], HOLE), (), None, depth + 1)]
+        for at, word in enumerate(words):
+            option, equals, given = word.partition("=")
+            if option in options:
+                command = (given, *words[at + 1 :]) if equals else words[at + 1 :]
+            elif word[:2] in options:
+                command = (word[2:], *words[at + 1 :])
+            else:
+                continue
+            return [self.step((*command, HOLE), (), None, depth + 1)] if command else []
+        return []
 
     def _watched(self, words: tuple[str, ...], depth: int) -> list[Step]:
         at = 1
@@ -248,8 +269,6 @@ class _Reader:
     def _code_options(self, name: str, words: tuple[str, ...], depth: int) -> list[Step]:
         steps: list[Step] = []
         options = CODE_OPTIONS.get(name, frozenset())
-        if name == "git" and "rebase" not in words:
-            return steps
         for at, word in enumerate(words):
             option, _, joined = word.partition("=")
             clustered = name in ("su", "script") and word.startswith("-") and word[-1:] == "c" and word[1:2] != "-"
@@ -257,27 +276,18 @@ class _Reader:
                 steps += self._code(words[at + 1], depth)
             elif option in options and joined:
                 steps += self._code(joined, depth)
+            elif len(word) > 2 and word[:2] in options:
+                steps += self._code(word[2:], depth)
         return steps
 
     def _git(self, words: tuple[str, ...], depth: int) -> list[Step]:
-        for at, word in enumerate(words):
-            if word in ("-c", "--config-env") or word.startswith(("--exec-path=", "--config-env=")):
-                setting = words[at + 1] if at + 1 < len(words) else ""
-                self._git_setting(setting)
-            if word == "foreach" and "submodule" in words[:at]:
-                rest = [each for each in words[at + 1 :] if not each.startswith("--")]
-                return self._code(" ".join(rest), depth)
-            if word == "run" and "bisect" in words[:at] and at + 1 < len(words):
-                return [self.step(words[at + 1 :], (), None, depth + 1)]
-        return []
-
-    def _git_setting(self, setting: str) -> None:
-        """`git -c name=value`: some settings are commands."""
-        name, _, given = setting.partition("=")
-        harmless = name.lower().startswith(("user.", "color.", "init.defaultbranch", "commit.gpgsign", "advice."))
-        harmless = harmless or name.lower() in ("core.quotepath", "core.autocrlf", "log.showsignature", "gc.auto")
-        if not harmless and not (name.lower() == "core.pager" and given in ("", "cat")):
-            self.doubts.append("git -c sets what can be a command")
+        arguments = words[1:]
+        self.doubts += gitcode.doubts(arguments)
+        steps = [step for text in gitcode.code(arguments) for step in self._code(text, depth)]
+        rest = gitcode.without_globals(arguments)
+        if rest[:2] == ("bisect", "run") and len(rest) > 2:
+            steps.append(self.step(rest[2:], (), None, depth + 1))
+        return steps
 
     def _exports(self, words: tuple[str, ...]) -> None:
         for word in words[1:]:

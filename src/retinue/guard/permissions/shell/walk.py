@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from retinue.domain.lean import dataclass
 from retinue.guard.permissions.marks import HOLE
+from retinue.guard.permissions.shell.signs import calculates, gaps, no_arithmetic, unexplained
 from retinue.guard.permissions.shell.step import Opened
 from retinue.guard.permissions.shell.words import value
 
@@ -29,7 +30,10 @@ _GLUED = re.compile(r"[^\s\\]\\\n[^\s#]|\\\\\n")
 _BROKEN = re.compile(r"(?<!\\)\n")
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)\+?=")
 _PROMPT_EXPANSION = re.compile(r"@[PE]\}$")
-_ARITHMETIC = frozenset({"arithmetic_expansion", "c_style_for_statement", "test_command", "binary_expression"})
+_ARITHMETIC = frozenset(
+    {"arithmetic_expansion", "c_style_for_statement", "compound_statement", "test_command", "expansion", "subscript"}
+)
+_READING = frozenset({"read", "mapfile", "readarray", "getopts"})
 
 
 @dataclass(slots=True)
@@ -80,6 +84,8 @@ def read(source: str) -> Text:
         return text
     if root.has_error:
         text.doubts.append("the shell's grammar does not explain it")
+    elif unexplained(root, encoded):
+        text.doubts.append("something in it looks like a command, and the shell's grammar does not say what it is")
     _walk(root, text, encoded)
     return text
 
@@ -98,10 +104,32 @@ def _walk(root: Node, text: Text, source: bytes) -> None:
             quoted_code = quoted_code or "$(" in quoted or "`" in quoted or kind == "ansi_c_string"
         elif kind == "comment":
             _check_comment(node, source, text)
-        arithmetic = arithmetic or kind in _ARITHMETIC
+        if kind in _ARITHMETIC:
+            arithmetic = _arithmetic(node, text) or arithmetic
         nodes.extend(reversed(node.named_children))
-    if quoted_code and arithmetic:
+    if arithmetic and quoted_code:
         text.doubts.append("quoted text that looks like a command stands beside arithmetic")
+    elif arithmetic and _has_foreign_values(text):
+        text.doubts.append("it calculates with what is known only when it runs, which can be a command")
+
+
+def _arithmetic(node: Node, text: Text) -> bool:
+    source = _source(node)
+    if node.type == "arithmetic_expansion" and no_arithmetic(source):
+        text.doubts.append("what looks like arithmetic is none")
+    return node.type == "subscript" or calculates(node, source)
+
+
+def _has_foreign_values(text: Text) -> bool:
+    """Whether variables may have come from files or programs."""
+    if any(command.words[:1] and command.words[0] in _READING for command in text.commands):
+        return True
+    return any(HOLE in given for _, given in text.assigned)
+
+
+def _concatenation(node: Node, text: Text) -> None:
+    if gaps(node):
+        text.doubts.append("where a word ends is not clear")
 
 
 def _source(node: Node) -> str:
@@ -260,5 +288,6 @@ _LOOKS: Mapping[str, Callable[[Node, Text], None]] = {
     "variable_assignment": _assignment,
     "expansion": _expansion,
     "word": _word,
+    "concatenation": _concatenation,
 }
 """What is to be noticed about a node, whatever it stands in."""

@@ -97,6 +97,11 @@ WRAPPERS: Mapping[str, Wrapper] = {
 }
 """With an option that is not listed here, any of the words that follow may be the command."""
 
+CARRIERS = frozenset(
+    {*WRAPPERS, *SHELLS, "eval", "trap", "su", "script", "watch", "xargs", "parallel", "find", "gfind", "fd", "fdfind"}
+) - {"uv", "poetry", "pipenv", "npx", "bunx", "pnpx"}
+"""Programs of which it is known what they start."""
+
 CODE_OPTIONS: Mapping[str, frozenset[str]] = {
     "su": frozenset({"-c", "--command", "--session-command"}),
     "runuser": frozenset({"-c", "--command"}),
@@ -104,7 +109,6 @@ CODE_OPTIONS: Mapping[str, frozenset[str]] = {
     "flock": frozenset({"-c", "--command"}),
     "env": frozenset({"-S", "--split-string"}),
     "npx": frozenset({"-c", "--call"}),
-    "git": frozenset({"-x", "--exec", "--upload-pack", "--receive-pack", "-u"}),
 }
 """Options whose value is text for a shell, beside that of the shells themselves."""
 
