@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from time import monotonic
 
 from rich.text import Text
 from textual.strip import Strip
 from textual.widget import Widget
+
+COVERED_SECONDS = 1.0
+"""How often it changes while another screen lies over it: each time costs Textual a whole screen,
+drawn twice."""
 
 
 class LinesPanel(Widget):
@@ -19,8 +24,15 @@ class LinesPanel(Widget):
         super().__init__(id=id)
         self.lines: list[Text] = []
         self.display = False
+        self._shown_at = 0.0
 
     def show(self, lines: Sequence[Text]) -> None:
+        if not self.is_attached:
+            return
+        if self.screen is not self.app.screen:
+            if monotonic() - self._shown_at < COVERED_SECONDS:
+                return
+            self._shown_at = monotonic()
         old, self.lines = self.lines, list(lines)
         if len(old) != len(self.lines):
             self.display = bool(self.lines)

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from retinue.faces.tui.app import RetinueApp
 
 WHEEL_ROWS = 3
+LOOK_SECONDS = 0.1
+QUIET_SECONDS = 0.25
 
 
 class ViewerScreen(ModalScreen[None]):
@@ -37,6 +39,7 @@ class ViewerScreen(ModalScreen[None]):
     DEFAULT_CSS = """
     ViewerScreen { align: center middle; }
     ViewerScreen > #viewer { width: 90%; height: 70%; min-height: 9; background: $surface; }
+    ViewerScreen.whole { background: $surface; }
     ViewerScreen.whole > #viewer { width: 100%; height: 100%; }
     ViewerScreen #viewer-line { display: none; height: 1; border: none; padding: 0 2; background: $panel; }
     ViewerScreen.typing #viewer-line { display: block; }
@@ -50,6 +53,8 @@ class ViewerScreen(ModalScreen[None]):
         self._box = LinesPanel(id="viewer-box")
         self._line = Input(id="viewer-line", compact=True)
         self._note = ""
+        self._painted = -1
+        self._painted_at = 0.0
 
     def compose(self) -> ComposeResult:
         with Vertical(id="viewer"):
@@ -66,14 +71,22 @@ class ViewerScreen(ModalScreen[None]):
         self._motion = app.motion
         self._source = RunSource(app.crew.supervisor, self.story.card.id)
         self._pin(self.story.card.id)
-        self.set_interval(FRAME_SECONDS, self.paint)
+        self.set_interval(LOOK_SECONDS, self._look)
         self._follow()
 
     def on_unmount(self) -> None:
         self._pin(None)
 
+    def _look(self) -> None:
+        """Draws what is new; for the clock and the spinner of a quiet run now and then is enough,
+        since every change of an overlay makes Textual draw what lies below it again."""
+        quiet = self.story.version == self._painted
+        if not quiet or (self.story.card.live and time.monotonic() - self._painted_at >= QUIET_SECONDS):
+            self.paint()
+
     def paint(self) -> None:
-        """What there is to see now. Costs little when nothing has changed."""
+        """What there is to see now."""
+        self._painted, self._painted_at = self.story.version, time.monotonic()
         holder = self.query_one("#viewer").size
         if not holder.width:
             return
