@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -11,48 +10,62 @@ import pytest
 from textual.pilot import Pilot
 
 from retinue import Retinue
+from retinue.domain.inbox import InboxItem
 from retinue.faces.tui.app import RetinueApp
 from retinue.faces.tui.screens.inbox import InboxScreen
+from retinue.log.inbox import put
 from retinue.testing import FakeClock
+from tests.tui.watch_scene import picture, until
+
+__all__ = ["NOW", "SnapApp", "at_home", "opened", "picture", "press", "put_item", "quick", "until"]
 
 NOW = 1_800_000_000.0
 
 
 @asynccontextmanager
 async def opened(
-    project: Any, *, size: tuple[int, int] = (80, 24), clock: bool = False, **options: Any
+    project: Any, *, size: tuple[int, int] = (80, 24), **options: Any
 ) -> AsyncIterator[tuple[RetinueApp, Pilot[int]]]:
-    """`clock`: time stands still, for screens that show how long ago something was."""
     async with Retinue(project.cwd, environment=project.environment) as crew:
-        if clock:
-            crew.supervisor.clock = FakeClock(NOW)
         app = RetinueApp(crew, **options)
         async with app.run_test(size=size) as pilot:
             await pilot.pause()
             yield app, pilot
 
 
+class SnapApp(RetinueApp):
+    """For pictures: opens its crew itself, and time stands still in it."""
+
+    def __init__(self, project: Any) -> None:
+        crew = Retinue(project.cwd, environment=project.environment)
+        crew.supervisor.clock = FakeClock(NOW)
+        super().__init__(crew)
+        self.motion = False
+
+    async def run_async(self, **options: Any) -> int | None:
+        async with self.crew:
+            return await super().run_async(**options)
+
+
 def at_home(project: Any, patch: pytest.MonkeyPatch) -> None:
     """What reads the environment of the process sees that of the project."""
     for name, value in project.environment.items():
         patch.setenv(name, value)
-    for name in ("VISUAL", "EDITOR"):
+    for name in ("VISUAL", "EDITOR", "NO_COLOR"):
         patch.delenv(name, raising=False)
+    (project.cwd / ".git").mkdir(exist_ok=True)
 
 
-async def until(pilot: Pilot[int], seen: Callable[[], object], seconds: float = 20.0) -> None:
-    """Lets the app work until `seen` is true."""
-    async with asyncio.timeout(seconds):
-        while not seen():
-            await pilot.pause(0.02)
+async def press(pilot: Pilot[int], *keys: str) -> None:
+    """Keys one after the other, each when the one before has done its work."""
+    for key in keys:
+        await pilot.press(key)
+        await pilot.pause()
 
 
-def picture(app: RetinueApp) -> str:
-    """The screen as text, line by line, as it would be on the terminal."""
-    lines = []
-    for strip in app.screen._compositor.render_strips():
-        lines.append("".join(segment.text for segment in strip).rstrip())
-    return "\n".join(lines)
+async def put_item(app: RetinueApp, item: InboxItem) -> None:
+    """As a run of another process would."""
+    await app.crew.supervisor.world.log.transact(lambda connection: put(connection, item, item.id))
 
 
 def quick(patch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from retinue.definitions.lint.runner import lint_paths
 from retinue.errors import ConfigurationError
 from retinue.faces.tui.screens.dialogs import Write
 from retinue.faces.tui.screens.external_editor import NoEditorError, edit_file
+from retinue.faces.tui.screens.sheet import near
 
 if TYPE_CHECKING:
     from retinue.faces.tui.app import RetinueApp
@@ -36,19 +37,19 @@ async def edit_agent(app: RetinueApp, path: Path) -> Spoken:
         return Spoken(complaint, "warning")
     if _content(path) == before:
         return Spoken("Nothing was changed.")
-    return await asyncio.to_thread(checked, path)
+    return await asyncio.to_thread(checked, path, app.crew.supervisor.world.cwd)
 
 
-def checked(path: Path, what: str = "Saved") -> Spoken:
+def checked(path: Path, cwd: Path, what: str = "Saved") -> Spoken:
     """What lint says about the file, in a line or two."""
     findings = [each for each in lint_paths([path]).findings if each.severity != "info"]
     if not findings:
-        return Spoken(f"{what} {path}.", "success")
+        return Spoken(f"{what}: {near(path, cwd)}", "success")
     worst = findings[0]
-    more = f" And {len(findings) - 1} more: retinue agents lint {path}" if len(findings) > 1 else ""
+    more = f" And {len(findings) - 1} more: retinue agents lint {near(path, cwd)}" if len(findings) > 1 else ""
     where = f"line {worst.line}: " if worst.line else ""
     kind = "error" if any(each.severity == "error" for each in findings) else "warning"
-    return Spoken(f"{what} {path}.\n{where}{worst.reason} {worst.remedy}{more}", kind)
+    return Spoken(f"{what}: {near(path, cwd)}\n{where}{worst.reason} {worst.remedy}{more}", kind)
 
 
 async def _edit_here(app: RetinueApp, path: Path, before: bytes, why: str) -> bool:

@@ -128,7 +128,9 @@ class TypesScreen(Sheet[None]):
         if entry is None:
             await self._perform("edit")
             return
-        action = await self.app.push_screen_wait(Pick(entry.name, actions(entry, self._catalog), detail=entry.path))
+        action = await self.app.push_screen_wait(
+            Pick(entry.name, actions(entry, self._catalog), detail=self.near(entry.path))
+        )
         if action is not None:
             await self._perform(action)
 
@@ -157,12 +159,12 @@ class TypesScreen(Sheet[None]):
 
     async def _disable(self, entry: Entry) -> None:
         done = await asyncio.to_thread(manage.disable, entry.name, self._cwd)
-        how = f"written {done.path}, which hides it" if done.action == "stub-written" else f"in {done.path}"
+        how = f"{self.near(done.path)} hides it" if done.action == "stub-written" else f"in {self.near(done.path)}"
         self.say(f"{entry.name} is disabled: {how}." if done.changed else f"{entry.name} was disabled already.")
 
     async def _enable(self, entry: Entry) -> None:
         done = await asyncio.to_thread(manage.enable, entry.name, self._cwd)
-        how = f"deleted {done.path}" if done.action == "stub-deleted" else f"in {done.path}"
+        how = f"deleted {self.near(done.path)}" if done.action == "stub-deleted" else f"in {self.near(done.path)}"
         self.say(f"{entry.name} is enabled: {how}." if done.changed else f"{entry.name} was enabled already.")
 
     async def _eject(self, entry: Entry) -> None:
@@ -172,20 +174,22 @@ class TypesScreen(Sheet[None]):
         user = where == "user"
         path = agents_folder("retinue", self._cwd, user=user) / file_name(entry.name, "retinue")
         force = path.exists()
-        if force and not await self._sure(f"Replace {path}?", "Its content is lost.", "Replace it"):
+        if force and not await self._sure(f"Replace {self.near(path)}?", "Its content is lost.", "Replace it"):
             return
         done = await asyncio.to_thread(manage.eject, entry.name, self._cwd, user=user, force=force)
         lost = f" Not said in the copy: {', '.join(loss.field for loss in done.losses)}." if done.losses else ""
-        self.say(f"{entry.name} is yours now: {done.path}.{lost} e edits it.", "warning" if lost else "success")
+        self.say(
+            f"{entry.name} is yours now: {self.near(done.path)}.{lost} e edits it.", "warning" if lost else "success"
+        )
 
     async def _delete(self, entry: Entry) -> None:
         path = Path(entry.path)
-        if await self._sure(f"Delete the agent {entry.name}?", f"{path} is deleted for good.", "Delete it"):
+        if await self._sure(f"Delete the agent {entry.name}?", f"{self.near(path)} is deleted for good.", "Delete it"):
             self._gone(await asyncio.to_thread(remove, entry.name, self._cwd, path))
 
     async def _reset(self, entry: Entry) -> None:
         paths = own_files(self._catalog, entry)
-        listed = "\n".join(f"{path} is deleted for good." for path in paths)
+        listed = "\n".join(f"{self.near(path)} is deleted for good." for path in paths)
         if await self._sure(f"Reset {entry.name} to the built-in agent?", listed, "Reset it"):
             self._gone(await asyncio.to_thread(reset, entry.name, self._cwd, paths))
 
@@ -198,9 +202,9 @@ class TypesScreen(Sheet[None]):
         self._draw()
 
     def _gone(self, removed: Removed) -> None:
-        what = ", ".join(str(path) for path in removed.paths)
+        what = ", ".join(self.near(path) for path in removed.paths)
         now = removed.instead
-        rest = "" if now is None else f" {removed.name} comes from {now.path} now ({now.source})."
+        rest = "" if now is None else f" {removed.name} comes from {self.near(now.path)} now ({now.source})."
         self.say(f"Deleted {what}.{rest}", "success")
 
     async def _sure(self, question: str, detail: str, yes: str) -> bool:

@@ -152,7 +152,7 @@ class SettingsScreen(Sheet[None]):
         self.host.crew.supervisor.reload_settings(persisted=saved.persisted)
         await self._follow()
         self._draw()
-        said = after(self._loaded.explain(field.name), saved, target, unset=raw is None)
+        said = after(self._loaded.explain(field.name), saved, target, world.cwd, unset=raw is None)
         self.say(said.text, said.kind)
 
     async def _follow(self) -> None:

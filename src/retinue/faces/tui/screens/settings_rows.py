@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from rich.text import Text
@@ -12,7 +13,7 @@ from retinue.faces.cli.settings.common import HIDDEN, explanation, plain, shown
 from retinue.faces.tui.board.marks import STYLES
 from retinue.faces.tui.board.text import one_line
 from retinue.faces.tui.screens.agents_edit import Spoken
-from retinue.faces.tui.screens.sheet import HEADING, Row, columns
+from retinue.faces.tui.screens.sheet import HEADING, Row, columns, near
 from retinue.settings.field import Field
 from retinue.settings.kinds import Choice, Flag, Number, Texts, Whole
 from retinue.settings.kinds import Text as TextKind
@@ -110,12 +111,12 @@ def own_value(loaded: Loaded, field: Field, target: Target) -> Any:
     return None
 
 
-def after(found: Explanation, saved: Saved, target: Target, *, unset: bool) -> Spoken:
+def after(found: Explanation, saved: Saved, target: Target, cwd: Path, *, unset: bool) -> Spoken:
     """What a change did, and what the person might not expect of it."""
     now = f"{found.field.name} = {shown(found.value)} ({found.origin.layer})."
     if not saved.persisted:
         return Spoken(f"{now} (session only; failed to persist) {saved.problem or ''}", "warning")
-    done = f"{'Removed from' if unset else 'Written to'} {saved.path}."
+    done = f"{'Removed from' if unset else 'Written to'} {near(saved.path, cwd)}."
     layer = found.origin.layer
     if not unset and (layer in ("environment", "flag") or _STRENGTH.get(layer, 0) > _STRENGTH[target]):
         return Spoken(f"{done} It has no effect here: {found.origin} goes before it.", "warning")

@@ -7,6 +7,7 @@ themselves.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 
 from rich.text import Text
@@ -96,6 +97,9 @@ class Sheet(Screen[Result]):
         """How many cells a line of a list may have."""
         return max(self.app.size.width - 5, 10)
 
+    def near(self, path: Path | str) -> str:
+        return near(path, self.host.crew.supervisor.world.cwd)
+
     def now(self) -> float:
         return self.host.crew.supervisor.clock.now()
 
@@ -122,6 +126,14 @@ class Sheet(Screen[Result]):
 
     def action_close(self) -> None:
         self.dismiss()
+
+
+def near(path: Path | str, cwd: Path) -> str:
+    """A path as people say it: from the project, or from their home."""
+    for base, sign in ((cwd, ""), (Path.home(), "~/")):
+        if Path(path).is_relative_to(base):
+            return f"{sign}{Path(path).relative_to(base)}"
+    return str(path)
 
 
 def sentence(error: RetinueError) -> str:

@@ -14,7 +14,7 @@ from retinue.faces.tui.screens.agents_edit import Spoken, checked
 from retinue.faces.tui.screens.agents_types import PLACES
 from retinue.faces.tui.screens.confirm import ConfirmScreen
 from retinue.faces.tui.screens.dialogs import Ask, Pick, Write
-from retinue.faces.tui.screens.sheet import sentence
+from retinue.faces.tui.screens.sheet import near, sentence
 
 if TYPE_CHECKING:
     from retinue.faces.tui.app import RetinueApp
@@ -47,8 +47,7 @@ async def create_agent(app: RetinueApp) -> Spoken | None:
         way = await _pick(app, "A new agent", WAYS)
         user = await _pick(app, "Where does it live?", PLACES) == "user"
         name = await _ask(app, "What is it called?", "Such as code-reviewer. Any name, also that of a built-in agent.")
-        cwd = app.crew.supervisor.world.cwd
-        path = agents_folder("retinue", cwd, user=user) / file_name(name, "retinue")
+        path = agents_folder("retinue", _cwd(app), user=user) / file_name(name, "retinue")
         replace = path.exists() or path.is_symlink()
         if replace:
             await _agree(app, path)
@@ -76,7 +75,7 @@ async def _written(app: RetinueApp, name: str, path: Path, replace: bool) -> Spo
         raise _Left
     draft = Draft(name=name, description=description, tools=tools, model=model, thinking=thinking, prompt=prompt)
     made = await asyncio.to_thread(write_new, path, write_agent(spec_of(draft), "retinue"), force=replace)
-    return _effective(app, name, await asyncio.to_thread(checked, made.path, "Written"), made.path)
+    return _effective(app, name, await asyncio.to_thread(checked, made.path, _cwd(app), "Written"), made.path)
 
 
 async def _generated(app: RetinueApp, name: str, path: Path) -> Spoken:
@@ -92,7 +91,7 @@ async def _generated(app: RetinueApp, name: str, path: Path) -> Spoken:
         raise _Left
     if written.problem:
         return Spoken(written.problem, "error")
-    return _effective(app, name, await asyncio.to_thread(checked, written.path, "Written"), written.path)
+    return _effective(app, name, await asyncio.to_thread(checked, written.path, _cwd(app), "Written"), written.path)
 
 
 def _effective(app: RetinueApp, name: str, said: Spoken, path: Path) -> Spoken:
@@ -100,7 +99,7 @@ def _effective(app: RetinueApp, name: str, said: Spoken, path: Path) -> Spoken:
     winner = app.crew.agents.find(name).path
     if winner == str(path):
         return said
-    return Spoken(f"{said.text}\n{name} is still loaded from {winner}, which is stronger.", "warning")
+    return Spoken(f"{said.text}\n{name} is still loaded from {near(winner, _cwd(app))}, which is stronger.", "warning")
 
 
 async def _pick(app: RetinueApp, question: str, rows: tuple[tuple[str, str], ...]) -> str:
@@ -119,8 +118,15 @@ async def _ask(app: RetinueApp, question: str, detail: str, *, name: bool = True
 
 async def _agree(app: RetinueApp, path: Path) -> None:
     choices = [("no", "n", "Keep it"), ("yes", "y", "Replace it")]
-    if await app.push_screen_wait(ConfirmScreen(f"Replace {path}?", choices, "Its content is lost.")) != "yes":
+    if (
+        await app.push_screen_wait(ConfirmScreen(f"Replace {near(path, _cwd(app))}?", choices, "Its content is lost."))
+        != "yes"
+    ):
         raise _Left
+
+
+def _cwd(app: RetinueApp) -> Path:
+    return app.crew.supervisor.world.cwd
 
 
 def _name_problem(text: str) -> str:

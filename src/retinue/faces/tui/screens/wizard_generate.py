@@ -63,7 +63,9 @@ class GenerateScreen(Sheet[Written | None]):
             return
         if _stamp(self._path) == before:
             why = outcome.failure.message if outcome.failure is not None else one_line(outcome.text)[:300]
-            self.dismiss(Written(self._path, f"{self._path} was not written. {WRITER} said: {why or 'nothing.'}"))
+            self.dismiss(
+                Written(self._path, f"{self.near(self._path)} was not written. {WRITER} said: {why or 'nothing.'}")
+            )
             return
         self.dismiss(await asyncio.to_thread(look, self._path, self._name_wanted))
 
@@ -73,7 +75,7 @@ class GenerateScreen(Sheet[Written | None]):
         sign = FRAMES[self._frame % len(FRAMES)] if self.host.motion else STILL
         doing = card.activity() if card is not None else "starting…"
         turn = f"turn {card.turns} of {TURNS}" if card is not None and card.turns else ""
-        lines = [f"{sign} {WRITER} writes {self._path}", f"  {one_line(doing)}", f"  {turn}"]
+        lines = [f"{sign} {WRITER} writes {self.near(self._path)}", f"  {one_line(doing)}", f"  {turn}"]
         waiting = self.host.facts.get("inbox")
         if waiting:
             lines.append(f"  {waiting} waiting for your answer: F2")
