@@ -140,10 +140,18 @@ class World:
     @cached_property
     def tools(self) -> dict[str, Tool]:
         """Every tool a run could have, by canonical name; custom ones may replace built-ins."""
+        from retinue.supervisor.converting import convert_tools
         from retinue.tools.registry import builtin_tools, companion_tools
 
         own = {tool.spec.name: tool for tool in self.custom_tools}
-        return {**builtin_tools(), **companion_tools(), **self.languages.tools(), **self.browsing.tools(), **own}
+        return {
+            **builtin_tools(),
+            **companion_tools(),
+            **self.languages.tools(),
+            **convert_tools(self),
+            **self.browsing.tools(),
+            **own,
+        }
 
     @cached_property
     def browsing(self) -> Browsing:

@@ -40,6 +40,8 @@ class Asking:
     question: Question
     seconds: float
     reads: dict[str, None]
+    provider: str | None = None
+    """The server that was asked first."""
 
     async def answer(self) -> str:
         """Raises ToolError; what a server refuses or does not offer is told as an answer."""
@@ -72,10 +74,14 @@ class Asking:
 
     def slot(self, path: Path) -> Slot:
         workspace = workspace_of(confine(str(path), self.context), self.context)
-        return slot_for(self.pool, path, workspace, self.question.server)
+        found = slot_for(self.pool, path, workspace, self.question.server)
+        self.provider = self.provider or found.kind.name
+        return found
 
     async def workspace_slots(self) -> list[Slot]:
-        return await in_thread(lambda: slots_in(self.pool, self.context.root, self.question.server))
+        found = await in_thread(lambda: slots_in(self.pool, self.context.root, self.question.server))
+        self.provider = self.provider or found[0].kind.name
+        return found
 
     # At a place
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from retinue.domain.effects import ToolEffect
+from retinue.domain.messages import Text
 from retinue.domain.tool import ToolContext, ToolOutput, ok
 from retinue.tools.arguments import Arguments
 from retinue.tools.base import BuiltinTool, Properties
+from retinue.tools.errors import ToolError, explain
 from retinue.tools.lsp.errors import LspError
 from retinue.tools.lsp.question import PRIVILEGED, READING, SEVERITIES, read_action, read_question
 
@@ -33,6 +35,17 @@ class LspTool(BuiltinTool):
         self.properties = _properties(self._actions)  # type: ignore[misc]  # it depends on what is allowed
         super().__init__()
 
+    async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
+        try:
+            return await self.call(call_id, Arguments(self.name, arguments), context)
+        except ToolError as error:
+            code = error.code if isinstance(error, LspError) else "INVALID_INPUT"
+            text = str(error) if isinstance(error, LspError) else f"{code}: {error}"
+        except OSError as error:
+            code, text = "INVALID_INPUT", f"INVALID_INPUT: {explain(error, 'the file cannot be read')}"
+        value = {"error": {"code": code, "message": text.partition(": ")[2]}}
+        return ToolOutput((Text(text),), is_error=True, effect=ToolEffect(status="failed", code=code), value=value)
+
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
         action = read_action(given)
         self._check(action, context)
@@ -49,7 +62,7 @@ class LspTool(BuiltinTool):
             seconds = min(seconds, context.tool_timeout * 0.9)
         asking = Asking(pool, context, question, seconds, {})
         text = await asking.answer()
-        return ok(text, ToolEffect(reads=tuple(asking.reads)))
+        return ok(text, ToolEffect(reads=tuple(asking.reads), provider=asking.provider))
 
     def _check(self, action: str, context: ToolContext) -> None:
         if action in PRIVILEGED and context.child:

@@ -1,0 +1,63 @@
+"""Converting documents as a part of runs: the settings, the sandbox and the way to the web for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from retinue.domain.tool import Confinement, Tool
+from retinue.settings.places import home, retinue_home
+from retinue.supervisor.confining import can_sandbox
+
+if TYPE_CHECKING:
+    from retinue.supervisor.world import World
+    from retinue.tools.convert_content.document import Download
+    from retinue.tools.convert_content.tool import Bounds
+    from retinue.tools.web.fetch.fetcher import Fetched
+
+_MEBI = 1024 * 1024
+
+
+def convert_tools(world: World) -> dict[str, Tool]:
+    """The tool, unless the settings take it away."""
+    if not world.settings.settings.convert_enabled:
+        return {}
+    from retinue.tools.convert_content.tool import ConvertContentTool
+
+    tool = ConvertContentTool(lambda: _bounds(world), lambda: _confinement(world), lambda: _download(world))
+    return {tool.name: tool}
+
+
+def _bounds(world: World) -> Bounds:
+    from retinue.tools.convert_content.tool import Bounds
+
+    settings = world.settings.settings
+    return Bounds(
+        seconds=settings.convert_timeout_seconds,
+        file_bytes=settings.convert_max_file_bytes,
+        characters=settings.convert_max_content_chars,
+        memory=settings.convert_memory_mb * _MEBI,
+    )
+
+
+def _confinement(world: World) -> Confinement | None:
+    """A sandbox in which nothing can be changed and nobody reached; None where there is none, and
+    the converter has only its limits of memory and time."""
+    if not can_sandbox(world.settings.settings):
+        return None
+    from retinue.guard.sandbox.box import Box
+    from retinue.guard.sandbox.policy import Policy
+
+    hidden: tuple[Path, ...] = (retinue_home(world.environment),)
+    return Box(Policy(hidden=hidden, network="off", home=home(world.environment)), "convert")
+
+
+def _download(world: World) -> Download | None:
+    if not world.settings.settings.web_enabled:
+        return None
+
+    async def download(url: str, most: int, permit: Callable[[str], str | None]) -> Fetched:
+        return await world.browsing.web.download(url, most=most, permit=permit)
+
+    return download

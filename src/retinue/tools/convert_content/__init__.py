@@ -1,0 +1,1 @@
+"""Documents as Markdown, converted by a program of its own that can do no harm."""
