@@ -21,6 +21,8 @@ from retinue.guard.permissions.shell.wrappers import CARRIERS
 
 _MOST_WORDS = 16
 _DEEPEST = 4
+_WORD = re.compile(r"[\w.,:=/+@%-]*")
+"""It can name one program at most, and that was looked at."""
 _OPTION = re.compile(r"(?:[A-Za-z_]\w*|--?[\w-]+)=(?:exec=)?")
 
 
@@ -64,9 +66,10 @@ def hints(step: Step) -> Hints:
         return Hints(loose, given, reads_all=True)
     if step.name in SPEAKING or step.name == "git" or is_reader(step) or edited(step) is not None:
         return Hints(loose, given) if loose or given else _NOTHING
+    if step.inner and step.name in CARRIERS:
+        return Hints(loose, given)  # what it starts has hints of its own
     texts = (*given, *(word for word in step.words[1:] if _is_text(word)))
-    known = step.name in WRITERS or (step.inner and step.name in CARRIERS)
-    return Hints(loose, texts, () if known else step.words)
+    return Hints(loose, texts, () if step.name in WRITERS else step.words)
 
 
 def may_be_meant(pattern: str, found: Hints, text: str, depth: int = 0) -> bool:
@@ -87,6 +90,8 @@ def _in_text(pattern: str, wanted: frozenset[str], text: str, depth: int) -> boo
     """Whether a text that may be carried out names the command, or could hide it."""
     if (wanted and wanted <= _letters(text)) or depth > _DEEPEST:
         return True
+    if _WORD.fullmatch(text):
+        return False
     whole = text.replace(HOLE, " ").replace(GLOB, "*")
     option = _OPTION.match(whole)
     return any(_in_code(pattern, code, depth) for code in ((whole, whole[option.end() :]) if option else (whole,)))
