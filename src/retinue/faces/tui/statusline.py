@@ -30,6 +30,8 @@ TIMEOUT_SECONDS = 5.0
 THROTTLE_SECONDS = 0.3
 MOST_OUTPUT = 8_192
 _OPTIONAL = re.compile(r"\[((?:[^\[\]{}]|\{\w+\})*)\]")
+_CONTROL = re.compile(r"[\x00-\x1a\x1c-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufeff]|\x1b(?!\[[0-9;:]*m)")
+"""All but the sequences that set colours."""
 _FACT = re.compile(r"\{(\w+)\}")
 
 
@@ -142,9 +144,7 @@ async def output_of(command: str, facts: Facts, environment: Mapping[str, str], 
         reason = clean(err[:MOST_OUTPUT].decode("utf-8", "replace")).strip().split("\n")[-1]
         return Text(f"status line: exit {process.returncode}" + (f": {reason}" if reason else ""))
     line = out[:MOST_OUTPUT].decode("utf-8", "replace").lstrip("\r\n").partition("\n")[0]
-    drawn = Text.from_ansi(line)
-    drawn.plain = clean(drawn.plain)
-    return drawn
+    return Text.from_ansi(_CONTROL.sub("", line.replace("\t", " ")))
 
 
 def _end(process: asyncio.subprocess.Process) -> None:

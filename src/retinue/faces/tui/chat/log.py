@@ -51,6 +51,7 @@ class ChatLog(VerticalScroll, can_focus=False):
         self._tools: dict[str, ToolBlock] = {}
         self._waiting: deque[Event] = deque()
         self._busy = False
+        self._cutting = False
         self.unfolded = False
         """Whether new tool calls are shown open."""
 
@@ -103,7 +104,7 @@ class ChatLog(VerticalScroll, can_focus=False):
 
     def add(self, block: Widget) -> None:
         self.mount(block)
-        if len(self.children) > MOST_BLOCKS and self.is_vertical_scroll_end:
+        if len(self.children) > MOST_BLOCKS + CUT and not self._cutting:
             self._cut()
 
     def fold_all(self) -> bool:
@@ -138,15 +139,17 @@ class ChatLog(VerticalScroll, can_focus=False):
             self._waiting.popleft()
         return replace(event, body=TextDelta("".join(pieces)))
 
-    def _cut(self) -> None:
-        """The screen stays quick however long the conversation is."""
-        old = [child for child in self.children[:CUT] if child is not self._answer and child not in self._open()]
-        with self.app.batch_update():
-            self.remove_children(old)
-            self.mount(Notice(EARLIER), before=0)
-
-    def _open(self) -> list[Widget]:
-        return list(self._tools.values())
+    @work(group="cut")
+    async def _cut(self) -> None:
+        """The screen stays quick however long the conversation is. What is still at work stays."""
+        self._cutting = True
+        try:
+            at_work = {self._answer, self._thinking, *self._tools.values()}
+            with self.app.batch_update():
+                await self.remove_children([each for each in self.children[:-MOST_BLOCKS] if each not in at_work])
+                await self.mount(Notice(EARLIER), before=0)
+        finally:
+            self._cutting = False
 
     def _add_folded(self, block: Folded) -> None:
         block.unfolded = block.unfolded or self.unfolded

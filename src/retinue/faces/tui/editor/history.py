@@ -17,6 +17,7 @@ from retinue.settings.places import private_folder
 
 MOST = 1_000
 LONGEST = 100_000
+MOST_BYTES = 4_000_000
 
 
 class History:
@@ -95,7 +96,7 @@ def _append(path: Path, text: str) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         os.write(descriptor, data)
-        too_long = os.fstat(descriptor).st_size > 4 * MOST * 1_000
+        too_long = os.fstat(descriptor).st_size > MOST_BYTES
     finally:
         os.close(descriptor)
     if too_long:
@@ -103,8 +104,15 @@ def _append(path: Path, text: str) -> None:
 
 
 def _shorten(path: Path) -> None:
+    """The newest entries, up to half of what is allowed."""
     fresh = path.with_suffix(f".{os.getpid()}.new")
-    lines = [json.dumps({"text": text}, ensure_ascii=True) for text in _read(path)[-MOST // 2 :]]
-    fresh.write_text("\n".join(lines) + "\n", "utf-8")
+    kept: list[str] = []
+    size = 0
+    for text in reversed(_read(path)):
+        kept.append(json.dumps({"text": text}, ensure_ascii=True) + "\n")
+        size += len(kept[-1])
+        if size > MOST_BYTES // 2:
+            break
+    fresh.write_text("".join(reversed(kept)), "utf-8")
     fresh.chmod(0o600)
     fresh.replace(path)

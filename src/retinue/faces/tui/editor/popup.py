@@ -16,6 +16,7 @@ class Popup(Static):
 
     def __init__(self) -> None:
         super().__init__(id="popup")
+        self.display = False
 
     def paint(self, choices: Choices) -> None:
         self.display = choices.open

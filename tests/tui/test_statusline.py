@@ -1,0 +1,128 @@
+"""The status line: templates, commands, and what a bad one must not do."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retinue.faces.tui import statusline
+from retinue.faces.tui.panels.status_line import command_of
+from retinue.faces.tui.statusline import TEMPLATE, Facts, branch_of, fill, output_of
+from retinue.settings.load import load_settings
+
+FULL = Facts(
+    state="working",
+    session_id="3f2a9c1d0000",
+    model="anthropic/claude-sonnet-4-5",
+    cwd="/home/u/project",
+    branch="main",
+    cost_usd=0.42,
+    context_tokens=50_000,
+    window=200_000,
+    running=2,
+    queued=1,
+    inbox=3,
+)
+
+
+def test_the_default_says_what_is_known_and_nothing_else() -> None:
+    assert fill(TEMPLATE, Facts()) == "idle"
+    line = "working · claude-sonnet-4-5 · project ⎇ main · ctx 25% · ~$0.42 · 2 running, 1 queued agents · 3 to answer"
+    assert fill(TEMPLATE, FULL) == line
+
+
+def test_a_part_in_brackets_goes_with_its_facts() -> None:
+    assert fill("{model}[ at {branch}]", Facts(model="a/b")) == "b"
+    assert fill("[plain] {nosuch} {model}", Facts(model="a/b")) == "[plain] {nosuch} b"
+
+
+@given(st.text(max_size=200))
+def test_no_template_breaks_it(template: str) -> None:
+    assert isinstance(fill(template, FULL), str)
+
+
+async def test_a_command_gets_the_facts_as_json(tmp_path: Path) -> None:
+    told = tmp_path / "told.json"
+    line = await output_of(f"cat > {told}; echo 'hello\nmore'", FULL, os.environ, tmp_path)
+    assert line.plain == "hello"
+    facts = json.loads(told.read_text())
+    assert facts["model"] == {"id": "anthropic/claude-sonnet-4-5", "display_name": "claude-sonnet-4-5"}
+    assert facts["workspace"]["current_dir"] == "/home/u/project"
+    assert facts["cost"]["total_cost_usd"] == 0.42
+    assert facts["context_window"]["used_percentage"] == 25
+    assert facts["agents"] == {"running": 2, "queued": 1}
+
+
+async def test_colours_are_kept_and_nothing_else(tmp_path: Path) -> None:
+    line = await output_of(r"printf '\033[31mred\033[0m\033[2J\007\tx'", FULL, os.environ, tmp_path)
+    assert "red" in line.plain and "\x1b" not in line.plain and "\x07" not in line.plain
+    assert [span.style.color.number for span in line.spans] == [1]
+
+
+async def test_a_command_that_fails_says_so(tmp_path: Path) -> None:
+    assert (
+        await output_of("echo broken >&2; exit 3", FULL, os.environ, tmp_path)
+    ).plain == "status line: exit 3: broken"
+    assert "exit 127" in (await output_of("no-such-command-here", FULL, os.environ, tmp_path)).plain
+
+
+async def test_a_command_that_hangs_is_ended_with_all_it_started(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(statusline, "TIMEOUT_SECONDS", 0.5)
+    pid = tmp_path / "pid"
+    line = await output_of(f"sleep 600 & echo $! > {pid}; sleep 600", FULL, os.environ, tmp_path)
+    assert "took more than" in line.plain
+    child = int(pid.read_text())
+    for _ in range(200):
+        try:
+            state = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            break
+        if state == "Z":
+            break
+        import asyncio
+
+        await asyncio.sleep(0.01)
+    else:
+        raise AssertionError("it still runs")
+
+
+async def test_a_flood_is_bounded(tmp_path: Path) -> None:
+    line = await output_of("head -c 300000 /dev/zero | tr '\\0' x", FULL, os.environ, tmp_path)
+    assert len(line.plain) <= statusline.MOST_OUTPUT
+
+
+@pytest.mark.parametrize(("where", "counts"), [("user", True), ("project", False), ("local", False)])
+def test_a_cloned_project_cannot_bring_a_command(tmp_path: Path, where: str, counts: bool) -> None:
+    from retinue.settings.write import save_settings
+
+    env = {"HOME": str(tmp_path), "RETINUE_HOME": str(tmp_path / "home")}
+    project = tmp_path / "project"
+    project.mkdir()
+    save_settings({"statusLine.command": "echo hi"}, cwd=project, target=where, environment=env)
+    assert command_of(load_settings(project, environment=env).settings) == ("echo hi" if counts else None)
+
+
+def test_claude_codes_form_is_understood(tmp_path: Path) -> None:
+    env = {"HOME": str(tmp_path), "RETINUE_HOME": str(tmp_path / "home")}
+    (tmp_path / "home").mkdir()
+    settings = {"statusLine": {"type": "command", "command": "~/.claude/statusline.sh", "padding": 0}}
+    (tmp_path / "home" / "settings.json").write_text(json.dumps(settings))
+    assert command_of(load_settings(tmp_path, environment=env).settings) == "~/.claude/statusline.sh"
+
+
+def test_the_branch_is_found_from_below_and_in_a_worktree(tmp_path: Path) -> None:
+    import subprocess
+
+    git = ["git", "-c", "user.email=a@b", "-c", "user.name=n"]
+    subprocess.run([*git, "init", "-q", "-b", "trunk"], cwd=tmp_path, check=True)
+    (tmp_path / "below").mkdir()
+    assert branch_of(tmp_path / "below") == "trunk"
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "x"], cwd=tmp_path, check=True)
+    subprocess.run([*git, "worktree", "add", "-q", "-b", "other", str(tmp_path / "tree")], cwd=tmp_path, check=True)
+    assert branch_of(tmp_path / "tree") == "other"
+    assert branch_of(Path("/")) == ""
