@@ -64,7 +64,9 @@ def select_tools(
 ) -> Selection:
     """`parent` holds the names of the parent's tools: a child has no others. `shell_sandbox`
     says that this host can keep a shell from writing; without it a read-only run has none.
-    `allow_spawn` is False at the depth limit or where the file does not let the agent delegate."""
+    `allow_spawn` is False at the depth limit or where the file does not let the agent delegate.
+    Selectors of extensions (`ext:`) are resolved before (`retinue.tools.scoping`): what is left
+    of them here matched nothing."""
     asked = _Asked(policy.allow, available)
     rights = _Rights(readonly, parent, shell_sandbox, allow_spawn)
     denied, denied_patterns = _denied(policy.deny, available)

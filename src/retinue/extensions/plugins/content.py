@@ -10,12 +10,15 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 MOST_FILES = 5_000
 MOST_BYTES = 64 * 1024 * 1024
 _CACHES = frozenset({"__pycache__", ".git"})
+_SETTLED = 2_100_000_000
+"""Nanoseconds after which a change shows in a file's times on every file system."""
 
 
 class UnboundError(Exception):
@@ -30,13 +33,21 @@ def content_digest(place: Path) -> str:
     a folder that is too large, cannot be read, or leads out of itself by a link."""
     try:
         files = list(_files(place))
-        signature = tuple((name, status.st_mtime_ns, status.st_size, status.st_ino) for name, _, status in files)
+        signature = tuple((name, *_signature(status)) for name, _, status in files)
         known = _known.get(str(place))
         if known is None or known[0] != signature:
-            known = _known[str(place)] = (signature, _digest(files))
+            now = time.time_ns()
+            known = (signature, _digest(files))
+            if all(status.st_ctime_ns < now - _SETTLED for _, _, status in files):
+                _known[str(place)] = known
     except OSError as error:
         raise UnboundError(f"{error.filename or place} cannot be read: {error.strerror or error}") from error
     return known[1]
+
+
+def _signature(status: os.stat_result) -> tuple[int, ...]:
+    """What cannot stay the same when a file changes: the time of the change is nobody's to set."""
+    return status.st_mode, status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _files(place: Path) -> Iterator[tuple[str, Path, os.stat_result]]:

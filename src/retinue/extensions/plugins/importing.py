@@ -160,7 +160,7 @@ def _forget(package: str) -> None:
 
 def _install() -> None:
     if not any(isinstance(each, _Finder) for each in sys.meta_path):
-        sys.meta_path.append(_Finder())
+        sys.meta_path.insert(0, _Finder())  # before Python's own, which would use its caches
 
 
 class _Finder(MetaPathFinder):

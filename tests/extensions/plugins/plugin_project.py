@@ -1,0 +1,67 @@
+"""A project with plugins, and the world that runs of it see."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from retinue.extensions.plugins.importing import Loaded, load_tools
+from retinue.extensions.plugins.plugin import Plugin, Plugins
+from retinue.supervisor.world import World
+
+TOOL = """
+from retinue import tool
+
+@tool(effects=["read"])
+def forecast(city: str) -> str:
+    "The weather in a city."
+    return f"{city}: sunny"
+"""
+
+
+class Project:
+    """`world()` sees the files as they are now; entry points only where a test wants them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.cwd = folder / "project"
+        self.home = folder / "home"
+        self.cwd.mkdir()
+        self.home.mkdir()
+        (self.cwd / ".git").mkdir()
+        self.packages = False
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            "HOME": str(self.home),
+            "PATH": "/usr/bin:/bin",
+            "RETINUE_HOME": str(self.home / ".retinue"),
+            "RETINUE_PLUGIN_ENTRY_POINTS": str(self.packages).lower(),
+        }
+
+    def write(self, path: str, content: Any = "", *, user: bool = False) -> Path:
+        """A file below the project's (or the user's) plugins folder; what is no text is JSON."""
+        base = self.home / ".retinue" / "plugins" if user else self.cwd / ".retinue" / "plugins"
+        file = base / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content if isinstance(content, str) else json.dumps(content))
+        return file
+
+    def world(self, **options: Any) -> World:
+        return World(self.cwd, environment=self.environment, **options)
+
+    @property
+    def plugins(self) -> Plugins:
+        return self.world().extensions.plugins
+
+    def one(self) -> Plugin:
+        """The only plugin there is, without a fault."""
+        found = self.plugins
+        assert found.problems == ()
+        (plugin,) = found.found
+        return plugin
+
+    def load(self, seconds: float = 20) -> Loaded:
+        (plugin,) = self.plugins.found
+        return load_tools(plugin, seconds)
