@@ -66,6 +66,8 @@ class RetinueApp(App[Leaving]):
         **options: Any,
     ) -> None:
         super().__init__()
+        if self.no_color:
+            theme.take_colours(self._filters)
         self.crew = crew
         self.world = crew.supervisor.world
         self.board = Board(acquaint=acquainted_by(self.world.log))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from textual.filter import LineFilter, Monochrome, NoColor
 from textual.theme import Theme
 
 from retinue.faces.tui.board import marks
@@ -51,6 +52,12 @@ def named(choice: str, environment: Mapping[str, str]) -> Theme:
         light = background.isascii() and background.isdigit() and int(background) in (7, *range(9, 16))
         return LIGHT if light else DARK
     return LIGHT if choice == "light" else DARK
+
+
+def take_colours(filters: list[LineFilter]) -> None:
+    """None at all, where Textual would leave shades of grey."""
+    filters[:] = [each for each in filters if not isinstance(each, Monochrome)]
+    filters.append(NoColor())
 
 
 def use(theme: Theme, *, colour: bool = True) -> None:
