@@ -43,7 +43,8 @@ def project_instructions(cwd: Path, environment: Mapping[str, str], notes: list[
     reading = _Reading(set(), LARGEST, [], notes)
     house = home(environment)
     for path in _user_files(environment):
-        if _take(reading, path, house, "the user's instructions for all projects"):
+        within = house if house in path.parents else path.parent
+        if _take(reading, path, within, "the user's instructions for all projects"):
             break
     root = repository_root(cwd)
     for folder in _folders(cwd, root):

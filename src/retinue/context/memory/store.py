@@ -12,6 +12,7 @@ import hashlib
 import io
 import json
 import tarfile
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -88,9 +89,13 @@ def unpack(data: bytes) -> Snapshot:
     """Raises UsageError for anything but an archive of `pack`: one with links, with paths that
     lead out, with files that are not listed or not as listed, or one that is too large."""
     try:
-        with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as archive:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as zipped:
+            whole = zipped.read(_LARGEST_ARCHIVE + 1)
+        if len(whole) > _LARGEST_ARCHIVE:
+            raise _refused("it is too large for notes")
+        with tarfile.open(fileobj=io.BytesIO(whole), mode="r:") as archive:
             found = _entries(archive)
-    except (tarfile.TarError, OSError, EOFError, ValueError) as error:
+    except (tarfile.TarError, zlib.error, OSError, EOFError, ValueError) as error:
         raise _refused(f"it is not an archive of a memory ({type(error).__name__})") from error
     manifest = _manifest(found.pop(MANIFEST, None))
     content = {path.removeprefix("memory/"): each for path, each in found.items()}
@@ -102,7 +107,6 @@ def unpack(data: bytes) -> Snapshot:
 
 def _entries(archive: tarfile.TarFile) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
-    left = _LARGEST_ARCHIVE
     for entry in archive:
         if len(found) > MOST_FILES:
             raise _refused(f"it holds more than {MOST_FILES:,} files")
@@ -112,8 +116,7 @@ def _entries(archive: tarfile.TarFile) -> dict[str, bytes]:
             raise _refused(f"{entry.name!r} leads out of the folder of a memory")
         if entry.name in found:
             raise _refused(f"{entry.name!r} is in it twice")
-        left -= entry.size
-        if left < 0 or entry.size > LARGEST:
+        if entry.size > LARGEST:
             raise _refused("it is too large for notes")
         file = archive.extractfile(entry)
         found[entry.name] = file.read() if file is not None else b""
