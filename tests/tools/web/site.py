@@ -8,6 +8,7 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -133,6 +134,7 @@ def silent(visit: Visit) -> None:
     visit.site.over.wait(30)
 
 
+@cache
 def bomb(size: int = 500_000_000) -> bytes:
     """A gzip file of about half a megabyte that unpacks to `size` zeros."""
     packer = zlib.compressobj(9, zlib.DEFLATED, zlib.MAX_WBITS | 16)

@@ -22,6 +22,9 @@ _KNOWN = re.compile(
     r"|euc_j\w+|euc-jp|iso2022_jp\w*|shift_jis\w*|tis-620"
 )
 """Encodings of text. Python knows others that are none, or that take quadratic time."""
+_FEW = 0.002
+_LITTLE = 64
+"""Fewer bytes tell nothing about their encoding."""
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 
@@ -41,6 +44,9 @@ def decode(body: bytes, header: str = "", *, truncated: bool = False) -> tuple[s
     text = _strict(body, "utf-8", truncated)
     if text is not None:
         return text, None
+    text = body.decode("utf-8", "replace")
+    if text.count("\ufffd") <= len(text) * _FEW:
+        return text, "Some characters of it are broken."
     guess = _guess(body)
     warning = f"It is not in the encoding it claims ({said[0]}); read as {guess}." if said else f"Read as {guess}."
     return body.decode(guess, "replace"), warning
@@ -74,9 +80,12 @@ def _strict(body: bytes, name: str, truncated: bool) -> str | None:
 
 
 def _guess(body: bytes) -> str:
+    if len(body) < _LITTLE:
+        return "cp1252"
     try:
         from charset_normalizer import from_bytes
     except ImportError:
         return "cp1252"
     best = from_bytes(body[:20_000]).best()
-    return (_codec(best.encoding) if best is not None else None) or "cp1252"
+    name = _codec(best.encoding) if best is not None else None
+    return "cp1252" if name is None or name.startswith("utf-") else name

@@ -8,7 +8,7 @@ import re
 from retinue.tools.web.handlers.html_markdown import title_of, to_markdown
 from retinue.tools.web.handlers.html_tokens import tokens
 
-_MOST_TAGS = 20_000
+_MOST_TAGS = 8_000
 """Above that trafilatura's time grows with the square: our own converter reads such pages."""
 _SHORT = 400
 

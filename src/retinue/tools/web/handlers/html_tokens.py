@@ -15,6 +15,8 @@ _NAME = re.compile(r"/?[a-zA-Z][a-zA-Z0-9:_-]{0,40}")
 _ATTRIBUTE = re.compile(r"([a-zA-Z_:@][\w:.-]{0,60})(?:\s{0,20}=\s{0,20}(?:\"([^\"]*)\"|'([^']*)'|([^\s\"'>]+)))?")
 _RAW = ("script", "style", "textarea", "title", "xmp", "noscript", "template", "iframe", "noembed", "noframes")
 _LONGEST_TAG = 200_000
+_MOST_TAGS = 200_000
+"""No page that people read has more."""
 
 
 class Token(NamedTuple):
@@ -52,8 +54,9 @@ def tokens(page: str) -> Iterator[Token]:
     finder = _Finder(page)
     lower = page.lower()
     low_finder = _Finder(lower) if len(lower) == len(page) else finder
-    at = 0
-    while at < len(page):
+    at = seen = 0
+    while at < len(page) and seen < _MOST_TAGS:
+        seen += 1
         start = finder.find("<", at)
         if start < 0:
             yield Token("", unescape(page[at:]))

@@ -1,0 +1,266 @@
+"""Bytes of the web as text: kinds, encodings, and what hostile pages cost."""
+
+from __future__ import annotations
+
+import builtins
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from retinue.tools.web.errors import FetchError
+from retinue.tools.web.handlers.charset import decode
+from retinue.tools.web.handlers.detect import detect
+from retinue.tools.web.handlers.html import read_html
+from retinue.tools.web.handlers.html_markdown import to_markdown
+from retinue.tools.web.handlers.read import Readable, read
+
+URL = "https://example.com/docs/page"
+PAGE = """<!doctype html><html><head><title>Pools &amp; sockets</title><style>p{}</style></head><body>
+<nav><a href="/">Home</a> <a href="/buy">Buy now</a></nav>
+<main><h1>Pools</h1><p>A pool keeps <b>idle</b> sockets; see <a href="../api#keep">the reference</a> for all of it,
+and do not forget to close what you opened once you are done with it.</p>
+<ul><li>one</li><li>two<ul><li>inner</li></ul></li></ul><pre><code>pool = Pool()
+pool.close()</code></pre>
+<table><tr><th>name</th><th>size</th></tr><tr><td>a</td><td>1</td></tr></table></main>
+<footer>© nobody</footer><script>steal()</script></body></html>"""
+
+
+def got(body: str | bytes, kind: str = "", url: str = URL, **options: Any) -> Readable:
+    return read(body.encode() if isinstance(body, str) else body, kind, url, **options)
+
+
+def without_trafilatura(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def fake(name: str, *rest: Any) -> Any:
+        if name.startswith("trafilatura"):
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", fake)
+
+
+@pytest.mark.parametrize("extra", [True, False])
+def test_a_page_becomes_markdown_with_title_and_links(extra: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not extra:
+        without_trafilatura(monkeypatch)
+    found = got(PAGE, "text/html")
+    assert found.title == "Pools & sockets"
+    assert "[the reference](https://example.com/api#keep)" in found.text
+    for text in ("Pools", "**idle**", "- one", "inner", "pool.close()", "| a | 1 |"):
+        assert text in found.text, text
+    for text in ("steal", "p{}", "Buy now", "nobody"):
+        assert text not in found.text, text
+
+
+def test_our_own_converter_keeps_structure() -> None:
+    text = to_markdown(PAGE, URL)
+    assert "```\npool = Pool()\npool.close()\n```" in text
+    assert "- two\n  - inner" in text
+    assert "| name | size |\n|---|---|\n| a | 1 |" in text
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "<p>unclosed <b>bold <a href='x'>link",
+        "<table><tr><td>a<table><tr><td>b</table></table> after",
+        "</p></ul></table></pre></blockquote>text",
+        "<ul>" * 100 + "<li>deep",
+        '<a href="a>b">text</a>',
+        "<script>alert('<p>no</p>')",
+        "<!-- <p>no</p>",
+        "a < b && c > d",
+    ],
+)
+def test_broken_html_is_read_as_well_as_can_be(page: str) -> None:
+    text = to_markdown(page, URL)
+    assert "no</p>" not in text
+    if "text" in page:
+        assert "text" in text
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.text(alphabet="<>/!-='\"& abpdivtrliulscript", max_size=300))
+def test_no_html_makes_the_converter_fail(page: str) -> None:
+    to_markdown(page, URL)
+    read_html(page, URL)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "<div>",
+        "<p>",
+        "<",
+        "<!--",
+        '<a "',
+        '<a x="',
+        "<script>",
+        "<b><i>",
+        "<ul><li>",
+        "<table><tr><td>",
+        "&amp",
+        "<?x",
+        "<nav>",
+    ],
+)
+def test_hostile_pages_are_read_to_their_end(piece: str) -> None:
+    """Each of these takes html.parser or lxml time that grows with the square of the size."""
+    assert got(piece * (100_000 // len(piece)), "text/html").kind == "html"
+
+
+def test_AB04_json_is_pretty_and_long_lists_are_cut() -> None:
+    found = got(json.dumps({"a": 1, "rows": list(range(100)), "ü": "ü"}), "application/json")
+    assert found.kind == "json"
+    assert '"a": 1' in found.text
+    assert "… 50 more items" in found.text
+    assert "ü" in found.text
+    assert got('{"x": 1}', "application/vnd.api+json").kind == "json"
+    assert got('{"x": 1}', "text/plain", "https://example.com/data.json").kind == "json"
+    assert got('[{"x": 1}]', "").kind == "json"
+
+
+def test_AB04_linked_data_is_summarised() -> None:
+    data = {"@context": "https://schema.org", "@type": "Article", "headline": "H", "author": {"name": "A. Uthor"}}
+    found = got(json.dumps(data), "application/ld+json")
+    assert found.text.startswith("**Article**\nheadline: H\nauthor: A. Uthor")
+    page = f'<html><body><script type="application/ld+json">{json.dumps(data)}</script><div id=app></div></body></html>'
+    assert "headline: H" in got(page, "text/html").text
+
+
+def test_AB04_csv_is_a_table() -> None:
+    found = got("name;size\na;1\nb|c;2\n", "text/csv")
+    assert found.text == "| name | size |\n|---|---|\n| a | 1 |\n| b\\|c | 2 |"
+    many = got("a,b\n" + "1,2\n" * 1000, "text/csv")
+    assert "about 801 more rows" in many.text
+
+
+FEED = """<?xml version="1.0"?><rss version="2.0"><channel><title>News</title><description>About</description>
+<item><title>One</title><link>https://example.com/1</link><pubDate>Mon</pubDate><description>&lt;p&gt;Said&lt;/p&gt;</description></item>
+</channel></rss>"""
+ATOM = """<feed xmlns="http://www.w3.org/2005/Atom"><title>Atoms</title>
+<entry><title>Two</title><link href="https://example.com/2"/><updated>2026-01-01</updated><summary>Short</summary></entry></feed>"""
+
+
+def test_AB04_feeds_and_site_maps_are_lists() -> None:
+    feed = got(FEED, "application/rss+xml")
+    assert feed.title == "News"
+    assert "- One (Mon)\n  https://example.com/1\n  Said" in feed.text
+    atom = got(ATOM, "application/atom+xml")
+    assert "- Two (2026-01-01)\n  https://example.com/2\n  Short" in atom.text
+    sites = '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"><url><loc>https://example.com/a</loc></url></urlset>'
+    assert "https://example.com/a" in got(sites, "text/xml").text
+
+
+def test_entities_are_never_expanded() -> None:
+    laughs = '<?xml version="1.0"?><!DOCTYPE l [<!ENTITY a "ha"><!ENTITY b "&a;&a;">]><l>&b;</l>'
+    outside = '<!DOCTYPE l [<!ENTITY x SYSTEM "file:///etc/passwd">]><l>&x;</l>'
+    for text in (laughs, outside, laughs.encode("utf-16").decode("utf-16")):
+        found = got(text, "application/xml")
+        assert found.kind == "text"
+        assert "entities" in (found.warning or "")
+        assert "haha" not in found.text
+        assert "root:" not in found.text
+    wide = read(laughs.encode("utf-16"), "application/xml", URL)
+    assert "entities" in (wide.warning or "")
+
+
+def test_AB04_markdown_and_yaml_are_kept() -> None:
+    found = got("# Title\n\n- a\n", "text/markdown")
+    assert (found.kind, found.title, found.text) == ("markdown", "Title", "# Title\n\n- a")
+    assert got("a: 1\nb: [x]\n", "application/yaml").text == "a: 1\nb: [x]"
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        ("{broken", "application/json"),
+        ("[" * 100_000, "application/json"),
+        ("<a><b></a>", "text/xml"),
+        ("a: [1", "text/yaml"),
+        ("alone", "text/csv"),
+    ],
+)
+def test_AB04_what_cannot_be_parsed_is_text_with_a_warning(body: str, kind: str) -> None:
+    found = got(body, kind)
+    assert found.kind == "text"
+    assert found.text.startswith(body[:5])
+    assert "could not be read as" in (found.warning or "")
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "url", "expected"),
+    [
+        (b"%PDF-1.7", "text/html", URL, "document"),
+        (b"PK\x03\x04xx", "application/json", URL, "document"),
+        (b"\x89PNG\r\n\x1a\n", "text/plain", URL, "binary"),
+        (b"<!DOCTYPE html><p>no", "application/json", URL, "html"),
+        (b"# Hi", "text/plain", "https://example.com/README.md", "markdown"),
+        (b"# Hi", "application/octet-stream", "https://example.com/README.md?raw=1", "markdown"),
+        (b"<html>", "", URL, "html"),
+        (b"<?xml version='1.0'?><a/>", "", URL, "xml"),
+        (b"plain", "text/x-unheard-of", URL, "text"),
+        (b"x", "application/vnd.openxmlformats-officedocument.wordprocessingml.document", URL, "document"),
+        (b"x", "image/png", URL, "binary"),
+    ],
+)
+def test_kinds_are_told_from_bytes_header_and_name(body: bytes, kind: str, url: str, expected: str) -> None:
+    assert detect(kind, url, body) == expected
+
+
+def test_documents_and_binaries_are_refused_with_a_way_on() -> None:
+    with pytest.raises(FetchError, match="convert_content"):
+        got(b"%PDF-1.7 x", "application/pdf")
+    with pytest.raises(FetchError, match="not text"):
+        got(b"\x00\x01\x02\x03" * 100, "text/html")
+    with pytest.raises(FetchError, match="not text"):
+        got(b"GIF89a", "text/html")
+
+
+@pytest.mark.parametrize(
+    ("body", "header", "text", "warned"),
+    [
+        ("grün".encode(), "", "grün", False),
+        ("grün".encode("latin-1"), "text/html; charset=ISO-8859-1", "grün", False),
+        ("“grün”".encode("cp1252"), "text/html; charset=iso-8859-1", "“grün”", False),
+        ("grün".encode("latin-1"), "text/html; charset=utf-8", "grün", True),
+        (
+            "текст на русском языке, без указания кодировки, довольно длинный".encode("cp1251"),
+            "text/html",
+            "русском",
+            True,
+        ),
+        (("a" * 2000).encode() + b"\xff", "text/html", "aaa\ufffd", True),
+        ("grün".encode(), "text/html; charset=nonsense", "grün", False),
+        ("grün".encode(), "text/html; charset=zlib", "grün", False),
+        ("grün".encode(), "text/html; charset=punycode", "grün", False),
+        ("grün".encode("utf-16"), "text/html; charset=utf-8", "grün", False),
+        ("\ufeffgrün".encode(), "text/html; charset=latin-1", "grün", False),
+        ('<meta charset="windows-1251">Привет'.encode("cp1251"), "text/html", "Привет", False),
+        ('<meta charset="shift_jis">日本語'.encode("shift_jis"), "text/html", "日本語", False),
+        ('<?xml version="1.0" encoding="koi8-r"?>Привет'.encode("koi8-r"), "text/xml", "Привет", False),
+        ("中文".encode("gbk"), "text/html; charset=gb2312", "中文", False),
+    ],
+)
+def test_encodings_are_believed_while_they_hold(body: bytes, header: str, text: str, warned: bool) -> None:
+    found, warning = decode(body, header)
+    assert text in found
+    assert (warning is not None) == warned
+
+
+def test_a_body_cut_inside_a_character_is_still_utf_8() -> None:
+    assert decode("grüün".encode()[:-3], "text/plain; charset=utf-8", truncated=True) == ("grü", None)
+
+
+@given(st.binary(max_size=300), st.text(max_size=40))
+def test_any_bytes_are_text_or_a_fetch_error(body: bytes, header: str) -> None:
+    try:
+        found = read(body, header, URL)
+    except FetchError:
+        return
+    assert "\0" not in found.text
+    assert "\x1b" not in found.text
