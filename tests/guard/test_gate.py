@@ -253,3 +253,18 @@ async def test_cancelling_a_call_that_waits_runs_nothing(tmp_path):
         with pytest.raises(asyncio.CancelledError):
             await call
         assert tool.calls == [] and scene.listed()[0].item.state == "withdrawn"
+
+
+async def test_hooks_hear_of_a_tool_that_breaks_and_the_loop_does_too(tmp_path):
+    class Breaking(Noted):
+        async def run(self, call_id, arguments, context):
+            raise RuntimeError("no disk")
+
+    async with Asking(tmp_path) as scene:
+        hooks = Spoken(PostToolUseFailure=HookResult())
+        _, guarded, _ = make(scene, Rules(change=ALLOW), hooks, Breaking())
+        with pytest.raises(RuntimeError, match="no disk"):
+            await guarded.run("c1", {"path": "a"}, scene.context())
+        event, subject, payload = hooks.heard[-1]
+        assert (event, subject, payload["error"]) == ("PostToolUseFailure", "change", "RuntimeError: no disk")
+        assert payload["tool_input"] == {"path": "a"}

@@ -132,6 +132,9 @@ class ToolContext:
     reach: Callable[[str], str | None] = lambda url: None
     """Whether the rules of the run let it talk to the host of a URL that the call did not name,
     such as that of a redirect: None, or why not."""
+    withheld: Callable[[], Callable[[str], bool] | None] = lambda: None
+    """For one search: tells of an absolute path whether the rules of the run keep its content
+    from it; None where none does."""
 
     @property
     def root(self) -> Path:

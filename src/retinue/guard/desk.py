@@ -208,7 +208,8 @@ class Desk:
         asked.users += 1
         try:
             with asked.party.controls.waiting(call_id):
-                return await asyncio.shield(asked.task)
+                async with asked.party.resting():
+                    return await asyncio.shield(asked.task)
         finally:
             asked.users -= 1
             if not asked.users and not asked.task.done():

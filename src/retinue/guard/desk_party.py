@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from retinue.domain.events import Body
@@ -23,3 +24,5 @@ class Party:
     controls: Controls
     record: Callable[[Body], None]
     leftovers: bool = False
+    resting: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
+    """Entered while it waits for a person, so that others may use what it does not need."""

@@ -179,6 +179,10 @@ class Gate:
         )
         return output if content == output.content else replace(output, content=content)
 
+    async def broken(self, use: ToolUse, error: Exception) -> None:
+        """The tool is defective: hooks hear of it as of any failure."""
+        await self._fire("PostToolUseFailure", use, error=f"{type(error).__name__}: {error}")
+
     async def afterwards(self, use: ToolUse, output: ToolOutput) -> ToolOutput:
         """What hooks make of a result: another text, something beside it, an objection."""
         event = "PostToolUseFailure" if output.is_error else "PostToolUse"
@@ -215,7 +219,11 @@ class GatedTool:
             verdict = Denied("policy", reason, GUARD)
         if isinstance(verdict, Denied):
             return denied_output(self._name, verdict)
-        output = await self._tool.run(call_id, verdict.arguments, context)
+        try:
+            output = await self._tool.run(call_id, verdict.arguments, context)
+        except Exception as error:
+            await gate.broken(replace(use, arguments=verdict.arguments), error)
+            raise
         if not isinstance(output, ToolOutput):
             return output
         if not self._effects.isdisjoint(_FOREIGN):

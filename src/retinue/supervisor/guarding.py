@@ -112,12 +112,18 @@ def _party(member: Member, world: World, resumed: bool) -> Party:
         world.log.append(handle.place, body)
         member.observe(body)
 
-    party = Party(handle.place, handle.agent, handle.controls, record)
+    party = Party(handle.place, handle.agent, handle.controls, record, resting=member.resting)
     if resumed:
         from retinue.log.inbox import leftovers
 
         party.leftovers = leftovers(world.log.reader, handle.id)
     return party
+
+
+def withheld_from(run_id: str, world: World) -> Callable[[str], bool] | None:
+    """Which files a search of the run must leave out; None where all may be read."""
+    guard = world.guards.get(run_id)
+    return guard.permissions.withheld() if guard is not None else None
 
 
 async def release(member: Member, world: World) -> None:

@@ -26,6 +26,7 @@ def take_place(member: Member, queue: Queue) -> Place | None:
     place = None
     if member.background and member.queues and member.depth <= 1 and not member.handle.controls.stopping:
         place = queue.join(member.id)
+    member.queue = queue if place is not None else None
     member.status = "queued" if place is not None and not place.done() else "starting"
     return place
 

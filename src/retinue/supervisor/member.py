@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import field
 from typing import TYPE_CHECKING
 
@@ -31,6 +33,7 @@ from retinue.supervisor.handle import RunHandle
 if TYPE_CHECKING:
     from retinue.supervisor.asking import RunCompanion
     from retinue.supervisor.auditing import Audit
+    from retinue.supervisor.queue import Queue
 
 
 @dataclass(slots=True, eq=False)
@@ -73,6 +76,8 @@ class Member:
     cleared: set[str] = field(default_factory=set)
     """Children it wants to hear no more of."""
     clock: Clock = SYSTEM_CLOCK
+    queue: Queue | None = None
+    """Where it has its slot, if it needs one."""
     audit: Audit | None = None
     """The record of what it changes, once it runs."""
     companion: RunCompanion | None = None
@@ -116,6 +121,18 @@ class Member:
                 self.status, self.finished, self.activity = outcome.ended, self.clock.now(), ""
             case _:
                 pass
+
+    @asynccontextmanager
+    async def resting(self) -> AsyncIterator[None]:
+        """While it waits for a person others may have its slot. It goes on when it has one again."""
+        queue = self.queue
+        if queue is not None:
+            queue.rest(self.id)
+        yield
+        if queue is not None:
+            self.status = "waiting"
+            await queue.wake(self.id)
+            self.status = "waiting" if self.asking else "running"
 
     def lost(self) -> None:
         """It cannot be recorded any more: for the log it was cut off here."""

@@ -56,6 +56,19 @@ class Queue:
         self._holding.discard(run_id)
         self._admit()
 
+    def rest(self, run_id: str) -> None:
+        """Gives back the slot of a run that waits for a person."""
+        self._holding.discard(run_id)
+        self._admit()
+
+    async def wake(self, run_id: str) -> None:
+        """Takes a slot again, behind those who wait for one already. Several calls of one run
+        may want it back at once; cancelling one of them takes nothing from the others."""
+        if run_id in self._holding:
+            return
+        place = self._waiting.get(run_id) or self.join(run_id)
+        await asyncio.wait({place})
+
     def _admit(self) -> None:
         while self._waiting and len(self._holding) < self._limit:
             run_id, place = self._waiting.popitem(last=False)

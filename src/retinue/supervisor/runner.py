@@ -30,7 +30,7 @@ from retinue.supervisor.asking import companion_for, part
 from retinue.supervisor.auditing import Audit
 from retinue.supervisor.browsing import reach_of
 from retinue.supervisor.confining import confinement_for, put_away
-from retinue.supervisor.guarding import gatekeeper, release
+from retinue.supervisor.guarding import gatekeeper, release, withheld_from
 from retinue.supervisor.hooking import hooks_for
 from retinue.supervisor.isolating import confined, left
 from retinue.supervisor.languages import diagnosed
@@ -229,6 +229,7 @@ def _context(handle: RunHandle, world: World, launch: Launch) -> ToolContext:
         tool_timeout=launch.limits.tool_seconds,
         child=launch.request.parent_id is not None,
         reach=reach_of(world, handle.id),
+        withheld=lambda: withheld_from(handle.id, world),
     )
     context = confined(context, launch.isolation)
     own = launch.isolation

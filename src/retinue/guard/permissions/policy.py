@@ -6,7 +6,7 @@ read in a project without rules never does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from retinue.domain.lean import dataclass
 from retinue.domain.permission import Decision, ToolUse, Verdict
@@ -122,7 +122,24 @@ class Policy:
             presets=presets or self.presets,
         )
 
+    def withheld(self) -> Callable[[str], bool] | None:
+        """Tells of a file whether a rule forbids, or wants asked, that it is read: a search over
+        a folder leaves such files out. None where no rule speaks of files."""
+        rules = [rule for rule in self.own_rules if _is_about_reading(rule)]
+        if not rules:
+            return None
+        from retinue.guard.permissions.marks import YES
+        from retinue.guard.permissions.place import match_path
+
+        place = self.place.now()
+        return lambda path: any(match_path(rule, place, path) == YES for rule in rules)
+
     def hides(self, tool: str) -> Rule | None:
         """The rule that takes a tool away altogether, so that no model need see it."""
         denied = (rule for rule in self.own_rules if rule.kind == "deny" and rule.bare)
         return next((rule for rule in denied if names_tool(rule, tool)), None)
+
+
+def _is_about_reading(rule: Rule) -> bool:
+    named = rule.specifier is not None and not rule.specifier.startswith("domain:")
+    return named and rule.kind != "allow" and "read" in rule.tools

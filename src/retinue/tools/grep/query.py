@@ -50,6 +50,8 @@ class Counts:
     """Matching lines of each file, by path from the start of the search, in order."""
 
     files: Mapping[str, int]
+    withheld: int = 0
+    """How many more files match and must not be read."""
 
     @property
     def total(self) -> int:
@@ -64,7 +66,16 @@ async def count_matches(query: Query, start: Start, context: ToolContext) -> Cou
     await ripgrep(
         ["--count", "--null", "--with-filename", *flags, "--", start.target], start.folder, context, printed.extend
     )
-    return await in_thread(lambda: _counts(bytes(printed), query.glob, start))
+    return await in_thread(lambda: without_withheld(_counts(bytes(printed), query.glob, start), start, context))
+
+
+def without_withheld(found: Counts, start: Start, context: ToolContext) -> Counts:
+    """Without the files that the rules of the run keep from it."""
+    withheld = context.withheld()
+    if withheld is None:
+        return found
+    kept = {path: count for path, count in found.files.items() if not withheld(os.path.join(start.folder, path))}  # noqa: PTH118 - many paths
+    return Counts(kept, len(found.files) - len(kept))
 
 
 def _counts(printed: bytes, glob: Glob | None, start: Start) -> Counts:

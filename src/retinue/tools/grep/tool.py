@@ -47,15 +47,16 @@ class GrepTool(BuiltinTool):
         start = start_of(given.optional_text("path", *FOLDER_NAMES), context)
         found = await count_matches(query, start, context)
         effect = ToolEffect(reads=(str(start.place.path),))
+        left_out = f"\n[{found.withheld} more not shown: a rule keeps their content from you]" if found.withheld else ""
         if not found.files:
-            return ok(_nothing(query, start), effect)
+            return ok(_nothing(query, start) + left_out, effect)
         if mode == "files":
-            return ok(_listing([start.show(path) for path in found.files], limit, found), effect)
+            return ok(_listing([start.show(path) for path in found.files], limit, found) + left_out, effect)
         if mode == "count":
             lines = [f"{start.show(path)}:{found.files[path]}" for path in found.files]
-            return ok(f"{_listing(lines, limit, found)}\n[{found.total:,} matching lines]", effect)
+            return ok(f"{_listing(lines, limit, found)}\n[{found.total:,} matching lines]{left_out}", effect)
         lines, matches = await matching_lines(query, start, context, found, limit)
-        return ok(_content(lines, matches, found), effect)
+        return ok(_content(lines, matches, found) + left_out, effect)
 
 
 def _query(given: Arguments) -> Query:
