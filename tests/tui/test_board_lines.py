@@ -110,6 +110,57 @@ def test_W01_a_resumed_run_gets_its_line_again() -> None:
     assert len(drawn(story)) == 2
 
 
+def test_W01_the_queue_comes_before_finished_rows_and_after_working_ones() -> None:
+    story = Story()
+    story.start("done", description="over")
+    story.end("done")
+    story.start("busy", description="at work")
+    story.create("next", description="not yet")
+    lines = drawn(story, display="compact")
+    assert ["at work" in lines[1], "1 queued" in lines[2], "over" in lines[3]] == [True] * 3
+    assert [line[:3] for line in lines[1:]] == ["├─ ", "├─ ", "└─ "]
+
+
+def test_W01_everything_that_fits_is_shown_without_a_footer() -> None:
+    story = Story()
+    for number in range(11):
+        story.start(f"r{number}")
+    assert len(drawn(story)) == 12 and not any("more" in line for line in drawn(story))
+    story.start("one-too-many")
+    assert drawn(story)[-1] == "└─ +2 more (2 running)"
+
+
+def test_W01_a_failure_in_the_footer_counts_as_finished() -> None:
+    story = Story()
+    for number in range(11):
+        story.start(f"r{number}")
+    story.start("bad")
+    story.end("bad", "error")
+    story.create("later")
+    assert drawn(story)[-1] == "└─ +3 more (2 running, 1 finished)"
+    assert "1 queued" in drawn(story)[-2]
+
+
+def test_W02_a_finished_branch_with_someone_at_work_stands_with_the_working() -> None:
+    story = Story()
+    story.start("parent", description="the parent")
+    story.start("child", parent="parent", depth=2, description="the child")
+    story.end("parent")
+    story.start("other", description="the other")
+    story.end("other")
+    story.create("later")
+    lines = drawn(story, display="compact")
+    found = [next(word for word in ("parent", "child", "queued", "other") if word in line) for line in lines[1:]]
+    assert found == ["parent", "child", "queued", "other"]
+
+
+def test_W02_the_agents_of_an_earlier_conversation_are_no_orphans() -> None:
+    story = Story(main="second")
+    story.create("first", parent=None, depth=0, agent="main")
+    story.start("left-over", parent="first")
+    assert [("left-over" in line, "orphan" in line) for line in drawn(story)[1:2]] == [(True, False)]
+
+
 def test_W02_children_hang_below_their_parents() -> None:
     story = Story()
     story.start("parent")
@@ -245,6 +296,8 @@ def test_W03_no_line_is_ever_too_wide_nor_are_there_too_many(steps, width, displ
     for line in [*lines, *fleet(story, Fleet(selected=f"r{number}"), width)] if steps else lines:
         assert cell_len(line) <= width
         assert not re.search(r"[\x00-\x1f\x7f]", line)
-    hidden = re.search(r"\+(\d+) more", lines[-1]) if lines else None
-    if hidden is None and lines:
-        assert len(lines) - 1 >= len({card.id for card in story.board.shown(story.now) if card.status != "queued"})
+    hidden = re.search(r"\+(\d+) more", lines[-1]) if lines and width > 30 else None
+    wanted = [card for card in story.board.shown(story.now) if card.status != "queued"]
+    extra = sum("⎿" in line for line in lines) + any("◦ " in line for line in lines) + bool(hidden)
+    if lines and width > 30:
+        assert len(lines) - 1 - extra + (int(hidden[1]) if hidden else 0) == len(wanted)

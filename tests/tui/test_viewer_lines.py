@@ -140,7 +140,7 @@ def test_W03_a_tool_at_work_shows_its_newest_line() -> None:
 
 def test_the_prompt_view_has_the_instructions_and_the_task() -> None:
     lines = lines_of(begun("the whole\ntask"), "prompt")
-    assert "You look." in lines and lines[-2:] == ["the whole", "task"]
+    assert lines[1:3] == ["the whole", "task"] and lines[-1] == "You look."
 
 
 def test_the_effects_view_says_what_tools_did_and_what_nobody_knows() -> None:

@@ -12,7 +12,7 @@ from retinue.faces.tui.board.board import Board
 from retinue.faces.tui.board.cards import RunCard
 from retinue.faces.tui.board.marks import STYLES, icon
 from retinue.faces.tui.board.text import fit, fit_line, one_line
-from retinue.faces.tui.board.widget_lines import NARROWEST, name_of
+from retinue.faces.tui.board.widget_lines import LEAST_DESCRIPTION, NARROWEST, name_of
 
 MOST_ROWS = 5
 LINGER_SECONDS = 4.0
@@ -110,9 +110,11 @@ def _row(card: RunCard, now: float, frame: int, width: int, *, selected: bool, m
     parts = [format_elapsed(card.elapsed_ms(now))]
     if card.usage.total_tokens:
         parts.append(format_fleet_tokens(card.usage.total_tokens))
-    numbers = f"  {' · '.join(parts)}"
     name = Text(one_line(card.name), "bold reverse") if selected else name_of(card)
     line = Text.assemble("❯ " if selected else "  ", (mark, STYLES[style]), " ", name)
+    if width - line.cell_len - len("  ".join(parts)) < LEAST_DESCRIPTION:
+        del parts[1:]
+    numbers = f"  {' · '.join(parts)}"
     room = width - line.cell_len - len(numbers) - 2
     described = fit(one_line(card.description), room) if card.description != card.name else ""
     line.append(f"  {described}" if described else "")

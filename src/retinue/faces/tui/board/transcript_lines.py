@@ -84,7 +84,7 @@ def _live(story: RunStory, width: int, *, first: bool) -> list[Text]:
 
 
 def _title(word: str, note: str, style: str) -> Text:
-    line = Text(f"[{word}]", f"bold {STYLES[style]}")
+    line = Text.assemble((f"[{word}]", f"bold {STYLES[style]}"))
     return line.append(f" {one_line(note)}", STYLES["dim"]) if note else line
 
 
@@ -103,7 +103,7 @@ def _result(entry: Entry, width: int) -> list[Text]:
 
 
 def _call(call: ToolCall, width: int) -> list[Text]:
-    line = Text(f"[Tool: {one_line(call.name)}]", f"bold {STYLES['accent']}")
+    line = Text.assemble((f"[Tool: {one_line(call.name)}]", f"bold {STYLES['accent']}"))
     if call.broken is not None:
         return [line, *(Text(each, STYLES["error"]) for each in wrap(call.broken[:ARGUMENT_CHARACTERS], width))]
     subject = next((key for key in _SUBJECT if isinstance(call.arguments.get(key), str)), None)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from rich.cells import cell_len
 from rich.text import Text
 
 from retinue.faces.tui.board.cards import RunCard, Window
@@ -133,15 +134,15 @@ def _content(line: Text, viewer: Viewer) -> Text:
 
 
 def _footer(card: RunCard, viewer: Viewer, width: int, note: str) -> Text:
-    place = _place(viewer)
-    room = max(width - len(place) - 2, 0)
+    place = fit(_place(viewer), width)
+    room = max(width - cell_len(place) - 2, 0)
     if viewer.armed:
         left = Text("press x again to stop it, any other key to let it go on", STYLES["error"])
     elif note:
         left = Text(one_line(note), STYLES["warning"])
     else:
         hints = ["Enter steer", "x stop"] if card.live else []
-        left = Text(" · ".join([*hints, "/ search", "1-5 views", "z size", "Esc close"]), STYLES["dim"])
+        left = Text(" · ".join([*hints, "/ search", "1-5 views", "Esc close", "z size"]), STYLES["dim"])
     exact(left, room)
     return left.append(f"  {place}", STYLES["dim"])
 
@@ -149,7 +150,7 @@ def _footer(card: RunCard, viewer: Viewer, width: int, note: str) -> Text:
 def _place(viewer: Viewer) -> str:
     if viewer.query:
         if not viewer.matches:
-            return f"no {fit(viewer.query, 20)}"
+            return f"no {fit(one_line(viewer.query), 20)}"
         return f"match {(viewer.match or 0) + 1}/{len(viewer.matches)}"
     last = min(viewer.top + viewer.height, viewer.total)
     where = f"{last}/{viewer.total}"

@@ -23,16 +23,16 @@ LABEL = 12
 
 
 def prompt_lines(story: RunStory, width: int) -> list[Text]:
-    """The instructions of its file, then the task. What the harness adds to every run (folder,
+    """The task, then the instructions of its file. What the harness adds to every run (folder,
     date, tools) is not repeated here."""
     first = story.created
     if first is None:
         return [_dim("Not known yet.")]
     prompt = str(first.spec.get("prompt") or "")
     how = "added to the main prompt" if first.spec.get("prompt_mode") == "append" else "its whole prompt"
-    lines = [_head("Instructions", f"{len(prompt):,} characters, {how}" if prompt else "none")]
-    lines += _plain(prompt, width)
-    return [*lines, Text(), _head("Task", ""), *_plain(first.task, width)]
+    about = f"{len(prompt):,} characters, {how}" if prompt.strip() else "none"
+    lines = [_head("Task", f"{len(first.task):,} characters"), *_plain(first.task, width)]
+    return [*lines, Text(), _head("Instructions", about), *_plain(prompt, width)]
 
 
 def output_lines(story: RunStory, width: int) -> list[Text]:
@@ -164,7 +164,7 @@ def _short(path: str, cwd: str) -> str:
 
 
 def _head(word: str, note: str) -> Text:
-    line = Text(f"[{word}]", f"bold {STYLES['accent']}")
+    line = Text.assemble((f"[{word}]", f"bold {STYLES['accent']}"))
     return line.append(f" {one_line(note)}", STYLES["dim"]) if note else line
 
 

@@ -44,8 +44,9 @@ class LinesPanel(Widget):
 
     def render_line(self, y: int) -> Strip:
         line = self.lines[y] if y < len(self.lines) else Text()
-        style = self.rich_style
-        return Strip(line.render(self.app.console)).apply_style(style).adjust_cell_length(self.size.width, style)
+        console, style = self.app.console, self.rich_style
+        drawn = Strip(line.render(console)).apply_style(style + console.get_style(line.style, default=""))
+        return drawn.adjust_cell_length(self.size.width, style)
 
 
 def _same(one: Text, other: Text) -> bool:
