@@ -91,7 +91,8 @@ def _permissions(member: Member, world: World) -> Policy:
     handle = member.handle
     launch, notes = handle.launch, list[str]()
     above = world.guards.get(member.parent.id) if member.parent is not None else None
-    made = permissions_for(launch.request, world, above.permissions if above else None, launch.patterns, notes)
+    parent = above.permissions if above else None
+    made = permissions_for(launch.request, world, parent, launch.patterns, notes, launch.bounds)
     if above is None:
         for tool in world.custom_tools:
             if tool.spec.name not in TOOLS:

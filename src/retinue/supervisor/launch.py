@@ -27,10 +27,11 @@ from retinue.supervisor.extending_tools import Extended, companions, extend, sui
 from retinue.supervisor.limiter import LimiterGate, account_of, process_limiters, shared_prefix
 from retinue.supervisor.offer import SPAWNING, offered_tools
 from retinue.supervisor.permits import NO_PATTERNS, Patterns, mode_for, permitted
+from retinue.supervisor.permits_bounds import Bound, bounds_below
 from retinue.supervisor.purse import BUDGETED
 from retinue.supervisor.remembering import memory_for, reaching, spare_tools
 from retinue.supervisor.serving_tools import Served, bounds, serve
-from retinue.supervisor.skilling import SKILL, skill_folders_of, skill_tools, with_skills
+from retinue.supervisor.skilling import SKILL, files_of_skills, skill_tools, with_skills
 from retinue.supervisor.trusting import consented
 from retinue.tools.filter import Selection as Chosen
 from retinue.tools.filter import select_tools, split_entry
@@ -64,6 +65,8 @@ class Launch:
     mode: PermissionMode = "default"
     patterns: Patterns = NO_PATTERNS
     """What its file lets its tools do, where it says more than their names."""
+    bounds: tuple[Bound, ...] = ()
+    """The same of the runs above it."""
     served: Served | None = None
     """The MCP servers it may use, and those of their tools that it gets later."""
     memory: Memory | None = None
@@ -121,6 +124,7 @@ async def prepare(
         readonly=readonly,
         mode=mode,
         patterns=kit.patterns,
+        bounds=bounds_below(parent),
         memory=kit.memory,
         inherited=inherited(parts),
         notes=tuple(notes),
@@ -220,7 +224,7 @@ def choose_tools(
     offered = {tool.spec.name: tool for tool in permitted(selection.tools, request, world, notes)}
     spare = spare_tools(request, world, above, lambda tools: permitted(tools, request, world, []))
     memory = memory_for(request, world, offered, spare, notes, readonly=readonly)
-    reached = reaching(offered, memory, spare, skill_folders_of(request, world, offered))
+    reached = reaching(offered, memory, spare, files_of_skills(request, world, offered))
     return Kit(reached, Patterns(selection.allowed_patterns, selection.denied_patterns), memory)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,8 +18,8 @@ from retinue.guard.permissions.sources import Block, Sources, claude_blocks, gat
 
 if TYPE_CHECKING:
     from retinue.domain.request import RunRequest
-    from retinue.domain.spec import AgentSpec
     from retinue.domain.tool import Tool
+    from retinue.supervisor.permits_bounds import Bound
     from retinue.supervisor.world import World
 
 
@@ -49,13 +49,18 @@ def permissions_for(
     parent: Policy | None,
     patterns: Patterns,
     notes: list[str],
+    bounds: Sequence[Bound] = (),
 ) -> Policy:
     """`parent` is the policy of the run that started this one, as it is now: a child has all its
     restrictions, and the grants of this moment. `notes` gets what the outcome should tell (the
-    same that `mode_for` says); of a child only what its parent has not said."""
+    same that `mode_for` says); of a child only what its parent has not said. `bounds` are those of
+    the runs above it, for one whose parent is gone."""
     spec, where = request.spec, str(request.cwd)
-    rules, limits = _of_file(spec, patterns, str(request.cwd), notes)
+    rules, limits = _of_file(spec.path or f"agent {spec.name}", patterns, where, notes)
     presets = spec.dialect == "codingcode"
+    for bound in bounds if parent is None else ():
+        more, narrower = _of_file(bound.agent, bound.patterns, bound.base, notes)
+        rules, limits, presets = (*rules, *more), (*limits, *narrower), presets or bound.presets
     if presets:
         from retinue.guard.permissions.presets import preset_rules
 
@@ -115,10 +120,9 @@ def _trusted(world: World, path: Path) -> bool:
 
 
 def _of_file(
-    spec: AgentSpec, patterns: Patterns, base: str, notes: list[str]
+    source: str, patterns: Patterns, base: str, notes: list[str]
 ) -> tuple[tuple[Rule, ...], tuple[Limit, ...]]:
     """The patterns of an agent's file as rules. One that cannot be read allows nothing."""
-    source = spec.path or f"agent {spec.name}"
     denied = [
         _made(tool, pattern, "deny", source, base, notes)
         for tool, listed in patterns.denied.items()

@@ -17,6 +17,7 @@ from retinue.log.replay import Conversation
 from retinue.log.rows import RunRow
 from retinue.supervisor.assembling import kept
 from retinue.supervisor.launch import Launch
+from retinue.supervisor.permits_bounds import to_record
 
 RESUME_PROMPT = "Go on with your task from where you were."
 
@@ -55,6 +56,7 @@ def created(launch: Launch, tag: Tag) -> RunCreated:
         "schema": request.schema,
         "permission_mode": request.permission_mode,
         "readonly": launch.readonly,
+        **({"bounds": to_record(launch.bounds)} if launch.bounds else {}),
         "isolation": "worktree" if launch.isolation is not None and launch.isolation.own else None,
         "system": kept(launch),
     }

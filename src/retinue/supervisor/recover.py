@@ -29,6 +29,7 @@ from retinue.domain.states import LIVE
 from retinue.domain.usage import Usage
 from retinue.supervisor.assembling import restored
 from retinue.supervisor.notify import announced, notification
+from retinue.supervisor.permits_bounds import from_record
 from retinue.supervisor.record import Tag, tag_of
 from retinue.supervisor.serving_tools import SEARCH, tool_names
 from retinue.tools.reach import label
@@ -179,7 +180,11 @@ def bounded(launch: Launch, past: Conversation, reader: Reader, row: RunRow) -> 
     that had not started yet has no tool that its parent did not have."""
     started = past.started or _started(reader, row.parent_id)
     options = past.created.options if past.created else {}
-    launch = replace(launch, transcript=row.transcript if past.started else options.get("transcript"))
+    launch = replace(
+        launch,
+        transcript=row.transcript if past.started else options.get("transcript"),
+        bounds=launch.bounds or from_record(options.get("bounds")),
+    )
     system = restored(reader, past.created, row.parent_id) if past.messages else None
     launch = launch if system is None else replace(launch, system=system)
     if started is None:
