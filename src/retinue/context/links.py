@@ -86,10 +86,8 @@ def opened(place: Place, *, create: bool = False) -> Iterator[int]:
         place.base.mkdir(parents=True, exist_ok=True)
     folder = os.open(place.base, _FOLDER & ~_NOFOLLOW)
     try:
-        path = place.base
-        for name in place.names:
-            path = path / name
-            inner = _step(folder, name, path, (0o700 if place.private else 0o777) if create else None)
+        for at, name in enumerate(place.names):
+            inner = _step(folder, name, place, at, (0o700 if place.private else 0o777) if create else None)
             os.close(folder)
             folder = inner
         yield folder
@@ -97,7 +95,7 @@ def opened(place: Place, *, create: bool = False) -> Iterator[int]:
         os.close(folder)
 
 
-def _step(folder: int, name: str, path: Path, mode: int | None) -> int:
+def _step(folder: int, name: str, place: Place, at: int, mode: int | None) -> int:
     try:
         return os.open(name, _FOLDER, dir_fd=folder)
     except FileNotFoundError:
@@ -105,9 +103,9 @@ def _step(folder: int, name: str, path: Path, mode: int | None) -> int:
             raise
         with suppress(FileExistsError):
             os.mkdir(name, mode, dir_fd=folder)
-        return _step(folder, name, path, None)
+        return _step(folder, name, place, at, None)
     except OSError as error:
-        raise _explained(error, path) from error
+        raise _explained(error, place.base.joinpath(*place.names[: at + 1])) from error
 
 
 def _explained(error: OSError, path: Path) -> OSError:
@@ -133,21 +131,31 @@ def _opened_by_name(place: Place, create: bool) -> Iterator[int]:  # pragma: no 
 def read(place: Place, *names: str, most: int = LARGEST) -> bytes:
     """At most `most` bytes of a regular file below the folder. Never waits for a pipe."""
     inside = place.inside(*names[:-1])
-    path = inside.path / names[-1]
     with opened(inside) as folder:
         try:
             if BY_DESCRIPTOR:
                 descriptor = os.open(names[-1], _READ, dir_fd=folder)
             else:  # pragma: no cover - Windows
+                path = inside.path / names[-1]
                 if path.is_symlink():
                     raise LinkedError(path)
                 descriptor = os.open(path, _READ | getattr(os, "O_BINARY", 0))
         except OSError as error:
-            raise _explained(error, path) from error
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise LinkedError(path, "is not a regular file")
-        return file.read(most)
+            raise _explained(error, inside.path / names[-1]) from error
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise LinkedError(inside.path / names[-1], "is not a regular file")
+        return _whole(descriptor, min(most, found.st_size + 1), most)
+    finally:
+        os.close(descriptor)
+
+
+def _whole(descriptor: int, expected: int, most: int) -> bytes:
+    data = os.read(descriptor, expected)
+    while len(data) < most and (more := os.read(descriptor, min(most - len(data), 1 << 20))):
+        data += more
+    return data
 
 
 class ChangedError(OSError):

@@ -19,7 +19,7 @@ from retinue.domain.tool import Tool
 from retinue.errors import UsageError
 from retinue.settings.places import home
 from retinue.tools.filter import memory_tools, select_tools
-from retinue.tools.reach import Reaching, ReachingWriter
+from retinue.tools.reach import Beyond, Reaching, ReachingWriter
 
 if TYPE_CHECKING:
     from retinue.context.memory.block import Memory
@@ -81,27 +81,23 @@ def reaching(
     tools: Mapping[str, Tool],
     memory: Memory | None,
     spare: Mapping[str, Tool],
-    skills: Callable[[], tuple[Path, ...]] | None = None,
+    beyond: Beyond | None = None,
 ) -> tuple[Tool, ...]:
-    """The tools with those that reach the memory, and with `read` reaching the files of skills."""
+    """The tools with those that reach the memory, and with `read` reaching what is `beyond`."""
     folders = memory.folders if memory is not None else ()
     own = (memory.folder,) if memory is not None and memory.writable else ()
-
-    def readable() -> tuple[Path, ...]:
-        return (*folders, *(skills() if skills is not None else ()))
-
     made = dict(tools)
-    if "read" in tools and (memory is not None or skills is not None):
-        made["read"] = Reaching(tools["read"], readable)
+    if "read" in tools and (folders or beyond is not None):
+        made["read"] = Reaching(tools["read"], folders, beyond=beyond)
     for name in ("write", "edit"):
         if name in tools and own:
-            made[name] = ReachingWriter(tools[name], lambda: own, after=_advice)
+            made[name] = ReachingWriter(tools[name], own, after=_advice)
     if memory is not None:
         for name in memory_tools(tools.keys(), readonly=not own):
             if name in spare and name == "read":
-                made[name] = Reaching(spare[name], lambda: folders, only=True, why=_WHY)
+                made[name] = Reaching(spare[name], folders, only=_WHY)
             elif name in spare:
-                made[name] = ReachingWriter(spare[name], lambda: own, only=True, why=_WHY, after=_advice)
+                made[name] = ReachingWriter(spare[name], own, only=_WHY, after=_advice)
     return tuple(made.values())
 
 

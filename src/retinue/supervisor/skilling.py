@@ -109,23 +109,25 @@ def skills_text(request: RunRequest, world: World, tools: Mapping[str, Tool], no
     return "\n\n".join(part for part in parts if part)
 
 
-def skill_folders_of(
+def files_of_skills(
     request: RunRequest, world: World, tools: Mapping[str, Tool]
-) -> Callable[[], tuple[Path, ...]] | None:
-    """The folders whose files a run may read because of its skills; None for a run with none."""
+) -> Callable[[str], Path | None] | None:
+    """The folder of the skill that a resolved path leads into, if the run may read it; None for a
+    run without skills."""
     names = request.spec.skills if isinstance(request.spec.skills, tuple) else ()
     if not names and SKILL not in tools:
         return None
 
-    def folders() -> tuple[Path, ...]:
+    def folder(path: str) -> Path | None:
         library = library_of(world)
-        if library is None:
-            return ()
-        named = (library.find(name) for name in names)
-        skills = (*named, *(library.invocable() if SKILL in tools else ()))
-        return tuple(dict.fromkeys(skill.folder.resolve() for skill in skills if skill and skill.folder is not None))
+        found = library.owner(path) if library is not None else None
+        if library is None or found is None:
+            return None
+        skill, place = found
+        loadable = SKILL in tools and skill.model_invocable
+        return place if loadable or any(library.find(name) == skill for name in names) else None
 
-    return folders
+    return folder
 
 
 def connect(member: Member, world: World, tools: tuple[Tool, ...]) -> None:

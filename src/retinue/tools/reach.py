@@ -20,25 +20,28 @@ from retinue.tools.arguments import PATH_NAMES
 _NAMES = ("path", *PATH_NAMES)
 After = Callable[[Path], str]
 """What to tell a model about a file it has just written."""
+Beyond = Callable[[str], Path | None]
+"""The folder that a resolved path outside of the workspace leads into, if it may be read."""
 
 
 class Reaching:
-    """`inner` is read, write or edit. `folders` are asked for at every call; they are real paths."""
+    """`inner` is read, write or edit; `folders` are real paths. `only` says what it is for when
+    the tool is for these folders and nothing else."""
 
     def __init__(
         self,
         inner: Tool,
-        folders: Callable[[], Iterable[Path]],
+        folders: tuple[Path, ...],
         *,
-        only: bool = False,
-        why: str = "",
+        beyond: Beyond | None = None,
+        only: str = "",
         after: After | None = None,
     ) -> None:
         self.inner = inner
         self.spec = inner.spec
         self.only = only
         self._folders = folders
-        self._why = why
+        self._beyond = beyond
         self._after = after
 
     def target(self, arguments: Mapping[str, Any], root: Path, house: str = "") -> tuple[Path, Path] | None:
@@ -48,19 +51,22 @@ class Reaching:
             return None
         if house and (text == "~" or text.startswith("~/")):
             text = house + text[1:]
-        folders = tuple(self._folders())
-        found = _inside(os.path.realpath(root / text), folders)
+        path = os.path.realpath(root / text)
+        found = _inside(path, self._folders)
+        if found is None and self._beyond is not None and not path.startswith(f"{root}{os.sep}"):
+            folder = self._beyond(path)
+            found = (folder, Path(path)) if folder is not None else None
         if found is not None or Path(text).is_absolute():
             return found
         if self.only:
-            return _inside(os.path.realpath(folders[0] / text), folders) if folders else None
-        return None if "write" in self.spec.effects or (root / text).exists() else _beside_index(text, folders)
+            return _inside(os.path.realpath(self._folders[0] / text), self._folders) if self._folders else None
+        return None if "write" in self.spec.effects or (root / text).exists() else _beside_index(text, self._folders)
 
     async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
         found = self.target(arguments, context.root, _house(context))
         if found is None:
             if self.only:
-                return failed(f"{self.spec.name} is for {self._why} only: {_listed(self._folders())}")
+                return failed(f"{self.spec.name} is for {self.only} only: {', '.join(map(str, self._folders))}")
             return await self.inner.run(call_id, arguments, context)
         folder, path = found
         output = await self.inner.run(call_id, _with_path(arguments, path), replace(context, roots=(folder,)))
@@ -122,7 +128,3 @@ def _beside_index(text: str, folders: Iterable[Path]) -> tuple[Path, Path] | Non
 
 def _house(context: ToolContext) -> str:
     return context.environment.get("HOME") or str(Path.home())
-
-
-def _listed(folders: Iterable[Path]) -> str:
-    return ", ".join(map(str, folders)) or "none"

@@ -95,6 +95,20 @@ class Library:
         found = ("/".join(names) for names in files(place) if names != (FILE,))
         return tuple(each for each, _ in zip(found, range(MOST_BUNDLED), strict=False))
 
+    def owner(self, path: str) -> tuple[Skill, Path] | None:
+        """The skill in whose folder a resolved path leads, and that folder resolved."""
+        for root in self.roots:
+            top = os.path.realpath(root.path)
+            if not path.startswith(top + os.sep):
+                continue
+            parts = Path(path[len(top) + 1 :]).parts
+            folders = {str(skill.folder): skill for skill in _root(root).skills if skill.folder is not None}
+            for count in range(1, len(parts)):
+                skill = folders.get(str(root.path.joinpath(*parts[:count])))
+                if skill is not None:
+                    return skill, Path(top, *parts[:count])
+        return None
+
     def _root_of(self, skill: Skill) -> Root:
         for root in self.roots:
             if root.path in skill.path.parents:
@@ -246,4 +260,5 @@ def _data(root: Root, skill: Skill) -> bytes:
 
 def _place(root: Root, folder: Path) -> Place:
     """A folder of a root, with no link from the root on."""
-    return Place(root.path.parent, (root.path.name, *folder.relative_to(root.path).parts))
+    top = str(root.path)
+    return Place(root.path.parent, (root.path.name, *Path(str(folder)[len(top) + 1 :]).parts))
