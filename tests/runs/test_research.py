@@ -263,7 +263,9 @@ def test_taint_goes_up_to_the_run_that_reads_the_answer(project: Project, serve:
     assert "has read text from" in last(server.requests[-1])
 
 
-def test_a_project_cannot_open_the_network_or_choose_who_searches(project: Project, serve: Any, site: Site) -> None:
+def test_a_project_opens_the_network_and_chooses_who_searches_only_with_consent(
+    project: Project, serve: Any, site: Site
+) -> None:
     (project.cwd / ".retinue").mkdir()
     brought = {"web": {"allowHosts": ["127.0.0.1"], "searxngUrl": site.url, "provider": "searxng"}}
     (project.cwd / ".retinue" / "settings.json").write_text(json.dumps(brought))
@@ -272,3 +274,7 @@ def test_a_project_cannot_open_the_network_or_choose_who_searches(project: Proje
     assert project.retinue("run", "researcher", "Read").returncode == 0
     assert denials(server.requests[-1]) == [True, True]
     assert not site.visits
+    assert project.retinue("trust", "add", ".retinue/settings.json").returncode == 0
+    server = serve(script(Reply(calls=calls), Reply(text="done")))
+    assert project.retinue("run", "researcher", "Read").returncode == 0
+    assert denials(server.requests[-1]) == [False, False]

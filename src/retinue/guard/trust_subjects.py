@@ -24,7 +24,7 @@ WIDE_MODES = frozenset({"acceptEdits", "auto", "bypassPermissions"})
 """Modes under which things happen unasked that `default` would ask about."""
 REMEDY = "See what it brings with `retinue trust`, and consent with `retinue trust add`."
 
-_GIVES = ("hooks", "mcpServers", "lsp.servers", "extraRoots", "localModel")
+_GIVES = ("hooks", "mcpServers", "lsp.servers", "extraRoots", "localModel", "web.allowHosts", "web.searxngUrl")
 _GIVES_WHEN_TRUE = ("hooks.failOpen", "disableAllHooks")
 _PERMISSIONS = ("permissions.allow", "permissions.additionalDirectories", "permissions.defaultMode")
 """What widens permissions needs consent too; that is kept where the rules are gathered."""
@@ -155,6 +155,8 @@ def _needs_consent(name: str, value: Any, below: Any) -> bool:
         return bool(value)
     if name in _GIVES_WHEN_TRUE:
         return value is True
+    if name == "web.taint":
+        return value == "off"
     if name.startswith(_BUDGETS) and isinstance(value, (int, float)) and isinstance(below, (int, float)):
         return value > below
     return False

@@ -35,7 +35,7 @@ class WebSettings(Values):
     )
     web_searxng_url: str | None = setting(
         None, Text("a URL"), name="web.searxngUrl", section="web", variables=("SEARXNG_URL",),
-        doc="The address of a SearXNG server that answers in JSON. Counts only in your own settings.",
+        doc="The address of a SearXNG server that answers in JSON. In a project's files it needs your consent.",
     )
     web_native_model: str | None = setting(
         None, Text("a model name"), name="web.nativeModel", section="web",
@@ -45,7 +45,7 @@ class WebSettings(Values):
     web_allow_hosts: tuple[str, ...] = setting(
         (), Texts(), name="web.allowHosts", section="web",
         doc="Hosts outside the public internet that pages may be fetched from: a name, *.domain, an address or a "
-        "network such as 10.1.0.0/16, each with :port if only that one. Counts only in your own settings.",
+        "network such as 10.1.0.0/16, each with :port if only that one. In a project's files it needs your consent: retinue trust.",
     )
     web_timeout_seconds: float = setting(
         20.0, Number(0.1, 600, unit="seconds"), name="web.timeoutSeconds", section="web",
@@ -96,6 +96,7 @@ class WebSettings(Values):
     web_taint: Literal["off", "ask"] = setting(
         "off", Choice("off", "ask"), name="web.taint", section="web", applies="next run",
         doc="After a run, or an agent below it, has read text of the web: `ask` wants a person's consent for every "
-        "command, every start of an agent and every call of a server's tool, in every mode.",
+        "command, every start of an agent and every call of a server's tool, in every mode. A project's files switch "
+        "it off only with your consent.",
     )
 # fmt: on

@@ -11,8 +11,6 @@ from tests.tools.web.conftest import TOOLS, Browser, Visit
 from tests.tools.web.site import endless, slow
 
 from retinue.domain.tool import ToolOutput
-from retinue.settings.field import Origin
-from retinue.settings.table import Settings
 
 LONG = "".join(f"line {number:05}\n" for number in range(6_000))
 
@@ -176,15 +174,6 @@ async def test_the_oldest_answers_go_first(browser: Browser, visit: Visit) -> No
     ids = [identifier(await browser("fetch_content", url=f"{site.url}/{n}")) for n in range(5)]
     kept = [not (await browser("get_search_content", responseId=each)).is_error for each in ids]
     assert kept == [False, False, True, True, True]
-
-
-async def test_hosts_are_allowed_by_the_users_own_settings_only(browser: Browser, visit: Visit) -> None:
-    site = visit({"/": lambda v: v.send("x")})
-    for layer, allowed in {"user": True, "environment": True, "project": False, "local": False}.items():
-        values, origins = dict(browser.settings), {"web_allow_hosts": Origin(layer, "x")}  # type: ignore[arg-type]
-        browser.web._settings = lambda values=values, origins=origins: Settings(values, origins)
-        output = await browser("fetch_content", url=f"{site.url}/")
-        assert output.is_error is not allowed, layer
 
 
 @pytest.mark.parametrize("name", list(TOOLS))

@@ -8,7 +8,6 @@ from retinue.domain.messages import Text
 from retinue.domain.tool import ToolContext, ToolOutput
 from retinue.tools.arguments import Arguments
 from retinue.tools.base import Properties
-from retinue.tools.delegation.frame import one_line
 from retinue.tools.web.base import WebTool
 from retinue.tools.web.errors import WebError
 
@@ -95,6 +94,8 @@ def _only(found: tuple[Found, ...], results: list[Result]) -> tuple[Found, ...]:
 
 
 def _not_found(what: str, choices: list[str]) -> WebError:
+    from retinue.tools.delegation.frame import one_line
+
     listed = ", ".join(one_line(choice) for choice in choices[:_SHOWN])
     more = f" and {len(choices) - _SHOWN} more" if len(choices) > _SHOWN else ""
     return WebError("NOT_FOUND", f"{what} There is: {listed}{more}." if choices else f"{what} There is none yet.")

@@ -57,13 +57,11 @@ class Web:
         return self._settings()
 
     def fetcher(self) -> Fetcher:
-        """As the settings are now. `allowHosts` of a project's files is not heard: whoever wrote
-        a repository does not open the user's network."""
+        """As the settings are now."""
         settings = self.settings
-        personal = settings.origin("web_allow_hosts").personal
         cache = Cache(self._folder, most=settings.web_cache_max_entries, seconds=settings.web_cache_seconds)
         return Fetcher(
-            allowed=AllowedHosts(settings.web_allow_hosts if personal else ()),
+            allowed=AllowedHosts(settings.web_allow_hosts),
             politeness=self._politeness,
             cache=cache if settings.web_cache_enabled else None,
             seconds=settings.web_timeout_seconds,

@@ -119,8 +119,7 @@ class Search:
                     self._transport, get("EXA_BASE_URL") or "https://api.exa.ai", get("EXA_API_KEY", "")
                 )
             case "searxng":
-                personal = self._settings.origin("web_searxng_url").personal
-                return services.SearXNG(self._transport, (self._settings.web_searxng_url or "") if personal else "")
+                return services.SearXNG(self._transport, self._settings.web_searxng_url or "")
             case "ddgs":
                 from retinue.tools.web.search.duckduckgo import DuckDuckGo
 
