@@ -98,6 +98,11 @@ class Supervisor:
         if "outlet" in self.__dict__:
             self.outlet.settings_changed(persisted)
 
+    def notice_settings(self) -> None:
+        """What was changed in a file since, by anyone, applies from here on."""
+        if self.world.settings_changed:
+            self.reload_settings()
+
     async def start(
         self,
         request: RunRequest,
@@ -115,6 +120,7 @@ class Supervisor:
         """Gives the run as soon as it is in the log. Raises LaunchError or UsageError when it
         must not start; nothing is recorded then. A `run_id` that is given must be new; what is
         not `queued` starts at once, however many are at work."""
+        self.notice_settings()
         run_id = run_id or new_run_id()
         above = parent.handle.launch if parent else None
         way = Delegate(self, run_id)
@@ -161,6 +167,7 @@ class Supervisor:
         it had, and its model unless `model` names another; turn and time limits apply again, or
         `limits` instead of them. It hears first how those of its children ended of which it does
         not know. Raises StateError while it is running, here or in another process."""
+        self.notice_settings()
         log = self.world.log
         await log.flush()
         row = log.reader.run(id_or_prefix)

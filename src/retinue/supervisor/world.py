@@ -12,6 +12,7 @@ from retinue.domain.clock import SYSTEM_CLOCK, Clock
 from retinue.domain.tool import Tool
 from retinue.settings.load import load_settings
 from retinue.settings.places import retinue_home, state_folder
+from retinue.settings.watch import Signature, settings_signature
 from retinue.supervisor.hook_session import SessionHooks
 from retinue.supervisor.round import Round
 from retinue.supervisor.serving_tools import close_servers
@@ -51,6 +52,7 @@ class World:
         self.custom_tools = tuple(tools)
         self.round = Round()
         self._trust_everything = trust
+        self._settings_seen: Signature = ()
         self.session_settings: dict[str, Any] = {}
         """Raw values by setting name that hold in this process alone, before any file."""
         self.clock: Clock = SYSTEM_CLOCK
@@ -61,8 +63,17 @@ class World:
 
     @cached_property
     def settings(self) -> Loaded:
+        self._settings_seen = settings_signature(self.cwd, self.environment)
         loaded = load_settings(self.cwd, environment=self.environment, flags=self.session_settings)
         return effective(loaded, lambda: self.trust)
+
+    @property
+    def settings_changed(self) -> bool:
+        """Whether someone has changed a settings file since it was read; asked once a round."""
+        if "settings" not in self.__dict__ or self.round.get("settings"):
+            return False
+        self.round.keep("settings", True)
+        return settings_signature(self.cwd, self.environment) != self._settings_seen
 
     @cached_property
     def trust(self) -> Trust:

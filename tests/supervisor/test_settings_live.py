@@ -1,0 +1,105 @@
+"""Settings that change while a program runs: noticed when they are used, told as events (case S04)."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from crew_scene import Scene, until
+
+from retinue.supervisor.world import World
+
+
+@pytest.fixture
+def scene(tmp_path, monkeypatch):
+    return Scene(tmp_path, monkeypatch)
+
+
+def write(scene, **values):
+    folder = scene.folder / "project" / ".retinue"
+    folder.mkdir(exist_ok=True)
+    (folder / "settings.json").write_text(json.dumps(values))
+
+
+def heard(scene):
+    """Settings events as they come: name and data."""
+    said = []
+    for name in ("subagents:settings_loaded", "subagents:settings_changed"):
+        scene.crew.outlet.bus.on(name, lambda data, name=name: said.append((name.rpartition("_")[2], data)))
+    return said
+
+
+async def test_S04_the_loaded_event_has_the_merged_settings_also_when_no_file_says_anything(scene):
+    said = heard(scene)
+    async with scene:
+        ((name, data),) = said
+        assert name == "loaded"
+        assert data["settings"]["maxConcurrent"] == 4
+        assert data["settings"]["questions"] == "wait"
+        assert "providers" not in data["settings"]
+
+
+async def test_S04_a_change_is_an_event_that_says_whether_it_was_written(scene):
+    said = heard(scene)
+    async with scene:
+        scene.crew.reload_settings()
+        scene.crew.reload_settings(persisted=False)
+        assert [data["persisted"] for name, data in said if name == "changed"] == [True, False]
+
+
+async def test_a_file_that_anyone_changes_applies_to_the_next_run_and_starts_who_waits(scene):
+    write(scene, maxConcurrent=1, graceTurns=3)
+    scene.again()
+    said = heard(scene)
+    async with scene:
+        main = await scene.main()
+        await scene.child(main, "first")
+        waiting = await scene.spawn(main, "second", background=True)
+        assert waiting.status == "queued"
+        write(scene, maxConcurrent=3, graceTurns="many")
+        await scene.child(main, "third")
+        await scene.desk("second").asked()
+        assert scene.crew.queue.limit == 3
+        assert scene.crew.settings.grace_turns == 5
+        (changed,) = [data for name, data in said if name == "changed"]
+        assert changed["settings"]["maxConcurrent"] == 3
+        assert changed["persisted"] is True
+        warnings = scene.crew.world.settings.warnings
+        assert [("settings.json: graceTurns" in each) for each in warnings] == [True]
+
+
+async def test_nothing_is_read_again_while_nothing_changes(scene, monkeypatch):
+    async with scene:
+        main = await scene.main()
+        before = scene.crew.world.settings
+        for number in range(3):
+            await scene.child(main, f"child {number}")
+        assert scene.crew.world.settings is before
+
+
+async def test_a_file_that_appears_nearer_and_one_that_goes_are_noticed(tmp_path):
+    cwd = tmp_path / "project"
+    cwd.mkdir()
+    world = World(cwd, environment={"HOME": str(tmp_path), "RETINUE_HOME": str(tmp_path / "home")})
+    assert not world.settings_changed  # nobody has used them yet
+    assert world.settings.settings.grace_turns == 5
+    await until(lambda: not world.round.get("settings"))
+    assert not world.settings_changed
+    (cwd / ".retinue").mkdir()
+    (cwd / ".retinue" / "settings.json").write_text('{"graceTurns": 2}')
+    await until(lambda: world.settings_changed)
+    world.__dict__.pop("settings")
+    assert world.settings.settings.grace_turns == 2
+    (cwd / ".retinue" / "settings.json").unlink()
+    await until(lambda: world.settings_changed)
+
+
+async def test_consent_given_elsewhere_counts_for_the_next_run(scene):
+    write(scene, extraRoots=["../elsewhere"])
+    async with scene:
+        await scene.main()
+        assert scene.crew.settings.extra_roots == ()
+        file = scene.folder / "project" / ".retinue" / "settings.json"
+        World(scene.folder / "project", environment=scene._environment).trust.grant(file, file.read_bytes())
+        await scene.main("another")
+        assert scene.crew.settings.extra_roots == ("../elsewhere",)
