@@ -22,8 +22,18 @@ from typing import TYPE_CHECKING
 
 from rig.process import line
 
-from retinue.domain.events import Body, Event, RunCreated, RunStarted, TextDelta, ToolStarted, TurnEnded
-from retinue.domain.messages import ToolCall
+from retinue.domain.events import (
+    AssistantEnded,
+    Body,
+    Event,
+    MessageAdded,
+    RunCreated,
+    RunStarted,
+    TextDelta,
+    ToolStarted,
+    TurnEnded,
+)
+from retinue.domain.messages import AssistantMessage, Text, ToolCall, user
 from retinue.domain.usage import Usage
 
 if TYPE_CHECKING:
@@ -34,6 +44,7 @@ FIRST_PAINT_GOAL = 0.400
 FRAME_GOAL = 0.030
 KEYS = 30
 ALONE_SECONDS = 3.0
+MAIN = "main-run"
 
 
 def main() -> int:
@@ -58,6 +69,9 @@ def main() -> int:
     near = busy <= quiet + 0.05
     line("a key in the prompt, nothing else going on", f"{quiet * 1e3:.1f} ms", "", True)
     line("a key in the prompt, 50 runs streaming", f"{busy * 1e3:.1f} ms", "+ ≤ 50 ms", near)
+    talking = asyncio.run(typing(50, said=150))
+    near = talking <= quiet + 0.05
+    line("the same, and main streams into a long conversation", f"{talking * 1e3:.1f} ms", "+ ≤ 50 ms", near)
     return 0
 
 
@@ -106,13 +120,18 @@ async def left_alone(count: int) -> float:
         return spent / frames
 
 
-async def typing(count: int) -> float:
-    """Seconds from a key to the prompt that has it: the median."""
+async def typing(count: int, said: int = 0) -> float:
+    """Seconds from a key to the prompt that has it: the median. With `said`, while the main
+    agent streams an answer into a conversation of that many questions and answers."""
     from textual.widgets import TextArea
 
     async with opened() as (app, pilot):
         crowd = Crowd(app, count)
         chatter = asyncio.create_task(crowd.chatter())
+        if said:
+            crowd.converse(said)
+            await pilot.pause(2.0)
+            answering = asyncio.create_task(crowd.answer())
         await pilot.pause(0.2)
         prompt = app.screen.query_one("#prompt", TextArea)
         waits = []
@@ -128,6 +147,8 @@ async def typing(count: int) -> float:
             waits.append(time.perf_counter() - begin)
             await asyncio.sleep(0.01)
         chatter.cancel()
+        if said:
+            answering.cancel()
         return statistics.median(waits)
 
 
@@ -157,6 +178,23 @@ class Crowd:
         while self._ids:
             self.speak()
             await asyncio.sleep(0.05)
+
+    def converse(self, said: int) -> None:
+        """A conversation with main so far."""
+        self._app.session.main_id = self._app.board.main_id = MAIN
+        answer = AssistantMessage((Text("# Found\n\nIn *two* places:\n\n- one\n- two\n\n```python\nx = 1\n```\n"),))
+        for number in range(said):
+            self._tell(MAIN, None, MessageAdded(user(f"question {number}")))
+            self._tell(MAIN, None, AssistantEnded(number, answer))
+
+    async def answer(self) -> None:
+        """Two hundred pieces a second from main, with all that Markdown has."""
+        number = 0
+        while self._ids:
+            number += 1
+            section = "\n\n## Section\n\n- item\n- another\n\n```python\nx = 1\n```\n\n"
+            self._tell(MAIN, None, TextDelta("word " if number % 40 else section))
+            await asyncio.sleep(0.005)
 
     def _tell(self, run: str, parent: str | None, body: Body) -> None:
         self._seq += 1

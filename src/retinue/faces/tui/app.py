@@ -11,7 +11,7 @@ from textual.binding import BindingType
 
 from retinue.domain.events import Event, RunEnded
 from retinue.domain.states import LIVE
-from retinue.errors import RetinueError
+from retinue.errors import RetinueError, StateError
 from retinue.faces.api import Retinue
 from retinue.faces.tui import builtin_commands, keys, parts, theme  # noqa: F401 - registers its commands
 from retinue.faces.tui.attached import Attached
@@ -30,7 +30,7 @@ from retinue.faces.tui.editor.history import History
 from retinue.faces.tui.editor.prompt import Prompt
 from retinue.faces.tui.facts import FactFinder
 from retinue.faces.tui.feed import Feed, remember
-from retinue.faces.tui.leaving import Leaving, live_runs, way_out
+from retinue.faces.tui.leaving import Leaving, leaving_on_signals, live_runs, way_out
 from retinue.faces.tui.panels.banner import Banner
 from retinue.faces.tui.panels.fleet import FleetPanel
 from retinue.faces.tui.panels.live_widget import LiveWidget
@@ -73,7 +73,7 @@ class RetinueApp(App[Leaving]):
         self.board = Board(acquaint=acquainted_by(self.world.log))
         self.session = Session(crew, changed=self._talk_changed, **options)
         self.talk: Talk = self.session
-        self.feed = Feed(self.world.log, self._take)
+        self.feed = Feed(self.world.log, self._take, self._fail)
         settings = crew.supervisor.settings
         self.motion = theme.wants_motion(self.world.environment) and not settings.reduced_motion
         self.animation_level = "full" if self.motion else "none"
@@ -310,6 +310,11 @@ class RetinueApp(App[Leaving]):
                 self._pump()
 
     @work
+    async def _fail(self, error: Exception) -> None:
+        """A defect ends the app, visibly, with the terminal in order and the log intact."""
+        raise error
+
+    @work
     async def _pump(self) -> None:
         await self._guarded(self.talk.pump())
 
@@ -339,11 +344,16 @@ class RetinueApp(App[Leaving]):
 
 async def run_app(crew: Retinue, *, host: Host | None = None, **options: Any) -> Leaving:
     """Shows the app until the person leaves it, and says whether runs are to go on, which only a
-    host can let them. The terminal is restored however it ends."""
+    host can let them. SIGTERM and SIGHUP leave it, too. The terminal is restored however it ends;
+    raises StateError when the app itself failed."""
     app = RetinueApp(crew, may_keep=host is not None, **options)
     if host is not None:
         host.watch(lambda: app.exit("quit"))
-    left = await app.run_async(mouse=crew.supervisor.settings.mouse)
+    with leaving_on_signals(lambda: app.exit("quit")):
+        left = await app.run_async(mouse=crew.supervisor.settings.mouse)
     if app.return_code:
-        raise RuntimeError("The terminal app failed; what happened is above.")
+        raise StateError(
+            "The terminal app failed; what happened is above.",
+            remedy="The conversation is in the log: retinue --resume. Please report this.",
+        )
     return left or "quit"

@@ -25,11 +25,13 @@ BATCH = 100
 
 class Feed:
     """Of all runs of this process, and of a tree of another one while it is watched. `take` is
-    called for every event and must be quick."""
+    called for every event and must be quick; what it raises goes to `failed`, since nobody would
+    see a feed that stands still."""
 
-    def __init__(self, log: Log, take: Take) -> None:
+    def __init__(self, log: Log, take: Take, failed: Callable[[Exception], object] | None = None) -> None:
         self._log = log
         self._take = take
+        self._failed = failed
         self._subscription: Subscription | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._watching: asyncio.Task[None] | None = None
@@ -67,6 +69,10 @@ class Feed:
                     await asyncio.sleep(0)
         except StateError:  # a log that cannot be read is reported by those who write runs
             return
+        except Exception as error:
+            if self._failed is None:
+                raise
+            self._failed(error)
 
 
 def remember(board: Board, reader: Reader, root_id: str) -> None:

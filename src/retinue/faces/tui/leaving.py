@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import contextlib
+import signal
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from retinue.faces.tui.board.text import fit, one_line
@@ -14,6 +17,29 @@ if TYPE_CHECKING:
 
 Leaving = Literal["quit", "keep"]
 SHOWN = 8
+
+
+@contextlib.contextmanager
+def leaving_on_signals(leave: Callable[[], None]) -> Iterator[None]:
+    """The first SIGTERM or SIGHUP leaves in order; a second one does what it always does."""
+    loop = asyncio.get_running_loop()
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
+    def once() -> None:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+        leave()
+
+    try:
+        for number in numbers:
+            loop.add_signal_handler(number, once)
+    except (NotImplementedError, RuntimeError):  # Windows, or not the main thread
+        numbers = []
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
 
 
 def live_runs(supervisor: Supervisor) -> list[Member]:
