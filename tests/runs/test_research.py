@@ -179,11 +179,21 @@ def test_rules_about_domains_hold_for_pages_and_for_where_they_lead(project: Pro
     assert site.visits["/guide"] == 1
 
 
-def test_a_secret_on_a_page_does_not_reach_the_log(project: Project, serve: Any, site: Site) -> None:
+def test_a_secret_on_a_page_reaches_neither_model_nor_log(project: Project, serve: Any, site: Site) -> None:
     settle(project, site)
-    serve(script(Reply(calls=[("fetch_content", {"url": f"{site.url}/leak"})]), Reply(text="done")))
+
+    def answer(request: Request) -> Reply:
+        if request.turn == 0:
+            return Reply(calls=[("fetch_content", {"url": f"{site.url}/leak"})])
+        if request.turn == 1:
+            found = last(request).partition("responseId: ")[2].split()[0]
+            return Reply(calls=[("get_search_content", {"responseId": found})])
+        return Reply(text="done")
+
+    server = serve(answer)
     done = project.retinue("run", "researcher", "Read", "--json")
     assert done.returncode == 0, done.stderr
+    assert SECRET not in json.dumps(server.requests[-1].body)
     run = json.loads(done.stdout)["details"]["runId"]
     assert SECRET not in project.retinue("runs", "show", run, "--json").stdout
 

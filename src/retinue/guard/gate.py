@@ -42,6 +42,9 @@ _FOREIGN = frozenset({"execute", "network"})
 """Whose output is redacted. What a run reads of files it gets as it is: a placeholder that it
 writes back would destroy the secret."""
 
+_RETELLING = frozenset({"get_search_content"})
+"""Tools that do nothing themselves and give out again what other hosts said."""
+
 Granted = Callable[[str, "InboxAnswer"], Awaitable[None]]
 """Called with the rule that a person allowed beyond one call, and the answer."""
 
@@ -226,7 +229,7 @@ class GatedTool:
             raise
         if not isinstance(output, ToolOutput):
             return output
-        if not self._effects.isdisjoint(_FOREIGN):
+        if not self._effects.isdisjoint(_FOREIGN) or self._name in _RETELLING:
             output = gate.without_secrets(output)
         if gate.taint is not None:
             gate.taint.observe(output.effect)

@@ -45,7 +45,7 @@ class WebSettings(Values):
     web_allow_hosts: tuple[str, ...] = setting(
         (), Texts(), name="web.allowHosts", section="web",
         doc="Hosts outside the public internet that pages may be fetched from: a name, *.domain, an address or a "
-        "network such as 10.1.0.0/16, each with :port if only that one. In a project's files it needs your consent: retinue trust.",
+        "network such as 10.1.0.0/16, each with :port if only that one. In a project's files it needs your consent.",
     )
     web_timeout_seconds: float = setting(
         20.0, Number(0.1, 600, unit="seconds"), name="web.timeoutSeconds", section="web",
