@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from retinue.domain.lean import dataclass
 from retinue.domain.tool import Tool
-from retinue.extensions.plugins.discover import read_path
 from retinue.extensions.plugins.plugin import Failed, Plugin
 from retinue.tools.registry import COMPANION_NAMES
 from retinue.tools.scoping import PREFIX, Extension, Scoped, own_paths, scope_extensions
@@ -91,6 +90,8 @@ class Workshop:
     def brought(self, spec: AgentSpec) -> list[Plugin | Failed]:
         """The extensions that an agent's file names by path, in its order. An agent of a plugin
         brings none: it may bring nothing that runs."""
+        from retinue.extensions.plugins.discover import read_path
+
         made: list[Plugin | Failed] = []
         for path in own_paths(spec):
             if spec.source == "plugin":

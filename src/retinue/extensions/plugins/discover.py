@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from retinue.extensions.plugins.manifest import read_file, read_folder
 from retinue.extensions.plugins.plugin import Failed, Origin, Plugin, Plugins
 from retinue.settings.places import repository_root, retinue_home
 
@@ -56,6 +55,8 @@ def find_plugins(
 
 def read_path(path: Path, origin: Origin, *, personal: bool) -> Plugin | Failed:
     """A plugin by its path: a folder, or a Python file."""
+    from retinue.extensions.plugins.manifest import read_file, read_folder
+
     if path.is_dir():
         return read_folder(path, origin, personal=personal)
     if path.is_file():
@@ -74,7 +75,7 @@ def _all(
     for path in [path for path, personal in paths if personal]:
         yield read_path(path, "setting", personal=True)
     if packages:
-        yield from _packages()
+        yield from _packages(environment)
     for path in [path for path, personal in paths if not personal]:
         yield read_path(path, "setting", personal=False)
     for place in [folder for folder, personal in places if not personal]:
@@ -91,13 +92,11 @@ def _inside(place: Path, origin: Origin, *, personal: bool) -> Iterator[Plugin |
         if entry.name.startswith((".", "_")):
             continue
         path = place / entry.name
-        if path.is_dir():
-            yield read_folder(path, origin, personal=personal)
-        elif entry.name.endswith(".py"):
-            yield read_file(path, origin, personal=personal)
+        if path.is_dir() or entry.name.endswith(".py"):
+            yield read_path(path, origin, personal=personal)
 
 
-def _packages() -> Iterator[Plugin | Failed]:
+def _packages(environment: Mapping[str, str]) -> Iterator[Plugin | Failed]:
     from retinue.extensions.plugins.packages import entry_points, packaged
 
-    return map(packaged, entry_points())
+    return map(packaged, entry_points(retinue_home(environment)))

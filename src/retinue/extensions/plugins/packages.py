@@ -2,21 +2,21 @@
 
 Read from the files beside the packages and not through `importlib.metadata`, which takes longer
 to import than a run takes to start. No package is imported. What a folder of `sys.path` holds is
-remembered until the folder changes.
+remembered until the folder changes, by this process and, in a file, by the next ones.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from retinue.extensions.plugins.manifest import read_folder
 from retinue.extensions.plugins.plugin import Failed, Plugin
+from retinue.settings.jsonfile import read_object
 
 GROUP = "retinue.plugins"
 _MARK = GROUP.encode()
@@ -34,13 +34,57 @@ class EntryPoint(NamedTuple):
 _known: dict[str, tuple[int, tuple[EntryPoint, ...]]] = {}
 
 
-def entry_points() -> list[EntryPoint]:
-    """Those of our group on `sys.path`; of two with one name the first on the path counts."""
+def entry_points(home: Path) -> list[EntryPoint]:
+    """Those of our group on `sys.path`; of two with one name the first on the path counts. What
+    was found is kept below `home`, if that exists."""
     found: dict[str, EntryPoint] = {}
+    memory = _Memory(home)
     for folder in dict.fromkeys(sys.path):
-        for point in _in_folder(folder or os.curdir):
+        for point in _in_folder(folder or os.curdir, memory):
             found.setdefault(point.name, point)
+    memory.save()
     return list(found.values())
+
+
+class _Memory:
+    """What earlier processes found. Read when something is not known, written when it was not."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._file = home / "cache" / "entry-points.json"
+        self._data: dict[str, Any] | None = None
+        self._changed = False
+
+    def recall(self, folder: str, changed: int) -> tuple[EntryPoint, ...] | None:
+        if self._data is None:
+            self._data = read_object(self._file).data
+        entry = self._data.get(folder)
+        if not isinstance(entry, Mapping) or entry.get("changed") != changed:
+            return None
+        points = entry.get("points")
+        with suppress(TypeError):
+            made = tuple(EntryPoint(*point) for point in points) if isinstance(points, list) else None
+            if made is not None and all(isinstance(text, str) for point in made for text in point):
+                return made
+        return None
+
+    def keep(self, folder: str, changed: int, points: tuple[EntryPoint, ...]) -> None:
+        if self._data is not None:
+            self._data[folder] = {"changed": changed, "points": points}
+            self._changed = True
+
+    def save(self) -> None:
+        if not self._changed or self._data is None or not self._home.is_dir():
+            return
+        import orjson
+
+        from retinue.settings.places import private_folder
+        from retinue.settings.write import replace_file
+
+        there = {folder: entry for folder, entry in self._data.items() if os.path.isdir(folder)}  # noqa: PTH112
+        with suppress(OSError):
+            private_folder(self._file.parent)
+            replace_file(self._file, orjson.dumps(there), new_mode=0o600)
 
 
 def packaged(point: EntryPoint) -> Plugin | Failed:
@@ -62,6 +106,8 @@ def packaged(point: EntryPoint) -> Plugin | Failed:
             aliases=short,
             code=(point.value,),
         )
+    from retinue.extensions.plugins.manifest import read_folder
+
     made = read_folder(
         folder, "package", personal=True, name=point.name, aliases=(point.distribution,), entry=point.value
     )
@@ -76,6 +122,8 @@ def _with_version(plugin: Plugin, version: str) -> Plugin:
 
 def _folder_of(module: str) -> Path | None:
     """The folder of a package, found without importing it; None for a plain module or nothing."""
+    import importlib.util
+
     first, *rest = module.split(".")
     try:
         spec = importlib.util.find_spec(first)
@@ -87,12 +135,16 @@ def _folder_of(module: str) -> Path | None:
     return folder if folder.is_dir() else None
 
 
-def _in_folder(folder: str) -> tuple[EntryPoint, ...]:
+def _in_folder(folder: str, memory: _Memory) -> tuple[EntryPoint, ...]:
     try:
         changed = os.stat(folder).st_mtime_ns  # noqa: PTH116 (asked for every folder at every launch)
         known = _known.get(folder)
         if known is None or known[0] != changed:
-            known = _known[folder] = (changed, tuple(_read(folder)))
+            points = memory.recall(folder, changed)
+            if points is None:
+                points = tuple(_read(folder))
+                memory.keep(folder, changed, points)
+            known = _known[folder] = (changed, points)
     except OSError:  # a zip file, or nothing at all
         return ()
     return known[1]
