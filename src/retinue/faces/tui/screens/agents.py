@@ -38,7 +38,7 @@ class AgentsScreen(Sheet[None]):
             case "create":
                 self.action_create()
             case "settings" | "schedules" as name:
-                self.host.action_visit(name)
+                self.do(self.host.visit(name))
             case _:
                 pass
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
+from textual.binding import Binding, BindingType
 from textual.widgets import OptionList, Static
 
 from retinue.definitions.brief import TURNS, Written, brief, look
@@ -26,6 +27,7 @@ FRAME_SECONDS = 0.1
 class GenerateScreen(Sheet[Written | None]):
     """Gives what was found in the file when the writing agent had ended; None when stopped."""
 
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("f2", "inbox", show=False)]
     shows_inbox: ClassVar[bool] = True
     """The inbox may open over it: what the writing agent asks is asked here."""
     heading = "A new agent is being written"
@@ -50,6 +52,9 @@ class GenerateScreen(Sheet[Written | None]):
         self._stopped = True
         if self._run is None or not self._run.stopper("The person left."):
             self.dismiss(None)
+
+    def action_inbox(self) -> None:
+        self.do(self.host.visit("inbox"))
 
     async def _write(self) -> None:
         crew = self.host.crew
