@@ -155,3 +155,47 @@ print(json.dumps({{
     assert said["tools"] == [["forecast"], []]
     assert "AttributeError" in said["problems"][1][0]
     assert done.stderr.count("IMPORTED") == 1
+
+
+def test_what_lies_in_the_project_is_not_installed_even_where_python_finds_it(project):
+    info = project.cwd / "evil-1.0.dist-info"
+    info.mkdir()
+    (info / "entry_points.txt").write_text("[retinue.plugins]\nevil = evil_module\n")
+    (project.cwd / "evil_module.py").write_text("raise SystemExit")
+    done = subprocess.run(
+        [sys.executable, "-m", "retinue", "plugins", "list", "--json"],
+        cwd=project.cwd,
+        env={**project.environment, "RETINUE_PLUGIN_ENTRY_POINTS": "true"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "evil" not in done.stdout
+
+
+def test_what_was_found_is_remembered_until_something_is_installed(project, tmp_path, monkeypatch):
+    from retinue.extensions.plugins import packages
+
+    site = tmp_path / "site"
+    info = site / "one-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "entry_points.txt").write_text("[retinue.plugins]\none = module_one\n")
+    monkeypatch.setattr(sys, "path", [str(site)])
+    home = project.home / ".retinue"
+
+    def names():
+        packages._known.clear()  # as a new process
+        return [point.name for point in packages.entry_points(home, project.cwd)]
+
+    assert names() == ["one"]
+    assert not home.exists()
+    home.mkdir()
+    assert names() == ["one"]
+    memory = home / "cache" / "entry-points.json"
+    memory.write_text(memory.read_text().replace("module_one", "remembered").replace('"one"', '"two"'))
+    assert names() == ["two"]
+    (site / "new-1.0.dist-info").mkdir()
+    assert names() == ["one"]
+    for garbage in ("{", "[]", json.dumps({str(site): {"changed": 1}}), json.dumps({str(site): 5})):
+        memory.write_text(garbage)
+        assert names() == ["one"]

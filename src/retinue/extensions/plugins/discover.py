@@ -75,7 +75,7 @@ def _all(
     for path in [path for path, personal in paths if personal]:
         yield read_path(path, "setting", personal=True)
     if packages:
-        yield from _packages(environment)
+        yield from _packages(cwd, environment)
     for path in [path for path, personal in paths if not personal]:
         yield read_path(path, "setting", personal=False)
     for place in [folder for folder, personal in places if not personal]:
@@ -96,7 +96,7 @@ def _inside(place: Path, origin: Origin, *, personal: bool) -> Iterator[Plugin |
             yield read_path(path, origin, personal=personal)
 
 
-def _packages(environment: Mapping[str, str]) -> Iterator[Plugin | Failed]:
+def _packages(cwd: Path, environment: Mapping[str, str]) -> Iterator[Plugin | Failed]:
     from retinue.extensions.plugins.packages import entry_points, packaged
 
-    return map(packaged, entry_points(retinue_home(environment)))
+    return map(packaged, entry_points(retinue_home(environment), cwd))

@@ -34,13 +34,15 @@ class EntryPoint(NamedTuple):
 _known: dict[str, tuple[int, tuple[EntryPoint, ...]]] = {}
 
 
-def entry_points(home: Path) -> list[EntryPoint]:
+def entry_points(home: Path, project: Path) -> list[EntryPoint]:
     """Those of our group on `sys.path`; of two with one name the first on the path counts. What
-    was found is kept below `home`, if that exists."""
+    was found is kept below `home`, if that exists. The folder one works in is left out: Python
+    may have put it there unasked (`python -m`), and what lies in it nobody has installed."""
     found: dict[str, EntryPoint] = {}
     memory = _Memory(home)
+    here = {"", os.curdir, os.getcwd(), str(project)}  # noqa: PTH109 (as sys.path has it)
     for folder in dict.fromkeys(sys.path):
-        for point in _in_folder(folder or os.curdir, memory):
+        for point in () if folder in here else _in_folder(folder, memory):
             found.setdefault(point.name, point)
     memory.save()
     return list(found.values())
@@ -70,7 +72,7 @@ class _Memory:
 
     def keep(self, folder: str, changed: int, points: tuple[EntryPoint, ...]) -> None:
         if self._data is not None:
-            self._data[folder] = {"changed": changed, "points": points}
+            self._data[folder] = {"changed": changed, "points": [list(point) for point in points]}
             self._changed = True
 
     def save(self) -> None:
