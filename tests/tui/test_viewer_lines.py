@@ -33,6 +33,7 @@ from retinue.domain.outcome import Outcome
 from retinue.domain.usage import Usage
 from retinue.faces.tui.board.cards import RunCard
 from retinue.faces.tui.board.story import RunStory
+from retinue.faces.tui.board.text import plain_of
 from retinue.faces.tui.board.viewer import KEYS, VIEWS, Viewer, bindings
 from retinue.faces.tui.board.viewer_lines import Moment, Pages, box_rows, content_height, content_width
 
@@ -60,7 +61,7 @@ def begun(task: str = "find it", prompt: str = "You look.", **options) -> Told:
 
 def lines_of(story: RunStory, view: str = "transcript", width: int = 80) -> list[str]:
     viewer = Viewer(view=view)
-    return [line.plain for line in Pages().lines(story, viewer, width, Moment(1_100.0))]
+    return [plain_of(line) for line in Pages().lines(story, viewer, width, Moment(1_100.0))]
 
 
 def box(story: RunStory, viewer: Viewer, width: int, height: int = 20) -> list[str]:
@@ -385,7 +386,12 @@ def test_following_a_long_run_draws_only_what_is_new() -> None:
         story.tell(answer(Text(f"word {number}")))
     pages, viewer, moment = Pages(), Viewer(), Moment(1_100.0)
     before = list(pages.lines(story, viewer, 80, moment))
+    slices = 1
+    while pages.behind:
+        before = list(pages.lines(story, viewer, 80, moment))
+        slices += 1
+    assert slices == 41 and len(before) > 4_000
     story.tell(answer(Text("the last")))
     after = pages.lines(story, viewer, 80, moment)
     same = [one is other for one, other in zip(before, after, strict=False)]
-    assert all(same[:-1]) and "the last" in [line.plain for line in after]
+    assert all(same[:-1]) and "the last" in [plain_of(line) for line in after]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from rich.cells import cell_len, chop_cells, set_cell_size
+from rich.cells import cell_len, get_character_cell_size, set_cell_size
 from rich.text import Text
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[@-Z\\-_])")
@@ -21,6 +21,26 @@ _WORDS = re.compile(r"\S+|\s+")
 TAB = 4
 
 
+class _Sizes(dict[str, int]):
+    def __missing__(self, sign: str) -> int:
+        size = self[sign] = get_character_cell_size(sign)
+        return size
+
+
+_SIZES = _Sizes()
+Row = Text | tuple[str, str]
+"""A line: styled text, or where there may be very many of them a plain text and its style."""
+
+
+def text_of(row: Row) -> Text:
+    """A copy that may be changed."""
+    return row.copy() if isinstance(row, Text) else Text(*row)
+
+
+def plain_of(row: Row) -> str:
+    return row.plain if isinstance(row, Text) else row[0]
+
+
 def one_line(text: str) -> str:
     """What an agent said or was called, as one line that draws nothing but itself."""
     if text.isascii() and text.isprintable() and "  " not in text:
@@ -34,7 +54,7 @@ def clean_lines(text: str) -> list[str]:
         text = _ESCAPES.sub("", text)
     found = []
     for line in _NEW_LINE.split(text):
-        if not line.isprintable():
+        if not (line.isascii() and line.isprintable()):
             line = _CONTROL.sub("", _UNSEEN.sub("", line.expandtabs(TAB)))
         found.append(line.rstrip())
     return found
@@ -48,7 +68,7 @@ def wrap(text: str, width: int) -> list[str]:
 def _fold(line: str, width: int) -> Iterator[str]:
     if line.isascii():
         yield from _fold_ascii(line, width)
-    elif cell_len(line) <= width:
+    elif 2 * len(line) <= width or _cells(line) <= width:
         yield line
     else:
         yield from _fold_wide(line, width)
@@ -70,19 +90,34 @@ def _fold_ascii(line: str, width: int) -> Iterator[str]:
 def _fold_wide(line: str, width: int) -> Iterator[str]:
     now, used = "", 0
     for word in _WORDS.findall(line):
-        cells = cell_len(word)
+        cells = _cells(word)
         if used + cells <= width:
             now, used = now + word, used + cells
             continue
         if now.strip():
             yield now.rstrip()
         now, used = "", 0
-        if word.isspace():
-            continue
-        *whole, now = chop_cells(word, width) or [""]
-        yield from whole
-        used = cell_len(now)
+        if not word.isspace():
+            *whole, now = _chop(word, width)
+            yield from whole
+            used = _cells(now)
     yield now.rstrip()
+
+
+def _chop(word: str, width: int) -> Iterator[str]:
+    start = used = 0
+    for at, sign in enumerate(word):
+        cells = _SIZES[sign]
+        if used + cells > width:
+            yield word[start:at]
+            start, used = at, 0
+        used += cells
+    yield word[start:]
+
+
+def _cells(text: str) -> int:
+    """Sign by sign, which is never less than what the terminal is told, and much quicker."""
+    return sum(map(_SIZES.__getitem__, text))
 
 
 def fit(text: str, width: int) -> str:

@@ -11,13 +11,16 @@ from rich.text import Text
 from retinue.domain.messages import ToolCall
 from retinue.faces.tui.board.marks import STYLES
 from retinue.faces.tui.board.story import Entry, RunStory
-from retinue.faces.tui.board.text import fit, one_line, wrap
+from retinue.faces.tui.board.text import Row, fit, one_line, wrap
 from retinue.faces.tui.chat.diffs import diff_of
 
 RESULT_CHARACTERS = 500
-MOST_CHARACTERS = 100_000
+MOST_CHARACTERS = 40_000
 """Of one block: more is in the log and in the transcript file."""
 ARGUMENT_CHARACTERS = 300
+SLICE_ENTRIES = 50
+SLICE_CHARACTERS = 20_000
+"""What is drawn in one go: a few milliseconds, so that keys are heard meanwhile."""
 RULE = "───"
 _SUBJECT = ("file_path", "path", "command", "pattern", "query", "url", "description", "task", "prompt")
 
@@ -28,24 +31,32 @@ class Transcript:
 
     width: int = 0
     themed: tuple[str, ...] = ()
-    lines: list[Text] = field(default_factory=list)
+    lines: list[Row] = field(default_factory=list)
     drawn: int = 0
     """How many entries are among the lines."""
+    behind: bool = False
+    """Whether there are entries that are not: a long run is drawn slice by slice."""
 
-    def update(self, story: RunStory, width: int) -> list[Text]:
-        """All lines, with those of an unfinished answer at the end. They are not to be changed."""
+    def update(self, story: RunStory, width: int) -> list[Row]:
+        """The lines so far, with those of an unfinished answer at the end. They are not to be
+        changed."""
         themed = tuple(STYLES.values())
         if width != self.width or themed != self.themed or self.drawn > len(story.entries):
             self.width, self.themed, self.lines, self.drawn = width, themed, [], 0
-        for entry in story.entries[self.drawn :]:
+        left = SLICE_CHARACTERS
+        for entry in story.entries[self.drawn : self.drawn + SLICE_ENTRIES]:
+            if left <= 0:
+                break
             self.lines += entry_lines(entry, width, first=not self.lines)
-        self.drawn = len(story.entries)
-        return self.lines + _live(story, width, first=not self.lines)
+            self.drawn += 1
+            left -= len(entry.text)
+        self.behind = self.drawn < len(story.entries)
+        return self.lines + ([] if self.behind else _live(story, width, first=not self.lines))
 
 
-def entry_lines(entry: Entry, width: int, *, first: bool = False) -> list[Text]:
+def entry_lines(entry: Entry, width: int, *, first: bool = False) -> list[Row]:
     """A rule, who it is, and what they said."""
-    lines = [] if first else [Text(RULE, STYLES["dim"])]
+    lines: list[Row] = [] if first else [(RULE, STYLES["dim"])]
     match entry.kind:
         case "user":
             return [*lines, _title("User", entry.note, "accent"), *_text(entry.text, width)]
@@ -62,16 +73,16 @@ def entry_lines(entry: Entry, width: int, *, first: bool = False) -> list[Text]:
             return _notice(entry, width)
 
 
-def _notice(entry: Entry, width: int) -> list[Text]:
+def _notice(entry: Entry, width: int) -> list[Row]:
     style = STYLES["error" if entry.bad else "warning"]
-    return [Text(("  " if at else "! ") + line, style) for at, line in enumerate(wrap(entry.text, width - 2))]
+    return [(("  " if at else "! ") + line, style) for at, line in enumerate(wrap(entry.text, width - 2))]
 
 
-def _live(story: RunStory, width: int, *, first: bool) -> list[Text]:
+def _live(story: RunStory, width: int, *, first: bool) -> list[Row]:
     """What it says or does just now."""
     if not story.card.at_work:
         return []
-    lines: list[Text] = []
+    lines: list[Row] = []
     if story.saying.strip():
         lines = entry_lines(Entry("assistant", story.saying.strip("\n")), width, first=first)
     elif story.thinking.strip():
@@ -88,24 +99,24 @@ def _title(word: str, note: str, style: str) -> Text:
     return line.append(f" {one_line(note)}", STYLES["dim"]) if note else line
 
 
-def _text(text: str, width: int, style: str = "") -> list[Text]:
+def _text(text: str, width: int, style: str = "") -> list[Row]:
     more = len(text) - MOST_CHARACTERS
-    lines = [Text(line, STYLES[style]) for line in wrap(text[:MOST_CHARACTERS], width)]
-    return [*lines, Text(f"… {more:,} more characters", STYLES["dim"])] if more > 0 else lines
+    lines: list[Row] = [(line, STYLES[style]) for line in wrap(text[:MOST_CHARACTERS], width)]
+    return [*lines, (f"… {more:,} more characters", STYLES["dim"])] if more > 0 else lines
 
 
-def _result(entry: Entry, width: int) -> list[Text]:
+def _result(entry: Entry, width: int) -> list[Row]:
     text = entry.text.strip("\n")
     style = STYLES["error" if entry.bad else "dim"]
-    lines = [Text(line, style) for line in wrap(text[:RESULT_CHARACTERS], width)]
+    lines: list[Row] = [(line, style) for line in wrap(text[:RESULT_CHARACTERS], width)]
     more = len(text) - RESULT_CHARACTERS
-    return [*lines, Text(f"… {more:,} more characters", STYLES["dim"])] if more > 0 else lines
+    return [*lines, (f"… {more:,} more characters", STYLES["dim"])] if more > 0 else lines
 
 
-def _call(call: ToolCall, width: int) -> list[Text]:
+def _call(call: ToolCall, width: int) -> list[Row]:
     line = Text.assemble((f"[Tool: {one_line(call.name)}]", f"bold {STYLES['accent']}"))
     if call.broken is not None:
-        return [line, *(Text(each, STYLES["error"]) for each in wrap(call.broken[:ARGUMENT_CHARACTERS], width))]
+        return [line, *((each, STYLES["error"]) for each in wrap(call.broken[:ARGUMENT_CHARACTERS], width))]
     subject = next((key for key in _SUBJECT if isinstance(call.arguments.get(key), str)), None)
     if subject is not None:
         line.append(f" {one_line(call.arguments[subject][:ARGUMENT_CHARACTERS])}")
@@ -113,7 +124,7 @@ def _call(call: ToolCall, width: int) -> list[Text]:
     if changes is not None:
         return [line, *_diff(changes, width)]
     rest = {key: value for key, value in call.arguments.items() if key != subject}
-    return [line, *(Text(each, STYLES["dim"]) for key in rest for each in wrap(_argument(key, rest[key]), width))]
+    return [line, *((each, STYLES["dim"]) for key in rest for each in wrap(_argument(key, rest[key]), width))]
 
 
 def _diff(changes: Text, width: int) -> list[Text]:

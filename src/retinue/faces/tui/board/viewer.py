@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, assert_never, get_args
 
-from rich.text import Text
+from retinue.faces.tui.board.text import Row, plain_of
 
 View = Literal["transcript", "prompt", "effects", "output", "info"]
 VIEWS: tuple[View, ...] = get_args(View)
@@ -150,7 +150,7 @@ class Viewer:
         """Back from typing."""
         self.mode = "reading"
 
-    def search(self, query: str, lines: Sequence[Text]) -> None:
+    def search(self, query: str, lines: Sequence[Row]) -> None:
         """Goes to the first match from here on; an empty query forgets the search."""
         self.query = query.strip()
         self.read()
@@ -159,10 +159,12 @@ class Viewer:
             after = [at for at, line in enumerate(self.matches) if line >= self.top]
             self._look_at(after[0] if after else 0)
 
-    def find(self, lines: Sequence[Text]) -> None:
+    def find(self, lines: Sequence[Row]) -> None:
         """Where the query is in the lines as they are now."""
         wanted = self.query.casefold()
-        self.matches = tuple(at for at, line in enumerate(lines) if wanted in line.plain.casefold()) if wanted else ()
+        self.matches = (
+            tuple(at for at, line in enumerate(lines) if wanted in plain_of(line).casefold()) if wanted else ()
+        )
         self.match = None if not self.matches else min(self.match or 0, len(self.matches) - 1)
 
     @property

@@ -12,7 +12,7 @@ from rich.text import Text
 from retinue.faces.tui.board.cards import RunCard, Window
 from retinue.faces.tui.board.marks import STYLES, icon, stats
 from retinue.faces.tui.board.story import RunStory
-from retinue.faces.tui.board.text import exact, fit, fit_line, one_line
+from retinue.faces.tui.board.text import Row, exact, fit, fit_line, one_line, text_of
 from retinue.faces.tui.board.transcript_lines import Transcript
 from retinue.faces.tui.board.viewer import VIEWS, Viewer
 from retinue.faces.tui.board.viewer_pages import effects_lines, info_lines, output_lines, prompt_lines
@@ -42,16 +42,32 @@ class Pages:
     def __init__(self) -> None:
         self._transcript = Transcript()
         self._made: tuple[object, ...] = ()
-        self._lines: list[Text] = []
+        self._lines: Sequence[Row] = []
 
-    def lines(self, story: RunStory, viewer: Viewer, width: int, moment: Moment) -> list[Text]:
-        ticks = int(moment.now * 10) if viewer.view == "info" and story.card.live else 0
-        made = (viewer.view, width, story.version, ticks, story.card.status, *STYLES.values())
-        if made != self._made:
+    def lines(self, story: RunStory, viewer: Viewer, width: int, moment: Moment) -> Sequence[Row]:
+        made = (viewer.view, width, self._state(story, viewer, moment), *STYLES.values())
+        if made != self._made or self.behind:
             self._made, self._lines = made, self._make(story, viewer, width, moment)
         return self._lines
 
-    def _make(self, story: RunStory, viewer: Viewer, width: int, moment: Moment) -> list[Text]:
+    @property
+    def behind(self) -> bool:
+        """Whether there is more to draw of what is already known: then ask again soon."""
+        return bool(self._made) and self._made[0] == "transcript" and self._transcript.behind
+
+    def _state(self, story: RunStory, viewer: Viewer, moment: Moment) -> tuple[object, ...]:
+        """What the lines of the open view depend on."""
+        match viewer.view:
+            case "transcript" | "output":
+                return (story.version,)
+            case "prompt":
+                return (story.created is not None,)
+            case "effects":
+                return (len(story.effects), story.card.live)
+            case "info":
+                return (story.version, int(moment.now * 10) if story.card.live else 0)
+
+    def _make(self, story: RunStory, viewer: Viewer, width: int, moment: Moment) -> Sequence[Row]:
         match viewer.view:
             case "transcript":
                 return self._transcript.update(story, width) or [Text("Nothing was said yet.", STYLES["dim"])]
@@ -74,7 +90,7 @@ def content_height(card: RunCard, height: int) -> int:
 
 
 def box_rows(
-    card: RunCard, viewer: Viewer, lines: Sequence[Text], width: int, moment: Moment, note: str = ""
+    card: RunCard, viewer: Viewer, lines: Sequence[Row], width: int, moment: Moment, note: str = ""
 ) -> list[Text]:
     """The whole box. Nothing where it could not be read anyway."""
     if width < NARROWEST:
@@ -124,9 +140,9 @@ def _views(viewer: Viewer, width: int) -> Text:
     return line.append("─" * (width - 1 - line.cell_len) + "┤", STYLES["dim"])
 
 
-def _content(line: Text, viewer: Viewer) -> Text:
+def _content(line: Row, viewer: Viewer) -> Text:
     """A copy, for what is drawn stays; with the words one searched for marked."""
-    shown = line.copy()
+    shown = text_of(line)
     if viewer.query and viewer.matches:
         for found in re.finditer(re.escape(viewer.query), shown.plain, re.IGNORECASE):
             shown.stylize("reverse", *found.span())

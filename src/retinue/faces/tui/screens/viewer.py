@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, ClassVar, cast
 
-from rich.text import Text
 from textual import events, work
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -17,6 +17,7 @@ from retinue.errors import RetinueError
 from retinue.faces.tui.board.cards import RunCard
 from retinue.faces.tui.board.marks import FRAME_SECONDS
 from retinue.faces.tui.board.story import RunStory
+from retinue.faces.tui.board.text import Row
 from retinue.faces.tui.board.viewer import Action, Viewer, bindings
 from retinue.faces.tui.board.viewer_lines import Moment, Pages, box_rows, content_height, content_width
 from retinue.faces.tui.board.windows import known_windows
@@ -95,12 +96,14 @@ class ViewerScreen(ModalScreen[None]):
         height = holder.height - (self.viewer.mode != "reading")
         self.viewer.measure(len(lines), content_height(self.story.card, height))
         self._box.show(box_rows(self.story.card, self.viewer, lines, holder.width, moment, self._note))
+        if self._pages.behind:
+            self.call_later(self.paint)
 
     def _moment(self) -> Moment:
         frame = int(time.monotonic() / FRAME_SECONDS)
         return Moment(time.time(), frame, self._settings.show_cost, self._motion, self._window)
 
-    def _lines(self, moment: Moment) -> list[Text]:
+    def _lines(self, moment: Moment) -> Sequence[Row]:
         width = content_width(self.query_one("#viewer").size.width)
         return self._pages.lines(self.story, self.viewer, width, moment)
 
