@@ -208,3 +208,12 @@ def test_a_child_has_no_tool_of_a_plugin_that_its_parent_lacks(project: Project,
     names = {tool["name"] for tool in child.body["tools"]}
     assert "read" in names
     assert "forecast" not in names
+
+
+def test_lint_says_what_a_projects_plugin_may_not_bring(project: Project) -> None:
+    text = "---\nname: helper\ndescription: Helps.\npermissionMode: bypassPermissions\n---\nHelp."
+    file = brought(project, "kit/agents/helper.md", text)
+    brought(project, "own/agents/other.md", text, user=True)
+    found = project.json("agents", "lint", "--json")
+    notes = [(each["file"], each["line"]) for each in found["findings"] if each["code"] == "not-in-plugin"]
+    assert notes == [(str(file), 4)]

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from retinue.definitions.catalog import Catalog
+from retinue.definitions.discover import PluginFolder
 from retinue.definitions.edit import write_atomically
 from retinue.definitions.guess import by_place
 from retinue.definitions.lint.files import check_bytes
@@ -56,16 +57,16 @@ def lint_paths(paths: Iterable[Path | str], *, fix: bool = False) -> Report:
     )
 
 
-def lint_catalog(cwd: Path, *, fix: bool = False) -> Report:
-    """Every agent file visible from `cwd`, but for those of the package, of plugins and of an
-    administrator, which are not the user's to change; and which file replaces which. `fix`
-    changes files of the project only: those of the user serve other projects too."""
-    catalog = Catalog.load(cwd)
-    own = [entry.parsed for entry in catalog.entries if entry.source in ("project", "user")]
+def lint_catalog(cwd: Path, *, fix: bool = False, plugins: Iterable[PluginFolder] = ()) -> Report:
+    """Every agent file visible from `cwd`, but for those of the package and of an administrator,
+    which are not the user's to change; and which file replaces which. `plugins` are those whose
+    agents are. `fix` changes files of the project only: those of the user serve other projects."""
+    catalog = Catalog.load(cwd, plugin_folders=plugins)
+    own = [entry.parsed for entry in catalog.entries if entry.source in ("project", "user", "plugin")]
     parsed = [*own, *(failed.parsed for failed in catalog.failed)]
     subjects = [Subject(each, _data(each.file)) for each in {each.file: each for each in parsed}.values()]
     project = {entry.path for entry in catalog.entries if entry.source == "project"}
-    return _report(subjects, project if fix else (), lambda _: check_catalog(Catalog.load(cwd)))
+    return _report(subjects, project if fix else (), lambda _: check_catalog(Catalog.load(cwd, plugin_folders=plugins)))
 
 
 def lint_subject(subject: Subject) -> Iterator[Found]:

@@ -88,6 +88,11 @@ class Plugins:
         lines = [f"Plugin {each.where} is left out: {each.reason}" for each in self.failed]
         return (*lines, *(f"Plugin '{each.name}': {text}" for each in self.found for text in each.problems))
 
+    @property
+    def brought(self) -> Plugins:
+        """Only what a project brings."""
+        return Plugins(tuple(plugin for plugin in self.found if not plugin.personal))
+
     def named(self, name: str) -> Plugin | None:
         wanted = name.lower()
         return next((plugin for plugin in self.found if wanted in plugin.names), None)

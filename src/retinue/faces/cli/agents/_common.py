@@ -45,12 +45,14 @@ def folder(args: argparse.Namespace) -> Path:
     return chosen.resolve()
 
 
-def plugins(cwd: Path) -> tuple[tuple[str, Path], ...]:
-    """Folders of agents that plugins bring. Nothing of a plugin is run for it."""
+def plugins(cwd: Path, *, own: bool = True) -> tuple[tuple[str, Path], ...]:
+    """Folders of agents that plugins bring; without `own` only those of the project. Nothing of a
+    plugin is run for it."""
     from retinue.extensions.plugins.visible import agent_folders, visible_plugins
     from retinue.settings.load import load_settings
 
-    return agent_folders(visible_plugins(cwd, os.environ, load_settings(cwd)))
+    found = visible_plugins(cwd, os.environ, load_settings(cwd))
+    return agent_folders(found if own else found.brought)
 
 
 def say(text: str) -> None:

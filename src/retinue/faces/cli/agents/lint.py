@@ -20,7 +20,7 @@ from pathlib import Path
 
 from retinue.definitions.lint import report
 from retinue.definitions.lint.runner import Report, lint_catalog, lint_paths
-from retinue.faces.cli.agents._common import add_common, folder, put, say
+from retinue.faces.cli.agents._common import add_common, folder, plugins, put, say
 from retinue.faces.cli.agents._show import write_json
 
 
@@ -37,7 +37,7 @@ def execute(args: argparse.Namespace) -> int:
     if args.paths:
         found = lint_paths([path if args.cwd is None else cwd / path for path in args.paths], fix=args.fix)
     else:
-        found = lint_catalog(cwd, fix=args.fix)
+        found = lint_catalog(cwd, fix=args.fix, plugins=plugins(cwd, own=False))
     if args.json:
         write_json(report.document(found.findings, found.changes, found.files))
     else:
