@@ -140,7 +140,12 @@ def content_of(spec: AgentSpec) -> str:
 
 
 def _key(path: Path) -> str:
-    return os.path.realpath(path)
+    """Where the file is meant to be. Links in the project's own part of the path are not
+    followed: one that leads to a file of another project does not bring consent along."""
+    whole = Path(os.path.abspath(path))  # noqa: PTH100 - links must stay
+    dotted = [at for at, part in enumerate(whole.parts) if part.startswith(".")]
+    cut = dotted[-1] if dotted else len(whole.parts) - 1
+    return str(Path(os.path.realpath(Path(*whole.parts[:cut])), *whole.parts[cut:]))
 
 
 def _decode(data: Mapping[str, Any]) -> dict[str, dict[str, Consent]]:

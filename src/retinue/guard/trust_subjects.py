@@ -24,8 +24,18 @@ WIDE_MODES = frozenset({"acceptEdits", "auto", "bypassPermissions"})
 """Modes under which things happen unasked that `default` would ask about."""
 REMEDY = "See what it brings with `retinue trust`, and consent with `retinue trust add`."
 
-_GIVES = ("hooks", "mcpServers", "lsp.servers", "extraRoots", "localModel", "web.allowHosts", "web.searxngUrl")
+_GIVES = (
+    "hooks",
+    "mcpServers",
+    "lsp.servers",
+    "extraRoots",
+    "localModel",
+    "permissions.autoModel",
+    "web.allowHosts",
+    "web.searxngUrl",
+)
 _GIVES_WHEN_TRUE = ("hooks.failOpen", "disableAllHooks")
+_WEAKENS_WHEN_FALSE = ("checkpoints.enabled", "worktreeIsolation")
 _PERMISSIONS = ("permissions.allow", "permissions.additionalDirectories", "permissions.defaultMode")
 """What widens permissions needs consent too; that is kept where the rules are gathered."""
 _BUDGETS = "budget."
@@ -155,8 +165,14 @@ def _needs_consent(name: str, value: Any, below: Any) -> bool:
         return bool(value)
     if name in _GIVES_WHEN_TRUE:
         return value is True
+    if name in _WEAKENS_WHEN_FALSE:
+        return value is False
+    if name == "sandbox.mode":
+        return bool(below == "workspace" and value != below)
+    if name == "sandbox.hidden":
+        return isinstance(below, list | tuple) and any(place not in (value or ()) for place in below)
     if name == "web.taint":
-        return value == "off"
+        return bool(value == "off")
     if name.startswith(_BUDGETS) and isinstance(value, (int, float)) and isinstance(below, (int, float)):
         return value > below
     return False

@@ -56,6 +56,8 @@ def save_settings(
             private_folder(path.parent)
         path.parent.mkdir(parents=True, exist_ok=True)
         real = path.resolve()  # a link stays a link; what it points to is replaced
+        if target != "user" and not real.is_relative_to(path.parent.parent.resolve()):
+            return Saved(path, False, f"{path} is a link that leads out of the project, to {real}; nothing was written")
         with _locked(real.parent):
             file = read_object(real, exact=True)
             if file.problem not in (None, EMPTY):

@@ -76,7 +76,12 @@ def gatekeeper(member: Member, world: World, inner: Wrap, *, resumed: bool = Fal
         previews=lambda name: _preview(member, name),
         taint=guard.taint,
     )
-    return lambda tools: gated(inner(tools), gate)
+    isolation = member.handle.launch.isolation
+    if isolation is None:
+        return lambda tools: gated(inner(tools), gate)
+    from retinue.supervisor.isolating_tools import kept_home
+
+    return lambda tools: kept_home(gated(inner(tools), gate), isolation)
 
 
 def _preview(member: Member, name: str) -> Preview | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from retinue.domain.messages import user
 from retinue.domain.permission import Decision, ToolUse
+from retinue.errors import LaunchError
 
 if TYPE_CHECKING:
     from retinue.guard.permissions.policy import Policy
@@ -55,4 +56,7 @@ async def _model(name: str, world: World) -> Model:
         transport=world.transport,
         cwd=world.cwd,
     )
+    if not selection.provider.origin.personal and not world.trust.everything:
+        # A server that a project names must not be the one that judges what is done in it.
+        raise LaunchError(f"{selection.provider.id} is a server of the project's: it does not judge calls.")
     return build_model(selection, world.transport)
