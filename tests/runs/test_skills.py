@@ -170,3 +170,21 @@ def test_a_skill_changed_while_a_run_works_is_read_as_it_is_now(project: Project
     assert project.retinue("-p", "go").returncode == 0
     assert "OLD" in seen[0]
     assert "NEW" in seen[1]
+
+
+def test_a_person_calls_a_skill_by_its_name(project: Project, serve: Any) -> None:
+    root = project.cwd / ".claude" / "skills"
+    folder = skill(root, "deploy", "disable-model-invocation: true\n", "DEPLOY $0 NOW")
+    (folder / "steps.md").write_text("x")
+    skill(root, "inner", "user-invocable: no\n", "INNER BODY")
+    server = serve(script("Done."))
+
+    def first(prompt: str) -> str:
+        assert project.retinue("-p", prompt).returncode == 0
+        return json.dumps(server.requests[-1].body["messages"][-1])
+
+    assert "DEPLOY web NOW" in first("/deploy web")
+    assert "steps.md" in first("/deploy web")
+    assert "INNER BODY" not in first("/inner")
+    assert "/etc/hosts what is it" in first("/etc/hosts what is it")
+    assert "/nothing here" in first("/nothing here")

@@ -135,7 +135,11 @@ class Retinue:
         return (await self._supervisor.start(request, background=background)).handle
 
     async def prompt(self, text: str, *, agent: str | None = None, **options: Any) -> Run:
-        """Talks to the main agent, or to `agent` as the main agent."""
+        """Talks to the main agent, or to `agent` as the main agent. `/name arguments` at the start is
+        the skill of that name."""
+        from retinue.supervisor.skilling import spoken
+
+        text = spoken(text, self._world)
         spec = self._world.catalog().find(agent).spec if agent else main_agent()
         request = RunRequest(
             spec=spec,

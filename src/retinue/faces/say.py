@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, assert_never
 from retinue.domain.lean import dataclass
 from retinue.errors import StateError
 from retinue.supervisor.mentions import ToAgent, ToMain, Undelivered, route
+from retinue.supervisor.skilling import spoken
 
 if TYPE_CHECKING:
     from retinue.faces.api import Retinue, Run
@@ -40,9 +41,10 @@ async def say(
         case Undelivered(reason):
             raise StateError(reason, remedy="Say it again when that agent has ended, or leave out the @name.")
         case ToMain(rest):
-            if main is not None and main.live and supervisor.steer(main, rest):
+            meant = spoken(rest, supervisor.world)
+            if main is not None and main.live and supervisor.steer(main, meant):
                 return Said("steered", main.id, main.handle.agent, main.handle)
-            run = await crew.resume(run_id, rest, **options) if run_id else await crew.prompt(rest, **options)
+            run = await crew.resume(run_id, meant, **options) if run_id else await crew.prompt(rest, **options)
             return Said("resumed" if run_id else "prompted", run.id, run.agent, run)
         case _:
             assert_never(routed)

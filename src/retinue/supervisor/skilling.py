@@ -130,6 +130,28 @@ def files_of_skills(
     return folder
 
 
+def spoken(text: str, world: World) -> str:
+    """What a person said, with `/name arguments` at the start become the skill of that name. A
+    text that names none, or one that is not for people, stays as it is."""
+    if not text.startswith("/"):
+        return text
+    word, _, arguments = text[1:].partition(" ")
+    name, newline, rest = word.partition("\n")
+    library = library_of(world)
+    skill = library.find(name) if library is not None else None
+    if library is None or skill is None or not skill.user_invocable or skill.problem:
+        return text
+    try:
+        body, bundled = (
+            library.text(skill, f"{rest} {arguments}".strip() if newline else arguments),
+            library.files(skill),
+        )
+    except OSError:
+        return text
+    listed = f"\n\nFiles of this skill, in {skill.folder}: {', '.join(bundled)}" if bundled else ""
+    return f"Follow this skill now, /{skill.name}:\n\n{body}{listed}"
+
+
 def connect(member: Member, world: World, tools: tuple[Tool, ...]) -> None:
     """Gives the run's skill tool its way to agents, through their gate, and to the guard. `tools`
     are those of the run, each behind its gate."""
