@@ -40,6 +40,24 @@ KEYS: Mapping[Move, tuple[str, ...]] = {
 }
 """What a person may change. A change that leaves nothing for a move keeps its default."""
 
+HELP: Mapping[Move, str] = {
+    "up": "one line up",
+    "down": "one line down",
+    "page_up": "a page up; so does shift+up",
+    "page_down": "a page down; so does shift+down",
+    "top": "to the beginning",
+    "bottom": "to the end, and follow it",
+    "close": "close; the run goes on",
+    "stop": "pressed twice: stop the run",
+    "compose": "say something to the run",
+    "search": "search",
+    "next": "the next match",
+    "previous": "the match before",
+    "next_view": "the next view; 1 to 5 choose one",
+    "previous_view": "the view before",
+    "whole": "use the whole screen, or not",
+}
+
 ALWAYS: Mapping[str, Move] = {
     "j": "down",
     "k": "up",

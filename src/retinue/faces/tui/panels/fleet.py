@@ -16,7 +16,8 @@ from retinue.faces.tui.board.cards import RunCard
 from retinue.faces.tui.board.fleet_lines import Fleet, fleet_lines
 from retinue.faces.tui.panels.lines import LinesPanel
 
-_MOVES = {"up": -1, "k": -1, "down": 1, "j": 1}
+_MOVES = {"up": -1, "down": 1}
+"""No letters: someone may begin to type."""
 
 
 class FleetPanel(LinesPanel):
@@ -67,7 +68,7 @@ class FleetPanel(LinesPanel):
             self.fleet.move(_MOVES[event.key], self._rows)
             if self.fleet.selected is None:
                 self._leave(None)
-        elif event.key in ("enter", "right"):
+        elif event.key == "enter":
             card = self.fleet.chosen(self._rows)
             self._leave(card.id if card is not None else None)
         else:

@@ -11,6 +11,8 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from retinue.faces.tui.board.viewer import HELP as VIEWER_HELP
+from retinue.faces.tui.board.viewer import KEYS as VIEWER_KEYS
 from retinue.faces.tui.commands import COMMANDS
 from retinue.faces.tui.doors import DOORS
 from retinue.faces.tui.keys import EDITOR, KEYS, Key
@@ -51,6 +53,8 @@ def help_text(keys: tuple[Key, ...]) -> Text:
     commands = sorted(COMMANDS.values(), key=lambda each: each.name)
     _table(text, "Commands", [(f"/{each.name} {each.arguments}".strip(), "", each.help) for each in commands])
     _table(text, "In a message", [("@name words", "", "say it to that agent"), ("@path", "", "name a file")])
+    viewer = [(", ".join(VIEWER_KEYS[move]), f"viewer.{move}", words) for move, words in VIEWER_HELP.items()]
+    _table(text, "In the viewer of a run", viewer)
     text.append(CLOSING, "dim")
     return text
 
