@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from typing import TYPE_CHECKING
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from retinue.models.protocol import Model
     from retinue.supervisor.world import World
 
+LONGEST_SECONDS = 30.0
+"""How long a call waits for the model's opinion, retries included, before a person is asked."""
 Classify = Callable[[ToolUse, Decision], Awaitable[Decision]]
 
 
@@ -29,13 +32,14 @@ def classifier_for(policy: Policy, world: World) -> Classify | None:
     async def ask(system: str, question: str) -> str:
         from retinue.models.protocol import Finished, ModelRequest
 
-        if not known:
-            known.append(await _model(name, world))
-        request = ModelRequest(system=system, messages=(user(question),), max_output=200, tool_choice="none")
-        async with aclosing(known[0].stream(request)) as parts:
-            async for part in parts:
-                if isinstance(part, Finished):
-                    return part.message.text if part.message.failure is None else ""
+        async with asyncio.timeout(LONGEST_SECONDS):
+            if not known:
+                known.append(await _model(name, world))
+            request = ModelRequest(system=system, messages=(user(question),), max_output=200, tool_choice="none")
+            async with aclosing(known[0].stream(request)) as parts:
+                async for part in parts:
+                    if isinstance(part, Finished):
+                        return part.message.text if part.message.failure is None else ""
         return ""
 
     async def classify(use: ToolUse, decision: Decision) -> Decision:
