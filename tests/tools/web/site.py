@@ -76,7 +76,7 @@ class Site:
         self._http.daemon_threads = True
         self._http.handle_error = lambda *_: None  # clients hang up on us: that is the point
         if tls is not None:
-            self._http.socket = tls.wrap_socket(self._http.socket, server_side=True)
+            self._http.socket = tls.wrap_socket(self._http.socket, server_side=True, do_handshake_on_connect=False)
         self.port = self._http.server_port
         self.host = f"127.0.0.1:{self.port}"
         self.url = f"{'https' if tls else 'http'}://{self.host}"
