@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ class Asking:
     question: Question
     seconds: float
     reads: dict[str, None]
+    synced: list[Session] = field(default_factory=list)
     provider: str | None = None
     """The server that was asked first."""
 

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from retinue.domain.tool import ToolContext
 from retinue.tools.errors import ToolError
 from retinue.tools.lsp.choosing import slot_for
-from retinue.tools.lsp.errors import RefusedError, bad_input
+from retinue.tools.lsp.errors import LspError, RefusedError, bad_input
 from retinue.tools.lsp.pool import Pool
 from retinue.tools.lsp.session import Session, Source, UnsupportedError, path_of
-from retinue.tools.lsp.show import MOST_ITEMS, Problem, Texts, listed, problems, summary
+from retinue.tools.lsp.show import Problem, Texts, listed, problems, summary
 from retinue.tools.lsp.sources import read_source
-from retinue.tools.paths import confine
+from retinue.tools.paths import Confined, confine
 from retinue.tools.threads import in_thread
 
 if TYPE_CHECKING:
-    from lsprotocol import types
-
     from retinue.tools.lsp.actions import Asking
 
+T = TypeVar("T")
+R = TypeVar("R")
 MOST_TOUCHED = 16
+_AT_ONCE = 8
 _MOST_NAMED = 20
 _MOST_OPENED = 200
 """Files that are asked about one by one where a server does not look at a workspace by itself."""
@@ -35,28 +36,50 @@ async def diagnose_files(asking: Asking) -> str:
     named = [*([question.file] if question.file else []), *question.files]
     if not named:
         raise bad_input('diagnostics needs "file" or "files"; workspace-diagnostics looks at everything.')
+    several = len(named) > 1
     found: list[Problem] = []
     notes: list[str] = []
-    several = len(named) > 1
-    for place in named:
-        try:
-            source = await asking.source(str(place.path))
-            said, encoding = await asking.slot(source.path).use(partial(_of_file, asking, source))
-        except ToolError as error:
-            if not several:
-                raise
-            notes.append(f"{place.shown}: {error}")
-            continue
-        if said is None:
-            notes.append(f"{place.shown}: the language server has not reported in {asking.seconds:g} s.")
-        else:
-            found += problems(source.path, said, Texts(asking.context, encoding), question.severity)
+    for some, note in await _each(named, lambda place: _diagnosed(asking, place, several)):
+        found += some
+        notes += [note] if note else []
     return _report(found, notes, f"No problems found in {len(named)} files." if several else "No problems found.")
 
 
-async def _of_file(asking: Asking, source: Source, session: Session) -> tuple[list[types.Diagnostic] | None, Any]:
-    await session.sync()
-    return await session.diagnostics(source, asking.seconds), session.encoding
+async def _diagnosed(asking: Asking, place: Confined, several: bool) -> tuple[list[Problem], str]:
+    try:
+        source = await asking.source(str(place.path))
+        return await asking.slot(source.path).use(partial(_of_file, asking, source))
+    except ToolError as error:
+        if not several:
+            raise
+        return [], f"{place.shown}: {error}"
+
+
+async def _of_file(asking: Asking, source: Source, session: Session) -> tuple[list[Problem], str]:
+    if session not in asking.synced:
+        asking.synced.append(session)
+        await session.sync()
+    said = await session.diagnostics(source, asking.seconds)
+    texts = Texts(asking.context, session.encoding)
+    if said is None:
+        return [], f"{texts.name(source.path)}: the language server has not reported in {asking.seconds:g} s."
+    return problems(source.path, said, texts, asking.question.severity), ""
+
+
+async def _each(things: Sequence[T], work: Callable[[T], Awaitable[R]]) -> list[R]:
+    """A few at a time: servers forget what they were shown when it is too much."""
+    slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(thing: T) -> R:
+        async with slots:
+            return await work(thing)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(thing)) for thing in things]
+    except* ToolError as errors:
+        raise errors.exceptions[0] from None
+    return [task.result() for task in tasks]
 
 
 async def diagnose_workspace(asking: Asking) -> str:
@@ -73,10 +96,18 @@ async def diagnose_workspace(asking: Asking) -> str:
 
 async def _of_workspace(asking: Asking, session: Session) -> tuple[list[Problem], str]:
     await session.sync()
-    if session.looks_at_workspaces:
-        report = await session.ask("workspace/diagnostic", {"previousResultIds": []}, asking.seconds)
-        return await in_thread(partial(_reported, asking, report, Texts(asking.context, session.encoding))), ""
-    return await _one_by_one(asking, session)
+    if not session.looks_at_workspaces:
+        return await _one_by_one(asking, session)
+    # Servers hold back the answer while there is nothing new. That we claim to know of an earlier
+    # report which they never made is something to correct at once.
+    earlier = [{"uri": path.as_uri(), "value": "none"} for path in session.sources[:1]]
+    try:
+        report = await session.ask("workspace/diagnostic", {"previousResultIds": earlier}, asking.seconds)
+    except LspError as error:
+        if error.code != "LSP_TIMEOUT":
+            raise
+        return [], f"{session.kind.name} has not reported in {asking.seconds:g} s."
+    return await in_thread(partial(_reported, asking, report, Texts(asking.context, session.encoding))), ""
 
 
 def _reported(asking: Asking, report: Any, texts: Texts) -> list[Problem]:
@@ -90,22 +121,22 @@ def _reported(asking: Asking, report: Any, texts: Texts) -> list[Problem]:
 
 
 async def _one_by_one(asking: Asking, session: Session) -> tuple[list[Problem], str]:
-    texts = Texts(asking.context, session.encoding)
-    found: list[Problem] = []
+    asking.synced.append(session)
     give_up = asyncio.get_running_loop().time() + asking.seconds
-    looked = 0
-    for path in session.sources[:_MOST_OPENED]:
-        left = give_up - asyncio.get_running_loop().time()
-        if left <= 0 or len(found) > MOST_ITEMS:
-            break
-        looked += 1
+
+    async def one(path: Path) -> list[Problem] | None:
+        if asyncio.get_running_loop().time() > give_up:
+            return None
         try:
-            source = await asking.source(str(path))
+            return (await _of_file(asking, await asking.source(str(path)), session))[0]
         except ToolError:
-            continue
-        found += problems(path, await session.diagnostics(source, left) or (), texts, asking.question.severity)
-    total = len(session.sources)
-    return found, "" if looked == total else f"{session.kind.name} was asked about {looked} of {total} files."
+            return []
+
+    sources = session.sources
+    asked = await _each(sources[:_MOST_OPENED], one)
+    looked = sum(each is not None for each in asked)
+    note = "" if looked == len(sources) else f"{session.kind.name} was asked about {looked} of {len(sources)} files."
+    return [problem for some in asked for problem in some or ()], note
 
 
 async def after_edit(pool: Pool, paths: Sequence[Path], context: ToolContext, seconds: float) -> str:

@@ -47,7 +47,7 @@ _CAPABILITIES: dict[str, Any] = {
             }
         },
         "documentSymbol": {"hierarchicalDocumentSymbolSupport": True},
-        "diagnostic": {"dynamicRegistration": True, "relatedDocumentSupport": False},
+        "diagnostic": {"dynamicRegistration": False, "relatedDocumentSupport": False},
         "publishDiagnostics": {"versionSupport": True, "relatedInformation": False},
         "rename": {},
         "codeAction": {

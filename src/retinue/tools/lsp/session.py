@@ -180,8 +180,9 @@ class Session:
             raise UnsupportedError(method)
         loop = asyncio.get_running_loop()
         give_up = loop.time() + seconds
+        reading = self.busy
         found = await self._asked(method, params, seconds)
-        if not found and self.busy:
+        if not found and (reading or self.busy):
             await self.settled(give_up - loop.time())
             if give_up > loop.time():
                 found = await self._asked(method, params, max(give_up - loop.time(), 0.1))
@@ -205,7 +206,12 @@ class Session:
         """What it finds wrong with a file; None when it has not said so in time."""
         uri = await self.open(source)
         if self.offers("textDocument/diagnostic"):
-            report = await self.ask("textDocument/diagnostic", {"textDocument": {"uri": uri}}, seconds)
+            try:
+                report = await self.ask("textDocument/diagnostic", {"textDocument": {"uri": uri}}, seconds)
+            except LspError as error:
+                if error.code != "LSP_TIMEOUT":
+                    raise
+                return None
             return list(getattr(report, "items", None) or ())
         return await self._pushed_for(str(source.path), seconds)
 

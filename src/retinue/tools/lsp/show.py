@@ -117,7 +117,7 @@ def prose(contents: Any) -> str:
     if isinstance(contents, Sequence):
         return "\n\n".join(text for text in map(prose, contents) if text)
     language = getattr(contents, "language", None)
-    value = str(contents.value).strip()
+    value = str(getattr(contents, "value", contents)).strip()
     if language and value:
         return f"```{language}\n{value}\n```"
     return re.sub(r"\n{3,}", "\n\n", value)

@@ -1,0 +1,98 @@
+"""A small Python package, the real language server `ty`, and the tool that asks it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from retinue.domain.tool import ToolContext, ToolOutput
+from retinue.supervisor.world import World
+from retinue.tools.lsp.pool import Pool, Slot
+
+FAKE = Path(__file__).with_name("fake_server.py")
+
+SHOP = '''"""A shop."""
+
+from dataclasses import dataclass
+
+
+@dataclass
+class Item:
+    name: str
+    price: int
+
+    def total(self, count: int) -> int:
+        """What many of them cost."""
+        return self.price * count
+
+
+def cheapest(items: list[Item]) -> Item:
+    return min(items, key=lambda item: item.price)
+'''
+MAIN = """from app.shop import Item, cheapest
+
+pear = Item("🍐", 3)
+"🍐🍐🍐"; cheapest([pear])
+wrong: int = pear.name
+pear.total("many")
+"""
+
+
+def write_package(root: Path) -> None:
+    (root / "app").mkdir(parents=True)
+    (root / "pyproject.toml").write_text('[project]\nname = "app"\nversion = "1"\n')
+    (root / "app" / "__init__.py").write_text("")
+    (root / "app" / "shop.py").write_text(SHOP)
+    (root / "app" / "main.py").write_text(MAIN)
+
+
+class Bench:
+    """One world with its tool. `ask` asks as a run without a parent would."""
+
+    def __init__(self, root: Path, home: Path, **variables: str) -> None:
+        self.root = root
+        environment = {"HOME": str(home), "PATH": os.environ["PATH"], "RETINUE_HOME": str(home / "retinue")}
+        self.world = World(root, environment={**environment, **variables})
+        self.context = ToolContext("run-1", (root,), home / "outputs")
+
+    async def ask(self, action: str, /, **arguments: Any) -> ToolOutput:
+        tool = self.world.languages.tools()["lsp"]
+        return await tool.run("call-1", {"action": action, **arguments}, self.context)
+
+    async def text(self, action: str, /, **arguments: Any) -> str:
+        output = await self.ask(action, **arguments)
+        assert not output.is_error, output.text
+        return output.text
+
+    async def error(self, action: str, /, **arguments: Any) -> str:
+        output = await self.ask(action, **arguments)
+        assert output.is_error, output.text
+        assert output.effect.code == output.text.partition(":")[0]
+        return output.text
+
+    @property
+    def pool(self) -> Pool:
+        return self.world.languages.pool
+
+    @property
+    def slot(self) -> Slot:
+        (only,) = self.pool.slots.values()
+        return only
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in ("Z", "X")
+
+
+async def until(condition: Callable[[], Any]) -> Any:
+    async with asyncio.timeout(30):
+        while not (found := condition()):
+            await asyncio.sleep(0.01)
+        return found
