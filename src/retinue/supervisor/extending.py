@@ -124,7 +124,8 @@ class Extensions:
         for plugin in reversed(self.plugins.found):
             if plugin.servers and self.why_not(plugin) is None:
                 roots = _roots(plugin)
-                found += [(f"plugin {plugin.where}", _filled(table.value, roots)) for table in plugin.servers]
+                tables = [_filled(table.value, roots) for table in plugin.servers]
+                found += [(f"plugin {plugin.where}", table if plugin.personal else _modest(table)) for table in tables]
         return found
 
     def with_servers(self, spec: AgentSpec) -> AgentSpec:
@@ -195,6 +196,16 @@ def _brief(raw: Any) -> str:
     arguments = table.get("args")
     words = [table.get("command") or table.get("url") or "?", *(arguments if isinstance(arguments, list) else ())]
     return " ".join(map(str, words))[:160]
+
+
+def _modest(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Servers of a project, consented to or not, are not believed what they say of their tools."""
+    return {
+        name: {key: value for key, value in raw.items() if key != "trustAnnotations"}
+        if isinstance(raw, Mapping)
+        else raw
+        for name, raw in table.items()
+    }
 
 
 def _roots(plugin: Plugin) -> dict[str, str]:

@@ -1,0 +1,120 @@
+"""Every name that others use is known, and whatever stands in one field touches no other."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as effort
+from hypothesis import strategies as st
+from settings_place import Home
+
+from retinue.settings.table import fields, spellings
+from retinue.settings.write import save_settings
+
+PI = {
+    "maxConcurrent": ([1, 1024], [0, 1025, 1.5, "4", True]),
+    "defaultMaxTurns": ([0, 10_000], [-1, 10_001, 2.5]),
+    "graceTurns": ([1, 1_000], [0, 1_001]),
+    "defaultJoinMode": (["async", "group", "smart"], ["sync", True]),
+    "schedulingEnabled": ([True, False], [1, "true"]),
+    "scopeModels": ([True], [0]),
+    "disableDefaultAgents": ([True], ["yes"]),
+    "toolDescriptionMode": (["full", "compact", "custom"], ["short"]),
+    "waitTimeoutSeconds": ([30, 3_600], [29, 3_601]),
+    "abortResendKey": (["f9"], ["", 9]),
+    "widgetDisplayMode": (["auto", "rich", "compact"], ["tiny"]),
+    "rollupChildUsage": ([True], [1]),
+    "herdrReportWorking": ([False], ["no"]),
+    "fleetView": ([False], [0]),
+    "widgetMode": (["all", "background", "off"], ["some"]),
+    "outputTranscript": ([False], ["false"]),
+    "backgroundByDefault": ([False], [0]),
+    "maxSubagentDepth": ([0, 16], [-1, 17, 1.5]),
+    "fallbackSubagent": (["scout", "none", False], [5, True]),
+    "strictAgentFiles": ([True], [1]),
+    "agentMentions": (["model", "direct", "off", True, False], ["on", 1]),
+    "rememberAgents": ([False], [0]),
+    "worktreeIsolation": ([False], [0]),
+    "reportUsage": ([True], [1]),
+    "showCost": ([True], ["x"]),
+}
+"""The settings of pi-subagents, each with values that it takes and some that it does not."""
+
+
+@pytest.fixture
+def place(tmp_path) -> Home:
+    return Home(tmp_path)
+
+
+@pytest.mark.parametrize("name", PI)
+def test_S03_every_setting_of_pi_subagents_is_known_by_its_name_and_range(place: Home, name: str) -> None:
+    assert name in spellings()
+    good, bad = PI[name]
+    for value in good:
+        place.write(place.project_file, {name: value})
+        assert place.load().warnings == (), value
+    for value in bad:
+        place.write(place.project_file, {name: value, "budget": {"turns": 7}})
+        loaded = place.load()
+        assert loaded.settings.budget_turns == 7
+        (warning,) = loaded.warnings
+        assert str(place.project_file) in warning
+        assert name in warning
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+some_fields = st.dictionaries(st.sampled_from(sorted(spellings())), json_values, max_size=6)
+
+
+def nested(flat: dict[str, object]) -> dict[str, object]:
+    """`{"a.b": 1}` as files write it; where two names want the same place, one of them."""
+    data: dict[str, object] = {}
+    for name, value in flat.items():
+        level = data
+        *groups, last = name.split(".")
+        for group in groups:
+            inner = level.setdefault(group, {})
+            level = inner if isinstance(inner, dict) else {}
+        level.setdefault(last, value)
+    return data
+
+
+@effort(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200, deadline=None)
+@given(flat=some_fields)
+def test_F3_whatever_stands_in_a_file_loads_and_every_warning_names_file_and_field(place: Home, flat) -> None:
+    place.write(place.project_file, json.dumps(nested({**flat, "graceTurns": 9})))
+    loaded = place.load()
+    assert loaded.settings.grace_turns == 9
+    for problem in loaded.problems:
+        assert problem.where == str(place.project_file)
+        assert problem.field
+    for field in fields().values():
+        getattr(loaded.settings, field.attribute)
+
+
+@effort(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@given(unknown=st.dictionaries(st.text(min_size=1, max_size=8).filter(lambda t: t not in spellings()), json_values))
+def test_F3_what_a_write_does_not_know_stays_as_it_was(place: Home, unknown) -> None:
+    unknown = {name: value for name, value in unknown.items() if name.partition(".")[0] not in ("graceTurns",)}
+    text = json.dumps(unknown)
+    place.write(place.project_file, text)
+    saved = save_settings({"graceTurns": 4}, cwd=place.project, environment=place.environment)
+    assert saved.persisted
+    after = json.loads(place.project_file.read_text())
+    assert after.pop("graceTurns") == 4
+    assert json.dumps(after) == text
+
+
+def test_F3_the_settings_of_plugins_and_questions_are_in_the_table(place: Home) -> None:
+    said = {"plugins": ["a", 5], "disabledPlugins": ["b"], "questions": "later", "pluginTimeoutSeconds": 3}
+    place.write(place.project_file, said)
+    loaded = place.load()
+    assert (loaded.settings.plugins, loaded.settings.disabled_plugins) == (("a",), ("b",))
+    assert (loaded.settings.questions, loaded.settings.plugin_timeout_seconds) == ("wait", 3.0)
+    assert [problem.field for problem in loaded.problems] == ["plugins[1]", "questions"]
