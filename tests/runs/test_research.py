@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from typing import Any
 
 import pytest
@@ -288,3 +289,21 @@ def test_a_project_opens_the_network_and_chooses_who_searches_only_with_consent(
     server = serve(script(Reply(calls=calls), Reply(text="done")))
     assert project.retinue("run", "researcher", "Read").returncode == 0
     assert denials(server.requests[-1]) == [False, False]
+
+
+def test_logs_can_be_followed(project: Project, serve: Any, site: Site) -> None:
+    settle(project, site)
+    serve(script(Reply(calls=[("fetch_content", {"url": "http://10.0.0.1/"})]), Reply(text="done")))
+    assert project.retinue("run", "researcher", "first").returncode == 0
+    following = project.start("logs", "--follow", "--json", "--fetch")
+    try:
+        assert following.stdout is not None
+        first = json.loads(following.stdout.readline())
+        assert project.retinue("run", "researcher", "second").returncode == 0
+        second = json.loads(following.stdout.readline())
+        assert first["source"] == second["source"] == "fetch"
+        assert first["run_id"] != second["run_id"]
+    finally:
+        following.send_signal(signal.SIGINT)
+        following.communicate(timeout=20)
+    assert following.returncode == 130

@@ -101,6 +101,12 @@ async def test_several_pages_at_once_share_the_room(browser: Browser, visit: Vis
         assert f"page {number} " in output.text
 
 
+async def test_a_list_of_urls_may_come_as_text(browser: Browser, visit: Visit) -> None:
+    site = visit({"/a": lambda v: v.send("a", "text/plain"), "/b": lambda v: v.send("b", "text/plain")})
+    output = await browser("fetch_content", urls=json.dumps([f"{site.url}/a", f"{site.url}/b"]))
+    assert len(output.value["results"]) == 2
+
+
 async def test_AB04_one_failing_url_fails_the_call_and_keeps_the_others(browser: Browser, visit: Visit) -> None:
     site = visit({"/good": lambda v: v.send("good", "text/plain")})
     output = await browser("fetch_content", urls=[f"{site.url}/good", f"{site.url}/bad", "http://localhost/"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,16 @@ def failure(error: WebError) -> ToolOutput:
     return ToolOutput((Text(str(error)),), is_error=True, effect=effect, value=value)
 
 
+def _listed(value: Any) -> list[Any]:
+    """A list; also one that a model has written as text."""
+    if isinstance(value, str) and value.strip().startswith("["):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return [value]
+    return value if isinstance(value, list) else [value]
+
+
 def texts(given: Arguments, one: str, many: str, *others: str) -> list[str]:
     """What stands under either name, trimmed and without doubles, in order."""
     single = given.find(one, *others)
@@ -54,7 +65,7 @@ def texts(given: Arguments, one: str, many: str, *others: str) -> list[str]:
     for value in (single, several):
         if value is None:
             continue
-        for text in value if isinstance(value, list) else [value]:
+        for text in _listed(value):
             if not isinstance(text, str):
                 raise given.wrong(many, "a list of texts", text)
             if text.strip():

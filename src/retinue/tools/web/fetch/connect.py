@@ -16,6 +16,8 @@ from retinue.tools.web.fetch.addresses import Address, connectable
 from retinue.tools.web.fetch.resolve import Pin
 
 _LONGEST_HEAD = 256 * 1024
+_PATIENCE = 2.0
+"""Seconds for an address, while there are others: a route that swallows everything is common."""
 
 
 class PageConnection(Connection):
@@ -67,10 +69,12 @@ async def connect(pin: Pin, tls: ssl.SSLContext | None = None) -> PageConnection
     proxy = None if pin.allowed else proxy_for(place)
     problem: OSError | None = None
     for address in pin.addresses:
+        last = address == pin.addresses[-1]
         try:
-            if proxy is not None:
-                return await _through(proxy, place, address, tls)
-            return await _direct(place, address, tls)
+            async with asyncio.timeout(None if last else _PATIENCE):
+                if proxy is not None:
+                    return await _through(proxy, place, address, tls)
+                return await _direct(place, address, tls)
         except ssl.SSLError:
             raise
         except OSError as error:
