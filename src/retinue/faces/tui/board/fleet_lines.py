@@ -77,16 +77,18 @@ class Fleet:
         return card.live or now - (card.ended_at or 0.0) < LINGER_SECONDS
 
 
-def fleet_lines(board: Board, fleet: Fleet, now: float, frame: int, width: int, *, motion: bool = True) -> list[Text]:
+def fleet_lines(
+    board: Board, fleet: Fleet, now: float, frame: int, width: int, *, motion: bool = True, most: int = MOST_ROWS
+) -> list[Text]:
     rows = fleet.rows(board, now)
     if not rows or width < NARROWEST:
         return []
     at = fleet.index(rows) if fleet.selected is not None else None
-    first = _first(at, len(rows))
+    first = _first(at, len(rows), most)
     lines = [_main(at == 0)]
-    for number, card in enumerate(rows[first : first + MOST_ROWS], first + 1):
+    for number, card in enumerate(rows[first : first + most], first + 1):
         lines.append(_row(card, now, frame, width, selected=at == number, motion=motion))
-    below = len(rows) - first - MOST_ROWS
+    below = len(rows) - first - most
     hidden = [f"↑ {first} more"] if first else []
     hidden += [f"↓ {below} more"] if below > 0 else []
     if hidden:
@@ -94,11 +96,11 @@ def fleet_lines(board: Board, fleet: Fleet, now: float, frame: int, width: int, 
     return [fit_line(line, width) for line in lines]
 
 
-def _first(selected: int | None, count: int) -> int:
+def _first(selected: int | None, count: int, most: int) -> int:
     """The first row on show, so that the selected one is among them."""
-    if not selected or selected <= MOST_ROWS:
+    if not selected or selected <= most:
         return 0
-    return min(selected - MOST_ROWS, max(count - MOST_ROWS, 0))
+    return min(selected - most, max(count - most, 0))
 
 
 def _main(selected: bool) -> Text:

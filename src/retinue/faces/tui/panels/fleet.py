@@ -13,9 +13,11 @@ from textual.widget import Widget
 
 from retinue.faces.tui.board.board import Board
 from retinue.faces.tui.board.cards import RunCard
-from retinue.faces.tui.board.fleet_lines import Fleet, fleet_lines
+from retinue.faces.tui.board.fleet_lines import MOST_ROWS, Fleet, fleet_lines
 from retinue.faces.tui.panels.lines import LinesPanel
 
+LOWEST = 14
+"""Rows of a terminal that has room for a fleet; a lower one has none."""
 _MOVES = {"up": -1, "down": 1}
 """No letters: someone may begin to type."""
 
@@ -42,13 +44,15 @@ class FleetPanel(LinesPanel):
         self._editor: Widget | None = None
 
     def paint(self, board: Board, now: float, frame: int, *, motion: bool) -> None:
-        self._rows = self.fleet.rows(board, now) if self.enabled else []
+        most = min(MOST_ROWS, (self.app.size.height - LOWEST) // 2 + 1)
+        self._rows = self.fleet.rows(board, now) if self.enabled and most > 0 else []
         if not self._rows:
             if self.fleet.selected is not None:
                 self._leave(None)
             self.show([])
             return
-        self.show(fleet_lines(board, self.fleet, now, frame, self.app.size.width - 2, motion=motion))
+        width = self.app.size.width - 2
+        self.show(fleet_lines(board, self.fleet, now, frame, width, motion=motion, most=most))
 
     def enter(self) -> bool:
         """From an empty prompt. False when there is nothing to enter."""

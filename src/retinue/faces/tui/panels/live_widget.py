@@ -8,7 +8,7 @@ from retinue.faces.tui.board.board import Board
 from retinue.faces.tui.board.widget_lines import Look, widget_lines
 from retinue.faces.tui.panels.lines import LinesPanel
 
-LEAST_LINES = 4
+LEAST_LINES = 3
 
 
 class LiveWidget(LinesPanel):
