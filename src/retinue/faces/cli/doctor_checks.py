@@ -57,6 +57,8 @@ CHECKS: list[tuple[str, str]] = [
     ("agents", f"{_HERE}.doctor_state:agents"),
     ("log", f"{_HERE}.doctor_state:log"),
     ("models", f"{_HERE}.doctor_models:models"),
+    ("web", f"{_HERE}.doctor_web:search"),
+    ("web", f"{_HERE}.doctor_web:pages"),
 ]
 
 

@@ -60,6 +60,10 @@ class Search:
             raise WebError("PROVIDER_UNAVAILABLE", _SETUP)
         return sorted(ready, key=lambda searcher: searcher.tier)
 
+    def setup(self) -> dict[str, str | None]:
+        """Every service, and what it lacks before it can be asked; None where nothing."""
+        return {name: self._make(name).missing() for name in SEARCHERS}
+
     async def run(self, queries: Sequence[str], count: int) -> Made:
         """All queries with the first service that answers them. Raises WebError."""
         problems: list[WebError] = []

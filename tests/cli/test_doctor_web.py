@@ -1,0 +1,50 @@
+"""What the doctor says about searching and reading the web."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from retinue.faces.cli.doctor_checks import Finding, Patient, examine
+from retinue.tools.web.search import duckduckgo
+
+
+@pytest.fixture
+def look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The findings about the web, by name."""
+    monkeypatch.setattr(duckduckgo.DuckDuckGo, "missing", lambda self: "install it")
+
+    def examined(settings: dict | None = None, **environment: str) -> dict[str, Finding]:
+        home = tmp_path / "home"
+        home.mkdir(exist_ok=True)
+        (home / "settings.json").write_text(json.dumps(settings or {}))
+        patient = Patient(tmp_path, {"RETINUE_HOME": str(home), "HOME": str(tmp_path), **environment})
+        return {finding.name: finding for finding in examine(patient, ["web"])}
+
+    return examined
+
+
+def test_nobody_to_ask_is_a_warning_with_a_remedy(look) -> None:
+    found = look()["search"]
+    assert found.grade == "warning"
+    assert "BRAVE_SEARCH_API_KEY" in found.remedy
+
+
+def test_who_would_be_asked_and_who_is_not_set_up(look) -> None:
+    found = look({"web": {"searxngUrl": "http://127.0.0.1:1"}}, TAVILY_API_KEY="secret-key")
+    assert found["search"].detail == "asks tavily, then searxng"
+    assert "brave (set BRAVE_SEARCH_API_KEY)" in found["search services"].detail
+    assert "secret-key" not in str(found)
+
+
+def test_a_named_service_without_its_key_is_a_warning(look) -> None:
+    found = look({"web": {"provider": "exa"}})["search"]
+    assert found.grade == "warning"
+    assert "EXA_API_KEY" in found.remedy
+
+
+def test_switched_off_and_exempt_hosts_are_said(look) -> None:
+    assert look({"web": {"enabled": False}})["web tools"].grade == "info"
+    assert "10.0.0.1" in look({"web": {"allowHosts": ["10.0.0.1"]}})["allowed hosts"].detail
