@@ -13,7 +13,7 @@ from retinue.definitions.remove import OWN, own_files
 from retinue.faces.tui.board.cards import RunCard
 from retinue.faces.tui.board.marks import STYLES, icon
 from retinue.faces.tui.board.text import one_line
-from retinue.faces.tui.screens.sheet import HEADING, Row, columns
+from retinue.faces.tui.screens.sheet import HEADING, Row, columns, near
 from retinue.models.resolve import Resolver
 
 FAILED = "failed: "
@@ -122,26 +122,26 @@ def model_labels(resolver: Resolver) -> Label:
     return label
 
 
-def about(entry: Entry, catalog: Catalog, label: Label) -> Text:
+def about(entry: Entry, catalog: Catalog, label: Label, cwd: Path) -> Text:
     """What there is to know before one changes it."""
     spec, parsed = entry.spec, entry.parsed
     tools = "all" if parsed.tools is None else ", ".join(parsed.tools) or "none"
     state = "" if entry.enabled else " · switched off"
     text = Text()
     text.append(one_line(spec.description) or "(no description)")
-    text.append(f"\n{entry.source}, {parsed.dialect}{state} · {one_line(entry.path)}", STYLES["dim"])
+    text.append(f"\n{entry.source}, {parsed.dialect}{state} · {one_line(near(entry.path, cwd))}", STYLES["dim"])
     text.append(f"\ntools {one_line(tools)} · model {label(entry)}", STYLES["dim"])
     if spec.readonly:
         text.append(" · read-only", STYLES["dim"])
     for each in shadows(catalog.entries, entry):
-        text.append(f"\nreplaces {each.path} ({each.source})", STYLES["dim"])
+        text.append(f"\nreplaces {one_line(near(each.path, cwd))} ({each.source})", STYLES["dim"])
     for problem in entry.problems:
         text.append(f"\n{problem.severity}: {one_line(problem.message)}", STYLES["warning"])
     return text
 
 
-def about_failed(each: Failed) -> Text:
-    text = Text(f"{one_line(each.path)}:{each.line or 1}", STYLES["error"])
+def about_failed(each: Failed, cwd: Path) -> Text:
+    text = Text(f"{one_line(near(each.path, cwd))}:{each.line or 1}", STYLES["error"])
     text.append(f"\n{one_line(each.reason)}")
     if each.problem.remedy:
         text.append(f"\n{one_line(each.problem.remedy)}", STYLES["dim"])

@@ -117,9 +117,9 @@ class TypesScreen(Sheet[None]):
         entry, failed = self._entry, self._failed
         box = self.query_one("#about Static", Static)
         if entry is not None:
-            box.update(about(entry, self._catalog, self._label))
+            box.update(about(entry, self._catalog, self._label, self._cwd))
         else:
-            box.update(about_failed(failed) if failed is not None else "")
+            box.update(about_failed(failed, self._cwd) if failed is not None else "")
 
     # What is done
 
