@@ -217,3 +217,33 @@ def test_lint_says_what_a_projects_plugin_may_not_bring(project: Project) -> Non
     found = project.json("agents", "lint", "--json")
     notes = [(each["file"], each["line"]) for each in found["findings"] if each["code"] == "not-in-plugin"]
     assert notes == [(str(file), 4)]
+
+
+def test_I09_a_call_out_of_scope_is_answered_with_a_text_and_stays_out_after_a_resume(
+    project: Project, serve: Any
+) -> None:
+    def answer(request: Request) -> Reply:
+        if request.turn == 0:
+            return Reply("", [("forecast", {"city": "Rome"})])
+        return Reply(f"got: {request.results[-1]['content']}")
+
+    server = serve(answer)
+    brought(project, "weather/tools.py", TOOL, user=True)
+    folder = project.cwd / ".pi" / "agents"
+    folder.mkdir(parents=True)
+    (folder / "scout.md").write_text("---\ndescription: Scouts.\nextensions: false\n---\nScout.")
+    document = project.json("run", "scout", "x", "--json")
+    assert "There is no tool named 'forecast'" in document["content"][0]["text"]
+    (folder / "scout.md").write_text("---\ndescription: Scouts.\n---\nScout.")
+    project.json("runs", "resume", document["details"]["runId"], "again", "--json")
+    assert all("forecast" not in [tool["name"] for tool in each.body["tools"]] for each in server.requests)
+
+
+def test_a_plugin_that_hangs_on_import_keeps_no_run_from_starting_or_ending(project: Project, serve: Any) -> None:
+    serve(once("forecast", {"city": "Rome"}))
+    brought(project, "hangs/tools.py", "import threading\nthreading.Event().wait()", user=True)
+    brought(project, "weather/tools.py", TOOL, user=True)
+    done = project.retinue("-p", "x", "--output-format", "json", env={"RETINUE_PLUGIN_TIMEOUT_SECONDS": "0.3"})
+    assert "Rome: sunny" in json.loads(done.stdout)["result"]
+    (run,) = project.json("runs", "list", "--json")["runs"]
+    assert "did not finish its import within 0.3 s" in project.retinue("runs", "show", run["id"]).stdout
