@@ -7,6 +7,8 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 PLAIN  := $(VENV)/.plain
 DEV    := $(VENV)/.dev
+# Hundreds of tests start the program: without byte code each of them would compile it again.
+export PYTHONDONTWRITEBYTECODE :=
 
 help: ## print this text
 	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | awk -F':.*?## ' '{printf "  make %-12s %s\n", $$1, $$2}'
