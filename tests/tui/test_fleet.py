@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from textual import events
 
 from retinue.faces.tui.board.fleet_lines import MAIN
 from retinue.faces.tui.panels.fleet import FleetPanel
@@ -78,6 +79,25 @@ async def test_W04_other_keys_leave_and_arrive_in_the_editor(stage) -> None:
     await stage.press("down", *"just")
     assert stage.app.focused is stage.editor and stage.editor.text == "just"
     assert stage.panel.fleet.selected is None
+
+
+async def test_W04_what_is_pasted_arrives_in_the_editor(stage) -> None:
+    await stage.of(1)
+    await stage.press("down")
+    stage.app.post_message(events.Paste("from elsewhere"))
+    await until(stage.pilot, lambda: stage.editor.text == "from elsewhere")
+    assert stage.app.focused is stage.editor
+
+
+async def test_W04_a_terminal_that_is_left_and_comes_back_has_its_editor(stage) -> None:
+    await stage.of(1)
+    await stage.press("down", "down")
+    stage.app.post_message(events.AppBlur())
+    await until(stage.pilot, lambda: stage.app.focused is None)
+    stage.app.post_message(events.AppFocus())
+    await until(stage.pilot, lambda: stage.app.focused is stage.editor)
+    await stage.press("h", "i")
+    assert stage.editor.text == "hi"
 
 
 async def test_W04_enter_on_main_just_leaves(stage) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from retinue.errors import UnknownRunError
+from retinue.errors import RetinueError
 from retinue.faces.tui.board.board import Acquaint
 from retinue.faces.tui.board.cards import RunCard
 
@@ -22,9 +22,10 @@ def acquainted_by(log: Log) -> Acquaint:
         reader = log.reader
         try:
             row = reader.run(card.id)
-        except UnknownRunError:
+            past = reader.ordered(card.id, _MOVES)
+        except RetinueError:  # a run can be watched without its past
             return
-        for _, event in reader.ordered(card.id, _MOVES):
+        for _, event in past:
             card.take(event)
         card.parent_id, card.root_id = row.parent_id, row.root_id
         if with_counts:

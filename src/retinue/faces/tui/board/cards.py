@@ -164,7 +164,7 @@ class RunCard:
         self.label = str(spec.get("display_name") or body.agent)
         self.description = str(options.get("description") or "") or _first_line(body.task)
         self.handle = options.get("name")
-        self.color = spec.get("color")
+        self.color = spec["color"] if isinstance(spec.get("color"), str) else None
         self.twin = spec.get("prompt_mode") == "append"
         self.background = bool(options.get("background", True))
         self.max_turns = (options.get("limits") or {}).get("max_turns") or spec.get("max_turns") or None

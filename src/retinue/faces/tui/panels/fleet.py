@@ -80,13 +80,25 @@ class FleetPanel(LinesPanel):
             if event.key not in ("escape", "left"):
                 self._pass_on(event)
 
+    def on_paste(self, event: events.Paste) -> None:
+        """What is pasted is for the editor."""
+        event.stop()
+        self._leave(None)
+        if self._editor is not None:
+            self._editor.post_message(events.Paste(event.text))
+
     def on_blur(self) -> None:
         """Whoever took the focus has the keys."""
         self.fleet.leave()
-        self.can_focus = False
+
+    def on_focus(self) -> None:
+        """Only `enter` leads here: when a terminal that was left comes back, the editor goes on."""
+        if self.fleet.selected is None:
+            self._leave(None)
 
     def _leave(self, run_id: str | None) -> None:
         self.fleet.leave()
+        self.can_focus = False
         self.screen.set_focus(self._editor)
         self.post_message(self.Chosen(run_id))
 
