@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import socket
 import string
@@ -20,7 +21,7 @@ from retinue.tools.web.fetch.allowed import AllowedHosts
 from retinue.tools.web.fetch.fetcher import Fetcher
 from retinue.tools.web.fetch.polite import Politeness
 from retinue.tools.web.fetch.resolve import Pin, check_target, pin
-from retinue.tools.web.fetch.url import parse_target
+from retinue.tools.web.fetch.url import follow, parse_target
 
 NOBODY = AllowedHosts(())
 PUBLIC = "93.184.216.34"
@@ -333,6 +334,15 @@ def test_any_text_is_a_url_or_a_fetch_error(text: str) -> None:
         assert parse_target(target.full_url) == target
         assert target.url.isascii()
         assert target.url.isprintable()
+
+
+@given(
+    st.text(alphabet=st.characters(), max_size=60)
+    | st.text(alphabet="/:@?#[]%\\.<> \ud800\u200b0x1localhost", max_size=40)
+)
+def test_any_redirect_leads_to_a_url_or_a_fetch_error(place: str) -> None:
+    with contextlib.suppress(FetchError):
+        assert follow(parse_target("https://example.com/a/b?c"), place).url.isascii()
 
 
 @given(st.ip_addresses())

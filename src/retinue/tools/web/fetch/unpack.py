@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 
 from retinue.tools.web.errors import FetchError
@@ -20,9 +21,8 @@ class Unpacker:
         names = [name for name in names if name != "identity"]
         wrong = next((name for name in names if name not in ("gzip", "x-gzip", "deflate")), None)
         if wrong is not None or len(names) > _MOST_LAYERS:
-            raise FetchError(
-                "ENCODING", f"The server packed its answer as '{encodings[:40]}', which was not asked for."
-            )
+            how = f" as {wrong}" if wrong is not None and re.fullmatch(r"[a-z0-9-]{1,20}", wrong) else ""
+            raise FetchError("ENCODING", f"The server packed its answer{how}, in a way that was not asked for.")
         self.data = bytearray()
         self.full = False
         self._most = most

@@ -58,8 +58,8 @@ def parse_target(url: str) -> Target:
     text = url.strip(" \t\r\n")
     if not text or len(text) > LONGEST:
         raise _invalid(url, "it is empty" if not text else f"it is longer than {LONGEST} characters")
-    if any(sign.isspace() or not (sign.isprintable() or ord(sign) > 0x7F) for sign in text):
-        raise _invalid(url, "it holds blanks or control characters")
+    if not text.isprintable() or any(sign.isspace() for sign in text):
+        raise _invalid(url, "it holds blanks, control characters or characters that do not show")
     scheme, mark, rest = text.partition(":")
     if not mark or not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):
         raise _invalid(url, "it has no scheme; give the whole URL, such as https://example.com/page")

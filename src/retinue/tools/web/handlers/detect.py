@@ -3,6 +3,7 @@ itself, then the name, then what the text looks like."""
 
 from __future__ import annotations
 
+import re
 from pathlib import PurePosixPath
 from typing import Literal
 from urllib.parse import urlsplit
@@ -70,6 +71,7 @@ _ENDINGS: dict[str, Kind] = {
     ".ods": "document",
     ".rtf": "document",
 }
+_MEDIA_TYPE = re.compile(r"[\w.+-]{1,40}/[\w.+-]{1,90}", re.ASCII)
 _DOCUMENTS = ("application/vnd.openxmlformats", "application/vnd.ms-", "application/vnd.oasis.opendocument")
 _MAGIC: tuple[tuple[bytes, Kind], ...] = (
     (b"%PDF-", "document"),
@@ -97,7 +99,9 @@ _MAGIC: tuple[tuple[bytes, Kind], ...] = (
 
 
 def media_type(header: str) -> str:
-    return header.partition(";")[0].strip().lower()
+    """`text/html`; empty where the header is none, whatever it says instead."""
+    found = header.partition(";")[0].strip().lower()
+    return found if _MEDIA_TYPE.fullmatch(found) else ""
 
 
 def detect(header: str, url: str, body: bytes) -> Kind:

@@ -10,6 +10,9 @@ from retinue.tools.web.errors import WebError
 from retinue.tools.web.search.protocol import results
 from retinue.tools.web.store import Result
 
+_NO_WAY = ("connect", "dns", "resolve", "network", "sending request")
+"""Words of the library's errors when nobody was reached."""
+
 
 class DuckDuckGo:
     name = "ddgs"
@@ -41,10 +44,9 @@ class DuckDuckGo:
             said = " ".join(str(error).split())
             if "no results" in said.lower():
                 return []
-            unreachable = any(
-                word in said.lower() for word in ("connect", "dns", "resolve", "network", "sending request")
-            )
-            raise self._error("NETWORK_ERROR" if unreachable else "WEB_SEARCH_FAILED", said[:200]) from None
+            if any(word in said.lower() for word in _NO_WAY):
+                raise self._error("NETWORK_ERROR", "it cannot be reached; check the network") from None
+            raise self._error("WEB_SEARCH_FAILED", said[:200]) from None
         except Exception as error:  # noqa: BLE001 - the library lets errors of its HTTP client through
             raise self._error("WEB_SEARCH_FAILED", f"{type(error).__name__}: {str(error)[:200]}") from None
 

@@ -100,9 +100,11 @@ class HttpSearcher:
         return WebError("WEB_SEARCH_FAILED", f"{self.name}: {what}.", hosts=(self.host,), provider=self.name)
 
     def _said(self, data: bytes) -> str:
-        """What an error says, without markup and without the key."""
-        text = " ".join(plain(data[:2_000].decode("utf-8", "replace")).split())[:200]
-        return text.replace(self._key, "[key]") if self._key else text
+        """What an error says: one line, without markup and without the key."""
+        from retinue.tools.delegation.frame import one_line
+
+        text = plain(data[:2_000].decode("utf-8", "replace"))
+        return one_line(text.replace(self._key, "[key]") if self._key else text)
 
 
 def plain(text: object) -> str:
