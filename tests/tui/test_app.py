@@ -55,15 +55,15 @@ async def test_waiting_words_are_shown_edited_and_sent_at_once(tmp_path, monkeyp
         desk = scene.desk("go")
         await desk.asked()
         await type_in(pilot, "also the tests")
-        await until(pilot, lambda: "⧗ also the tests" in picture(app) and "F9" in picture(app))
+        await until(pilot, lambda: "◦ also the tests" in picture(app) and "F9" in picture(app))
         await pilot.press("up")
         await until(pilot, lambda: app._prompt.text == "also the tests" and app.session.queue == [])
-        await until(pilot, lambda: "⧗" not in picture(app))
+        await until(pilot, lambda: "◦" not in picture(app))
         await pilot.press("!", "enter")
         await until(pilot, lambda: app.session.queue == ["also the tests!"])
         await pilot.press("f9")
         await until(pilot, lambda: len(desk.requests) == 2)
-        await until(pilot, lambda: "❯ also the tests!" in picture(app) and "⧗" not in picture(app))
+        await until(pilot, lambda: "❯ also the tests!" in picture(app) and "◦" not in picture(app))
 
 
 async def test_another_key_for_resend(tmp_path, monkeypatch) -> None:

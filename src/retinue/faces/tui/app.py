@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import work
@@ -51,7 +52,7 @@ class RetinueApp(App[Leaving]):
     with, `viewed` one to open in the viewer; `may_keep` says that runs can go on after the app is
     closed; the other options are those of the main agent's run."""
 
-    CSS_PATH = "app.tcss"
+    CSS_PATH = Path(__file__).with_name("app.tcss")
     TITLE = "retinue"
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = []
@@ -118,6 +119,7 @@ class RetinueApp(App[Leaving]):
         if self.crew.supervisor.settings.scheduling_enabled:
             self.crew.schedules.begin()
         self.set_interval(PAINT_SECONDS, self._paint)
+        self._prompt.cursor_blink = self.motion
         self._prompt.focus()
         for problem in (*self.world.settings.warnings, *self._key_problems):
             self.tell(problem, "warning")

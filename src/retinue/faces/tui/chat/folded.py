@@ -63,7 +63,8 @@ class Folded(Static, can_focus=True):
     def redraw(self) -> None:
         if not self.is_attached:
             return
-        line = Text("▾ " if self.unfolded else "▸ ", STYLES["dim"], no_wrap=True, overflow="ellipsis")
+        line = Text(no_wrap=True, overflow="ellipsis")
+        line.append("▾ " if self.unfolded else "▸ ", STYLES["dim"])
         line.append_text(self.head())
         inside = [Padding(self.body(), (0, 0, 0, 2))] if self.unfolded else []
         self.update(Group(line, *inside))

@@ -33,7 +33,7 @@ class Waiting(Static):
 
 
 def lines(queue: Sequence[str], resend_key: str, width: int) -> list[Text]:
-    rows = [Text(fit(f"⧗ {one_line(text)}", width), STYLES["dim"]) for text in queue[:MOST]]
+    rows = [Text(fit(f"◦ {one_line(text)}", width), STYLES["dim"]) for text in queue[:MOST]]
     more = f"+{len(queue) - MOST} more · " if len(queue) > MOST else ""
     hint = f"  {more}sent after this turn · ↑ to edit · {resend_key.upper()} to send now"
     return [*rows, Text(fit(hint, width), STYLES["dim"])]

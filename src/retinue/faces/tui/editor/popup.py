@@ -29,7 +29,8 @@ def lines(choices: Choices, width: int) -> list[Text]:
     drawn = []
     for number, each in enumerate(choices.found):
         chosen = number == choices.at
-        line = Text("❯ " if chosen else "  ", STYLES["accent"], no_wrap=True)
+        line = Text(no_wrap=True)
+        line.append("❯ " if chosen else "  ", STYLES["accent"])
         line.append(f"{fit(one_line(each.text), column):<{column}}", "bold" if chosen else "")
         if each.note:
             line.append(f"  {one_line(each.note)}", STYLES["dim"])

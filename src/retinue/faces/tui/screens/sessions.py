@@ -51,7 +51,9 @@ class SessionsScreen(ModalScreen[str | None]):
         app = cast("RetinueApp", self.app)
         self._rows = conversations(app.world.log.reader.list_runs())
         self._fill()
-        self.query_one(Input).focus()
+        search = self.query_one(Input)
+        search.cursor_blink = app.motion
+        search.focus()
 
     def on_input_changed(self) -> None:
         self._fill()
