@@ -11,19 +11,30 @@ import io
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any, BinaryIO
+import zipfile
+from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
-    from retinue.tools.convert_content.inside.retinue_archive import (
-        RefusedArchiveError,
-        check_archive,
-        is_zip,
-        other_archive,
-    )
+    from retinue.tools.convert_content.inside.retinue_archive import RefusedArchiveError, check_archive, other_archive
+    from retinue.tools.convert_content.inside.retinue_kind import kind_of, text_of
 else:
-    from retinue_archive import RefusedArchiveError, check_archive, is_zip, other_archive
+    from retinue_archive import RefusedArchiveError, check_archive, other_archive
+    from retinue_kind import kind_of, text_of
 
-IMAGES = frozenset({".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff"})
+_CONVERTERS = {
+    ".pdf": "PdfConverter",
+    ".docx": "DocxConverter",
+    ".pptx": "PptxConverter",
+    ".xlsx": "XlsxConverter",
+    ".xls": "XlsConverter",
+    ".epub": "EpubConverter",
+    ".html": "HtmlConverter",
+    ".ipynb": "IpynbConverter",
+    ".csv": "CsvConverter",
+    ".rss": "RssConverter",
+    ".atom": "RssConverter",
+    ".msg": "OutlookMsgConverter",
+}
 _MOST_TAGS = 60
 
 
@@ -50,35 +61,55 @@ def main() -> int:
     os._exit(0)  # threads of libraries are not waited for
 
 
-def convert(stream: BinaryIO, extension: str, mimetype: str | None, name: str | None) -> tuple[str, str]:
+def convert(stream: IO[bytes], extension: str, mimetype: str | None, name: str | None) -> tuple[str, str]:
     """The text of a document and its title. Raises CannotConvertError or RefusedArchiveError."""
-    data = io.BytesIO(stream.read())
-    head = data.getvalue()[:512]
-    if kind := other_archive(head):
-        raise CannotConvertError(f"it is a {kind} archive. Unpack it first")
-    if is_zip(head):
-        check_archive(data, extension)
-        data.seek(0)
-    if extension in IMAGES or (mimetype or "").startswith("image/"):
-        return _image(data), ""
-    return _document(data, extension, mimetype, name)
+    data = stream.read()
+    if archive := other_archive(data[:512]):
+        raise CannotConvertError(f"it is a {archive} archive. Unpack it first")
+    kind = kind_of(data, extension, mimetype)
+    if not kind:
+        raise CannotConvertError(f"{extension or 'files of this kind'} cannot be converted: it is no known document")
+    if kind != extension and extension in _CONVERTERS and kind in (".txt", ".zip"):
+        raise CannotConvertError(f"it is no {extension} document, whatever its name says")
+    if kind == ".txt":
+        return text_of(data) or "", ""
+    if kind == ".png":
+        return _image(io.BytesIO(data)), ""
+    if data.startswith(b"PK"):
+        check_archive(io.BytesIO(data), kind)
+    return _collection(data, name or "") if kind == ".zip" else _document(data, kind)
 
 
-def _document(data: io.BytesIO, extension: str, mimetype: str | None, name: str | None) -> tuple[str, str]:
+def _collection(data: bytes, name: str) -> tuple[str, str]:
+    """The files of an archive that was found safe, each by itself."""
+    parts = [f"# {name or 'Archive'}"]
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        for entry in archive.infolist():
+            if entry.is_dir():
+                continue
+            try:
+                text, _ = convert(archive.open(entry), "." + entry.filename.lower().rpartition(".")[2], None, None)
+            except CannotConvertError as error:
+                text = f"({error})"
+            parts.append(f"## {entry.filename}\n\n{text.strip()}")
+    return "\n\n".join(parts), ""
+
+
+def _document(data: bytes, kind: str) -> tuple[str, str]:
+    """By the one converter for its kind: none of the others is to try its luck."""
     try:
-        from markitdown import MarkItDown, StreamInfo, UnsupportedFormatException
+        import markitdown
+        from markitdown import converters
         from markitdown._exceptions import MissingDependencyException
     except ImportError as error:
         raise CannotConvertError(f"the converter cannot be loaded ({error})") from None
-    about = StreamInfo(extension=extension or None, mimetype=mimetype, filename=name)
     try:
-        result = MarkItDown(enable_plugins=False, enable_builtins=True).convert_stream(data, stream_info=about)
+        converter = getattr(converters, _CONVERTERS[kind])()
+        result = converter.convert(io.BytesIO(data), markitdown.StreamInfo(extension=kind))
     except (MemoryError, RecursionError):
         raise
-    except UnsupportedFormatException:
-        raise CannotConvertError(f"{extension or 'this kind of'} files are not supported") from None
     except MissingDependencyException:
-        raise CannotConvertError(f"{extension} files need a part of the converter that is not installed") from None
+        raise CannotConvertError(f"{kind} files need a part of the converter that is not installed") from None
     except Exception as error:  # noqa: BLE001 - parsers of foreign documents raise anything
         raise CannotConvertError(_reason(error)) from None
     return result.markdown or "", result.title or ""
