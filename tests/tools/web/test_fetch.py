@@ -198,6 +198,16 @@ async def test_one_host_gets_two_requests_at_a_time(visit: Visit) -> None:
     assert site.crowd == 2
 
 
+async def test_waiting_for_ones_turn_is_not_the_hosts_time(visit: Visit) -> None:
+    """Five pages, one at a time, that take longer together than one of them may."""
+    import asyncio
+
+    site = visit({f"/{number}": lambda v: v.site.over.wait(0.5) or v.send("x") for number in range(5)})
+    guarded = fetcher(seconds=2.0, politeness=Politeness(1, 0.0))
+    found = await asyncio.gather(*(guarded.fetch(f"{site.url}/{number}", most=MOST) for number in range(5)))
+    assert len(found) == 5
+
+
 async def test_a_kept_page_is_used_while_fresh_and_then_asked_about(visit: Visit, tmp_path: Path) -> None:
     def page(v) -> None:
         if v.headers.get("if-none-match") == '"v1"':

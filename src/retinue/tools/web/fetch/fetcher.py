@@ -77,11 +77,12 @@ class Fetcher:
         self._tls = tls
 
     async def fetch(self, url: str, *, most: int, permit: Permit = lambda url: None, accept: str = "") -> Fetched:
-        """At most `most` bytes of what is at `url`. Raises FetchError, whatever the other side does."""
+        """At most `most` bytes of what is at `url`. Raises FetchError, whatever the other side does.
+        Waiting for other requests to the same host is not counted as the host's time."""
         hosts: list[str] = []
         try:
-            async with asyncio.timeout(self.seconds):
-                return await self._follow(parse_target(url), most, permit, accept, hosts)
+            async with asyncio.timeout(self.seconds) as clock:
+                return await self._follow(parse_target(url), most, permit, accept, hosts, clock)
         except TimeoutError:
             failure = FetchError("TIMEOUT", f"{url[:200]} did not answer completely in {self.seconds:g} seconds.")
         except FetchError as error:
@@ -89,10 +90,12 @@ class Fetcher:
         failure.hosts = tuple(dict.fromkeys(hosts))
         raise failure
 
-    async def _follow(self, target: Target, most: int, permit: Permit, accept: str, hosts: list[str]) -> Fetched:
+    async def _follow(
+        self, target: Target, most: int, permit: Permit, accept: str, hosts: list[str], clock: asyncio.Timeout
+    ) -> Fetched:
         first = target.host
         for _ in range(MOST_REDIRECTS + 1):
-            found = await self._one(target, most, accept, hosts)
+            found = await self._one(target, most, accept, hosts, clock)
             if isinstance(found, Fetched):
                 return found
             target = follow(target, found)
@@ -102,14 +105,20 @@ class Fetcher:
                     raise FetchError("NOT_PERMITTED", f"It redirects to {target.full_url}. {reason}")
         raise FetchError("TOO_MANY_REDIRECTS", f"More than {MOST_REDIRECTS} redirects, the last one to {target.url}.")
 
-    async def _one(self, target: Target, most: int, accept: str, hosts: list[str]) -> Fetched | str:
+    async def _one(
+        self, target: Target, most: int, accept: str, hosts: list[str], clock: asyncio.Timeout
+    ) -> Fetched | str:
         """One exchange: an answer, or where it is."""
         exempt = check_target(target, self.allowed)
         space = f"{'allowed' if exempt else 'public'} {most}"
         kept = await asyncio.to_thread(self._cache.get, target.url, space) if self._cache else None
         if kept is not None and kept.fresh_until > time.time():
             return _again(kept, ())
+        loop = asyncio.get_running_loop()
+        left = (clock.when() or loop.time()) - loop.time()
+        clock.reschedule(None)
         async with self._politeness.turn(target.host):
+            clock.reschedule(loop.time() + left)
             place = await pin(target, self.allowed, self._resolve)
             hosts.append(target.host)
             connection = await self._connected(place)
