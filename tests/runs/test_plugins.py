@@ -247,3 +247,13 @@ def test_a_plugin_that_hangs_on_import_keeps_no_run_from_starting_or_ending(proj
     assert "Rome: sunny" in json.loads(done.stdout)["result"]
     (run,) = project.json("runs", "list", "--json")["runs"]
     assert "did not finish its import within 0.3 s" in project.retinue("runs", "show", run["id"]).stdout
+
+
+def test_the_doctor_names_broken_plugins_and_those_without_effect(project: Project) -> None:
+    brought(project, "bad/plugin.json", "[]", user=True)
+    brought(project, "weather/tools.py", TOOL)
+    found = json.loads(project.retinue("doctor", "plugins", "--json").stdout)["findings"]
+    assert [(each["category"], each["status"], each["name"]) for each in found] == [
+        ("plugins", "warning", "plugins"),
+        ("plugins", "info", "weather"),
+    ]

@@ -55,10 +55,14 @@ CHECKS: list[tuple[str, str]] = [
     ("sandbox", f"{_HERE}.doctor_sandbox:walls"),
     ("settings", f"{_HERE}.doctor_state:settings"),
     ("agents", f"{_HERE}.doctor_state:agents"),
+    ("plugins", f"{_HERE}.doctor_plugins:plugins"),
     ("log", f"{_HERE}.doctor_state:log"),
     ("models", f"{_HERE}.doctor_models:models"),
     ("web", f"{_HERE}.doctor_web:search"),
     ("web", f"{_HERE}.doctor_web:pages"),
+    ("convert", f"{_HERE}.doctor_eyes:converter"),
+    ("lsp", f"{_HERE}.doctor_eyes:language_servers"),
+    ("permissions", f"{_HERE}.doctor_eyes:results_folder"),
 ]
 
 

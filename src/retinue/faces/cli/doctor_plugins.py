@@ -1,0 +1,24 @@
+"""The doctor's look at plugins. Nothing of them is run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from retinue.faces.cli.doctor_checks import Patient
+
+Row = tuple[str, ...]
+
+
+def plugins(patient: Patient) -> Iterator[Row]:
+    from retinue.supervisor.world import World
+
+    extensions = World(patient.cwd, environment=patient.environment).extensions
+    found = extensions.plugins
+    for problem in found.problems:
+        yield "warning", "plugins", problem, "Correct it, or name it in disabledPlugins."
+    for plugin in found.found:
+        why = extensions.why_not(plugin)
+        if why is not None:
+            yield "info", plugin.name, f"without effect: {why}"
+    if not found.problems:
+        yield "ok", "plugins", f"{len(found.found)} found" if found.found else "none"
