@@ -3,36 +3,32 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from textual import work
-from textual.app import App, ComposeResult
-from textual.binding import BindingType
+from textual.app import ComposeResult
 
 from retinue.domain.events import Event, RunEnded
 from retinue.domain.states import LIVE
 from retinue.errors import RetinueError, StateError
 from retinue.faces.api import Retinue
-from retinue.faces.tui import builtin_commands, keys, parts, theme  # noqa: F401 - registers its commands
+from retinue.faces.tui import builtin_commands, parts  # noqa: F401 - registers its commands
 from retinue.faces.tui.attached import Attached
 from retinue.faces.tui.board.acquaint import acquainted_by
 from retinue.faces.tui.board.board import Board
 from retinue.faces.tui.board.marks import FRAME_SECONDS
 from retinue.faces.tui.board.widget_lines import Look
 from retinue.faces.tui.chat.blocks import Notice
-from retinue.faces.tui.chat.folded import Folded
 from retinue.faces.tui.chat.log import ChatLog
 from retinue.faces.tui.chat.waiting import Waiting
-from retinue.faces.tui.commands import COMMANDS, SlashCommand, parse
-from retinue.faces.tui.doors import DOORS, Door
+from retinue.faces.tui.commands import COMMANDS, parse
 from retinue.faces.tui.editor.completer import Completer
 from retinue.faces.tui.editor.history import History
 from retinue.faces.tui.editor.prompt import Prompt
 from retinue.faces.tui.facts import FactFinder
 from retinue.faces.tui.feed import Feed, remember
-from retinue.faces.tui.leaving import Leaving, leaving_on_signals, live_runs, way_out
-from retinue.faces.tui.panels.banner import Banner
+from retinue.faces.tui.frame import Frame
+from retinue.faces.tui.leaving import Leaving, leaving_on_signals
 from retinue.faces.tui.panels.fleet import FleetPanel
 from retinue.faces.tui.panels.live_widget import LiveWidget
 from retinue.faces.tui.panels.status_line import StatusLine
@@ -47,15 +43,10 @@ PAINT_SECONDS = 0.05
 TWICE_SECONDS = 2.0
 
 
-class RetinueApp(App[Leaving]):
+class RetinueApp(Frame):
     """One window on one crew, which the caller has opened and closes. `resume` is a run to go on
     with, `viewed` one to open in the viewer; `may_keep` says that runs can go on after the app is
     closed; the other options are those of the main agent's run."""
-
-    CSS_PATH = Path(__file__).with_name("app.tcss")
-    TITLE = "retinue"
-    ENABLE_COMMAND_PALETTE = False
-    BINDINGS: ClassVar[list[BindingType]] = []
 
     def __init__(
         self,
@@ -66,24 +57,13 @@ class RetinueApp(App[Leaving]):
         may_keep: bool = False,
         **options: Any,
     ) -> None:
-        super().__init__()
-        if self.no_color:
-            theme.take_colours(self._filters)
-        self.crew = crew
-        self.world = crew.supervisor.world
+        super().__init__(crew, may_keep=may_keep)
         self.board = Board(acquaint=acquainted_by(self.world.log))
         self.session = Session(crew, changed=self._talk_changed, **options)
         self.talk: Talk = self.session
         self.feed = Feed(self.world.log, self._take, self._fail)
-        settings = crew.supervisor.settings
-        self.motion = theme.wants_motion(self.world.environment) and not settings.reduced_motion
-        self.animation_level = "full" if self.motion else "none"
-        self.facts: dict[str, Any] = {}
-        self.banner = Banner()
-        self.keys, self._key_problems = keys.chosen(settings.keys, settings.abort_resend_key)
         self._finder = FactFinder(self)
         self._resume, self._viewed = resume, viewed
-        self._may_keep = may_keep
         self._leave_at = 0.0
         self._chat = ChatLog()
         self._live = LiveWidget()
@@ -107,13 +87,7 @@ class RetinueApp(App[Leaving]):
         yield self._status
 
     async def on_mount(self) -> None:
-        for each in theme.THEMES:
-            self.register_theme(each)
-        self.use_theme(self.crew.supervisor.settings.theme)
-        for key in self.keys:
-            self._bindings.bind(key.key, key.action, key.help, show=False, priority=key.always)
-        for door in DOORS.values():
-            self._hang(door)
+        self.furnish()
         self._parts = parts.made(self)
         self.feed.open()
         if self.crew.supervisor.settings.scheduling_enabled:
@@ -121,7 +95,7 @@ class RetinueApp(App[Leaving]):
         self.set_interval(PAINT_SECONDS, self._paint)
         self._prompt.cursor_blink = self.motion
         self._prompt.focus()
-        for problem in (*self.world.settings.warnings, *self._key_problems):
+        for problem in (*self.world.settings.warnings, *self.key_problems):
             self.tell(problem, "warning")
         if self._resume:
             await self.open_session(self._resume)
@@ -132,13 +106,6 @@ class RetinueApp(App[Leaving]):
         await self.feed.close()
         for part in self._parts:
             await part.close()
-
-    def use_theme(self, choice: str) -> None:
-        chosen = theme.named(choice, self.world.environment)
-        theme.use(chosen, colour=not self.no_color)
-        self.theme = chosen.name
-        for block in self.query(Folded):
-            block.redraw()
 
     # Conversations
 
@@ -179,33 +146,6 @@ class RetinueApp(App[Leaving]):
 
     def status_facts(self) -> Facts:
         return self._finder.facts()
-
-    # Screens
-
-    async def visit(self, name: str, *arguments: Any) -> Any:
-        """Opens a screen of the table and gives what it was closed with. From a worker only."""
-        return await self.push_screen_wait(DOORS[name].screen(*arguments))
-
-    @work
-    async def action_visit(self, name: str) -> None:
-        if len(self.screen_stack) == 1:
-            await self.visit(name)
-
-    @work
-    async def watch_run(self, run_id: str) -> None:
-        """Opens the viewer on any run of the project's log."""
-        await self.visit("viewer", run_id)
-
-    def _hang(self, door: Door) -> None:
-        """Its key and its command lead to a screen from here on."""
-        if door.key:
-            self.bind(door.key, f"visit('{door.name}')", description=door.help, show=False)
-        if door.command:
-
-            async def go(app: RetinueApp, rest: str) -> None:
-                await app.visit(door.name, *([rest] if rest else []))
-
-            COMMANDS[door.command] = SlashCommand(door.command, door.help, go, door.arguments)
 
     # What a person does
 
@@ -250,31 +190,15 @@ class RetinueApp(App[Leaving]):
     def action_fold(self) -> None:
         self._chat.fold_all()
 
-    def action_redraw(self) -> None:
-        self.refresh(repaint=True, layout=True)
-
     def action_leave(self) -> None:
         """The first press clears the line or warns, the second within two seconds leaves."""
         if self._prompt.text and len(self.screen_stack) == 1:
             self._prompt.text = ""
         elif time.monotonic() - self._leave_at < TWICE_SECONDS:
-            self._leave()
+            self.leave_later()
         else:
             self._leave_at = time.monotonic()
             self._status.show("Press Ctrl+C again to quit.")
-
-    async def action_quit(self) -> None:
-        self._leave()
-
-    @work(exclusive=True, group="leaving")
-    async def _leave(self) -> None:
-        await self.leave()
-
-    async def leave(self) -> None:
-        """Asks what becomes of runs that live, and closes the app unless the person stays."""
-        way = await way_out(self, live_runs(self.crew.supervisor), may_keep=self._may_keep)
-        if way is not None:
-            self.exit(way)
 
     @work
     async def _command(self, name: str, rest: str) -> None:

@@ -43,7 +43,8 @@ EDITOR: tuple[tuple[str, str], ...] = (
 def chosen(settings: Mapping[str, str], abort_resend_key: str = "f9") -> tuple[tuple[Key, ...], list[str]]:
     """The table with the user's keys in it, and what was wrong with those. A name with a dot in
     it is of a screen, which looks after its own."""
-    problems = [f"keys.{name}: there is no action of that name" for name in settings if "." not in name and name not in _names()]
+    unknown = [name for name in settings if "." not in name and name not in _names()]
+    problems = [f"keys.{name}: there is no action of that name" for name in unknown]
     wanted = {"resend": abort_resend_key, **settings}
     table: list[Key] = []
     taken: dict[str, str] = {}
