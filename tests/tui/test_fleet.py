@@ -81,6 +81,14 @@ async def test_W04_other_keys_leave_and_arrive_in_the_editor(stage) -> None:
     assert stage.panel.fleet.selected is None
 
 
+async def test_W04_no_letter_of_a_fast_typist_is_lost(stage) -> None:
+    await stage.of(1)
+    await stage.press("down")
+    for key in "just do it":
+        stage.app.post_message(events.Key("space" if key == " " else key, key))
+    await until(stage.pilot, lambda: stage.editor.text == "just do it")
+
+
 async def test_W04_what_is_pasted_arrives_in_the_editor(stage) -> None:
     await stage.of(1)
     await stage.press("down")

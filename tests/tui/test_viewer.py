@@ -77,6 +77,17 @@ async def test_W03_what_is_composed_reaches_the_run_trimmed(stage) -> None:
     assert ("steer", "only src") in await stage.scene.said(child.id)
 
 
+async def test_W03_no_letter_of_a_fast_typist_is_lost(stage) -> None:
+    child = await stage.agent()
+    await stage.open(child.id)
+    for key in ("enter", *"quick", "enter"):
+        stage.app.simulate_key(key)
+    await stage.see("It reads this after its current tool calls.")
+    stage.desk.call("ls", path=".")
+    await stage.see("[User] steer")
+    assert ("steer", "quick") in await stage.scene.said(child.id)
+
+
 async def test_W03_nothing_is_sent_for_an_empty_line_nor_after_escape(stage) -> None:
     child = await stage.agent()
     screen = await stage.open(child.id)

@@ -64,11 +64,13 @@ class FleetPanel(LinesPanel):
         return True
 
     async def _on_key(self, event: events.Key) -> None:
-        if self.fleet.selected is None or event.key == "ctrl+c":
+        if event.key == "ctrl+c":
             return
         event.stop()
         event.prevent_default()
-        if event.key in _MOVES:
+        if self.fleet.selected is None:  # it was on its way here when the editor got the focus back
+            self._pass_on(event)
+        elif event.key in _MOVES:
             self.fleet.move(_MOVES[event.key], self._rows)
             if self.fleet.selected is None:
                 self._leave(None)

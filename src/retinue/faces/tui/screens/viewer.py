@@ -43,7 +43,6 @@ class ViewerScreen(ModalScreen[None]):
     ViewerScreen.whole { background: $surface; }
     ViewerScreen.whole > #viewer { width: 100%; height: 100%; }
     ViewerScreen #viewer-line { display: none; height: 1; border: none; padding: 0 2; background: $panel; }
-    ViewerScreen.typing #viewer-line { display: block; }
     """
 
     def __init__(self, run_id: str) -> None:
@@ -114,9 +113,7 @@ class ViewerScreen(ModalScreen[None]):
         if event.key == "ctrl+c":
             return
         if self.viewer.mode != "reading":
-            if event.key == "escape":
-                event.stop()
-                self._read()
+            self._typed(event)
             return
         event.stop()
         event.prevent_default()
@@ -127,6 +124,16 @@ class ViewerScreen(ModalScreen[None]):
         self._do(self.viewer.press(event.key, can_stop=live, can_steer=live))
         self.set_class(self.viewer.whole, "whole")
         self.paint()
+
+    def _typed(self, event: events.Key) -> None:
+        """What the line did not take: Escape, and letters that were already on their way here
+        when it got the focus."""
+        if event.key == "escape":
+            event.stop()
+            self._read()
+        elif event.is_printable and event.character:
+            event.stop()
+            self._line.insert_text_at_cursor(event.character)
 
     def on_mouse_scroll_up(self) -> None:
         self.viewer.scroll(-WHEEL_ROWS)
@@ -161,12 +168,12 @@ class ViewerScreen(ModalScreen[None]):
 
     def _type(self, hint: str) -> None:
         self._line.placeholder, self._line.value = hint, ""
-        self.add_class("typing")
-        self._line.focus()
+        self._line.display = True
+        self.set_focus(self._line)
 
     def _read(self) -> None:
         self.viewer.read()
-        self.remove_class("typing")
+        self._line.display = False
         self.set_focus(None)
         self.paint()
 
