@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections import Counter
 from collections.abc import Iterator
 
 from retinue.errors import RetinueError
@@ -24,12 +25,14 @@ def agents(patient: Patient) -> Iterator[Row]:
     from retinue.definitions.catalog import Catalog
 
     catalog = Catalog.load(patient.cwd, environment=patient.environment)
-    failed = len(catalog.failed)
-    usable = len(catalog.agents)
-    if failed:
-        yield "warning", "agents", f"{usable} usable, {failed} files cannot be loaded", "See: retinue agents lint"
+    counts = Counter(entry.spec.source for entry in catalog.agents)
+    by_source = ", ".join(f"{number} {source}" for source, number in sorted(counts.items()))
+    usable = f"{len(catalog.agents)} usable ({by_source})" if counts else "none usable"
+    if catalog.failed:
+        skipped = f"{len(catalog.failed)} agent file{'s' if len(catalog.failed) > 1 else ''} skipped (cannot be loaded)"
+        yield "warning", "agents", f"{usable}, {skipped}", "See: retinue agents lint"
     else:
-        yield "ok", "agents", f"{usable} usable"
+        yield "ok", "agents", usable
 
 
 def log(patient: Patient) -> Iterator[Row]:
