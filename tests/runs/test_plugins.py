@@ -257,3 +257,31 @@ def test_the_doctor_names_broken_plugins_and_those_without_effect(project: Proje
         ("plugins", "warning", "plugins"),
         ("plugins", "info", "weather"),
     ]
+
+
+def test_I07_a_caller_that_wants_an_agent_isolated_gets_built_ins_only(project: Project, serve: Any) -> None:
+    def answer(request: Request) -> Reply:
+        names = [tool["name"] for tool in request.body.get("tools", [])]
+        if "Agent" in names and request.turn == 0:
+            call = {"prompt": "go", "description": "d", "subagent_type": "general-purpose", "isolated": True}
+            return Reply("", [("Agent", {**call, "run_in_background": False})])
+        return Reply("done")
+
+    server = serve(answer)
+    brought(project, "weather/tools.py", TOOL, user=True)
+    prompt(project)
+    first, child, *_ = [{tool["name"] for tool in request.body["tools"]} for request in server.requests]
+    assert "forecast" in first
+    assert {"read", "bash", "edit", "write", "grep", "find", "ls"} <= child
+    assert child.isdisjoint({"forecast", "Agent", "todo", "ask_parent"})
+
+
+def test_odd_names_of_folders_break_no_listing(project: Project) -> None:
+    base = project.home / ".retinue" / "plugins"
+    base.mkdir(parents=True)
+    for name in (b"\xff\xfe", b"a\x1b[2Jb", "ä ö".encode(), b"new\nline"):
+        (Path(bytes(base).decode()) / name.decode("utf-8", "surrogateescape")).mkdir()
+    for arguments in (("plugins", "list"), ("plugins", "list", "--json"), ("plugins", "check"), ("doctor", "plugins")):
+        done = project.retinue(*arguments)
+        assert "Traceback" not in done.stderr
+        assert "\x1b" not in done.stderr + done.stdout

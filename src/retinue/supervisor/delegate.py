@@ -302,7 +302,7 @@ class Delegate:
             task = f"{spec.initial_prompt}\n\n{task}"
         parent = me.launch.request
         if options.isolated:
-            spec = replace(spec, subagents=False)
+            spec = replace(spec, isolated=True, subagents=False)
         return RunRequest(
             spec=spec,
             task=task,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from retinue.faces.cli.agents._show import clean
 from retinue.faces.cli.doctor_checks import Patient
 
 Row = tuple[str, ...]
@@ -15,10 +16,10 @@ def plugins(patient: Patient) -> Iterator[Row]:
     extensions = World(patient.cwd, environment=patient.environment).extensions
     found = extensions.plugins
     for problem in found.problems:
-        yield "warning", "plugins", problem, "Correct it, or name it in disabledPlugins."
+        yield "warning", "plugins", clean(problem), "Correct it, or name it in disabledPlugins."
     for plugin in found.found:
         why = extensions.why_not(plugin)
         if why is not None:
-            yield "info", plugin.name, f"without effect: {why}"
+            yield "info", plugin.name, clean(f"without effect: {why}")
     if not found.problems:
         yield "ok", "plugins", f"{len(found.found)} found" if found.found else "none"

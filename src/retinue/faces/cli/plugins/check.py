@@ -10,11 +10,11 @@ The exit code is 1 when a plugin is broken.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from typing import TYPE_CHECKING, Any
 
 from retinue.errors import UsageError
+from retinue.faces.cli.agents._show import clean, write_json
 from retinue.faces.cli.plugins.list import describe
 from retinue.faces.cli.task import folder
 
@@ -46,12 +46,12 @@ def execute(args: argparse.Namespace) -> int:
     checked = [_checked(plugin, world) for plugin in chosen]
     if args.json:
         lost = [{"path": each.where, "reason": each.reason} for each in failed]
-        print(json.dumps({"plugins": checked, "failed": lost}, ensure_ascii=False, indent=2))
+        write_json({"plugins": checked, "failed": lost})
     else:
         for each in checked:
             print(_line(each))
         for lost_one in failed:
-            print(f"{lost_one.where}: {lost_one.reason}", file=sys.stderr)
+            print(clean(f"{lost_one.where}: {lost_one.reason}"), file=sys.stderr)
     return 1 if failed or any(each["problems"] for each in checked) else 0
 
 
@@ -72,4 +72,4 @@ def _checked(plugin: Plugin, world: World) -> dict[str, Any]:
 def _line(checked: dict[str, Any]) -> str:
     tools = ", ".join(f"{each['name']} ({', '.join(each['effects']) or 'no effects'})" for each in checked["tools"])
     lines = [f"{checked['name']}: {checked['withheld'] or tools or 'no tools'}"]
-    return "\n".join([*lines, *(f"    ! {problem}" for problem in checked["problems"])])
+    return "\n".join(map(clean, [*lines, *(f"    ! {problem}" for problem in checked["problems"])]))

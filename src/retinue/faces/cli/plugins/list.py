@@ -14,10 +14,10 @@ consent to them (retinue trust). `retinue plugins check` imports their tools.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+from retinue.faces.cli.agents._show import clean, write_json
 from retinue.faces.cli.task import folder
 
 if TYPE_CHECKING:
@@ -38,14 +38,14 @@ def execute(args: argparse.Namespace) -> int:
     plugins = [describe(plugin, world) for plugin in found.found]
     if args.json:
         failed = [{"path": each.where, "reason": each.reason} for each in found.failed]
-        print(json.dumps({"plugins": plugins, "failed": failed}, ensure_ascii=False, indent=2))
+        write_json({"plugins": plugins, "failed": failed})
         return 0
     for plugin in plugins:
-        print(line(plugin))
+        print(clean(line(plugin)))
     if not plugins:
         print("No plugins. Put one into .retinue/plugins/NAME/, or see: retinue plugins list --help")
     for problem in found.problems:
-        print(f"warning: {problem}", file=sys.stderr)
+        print(clean(f"warning: {problem}"), file=sys.stderr)
     return 0
 
 
