@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from retinue.faces.tui.chat.folded import ToolBlock
@@ -9,6 +11,7 @@ from retinue.faces.tui.commands import COMMANDS
 from retinue.faces.tui.screens.confirm import ConfirmScreen
 from retinue.faces.tui.screens.help import HelpScreen
 from retinue.faces.tui.screens.sessions import SessionsScreen
+from retinue.settings.write import save_settings
 from tests.tui.watch_scene import picture, until, watching
 
 
@@ -264,3 +267,59 @@ async def test_wrong_settings_are_said_and_harm_nothing(tmp_path, monkeypatch) -
         await until(pilot, lambda: "keys.fly: there is no action of that name" in picture(app))
         assert "theme" in picture(app)
         assert {key.name: key.key for key in app.keys}["fold"] == "ctrl+o"
+
+
+async def test_an_agent_sets_up_the_status_line(tmp_path, monkeypatch) -> None:
+    async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
+        await type_in(pilot, "/statusline show the branch first")
+        request = await scene.desk("show the branch first").asked()
+        assert "statusLine.template" in request.system
+        assert {tool.name for tool in request.tools} >= {"read", "bash"}
+        save_settings(
+            {"statusLine.template": "on {branch}[ with {model}]!"},
+            cwd=app.world.cwd,
+            target="user",
+            environment=app.world.environment,
+        )
+        scene.desk("show the branch first").say("The line shows the branch.")
+        await until(pilot, lambda: "The line shows the branch." in picture(app))
+        await until(pilot, lambda: "on !" in picture(app))
+
+
+async def test_a_command_draws_the_status_line(tmp_path, monkeypatch) -> None:
+    (tmp_path / "home").mkdir()
+    command = {"statusLine": {"type": "command", "command": 'sed \'s/.*"state": "\\([a-z]*\\)".*/it is \\1/\''}}
+    (tmp_path / "home" / "settings.json").write_text(json.dumps(command))
+    async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
+        await until(pilot, lambda: "it is idle" in picture(app))
+        await type_in(pilot, "go")
+        await scene.desk("go").asked()
+        await until(pilot, lambda: "it is working" in picture(app))
+
+
+async def test_keys_that_work_while_one_types(tmp_path, monkeypatch) -> None:
+    async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
+        await type_in(pilot, "go")
+        desk = scene.desk("go")
+        await desk.asked()
+        desk.call("ls", path=".")
+        await until(pilot, lambda: "✓ ls" in picture(app))
+        await pilot.press("ctrl+o")
+        await until(pilot, lambda: '"path": "."' in picture(app))
+        await pilot.press("ctrl+o", "ctrl+l")
+        await until(pilot, lambda: '"path": "."' not in picture(app))
+        await pilot.press("ctrl+b")
+        await until(pilot, lambda: "Nothing waits in the foreground." in picture(app))
+
+
+async def test_foreground_agents_can_be_moved_to_the_background(tmp_path, monkeypatch) -> None:
+    async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
+        await type_in(pilot, "go")
+        desk = scene.desk("go")
+        await desk.asked()
+        desk.call("Agent", prompt="long", description="long", subagent_type="Explore", run_in_background=False)
+        await scene.desk("long").asked()
+        await pilot.press("ctrl+b")
+        await until(pilot, lambda: len(desk.requests) == 2)
+        child = next(each for each in app.crew.supervisor.members.values() if each.id != app.session.main_id)
+        assert child.live and child.background

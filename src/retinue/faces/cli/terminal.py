@@ -66,7 +66,9 @@ async def show(crew: Retinue, host: Host | None, **options: Any) -> int:
     if left == "keep" and host is not None:
         count = len([member for member in crew.supervisor.members.values() if member.live])
         what = f"{count} run{'s go' if count != 1 else ' goes'} on in process {os.getpid()}"
-        print(f"retinue: {what}. Watch: retinue attach. Stop: retinue runs stop --all", file=sys.stderr, flush=True)
+        print(f"retinue: {what}; what they ask waits in the inbox.", file=sys.stderr)
+        print("  Watch: retinue attach. Stop: retinue runs stop --all", file=sys.stderr, flush=True)
+        crew.supervisor.world.desk.attended += 1  # someone will look: nothing is denied for want of a person
         host.let_go()
         await crew.wait_all()
     return 0

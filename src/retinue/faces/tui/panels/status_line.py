@@ -26,7 +26,7 @@ class StatusLine(Static):
         self._hint_until = 0.0
         self._facts: Facts | None = None
         self._line = Text()
-        self._running = False
+        self._asking = False
         self._ran_at = 0.0
         self._ran_for: tuple[str, Facts] | None = None
 
@@ -49,8 +49,8 @@ class StatusLine(Static):
 
     def _ask(self, command: str, facts: Facts, world: World) -> None:
         due = time.monotonic() - self._ran_at >= THROTTLE_SECONDS
-        if due and not self._running and self._ran_for != (command, facts):
-            self._running, self._ran_for = True, (command, facts)
+        if due and not self._asking and self._ran_for != (command, facts):
+            self._asking, self._ran_for = True, (command, facts)
             self._run(command, facts, world)
 
     @work(group="status line")
@@ -59,7 +59,7 @@ class StatusLine(Static):
             self._line = await output_of(command, facts, world.tool_environment, world.cwd)
             self._draw()
         finally:
-            self._running, self._ran_at = False, time.monotonic()
+            self._asking, self._ran_at = False, time.monotonic()
 
     def _draw(self) -> None:
         hinted = self._hint and time.monotonic() < self._hint_until
