@@ -252,6 +252,28 @@ def test_a_child_reaches_no_memory_but_its_own(project: Project, serve: Any) -> 
     assert "of the parent" not in json.dumps(seen[-1].body)
 
 
+def test_a_child_writes_no_memory_under_a_parent_that_cannot_write(project: Project, serve: Any) -> None:
+    agent(project, "tools: Read, Grep, Agent", name="parent")
+    agent(project, "tools: Read\nmemory: project", name="child")
+    seen: list[Request] = []
+
+    def answer(request: Request) -> Reply:
+        if "CHILD" in json.dumps(request.body["messages"][0]):
+            seen.append(request)
+            return Reply("The child is done.")
+        if request.turn == 0:
+            call = {"prompt": "CHILD", "subagent_type": "child", "run_in_background": False}
+            return Reply(calls=[("Agent", call)])
+        return Reply("Done.")
+
+    serve(answer)
+    done = project.retinue("run", "parent", "delegate")
+    assert done.returncode == 0, done.stderr
+    assert tools(seen[0]) == {"read"}
+    assert "not change it" in system(seen[0])
+    assert not own(project, "child").exists()
+
+
 def test_two_processes_that_note_something_at_once_lose_nothing(project: Project, serve: Any) -> None:
     agent(project, "tools: Read, Write, Edit\nmemory: project")
     own(project).mkdir(parents=True)

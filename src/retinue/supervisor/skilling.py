@@ -7,6 +7,7 @@ someone has consented to exactly that file of the project.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -42,7 +43,7 @@ def _library(world: World) -> Library | None:
     from retinue.context.skills.roots import skill_roots
 
     roots = skill_roots(world.cwd, world.environment, extra=_extra(world), plugins=world.extensions.skills)
-    existing = [root for root in roots if root.path.is_dir()]
+    existing = [root for root in roots if os.path.isdir(root.path)]  # noqa: PTH112 - asked at every launch
     if not existing:
         return None
     from retinue.context.skills.library import Library

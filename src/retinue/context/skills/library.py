@@ -56,8 +56,8 @@ class Library:
 
     def shadowed(self) -> tuple[Skill, ...]:
         """Those that a stronger one of the same name replaces."""
-        winners = {id(skill) for skill in self.all()}
-        return tuple(skill for root in self.roots for skill in _root(root).skills if id(skill) not in winners)
+        winners = {skill.path for skill in self.all()}
+        return tuple(skill for root in self.roots for skill in _root(root).skills if skill.path not in winners)
 
     def invocable(self) -> tuple[Skill, ...]:
         return tuple(skill for skill in self.all() if skill.model_invocable and not skill.problem)

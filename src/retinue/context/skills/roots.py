@@ -9,6 +9,7 @@ not used.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 
 from retinue.definitions.discover import levels
@@ -37,20 +38,27 @@ def skill_roots(
 ) -> tuple[Root, ...]:
     """Every place to look, whether it exists or not. `extra` are paths as settings have them,
     `plugins` are names with their skill folders."""
-    house = home(environment)
+    homes = (home(environment), retinue_home(environment), pi_home(environment))
+    return _roots(cwd, *homes, tuple(extra), tuple(plugins))
+
+
+@lru_cache(maxsize=64)  # asked at every launch
+def _roots(
+    cwd: Path, house: Path, own: Path, pi: Path, extra: tuple[str, ...], plugins: tuple[tuple[str, Path], ...]
+) -> tuple[Root, ...]:
     user = (
-        retinue_home(environment) / "skills",
+        own / "skills",
         house / ".claude" / "skills",
-        pi_home(environment) / "skills",
+        pi / "skills",
         house / ".pi" / "skills",
         house / ".agents" / "skills",
     )
-    mine = set(user)
-    found = [Root(level / name, "project") for level in levels(cwd) for name in PROJECT if level / name not in mine]
+    found = [Root(level / name, "project") for level in levels(cwd) for name in PROJECT if level / name not in user]
     found += [Root(path, "user") for path in user]
     found += [Root(_expanded(each, cwd, house), "extra") for each in extra]
     found += [Root(path, "plugin", name) for name, path in plugins]
-    return tuple({root.path: root for root in reversed(found)}[path] for path in dict.fromkeys(r.path for r in found))
+    first = {root.path: root for root in reversed(found)}
+    return tuple(first[path] for path in dict.fromkeys(root.path for root in found))
 
 
 def _expanded(text: str, cwd: Path, house: Path) -> Path:
