@@ -135,6 +135,18 @@ async def test_a_key_pressed_before_the_item_was_seen_answers_nothing(asking, mo
         await run.wait()
 
 
+async def test_words_typed_into_the_inbox_are_no_answers(asking, monkeypatch):
+    async with opened(asking) as (app, pilot):
+        run = await asked(app, pilot)
+        monkeypatch.setattr(InboxScreen, "settle_seconds", 3600.0)
+        app.screen._shown_at -= 7200.0  # it was seen long ago; then someone types
+        await press(pilot, *"/inbox")
+        assert [item.state for item in app.crew.inbox.items()] == ["waiting"]
+        monkeypatch.setattr(InboxScreen, "settle_seconds", 0.0)
+        await press(pilot, "n")
+        await run.wait()
+
+
 async def test_items_of_other_processes_are_there_and_do_not_open_the_inbox(asking):
     async with opened(asking) as (app, pilot):
         await put_item(app, ITEM)

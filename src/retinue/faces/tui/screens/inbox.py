@@ -89,6 +89,8 @@ class InboxScreen(Sheet[None]):
             event.stop()
             if self._settled:
                 self.do(self._give(item, choice))
+        elif event.is_printable and event.character not in "hv ":
+            self._shown_at = time.monotonic()  # someone types words, and means none of them as an answer
 
     def action_answer(self) -> None:
         """Enter: all answers, to choose one, or words."""
