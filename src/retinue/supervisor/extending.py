@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from retinue.extensions.plugins.plugin import Plugin, Plugins
 from retinue.extensions.plugins.visible import agent_folders, skill_folders, visible_plugins
+from retinue.settings.places import retinue_home
 
 if TYPE_CHECKING:
     from retinue.domain.spec import AgentSpec
@@ -106,7 +107,7 @@ class Extensions:
         for plugin in self.plugins.found:
             if not plugin.hooks or self.why_not(plugin) is not None:
                 continue
-            roots = _roots(plugin)
+            roots = self._roots(plugin)
             project = None if plugin.personal else self._world.cwd
             for table in plugin.hooks:
                 made = read_hooks(table.value, f"plugin '{plugin.name}'", "claude", problems, project)
@@ -120,11 +121,11 @@ class Extensions:
     def servers(self) -> list[tuple[str, Mapping[str, Any]]]:
         """Tables of servers for `configured_servers`, each with what brought it. A plugin that
         comes first has the name."""
-        found = []
+        found: list[tuple[str, Mapping[str, Any]]] = []
         for plugin in reversed(self.plugins.found):
             if plugin.servers and self.why_not(plugin) is None:
-                roots = _roots(plugin)
-                tables = [_filled(table.value, roots) for table in plugin.servers]
+                roots = self._roots(plugin)
+                tables = [_with_variables(_filled(table.value, roots), roots) for table in plugin.servers]
                 found += [(f"plugin {plugin.where}", table if plugin.personal else _modest(table)) for table in tables]
         return found
 
@@ -151,6 +152,12 @@ class Extensions:
             selectors=tuple(selectors),
         )
         return replace(spec, tools=wider)
+
+    def _roots(self, plugin: Plugin) -> dict[str, str]:
+        """What programs of a plugin find in their environment. Python among them keeps its caches
+        elsewhere: those in the folder are not part of what was consented to."""
+        caches = retinue_home(self._world.environment) / "cache" / "python"
+        return {**dict.fromkeys(ROOTS, str(plugin.place)), "PYTHONPYCACHEPREFIX": str(caches)}
 
     # Consent
 
@@ -208,8 +215,14 @@ def _modest(table: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _roots(plugin: Plugin) -> dict[str, str]:
-    return dict.fromkeys(ROOTS, str(plugin.place))
+def _with_variables(table: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
+    """Servers that are programs with these in their environment; the rest as they are."""
+    return {
+        name: {**raw, "env": {**variables, **(raw.get("env") or {})}}
+        if isinstance(raw, Mapping) and "command" in raw and isinstance(raw.get("env") or {}, Mapping)
+        else raw
+        for name, raw in table.items()
+    }
 
 
 def _rooted(handler: Handler, roots: Mapping[str, str]) -> Handler:

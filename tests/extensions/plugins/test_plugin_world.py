@@ -24,6 +24,7 @@ def test_hooks_know_their_folder_and_a_broken_entry_takes_no_other_along(project
     root = str(project.home / ".retinue" / "plugins" / "kit")
     assert (mine.target, mine.arguments, mine.environment["RETINUE_PLUGIN_ROOT"]) == (f"{root}/x", ("-v",), root)
     assert mine.source == "plugin 'kit'"
+    assert mine.environment["PYTHONPYCACHEPREFIX"] == str(project.home / ".retinue" / "cache" / "python")
     assert problems
     assert mine in world.hooks.found.handlers
 
@@ -41,6 +42,7 @@ def test_hooks_and_servers_of_a_project_have_no_effect_without_consent(project):
     assert len(again.extensions.hooks([])) == 1
     server = project_servers(again).servers["db"]
     assert server.trust_annotations is False
+    assert server.env["CLAUDE_PLUGIN_ROOT"] == str(subject.path)
     project.write("kit/x", "#!/bin/sh")
     assert project.world().extensions.hooks([]) == []
 

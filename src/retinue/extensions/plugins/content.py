@@ -1,8 +1,9 @@
 """What consent to a plugin is bound to: every byte of its folder.
 
 Hooks and servers start programs that lie in the folder, and modules import each other, so a digest
-of some of its files would be consent to more than anyone has seen. Python's own caches are left
-out, and for that reason never used: the code that runs is compiled from the text that counts.
+of some of its files would be consent to more than anyone has seen. Python's own caches and the
+repository of git are left out. The caches are for that reason never used: what we import is compiled
+from the text that counts, and programs of a plugin are told to keep theirs elsewhere.
 """
 
 from __future__ import annotations
