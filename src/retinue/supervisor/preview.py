@@ -67,6 +67,8 @@ async def preview(request: RunRequest, world: World, under: Preview | None = Non
     limit = world.settings.settings.task_file_above
     if limit is not None and len(request.task) > limit and "read" in named:
         notes.append(f"a task of more than {limit:,} characters is handed over as a file: it would see the beginning")
+    if request.spec.isolation == "worktree" and world.settings.settings.worktree_isolation:
+        notes.append("it works in a worktree of its own: that folder, and the notice about it, are not shown")
     if _has_servers(request, world):
         notes.append("tools of MCP servers are not shown (see: retinue servers check)")
     return Preview(parts, kit.tools, request.task, mode, tuple(notes))
