@@ -36,8 +36,8 @@ async def opened(
 class SnapApp(RetinueApp):
     """For pictures: opens its crew itself, and time stands still in it."""
 
-    def __init__(self, project: Any) -> None:
-        crew = Retinue(project.cwd, environment=project.environment)
+    def __init__(self, project: Any, **environment: str) -> None:
+        crew = Retinue(project.cwd, environment={**project.environment, **environment})
         crew.supervisor.clock = FakeClock(NOW)
         super().__init__(crew)
         self.motion = False

@@ -43,7 +43,6 @@ EDIT = replace(
 def place(project, monkeypatch):
     at_home(project, monkeypatch)
     quick(monkeypatch)
-    monkeypatch.setenv("RETINUE_DISABLE_BUILTIN_AGENTS", "1")
     folder = project.cwd / ".retinue" / "agents"
     folder.mkdir(parents=True)
     for name, more in (("auditor", "readonly: true\ntools: read, grep"), ("fixer", "model: no-such-model")):
@@ -162,8 +161,6 @@ WAYS: list[Way] = [
 def test_picture(place, snap_compare, way, size):
     async def before(pilot) -> None:
         await way(pilot.app, pilot)
-        for field in pilot.app.screen.query("Input, TextArea"):
-            field.cursor_blink = False
         await pilot.pause()
 
-    assert snap_compare(SnapApp(place), terminal_size=size, run_before=before)
+    assert snap_compare(SnapApp(place, RETINUE_DISABLE_BUILTIN_AGENTS="1"), terminal_size=size, run_before=before)

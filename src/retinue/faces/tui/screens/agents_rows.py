@@ -141,7 +141,8 @@ def about(entry: Entry, catalog: Catalog, label: Label, cwd: Path) -> Text:
 
 
 def about_failed(each: Failed, cwd: Path) -> Text:
-    text = Text(f"{one_line(near(each.path, cwd))}:{each.line or 1}", STYLES["error"])
+    text = Text()
+    text.append(f"{one_line(near(each.path, cwd))}:{each.line or 1}", STYLES["error"])
     text.append(f"\n{one_line(each.reason)}")
     if each.problem.remedy:
         text.append(f"\n{one_line(each.problem.remedy)}", STYLES["dim"])

@@ -33,7 +33,6 @@ class _Dialog(ModalScreen[str | None]):
     _Dialog .wrong { color: $error; display: none; }
     _Dialog Rows { height: auto; max-height: 12; border: none; padding: 0; background: $surface;
         scrollbar-size-vertical: 1; }
-    _Dialog Rows:focus { border: none; }
     _Dialog Input { border: round $secondary; }
     _Dialog Input:focus { border: round $primary; }
     _Dialog TextArea, _Dialog TextArea:focus { height: 10; border: round $primary; }
@@ -100,7 +99,9 @@ class Ask(_Dialog):
             yield Static(classes="wrong")
 
     def on_mount(self) -> None:
-        self.query_one(Input).focus()
+        field = self.query_one(Input)
+        field.cursor_blink = _blinks(self)
+        field.focus()
 
     def on_input_changed(self) -> None:
         self._wrong("")
@@ -135,7 +136,9 @@ class Write(_Dialog):
             yield Static(Text("Ctrl+S save · Ctrl+E in $EDITOR · Esc cancel"), classes="detail")
 
     def on_mount(self) -> None:
-        self.query_one(TextArea).focus()
+        area = self.query_one(TextArea)
+        area.cursor_blink = _blinks(self)
+        area.focus()
 
     def action_take(self) -> None:
         self.dismiss(self.query_one(TextArea).text)
@@ -149,3 +152,8 @@ class Write(_Dialog):
             area.text = await edit_text(cast("RetinueApp", self.app), area.text)
         except NoEditorError as error:
             self._wrong(str(error))
+
+
+def _blinks(screen: _Dialog) -> bool:
+    """Nothing blinks for who wants no motion."""
+    return cast("RetinueApp", screen.app).motion

@@ -52,7 +52,8 @@ def relative(at: float | None, now: float) -> str:
 
 def about(job: Job, status: str | None, slots: list[tuple[float, str, str | None]], now: float) -> Text:
     """What it does, when, and how its last times went."""
-    text = Text(one_line(job.name), "bold")
+    text = Text()
+    text.append(one_line(job.name), "bold")
     text.append(f"\n{one_line(job.prompt)}")
     zone = f" ({job.zone})" if job.zone else ""
     state = "" if job.enabled else " · switched off"

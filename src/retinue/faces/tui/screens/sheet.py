@@ -36,7 +36,12 @@ HEADING = "head: "
 class Rows(OptionList):
     """A list that can be filled again without losing the place. j and k work, too."""
 
-    DEFAULT_CSS = "Rows { text-wrap: nowrap; text-overflow: ellipsis; }"
+    DEFAULT_CSS = """
+    Rows { text-wrap: nowrap; text-overflow: ellipsis; }
+    Rows:focus { border: none; background-tint: $background 0%; }
+    Rows > .option-list--option-highlighted, Rows:focus > .option-list--option-highlighted {
+        background: $primary 30%; color: $foreground; text-style: bold; }
+    """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "cursor_down", show=False),
         Binding("k", "cursor_up", show=False),
@@ -71,7 +76,6 @@ class Sheet(Screen[Result]):
     Sheet > #said { height: auto; max-height: 4; padding: 0 1; display: none; }
     Sheet > #keys { height: auto; max-height: 2; padding: 0 1; color: $text-muted; background: $panel; }
     Sheet Rows { height: 1fr; border: none; padding: 0 1; background: $background; scrollbar-size-vertical: 1; }
-    Sheet Rows:focus { border: none; }
     Sheet .about { height: auto; max-height: 40%; padding: 0 1; border-top: solid $panel; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "close", "close")]
