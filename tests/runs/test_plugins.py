@@ -285,3 +285,12 @@ def test_odd_names_of_folders_break_no_listing(project: Project) -> None:
         done = project.retinue(*arguments)
         assert "Traceback" not in done.stderr
         assert "\x1b" not in done.stderr + done.stdout
+
+
+def test_a_tool_that_does_more_than_read_is_asked_about_and_allowed_by_name(project: Project, serve: Any) -> None:
+    project.mode = "default"
+    serve(once("forecast", {"city": "Rome"}))
+    brought(project, "weather/tools.py", TOOL.replace('"read"', '"network"'), user=True)
+    assert "Rome: sunny" not in prompt(project)["result"]
+    done = project.retinue("-p", "x", "--output-format", "json", env={"RETINUE_PERMISSIONS_ALLOW": "forecast"})
+    assert "Rome: sunny" in json.loads(done.stdout)["result"]

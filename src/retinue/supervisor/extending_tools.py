@@ -143,10 +143,13 @@ class Workshop:
         return await asyncio.shield(known[1])
 
     async def _import(self, plugin: Plugin) -> Loaded:
-        from retinue.extensions.plugins.importing import load_tools
+        from retinue.extensions.plugins.importing import Loaded, load_tools
 
         seconds = self._world.settings.settings.plugin_timeout_seconds
-        return await asyncio.to_thread(load_tools, plugin, seconds)
+        try:
+            return await asyncio.to_thread(load_tools, plugin, seconds)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the others work
+            return Loaded(plugin, {}, (f"its tools cannot be used: {type(error).__name__}: {error}",))
 
     def _servers(self, spec: AgentSpec) -> frozenset[str]:
         """Names that mean MCP servers, for files that speak of extensions."""

@@ -199,3 +199,26 @@ def test_what_was_found_is_remembered_until_something_is_installed(project, tmp_
     for garbage in ("{", "[]", json.dumps({str(site): {"changed": 1}}), json.dumps({str(site): 5})):
         memory.write_text(garbage)
         assert names() == ["one"]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("description=''", "no description"),
+        ("description=5", "no description"),
+        ("effects=['read']", "its effects"),
+        ("effects=frozenset({'everything'})", "its effects"),
+        ("parameters=None", "its parameters"),
+        ("parameters={'type': 'string'}", "its parameters"),
+        ("parameters={'type': 'object', 'x': object()}", "its parameters"),
+        ("name=None", "a name has"),
+    ],
+)
+def test_a_tool_that_no_model_could_be_offered_is_left_out(project, change, says):
+    more = (
+        f"from dataclasses import replace\ntools = [forecast, replace(forecast, spec=replace(forecast.spec, {change}))]"
+    )
+    project.write("kit/tools.py", f"{TOOL}\n{more}\n")
+    loaded = project.load()
+    assert list(loaded.tools) == ["forecast"]
+    assert says in loaded.problems[0]

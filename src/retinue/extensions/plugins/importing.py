@@ -20,8 +20,11 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args
 
+import orjson
+
+from retinue.domain.effects import EffectKind
 from retinue.domain.lean import dataclass
 from retinue.domain.tool import Tool, ToolSpec
 from retinue.domain.toolnames import ALIASES
@@ -29,6 +32,7 @@ from retinue.extensions.plugins.plugin import Plugin
 
 _PACKAGE = "retinue_plugin_"
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_EFFECTS = frozenset(get_args(EffectKind))
 _roots: dict[str, Plugin] = {}
 
 
@@ -55,7 +59,7 @@ def load_tools(plugin: Plugin, seconds: float) -> Loaded:
             continue
         for tool in value:
             name = tool.spec.name
-            why = _unfit(name) or ("there are two tools of that name" if name in tools else "")
+            why = _unfit(tool.spec) or ("there are two tools of that name" if name in tools else "")
             if why:
                 problems.append(f"its tool '{str(name)[:80]}' is left out: {why}")
             else:
@@ -132,11 +136,23 @@ def _is_tool(value: Any) -> bool:
     return isinstance(getattr(value, "spec", None), ToolSpec) and callable(getattr(value, "run", None))
 
 
-def _unfit(name: Any) -> str:
+def _unfit(spec: ToolSpec) -> str:
+    """Why no model can be offered a tool with this spec; empty if one can."""
+    name = spec.name
     if not isinstance(name, str) or not _TOOL_NAME.fullmatch(name):
         return "a name has at most 64 letters, digits, '_' and '-'"
     if name.lower() in ALIASES or name.lower().startswith("mcp__"):
         return "Retinue has a tool of that name, which no plugin can replace"
+    if not isinstance(spec.description, str) or not spec.description.strip():
+        return "it has no description"
+    if not isinstance(spec.effects, frozenset) or not spec.effects <= _EFFECTS:
+        return f"its effects must be a frozenset out of {', '.join(sorted(_EFFECTS))}"
+    try:
+        shape = orjson.loads(orjson.dumps(spec.parameters))
+    except (TypeError, ValueError):
+        shape = None
+    if not isinstance(shape, dict) or shape.get("type") != "object":
+        return "its parameters must be a JSON Schema of an object"
     return ""
 
 
