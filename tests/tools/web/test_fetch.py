@@ -223,7 +223,7 @@ async def test_a_kept_page_is_used_while_fresh_and_then_asked_about(visit: Visit
         return await guarded.fetch(f"{site.url}{path}", most=MOST)
 
     fresh = await twice("/max-age")
-    assert (fresh.body, fresh.cached, fresh.hosts, site.visits["/max-age"]) == (b"text", True, (), 1)
+    assert (fresh.body, fresh.cached, fresh.hosts, site.visits["/max-age"]) == (b"text", True, ("127.0.0.1",), 1)
     asked = await twice("/no-cache")
     assert (asked.body, asked.cached, asked.hosts, site.visits["/no-cache"]) == (b"text", True, ("127.0.0.1",), 2)
     again = await twice("/no-store")

@@ -38,7 +38,7 @@ Permit = Callable[[str], str | None]
 @dataclass(frozen=True, slots=True)
 class Fetched:
     """An answer with a status of success. `url` is where it came from in the end; `hosts` are all
-    that were contacted, none when it was still fresh in the cache."""
+    that had a part in it, also when it was still fresh in the cache."""
 
     url: str
     status: int
@@ -113,7 +113,7 @@ class Fetcher:
         space = f"{'allowed' if exempt else 'public'} {most}"
         kept = await asyncio.to_thread(self._cache.get, target.url, space) if self._cache else None
         if kept is not None and kept.fresh_until > time.time():
-            return _again(kept, ())
+            return _again(kept, tuple(dict.fromkeys((*hosts, target.host))))
         loop = asyncio.get_running_loop()
         left = (clock.when() or loop.time()) - loop.time()
         clock.reschedule(None)
