@@ -109,13 +109,15 @@ def test_linked_memories_are_refused(project, tmp_path, capfd):
 
 
 def test_skills_list_and_show(project, tmp_path, capfd):
-    assert out(capfd, "skills", "list") == {"skills": [], "shadowed": []}
+    assert out(capfd, "skills", "list") == {"skills": [], "shadowed": [], "refused": []}
     for root, text in ((project / ".claude", "PROJECT"), (tmp_path / "home" / ".claude", "USER")):
         folder = root / "skills" / "pdf"
         folder.mkdir(parents=True)
         (folder / "SKILL.md").write_text(f"---\ndescription: about {text}\nmetadata: {{}}\n---\n{text} of $0\n")
         (folder / "data.txt").write_text("x")
+    (project / ".claude" / "skills" / "linked").symlink_to(folder, target_is_directory=True)
     listed = out(capfd, "skills", "list")
+    assert [Path(each["path"]).name for each in listed["refused"]] == ["linked"]
     assert [(each["name"], each["source"]) for each in listed["skills"]] == [("pdf", "project")]
     assert [each["source"] for each in listed["shadowed"]] == ["user"]
     shown = out(capfd, "skills", "show", "PDF", "--arguments", "a b")

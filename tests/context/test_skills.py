@@ -96,8 +96,13 @@ def test_G06_links_are_refused(tmp_path):
     (root / "half").mkdir()
     (root / "half" / "SKILL.md").symlink_to(real / "s" / "SKILL.md")
     (tmp_path / "other").symlink_to(real, target_is_directory=True)
+    (root / "my skill").mkdir()
+    put(root / "my skill" / "SKILL.md")
     assert library(root).all() == ()
     assert library(tmp_path / "other").all() == ()
+    told = {Path(path).relative_to(root).parts[0] for path, _ in library(root).refused()}
+    assert told == {"linked", "flat.md", "half", "my skill"}
+    assert [path for path, _ in library(tmp_path / "other").refused()] == [str(tmp_path / "other")]
     bundled = put(root / "ok" / "SKILL.md").parent
     (bundled / "secret").symlink_to("/etc/passwd")
     (bundled / "data.txt").write_text("x")

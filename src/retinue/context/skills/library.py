@@ -29,6 +29,8 @@ DEEPEST = 6
 MOST = 20_000
 LARGEST = 2 * 2**20
 MOST_BUNDLED = 200
+_LINK = "It is a symbolic link, and those are not followed."
+_UNSAFE = "Its name is not safe: use letters, digits, '-', '_' and '.', beginning with a letter or digit."
 
 
 class _Known(NamedTuple):
@@ -38,6 +40,7 @@ class _Known(NamedTuple):
     skills: tuple[Skill, ...]
     titles: dict[str, str]
     """Names that frontmatter gives, to the names of folders."""
+    refused: tuple[tuple[str, str], ...] = ()
 
 
 class Library:
@@ -58,6 +61,10 @@ class Library:
         """Those that a stronger one of the same name replaces."""
         winners = {skill.path for skill in self.all()}
         return tuple(skill for root in self.roots for skill in _root(root).skills if skill.path not in winners)
+
+    def refused(self) -> tuple[tuple[str, str], ...]:
+        """What lies where skills lie and is not used, each path with the reason."""
+        return tuple(each for root in self.roots for each in _root(root).refused)
 
     def invocable(self) -> tuple[Skill, ...]:
         return tuple(skill for skill in self.all() if skill.model_invocable and not skill.problem)
@@ -158,6 +165,7 @@ class _Search:
         self.signatures: list[tuple[str, Signature]] = []
         self.skills: dict[str, Skill] = {}
         self.titles: dict[str, str] = {}
+        self.refused: list[tuple[str, str]] = []
         self._old = {} if known is None or known.signatures is None else dict(known.signatures)
         self._skills = {} if known is None else {str(skill.path): skill for skill in known.skills}
         self._titles = {} if known is None else {own: title for title, own in known.titles.items()}
@@ -172,7 +180,8 @@ class _Search:
         return self._old.get(path) == signature
 
     def add(self, name: str, path: str, folder: str | None, found: os.stat_result) -> None:
-        if not stat.S_ISREG(found.st_mode) or not is_safe(name):
+        if not is_safe(name):
+            self.refused.append((path, _UNSAFE))
             return
         full = f"{self.root.plugin}:{name}" if self.root.plugin else name
         same = self.sign(path, found)
@@ -194,8 +203,8 @@ def _search(root: Root, known: _Known | None) -> _Known:
         found = os.lstat(root.path)
     except OSError:
         return _Known(None, (), {})
-    if not stat.S_ISDIR(found.st_mode):  # a link is not followed
-        return _Known(None, (), {})
+    if not stat.S_ISDIR(found.st_mode):
+        return _Known(None, (), {}, ((str(root.path), _LINK),) if stat.S_ISLNK(found.st_mode) else ())
     level = [str(root.path)]
     for depth in range(DEEPEST):
         below: list[str] = []
@@ -205,7 +214,7 @@ def _search(root: Root, known: _Known | None) -> _Known:
         if not level:
             break
     made = tuple(search.skills.values())
-    return _Known(search.signatures if search.sure else None, made, search.titles)
+    return _Known(search.signatures if search.sure else None, made, search.titles, tuple(search.refused))
 
 
 def _look(search: _Search, folder: str, *, flat: bool) -> list[str]:
@@ -220,10 +229,15 @@ def _look(search: _Search, folder: str, *, flat: bool) -> list[str]:
     folders = []
     for entry in listed:
         name = entry.name
-        if flat and name.lower().endswith(".md") and name != FILE:
+        if name[0] == ".":
+            continue
+        if entry.is_symlink():
+            if entry.is_dir() or (flat and name.lower().endswith(".md")):
+                search.refused.append((entry.path, _LINK))
+        elif flat and name.lower().endswith(".md") and name != FILE:
             if entry.is_file(follow_symlinks=False):
                 search.add(name[:-3], entry.path, None, entry.stat(follow_symlinks=False))
-        elif name[0] != "." and name != "node_modules" and entry.is_dir(follow_symlinks=False):
+        elif name != "node_modules" and entry.is_dir(follow_symlinks=False):
             folders.append(entry)
     below = []
     for entry in folders:
@@ -236,7 +250,8 @@ def _look(search: _Search, folder: str, *, flat: bool) -> list[str]:
         if stat.S_ISREG(found.st_mode):
             search.add(entry.name, path, entry.path, found)
         else:
-            search.sure = False  # a link or worse: it may become a file without a trace here
+            search.sure = False  # it may become a file without a trace here
+            search.refused.append((path, _LINK if stat.S_ISLNK(found.st_mode) else "It is not a regular file."))
     return below
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from retinue.faces.cli.agents._common import add_common, folder
+from retinue.faces.cli.agents._common import add_common, folder, say
 from retinue.faces.cli.agents._show import clean, clipped, write_json
 
 if TYPE_CHECKING:
@@ -29,10 +29,10 @@ def execute(args: argparse.Namespace) -> int:
     library = library_of(World(folder(args)))
     skills = library.all() if library is not None else ()
     shadowed = library.shadowed() if library is not None else ()
+    refused = library.refused() if library is not None else ()
     if args.json:
-        write_json(
-            {"skills": [skill_data(each) for each in skills], "shadowed": [skill_data(each) for each in shadowed]}
-        )
+        data: dict[str, Any] = {"skills": [*map(skill_data, skills)], "shadowed": [*map(skill_data, shadowed)]}
+        write_json({**data, "refused": [{"path": path, "reason": reason} for path, reason in refused]})
         return 0
     for skill in skills:
         marks = [skill.source, *_marks(skill)]
@@ -40,6 +40,8 @@ def execute(args: argparse.Namespace) -> int:
         print(clipped(clean(f"{skill.name}  ({', '.join(marks)})  {about}"), _WIDTH))
     for skill in shadowed:
         print(clean(f"{skill.name}  ({skill.source}, replaced by another of its name)  {skill.path}"))
+    for path, reason in refused:
+        say(clean(f"not used: {path}: {reason}"))
     if not skills:
         print("There are no skills here. Put one into .retinue/skills/NAME/SKILL.md.")
     return 0
