@@ -24,7 +24,7 @@ class StatusLine(Static):
         self._shown: Text | None = None
         self._hint = ""
         self._hint_until = 0.0
-        self._facts: Facts | None = None
+        self._filled: tuple[str, Facts] | None = None
         self._line = Text()
         self._asking = False
         self._ran_at = 0.0
@@ -38,13 +38,13 @@ class StatusLine(Static):
     def paint(self, facts: Facts, world: World) -> None:
         """Called as often as the screen is painted; asks the command only when it is due."""
         command = command_of(world.settings.settings)
-        if command is None:
-            if facts != self._facts:
-                template = world.settings.settings.status_line_template or TEMPLATE
-                self._line = Text(one_line(fill(template, facts)))
-        else:
+        if command is not None:
             self._ask(command, facts, world)
-        self._facts = facts
+        else:
+            template = world.settings.settings.status_line_template or TEMPLATE
+            if self._filled != (template, facts):
+                self._filled = (template, facts)
+                self._line = Text(one_line(fill(template, facts)))
         self._draw()
 
     def _ask(self, command: str, facts: Facts, world: World) -> None:
