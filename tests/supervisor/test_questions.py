@@ -55,6 +55,18 @@ async def test_the_run_above_hears_the_question_and_its_steer_is_the_answer(scen
         assert await scene.heard(main) == []
 
 
+async def test_no_secret_goes_along_with_a_question(scene):
+    key = "sk-ant-api03-" + "A1b2C3d4" * 8
+    async with scene:
+        main = await scene.main()
+        child = await asking(scene, main, question=f"Is {key} right?", options=[f"use {key}", "no"])
+        (message,) = main.handle.controls.pending
+        assert "agent-question" in message.text
+        assert key not in message.text
+        scene.crew.steer(child, "no")
+        await scene.desk("child").asked()
+
+
 async def test_a_main_agent_that_has_nothing_to_do_is_woken_by_the_question(scene):
     async with scene:
         main = await scene.main()

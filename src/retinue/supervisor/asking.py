@@ -74,6 +74,8 @@ class RunCompanion:
     # Questions
 
     async def ask(self, question: str, options: tuple[str, ...], call_id: str) -> Reply:
+        redact = self._world.redactor  # what is asked leaves the run: no secret goes along
+        question, options = redact(question), tuple(map(redact, options))
         above = self._listener()
         if above is None and not self._world.can_ask:
             self._unanswered.append(question)
