@@ -14,7 +14,8 @@ from retinue.faces.tui.screens.dialogs import Ask, Pick
 from retinue.faces.tui.screens.inbox import InboxScreen
 from retinue.faces.tui.screens.inbox_lines import answers, detail, keys_line, row
 from retinue.faces.tui.screens.inbox_watch import banner
-from retinue.log.inbox import Listed, answer, find
+from retinue.faces.tui.screens.sheet import Rows
+from retinue.log.inbox import Listed, answer, find, put
 from retinue.settings.load import load_settings
 from tests.runs.conftest import project, serve
 from tests.runs.model_server import Reply, Request
@@ -220,6 +221,27 @@ async def test_an_answer_holds_no_secret(asking):
         reader = app.crew.supervisor.world.log.reader
         await until(pilot, lambda: find(reader, QUESTION.id).state == "answered")
         assert secret not in find(reader, QUESTION.id).answer.choice
+
+
+async def test_very_many_items_are_counted_and_listed_in_part(asking):
+    async with opened(asking) as (app, pilot):
+        log = app.crew.supervisor.world.log
+        many = [replace(ITEM, id=f"b{number:09d}", created_at=NOW + number) for number in range(150)]
+        await log.transact(lambda connection: [put(connection, item, item.id) for item in many])
+        await until(pilot, lambda: app.facts.get("inbox") == 150)
+        await press(pilot, "f2")
+        await until(pilot, lambda: "150 waiting" in picture(app))
+        assert 0 < app.screen.query_one(Rows).option_count < 100
+
+
+async def test_without_colours_the_chosen_item_is_still_seen(asking, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with opened(asking) as (app, pilot):
+        await put_item(app, ITEM)
+        await press(pilot, "f2")
+        await until(pilot, lambda: "make deploy" in picture(app))
+        strip = app.screen._compositor.render_strips()[1]
+        assert any(segment.style.underline for segment in strip if segment.text.strip())
 
 
 # Lines

@@ -144,6 +144,13 @@ def items(reader: Reader, *, everything: bool = False, limit: int | None = None)
     return [Listed(item, states.get(item.run_id)) for item in found if everything or item.state == "waiting"]
 
 
+def waiting_ids(reader: Reader) -> tuple[str, ...]:
+    """The ids of what waits, oldest first: to notice cheaply that something has changed."""
+    return tuple(
+        row[0] for row in reader.select("SELECT id FROM inbox WHERE state='waiting' ORDER BY created_at, rowid")
+    )
+
+
 def find(reader: Reader, id_or_prefix: str) -> InboxItem:
     """The item of that id, or the only one whose id begins so, those that wait first. Raises
     UnknownItemError, and UsageError when several fit."""

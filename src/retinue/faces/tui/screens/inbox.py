@@ -21,12 +21,15 @@ from retinue.faces.tui.screens.confirm import ConfirmScreen
 from retinue.faces.tui.screens.dialogs import Ask, Pick
 from retinue.faces.tui.screens.inbox_lines import MESSAGE, answers, detail, keys_line, row, spelt_out
 from retinue.faces.tui.screens.sheet import Rows, Sheet
-from retinue.log.inbox import Listed, items
+from retinue.log.inbox import Listed, items, waiting_ids
 
 BY = "terminal app"
 LOOK_SECONDS = 0.25
 OTHER = "other"
-MOST = 200
+READ_SECONDS = 5.0
+"""How often what an item says of its run is read again, if nothing else changes."""
+MOST = 60
+"""Items that are listed; others follow as these are answered."""
 
 
 class InboxScreen(Sheet[None]):
@@ -52,8 +55,9 @@ class InboxScreen(Sheet[None]):
         self._opened_itself = opened_itself is True
         self._everything = False
         self._listed: dict[str, Listed] = {}
-        self._version = -1
+        self._ids: tuple[str, ...] | None = None
         self._second = 0
+        self._read_at = 0.0
         self._shown: str | None = None
         self._shown_at = 0.0
         self._answering = False
@@ -104,7 +108,7 @@ class InboxScreen(Sheet[None]):
 
     def action_history(self) -> None:
         self._everything = not self._everything
-        self._version = -1
+        self._ids = None
         self._look()
 
     def action_watch(self) -> None:
@@ -126,15 +130,15 @@ class InboxScreen(Sheet[None]):
     def _look(self) -> None:
         """Shows what has changed in the inbox of the log, by whichever process."""
         reader = self.host.crew.supervisor.world.log.reader
-        version, second = reader.version(), int(self.now())
-        if version == self._version and second == self._second:
+        ids, second = waiting_ids(reader), int(time.monotonic())
+        if ids == self._ids and second == self._second:
             return
         self._second = second
-        if version != self._version:
-            self._version = version
+        if ids != self._ids or time.monotonic() - self._read_at >= READ_SECONDS:
+            self._ids, self._read_at = ids, time.monotonic()
             found = items(reader, everything=self._everything, limit=MOST)
             self._listed = {each.item.id: each for each in found}
-        waiting = sum(each.item.state == "waiting" for each in self._listed.values())
+        waiting = len(ids)
         if self._opened_itself and not waiting and not self._answering and self.is_current:
             self.dismiss()
             return
@@ -190,6 +194,6 @@ class InboxScreen(Sheet[None]):
                 self.say(error.message, "warning")
         finally:
             self._answering = False
-            self._version = -1
+            self._ids = None
             if self.is_mounted:
                 self._look()

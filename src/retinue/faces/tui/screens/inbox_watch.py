@@ -7,6 +7,7 @@ is open, and the run is one of this process. Otherwise a banner says what waits.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from textual.css.query import NoMatches
@@ -16,12 +17,14 @@ from retinue.domain.inbox import InboxItem
 from retinue.errors import RetinueError
 from retinue.faces.cli.inbox._show import one_line
 from retinue.faces.tui.editor.prompt import Prompt
-from retinue.log.inbox import items
+from retinue.log.inbox import items, waiting_ids
 
 if TYPE_CHECKING:
     from retinue.faces.tui.app import RetinueApp
 
 LOOK_SECONDS = 0.5
+READ_SECONDS = 5.0
+"""How often items are read again although none came or went: they may expire."""
 
 
 class InboxWatch:
@@ -30,7 +33,8 @@ class InboxWatch:
     def __init__(self, app: RetinueApp) -> None:
         self._app = app
         self._world = app.crew.supervisor.world
-        self._version = -1
+        self._ids: tuple[str, ...] | None = None
+        self._read_at = 0.0
         self._known: set[str] = set()
         self._world.desk.attended += 1
         self._timer = app.set_interval(LOOK_SECONDS, self.look)
@@ -47,13 +51,13 @@ class InboxWatch:
     def look(self) -> None:
         """Whatever process an item is of, it is in the log."""
         try:
-            version = self._world.log.reader.version()
-            if version == self._version:
+            ids, now = waiting_ids(self._world.log.reader), time.monotonic()
+            if ids == self._ids and now - self._read_at < READ_SECONDS:
                 return
-            waiting = [each.item for each in items(self._world.log.reader)]
+            waiting = [each.item for each in items(self._world.log.reader)] if ids else []
         except RetinueError:  # a log that cannot be read is reported by those who write runs
             return
-        self._version = version
+        self._ids, self._read_at = ids, now
         new = [item for item in waiting if item.id not in self._known]
         self._known = {item.id for item in waiting}
         self._app.facts["inbox"] = len(waiting)

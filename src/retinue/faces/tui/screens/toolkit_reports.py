@@ -127,11 +127,13 @@ async def lsp(world: World, words: list[str]) -> list[Line]:
     return lines
 
 
-def program(word: str) -> Make:
-    """A report that is a command of its own, run in another process: `retinue WORD …`."""
+def program(word: str, *usual: str) -> Make:
+    """A report that is a command of its own, run in another process: `retinue WORD …`, with
+    `usual` where nothing else is asked for."""
 
     async def make(world: World, words: list[str]) -> list[Line]:
-        command = [sys.executable, "-m", "retinue", word, *words]
+        asked = [each for each in words if each != "--follow"]  # the panel looks again by a key
+        command = [sys.executable, "-m", "retinue", word, *(asked or usual)]
         try:
             done = await asyncio.to_thread(
                 subprocess.run,
@@ -169,7 +171,7 @@ REPORTS: dict[str, Report] = {
         Report("doctor", "check this installation", doctor),
         Report("agents", "agents, by where they come from", agents),
         Report("logs", "warnings and errors of runs", program("logs")),
-        Report("activity", "calls of web, conversion and language tools", program("activity")),
+        Report("activity", "calls of web, conversion and language tools", program("activity", "--recent", "20")),
         Report("lsp", "language servers", lsp),
         Report("help", "this list", help_),
     )
