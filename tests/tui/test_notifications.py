@@ -114,7 +114,7 @@ def test_no_agent_can_pass_for_another_whatever_it_says(said) -> None:
 
 
 async def test_a_group_is_a_box_in_the_conversation_that_opens_with_enter(tmp_path, monkeypatch) -> None:
-    async with watching(tmp_path, monkeypatch, default_join_mode="group") as (scene, app, pilot):
+    async with watching(tmp_path, monkeypatch, still=True, default_join_mode="group") as (scene, app, pilot):
         main = await scene.main()
         app.session.main_id = app.board.main_id = main.id
         await scene.child(main, "one", description="Read the code")
@@ -122,6 +122,7 @@ async def test_a_group_is_a_box_in_the_conversation_that_opens_with_enter(tmp_pa
         scene.desk("one").say("Short.\nand a second line")
         scene.desk("two").say("Fine.")
         await until(pilot, lambda: len(main.children) == 2 and not any(child.live for child in main.children))
+        await scene.clock.advance(1.0)
         await until(pilot, lambda: all(child.announced for child in main.children))
         scene.desk("main").call("ls", path=".")
         await until(pilot, lambda: "✓ Read the tests completed" in picture(app))

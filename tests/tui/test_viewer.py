@@ -146,6 +146,19 @@ async def test_W03_a_search_finds_and_marks(stage) -> None:
     assert not screen.viewer.follow
 
 
+async def test_W03_the_keys_of_settings_are_heard(tmp_path, monkeypatch) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "settings.json").write_text('{"keys": {"viewer.close": "w", "viewer.whole": "f"}}')
+    async with watching(tmp_path, monkeypatch) as made:
+        stage = Stage(*made)
+        child = await stage.agent()
+        screen = await stage.open(child.id)
+        await stage.press("q", "f")
+        assert stage.app.screen is screen and screen.viewer.whole
+        await stage.press("w")
+        await until(stage.pilot, lambda: stage.app.screen is not screen)
+
+
 async def test_the_views_show_prompt_effects_output_and_facts(stage) -> None:
     child = await stage.agent("count every file")
     await stage.open(child.id)

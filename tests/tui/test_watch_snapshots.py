@@ -239,6 +239,7 @@ def test_notifications(snap_compare, size, opened) -> None:
         def on_mount(self) -> None:
             super().on_mount()
             for box in self.query(NotificationBox):
-                box.fold(not opened)
+                box.unfolded = opened
+                box.redraw()
 
     assert snap_compare(Notified(), terminal_size=size)

@@ -18,11 +18,14 @@ from tests.supervisor.crew_scene import Scene
 
 @asynccontextmanager
 async def watching(
-    folder: Path, patch: pytest.MonkeyPatch, *, size: tuple[int, int] = (100, 40), **settings: Any
+    folder: Path, patch: pytest.MonkeyPatch, *, size: tuple[int, int] = (100, 40), still: bool = False, **settings: Any
 ) -> AsyncIterator[tuple[Scene, RetinueApp, Pilot[int]]]:
+    """`still`: for the supervisor time passes only as `scene.clock` is told."""
     scene = Scene(folder, patch, **settings)
     async with Retinue(folder / "project", environment=scene._environment) as crew:
         scene.crew = crew.supervisor
+        if still:
+            scene.crew.clock = scene.crew.world.clock = scene.clock
         app = RetinueApp(crew)
         async with app.run_test(size=size) as pilot:
             await pilot.pause()
