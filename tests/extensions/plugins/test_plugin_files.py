@@ -112,6 +112,16 @@ def test_of_two_with_one_name_the_users_own_counts(project):
     assert "another plugin is called 'kit'" in found.failed[0].reason
 
 
+@pytest.mark.parametrize(
+    ("folder", "name"), [("obra+superpowers", "obra-superpowers"), ("my kit", "my-kit"), ("ünï", "n"), ("+", "plugin")]
+)
+def test_without_a_manifest_the_folders_name_is_made_fit(project, folder, name):
+    project.write(f"{folder}/agents/a.md")
+    plugin = project.one()
+    assert plugin.name == name
+    assert folder.lower() in plugin.names
+
+
 def test_folders_that_are_no_plugins_are_named_and_hidden_ones_not(project):
     project.write(".hidden/agents/a.md")
     project.write("__pycache__/agents/a.md")

@@ -23,6 +23,7 @@ from retinue.settings.jsonfile import read_object
 
 MANIFESTS = (".claude-plugin/plugin.json", "plugin.json")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_ODD = re.compile(r"[^A-Za-z0-9._-]+")
 _MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SHOWN = 300
 
@@ -34,7 +35,7 @@ def read_folder(
     found = _Folder(root)
     if found.reason:
         return Failed(str(root), found.reason)
-    called = name or found.text("name") or root.name
+    called = name or found.text("name") or _named_after(root)
     if not _NAME.fullmatch(called):
         return Failed(str(root), f"'{called[:80]}' is no name for a plugin: use letters, digits, '.', '_' and '-'")
     plugin = Plugin(
@@ -57,6 +58,11 @@ def read_folder(
     if not found.manifest and not (plugin.agents or plugin.skills or plugin.acts):
         return Failed(str(root), "it has no manifest and nothing that a plugin can bring")
     return plugin
+
+
+def _named_after(root: Path) -> str:
+    """The folder's name, without what a name cannot hold."""
+    return _ODD.sub("-", root.name).strip("-._")[:64] or "plugin"
 
 
 def read_file(path: Path, origin: Origin, *, personal: bool) -> Plugin | Failed:
