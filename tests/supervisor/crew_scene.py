@@ -55,7 +55,7 @@ class Desk:
             raise
 
     async def asked(self) -> ModelRequest:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(90):
             await self._asked.wait()
         return self.requests[-1]
 
@@ -171,7 +171,7 @@ class Scene:
 
 async def until(condition: Callable[[], Any], why: str = "") -> Any:
     """Waits for something that other tasks or the log's thread bring about."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(90):
         while True:
             found = condition()
             if found:

@@ -28,7 +28,7 @@ def alive(text: str) -> list[int]:
 
 
 async def until(condition) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.02)
 
@@ -182,6 +182,34 @@ async def test_a_daemon_with_its_own_session_and_closed_pipes_is_found_too(use):
 
 async def test_late_output_of_a_quick_child_still_arrives(use):
     assert (await use("bash", command="(sleep 0.05; echo late) & echo early")).text == "early\nlate"
+
+
+@linux
+@pytest.mark.parametrize("steps", [0, 1, 2, 3, 5])
+async def test_an_event_loop_that_is_torn_down_while_a_program_starts_leaves_nothing(root, steps):
+    """A blocked loop: the program works while asyncio has not yet taken up its pipes."""
+    tag = f"{time.time_ns()}"
+    code = f"""
+import asyncio, pathlib, time
+from retinue.domain.tool import ToolContext
+from retinue.tools.registry import builtin_tools
+
+async def main():
+    root = pathlib.Path({str(root)!r})
+    context = ToolContext("r", (root,), root)
+    call = builtin_tools()["bash"].run("c", {{"command": "touch started; sleep 5{tag} & sleep 6{tag}"}}, context)
+    task = asyncio.ensure_future(call)
+    for _ in range({steps}):
+        await asyncio.sleep(0)
+    tries = 100
+    while not (root / "started").exists() and (tries := tries - 1):
+        time.sleep(0.01)
+
+asyncio.run(main())
+"""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", code)
+    assert await asyncio.wait_for(process.wait(), 60) == 0
+    await until(lambda: alive(f"5{tag}") == alive(f"6{tag}") == [])
 
 
 @linux

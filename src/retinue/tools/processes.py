@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from retinue.domain.lean import dataclass
-from retinue.tools.proctree import MARK, ProcessTree, describe
+from retinue.tools.proctree import MARK, ProcessTree, describe, kill_marked
 from retinue.tools.threads import settled
 
 DRAIN_SECONDS = 0.2
@@ -78,16 +78,29 @@ async def _run(
     stdin: int,
     cancelled: asyncio.Future[None],
 ) -> Ended:
-    transport, _ = await asyncio.get_running_loop().subprocess_exec(
-        lambda: watcher,
-        *argv,
-        stdin=stdin,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT if merge else asyncio.subprocess.PIPE,
-        cwd=cwd,
-        env=environment,
-        start_new_session=True,
+    starting = asyncio.ensure_future(
+        asyncio.get_running_loop().subprocess_exec(
+            lambda: watcher,
+            *argv,
+            stdin=stdin,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT if merge else asyncio.subprocess.PIPE,
+            cwd=cwd,
+            env=environment,
+            start_new_session=True,
+        )
     )
+    try:
+        await asyncio.wait({starting})
+    except asyncio.CancelledError:
+        # The loop is torn down while the program starts. It may be at work already, and asyncio
+        # would wait for pipes that nobody opens any more, unless it is cancelled again.
+        while not starting.done():
+            starting.cancel()
+            await asyncio.sleep(0)
+        kill_marked(mark)
+        raise
+    transport, _ = starting.result()
     tree = ProcessTree(transport.get_pid(), mark)
     over = False
     try:

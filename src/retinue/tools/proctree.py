@@ -146,6 +146,17 @@ def describe(pid: int) -> str:
     return line[:60] or f"process {pid}"
 
 
+def kill_marked(mark: str) -> None:
+    """Kills a command of which nobody has learned the number: whatever has `mark`. On Linux."""
+    wanted = mark.encode()
+    for _ in range(_PASSES if sys.platform == "linux" else 0):
+        found = tuple(pid for pid in _all_pids() if wanted in _environment(pid) and _stat(pid) is not None)
+        if not found:
+            return
+        ProcessTree._send(found, signal.SIGKILL)
+        time.sleep(0.001)
+
+
 def marked_processes(text: str) -> tuple[int, ...]:
     """Processes whose marker names `text` (a run id): what a crashed Retinue left behind."""
     if sys.platform != "linux":
