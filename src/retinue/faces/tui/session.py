@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, assert_never
 
-from retinue.domain.events import AssistantEnded, Event, RunEnded, TurnEnded, TurnStarted
+from retinue.domain.events import AssistantEnded, Event, RunEnded, RunResumed, TurnEnded, TurnStarted
 from retinue.errors import StateError
 from retinue.faces.api import Retinue
 from retinue.supervisor.mentions import ToAgent, ToMain, Undelivered, route
@@ -69,6 +69,8 @@ class Session:
         self._final = False
         self._compact = False
         self._beginning = False
+        self._awaited = False
+        """A new leg was asked for, and what comes before its first event is of the one before."""
         self.model: str | None = None
         """The model of the next leg, where a person chose another."""
         self.run: RunHandle | None = None
@@ -137,8 +139,9 @@ class Session:
     def observe(self, event: Event) -> None:
         """Every event of the main run, in order. Those of an earlier leg that come late change
         nothing."""
-        if self.run is not None and not self.run.is_new(event):
+        if self._awaited and not isinstance(event.body, RunResumed):
             return
+        self._awaited = False
         match event.body:
             case TurnStarted():
                 self._become("working")
@@ -184,13 +187,18 @@ class Session:
     async def _begin(self, text: str) -> None:
         """A new leg of the main run, or its first."""
         self._beginning = True
+        model = {"model": self.model} if self.model else {}
         try:
             if self.main_id is None:
-                options = {**self._options, **({"model": self.model} if self.model else {})}
-                self.run = await self._crew.prompt(text, agent=self._agent, **options)
+                self.run = await self._crew.prompt(text, agent=self._agent, **{**self._options, **model})
             else:
-                model = {"model": self.model} if self.model else {}
+                self._awaited = True
                 self.run = await self._crew.resume(self.main_id, text, **model)
+        except BaseException:
+            self._awaited = False
+            if self.run is None or self.run.outcome is not None:
+                self._become("idle")
+            raise
         finally:
             self._beginning = False
         self.main_id, self.model = self.run.id, None
@@ -211,7 +219,7 @@ class Session:
 
     def _forget(self, run_id: str | None) -> None:
         self.main_id, self.run, self.state = run_id, None, "idle"
-        self._compact, self.model = False, None
+        self._compact, self._awaited, self.model = False, False, None
         self.queue.clear()
         self._changed()
 
