@@ -44,8 +44,7 @@ class Languages:
         actions = settings.allowed_lsp_actions
         if not settings.allow_lsp_tools or not actions:
             return {}
-        from retinue.tools.lsp.question import PRIVILEGED
-        from retinue.tools.lsp.tool import LspTool
+        from retinue.tools.lsp.tool import PRIVILEGED, LspTool
 
         more = PRIVILEGED if settings.lsp_allow_mutating_actions else ()
         return {"lsp": LspTool(lambda: self.pool, (*actions, *more))}

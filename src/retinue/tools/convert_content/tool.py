@@ -13,11 +13,11 @@ from retinue.domain.messages import Text
 from retinue.domain.tool import Confinement, ToolContext, ToolOutput
 from retinue.tools.arguments import PATH_NAMES, Arguments
 from retinue.tools.base import BuiltinTool, Properties
-from retinue.tools.convert_content.errors import ConvertError
 from retinue.tools.errors import ToolError
 
 if TYPE_CHECKING:
     from retinue.tools.convert_content.document import About, Document, Download
+    from retinue.tools.convert_content.errors import ConvertError
     from retinue.tools.convert_content.worker import Converted
 
 PROVIDER = "markitdown"
@@ -59,6 +59,8 @@ class ConvertContentTool(BuiltinTool):
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
     async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
+        from retinue.tools.convert_content.errors import ConvertError
+
         try:
             return await self.call(call_id, Arguments(self.name, arguments), context)
         except ConvertError as error:
@@ -69,6 +71,9 @@ class ConvertContentTool(BuiltinTool):
             return _failure(ConvertError("CONVERT_FAILED", f"the document cannot be read: {error.strerror or error}."))
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
+        from retinue.tools.convert_content.errors import ConvertError
+        from retinue.tools.convert_content.worker import check_installed
+
         path, url = given.optional_text("path", *PATH_NAMES), given.optional_text("url", "uri", "link")
         if (path is None) == (url is None):
             raise ConvertError("INVALID_INPUT", 'send "path" or "url", one of them.')
@@ -80,8 +85,6 @@ class ConvertContentTool(BuiltinTool):
             raise ConvertError("INVALID_INPUT", '"timeoutMs" must be above 0.')
         if context.tool_timeout is not None:
             seconds = min(seconds, context.tool_timeout * 0.9)
-        from retinue.tools.convert_content.worker import check_installed
-
         check_installed()
         context.progress(call_id, f"converting {path or url}"[:200])
         began = time.monotonic()
@@ -113,6 +116,7 @@ class ConvertContentTool(BuiltinTool):
 
     async def _opened(self, path: str | None, url: str | None, context: ToolContext, seconds: float) -> Document:
         from retinue.tools.convert_content.document import open_file, open_url
+        from retinue.tools.convert_content.errors import ConvertError
         from retinue.tools.threads import in_thread
 
         most = self._bounds().file_bytes

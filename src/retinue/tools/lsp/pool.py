@@ -196,6 +196,7 @@ class Pool:
     def slot(self, kind: ServerKind, root: Path) -> Slot:
         found = self.slots.get((kind.name, root))
         if found is None:
+            self.slots = {key: slot for key, slot in self.slots.items() if slot.ready or key[1].is_dir()}
             found = self.slots[kind.name, root] = Slot(kind, root, self.habits)
         return found
 

@@ -9,21 +9,10 @@ from retinue.domain.tool import ToolContext
 from retinue.tools.arguments import PATH_NAMES, Arguments
 from retinue.tools.errors import ToolError
 from retinue.tools.lsp.errors import bad_input
+from retinue.tools.lsp.tool import PRIVILEGED, READING, SEVERITIES
 from retinue.tools.paths import Confined, confine
 
-READING = (
-    "definition",
-    "references",
-    "hover",
-    "signature",
-    "symbols",
-    "diagnostics",
-    "workspace-diagnostics",
-    "servers",
-)
-PRIVILEGED = ("rename", "codeAction", "restart")
 MOST_FILES = 64
-SEVERITIES = ("all", "error", "warning", "info", "hint")
 
 _OTHER_NAMES = {
     "gotodefinition": "definition",

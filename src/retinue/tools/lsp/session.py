@@ -31,6 +31,8 @@ _AGAIN = frozenset({-32801, -32802, -32800})
 """Content modified, server cancelled, request cancelled: ask again."""
 _ATTEMPTS = 4
 _GOODBYE_SECONDS = 2.0
+_PATIENCE_SECONDS = 10.0
+"""How long an answer of a server that does not know all yet is held back."""
 
 Mark = tuple[int, int]
 
@@ -61,6 +63,8 @@ class Session:
         self._versions = 0
         self._progress: set[str] = set()
         self._quiescent = True
+        self._loads = 0
+        """How often it has begun to read something."""
         self._registered: dict[str, Any] = {}
         self._pushed: dict[str, list[types.Diagnostic]] = {}
         self._news = asyncio.Event()
@@ -174,17 +178,19 @@ class Session:
         return isinstance(provider, Mapping) and provider.get("workspaceDiagnostics") is True
 
     async def ask(self, method: str, params: Any, seconds: float) -> Any:
-        """The answer. A server that is still reading the project and knows nothing is asked again
-        when it is done, as far as the time allows. Raises UnsupportedError, LspError, RefusedError."""
+        """The answer. A server that is still reading the project does not know all of it: it is
+        asked again when it is done, as far as the time allows. Raises UnsupportedError, LspError,
+        RefusedError."""
         if not self.offers(method):
             raise UnsupportedError(method)
         loop = asyncio.get_running_loop()
         give_up = loop.time() + seconds
-        reading = self.busy
+        reading, loads = self.busy, self._loads
         found = await self._asked(method, params, seconds)
-        if not found and (reading or self.busy):
-            await self.settled(give_up - loop.time())
-            if give_up > loop.time():
+        if reading or self.busy or self._loads != loads:
+            left = give_up - loop.time()
+            ready = await self.settled(min(left, _PATIENCE_SECONDS) if found else left)
+            if ready and give_up > loop.time():
                 found = await self._asked(method, params, max(give_up - loop.time(), 0.1))
         return found
 
@@ -268,6 +274,7 @@ class Session:
                 token, value = str(params.get("token")), params.get("value")
                 step = value.get("kind") if isinstance(value, Mapping) else None
                 if step == "begin":
+                    self._loads += 1
                     self._progress.add(token)
                 elif step == "end":
                     self._progress.discard(token)

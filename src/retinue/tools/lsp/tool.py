@@ -11,11 +11,22 @@ from retinue.domain.tool import ToolContext, ToolOutput, ok
 from retinue.tools.arguments import Arguments
 from retinue.tools.base import BuiltinTool, Properties
 from retinue.tools.errors import ToolError, explain
-from retinue.tools.lsp.errors import LspError
-from retinue.tools.lsp.question import PRIVILEGED, READING, SEVERITIES, read_action, read_question
 
 if TYPE_CHECKING:
     from retinue.tools.lsp.pool import Pool
+
+READING = (
+    "definition",
+    "references",
+    "hover",
+    "signature",
+    "symbols",
+    "diagnostics",
+    "workspace-diagnostics",
+    "servers",
+)
+PRIVILEGED = ("rename", "codeAction", "restart")
+SEVERITIES = ("all", "error", "warning", "info", "hint")
 
 _TEXT = {"type": "string"}
 _NUMBER = {"type": "integer", "minimum": 1}
@@ -36,10 +47,12 @@ class LspTool(BuiltinTool):
         super().__init__()
 
     async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
+        from retinue.tools.lsp.errors import LspError
+
         try:
             return await self.call(call_id, Arguments(self.name, arguments), context)
         except ToolError as error:
-            code = error.code if isinstance(error, LspError) else "INVALID_INPUT"
+            code: str = error.code if isinstance(error, LspError) else "INVALID_INPUT"
             text = str(error) if isinstance(error, LspError) else f"{code}: {error}"
         except OSError as error:
             code, text = "INVALID_INPUT", f"INVALID_INPUT: {explain(error, 'the file cannot be read')}"
@@ -47,6 +60,8 @@ class LspTool(BuiltinTool):
         return ToolOutput((Text(text),), is_error=True, effect=ToolEffect(status="failed", code=code), value=value)
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
+        from retinue.tools.lsp.question import read_action, read_question
+
         action = read_action(given)
         self._check(action, context)
         question = read_question(action, given, context)
@@ -65,6 +80,8 @@ class LspTool(BuiltinTool):
         return ok(text, ToolEffect(reads=tuple(asking.reads), provider=asking.provider))
 
     def _check(self, action: str, context: ToolContext) -> None:
+        from retinue.tools.lsp.errors import LspError
+
         if action in PRIVILEGED and context.child:
             raise LspError("LSP_ACTION_NOT_ALLOWED", f"{action} is never for a run that another run started.")
         if action not in self._actions:
