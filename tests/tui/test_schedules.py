@@ -28,7 +28,7 @@ def home(project, monkeypatch):
 
 
 async def shown(app, pilot) -> None:
-    await press(pilot, *"/schedules", "enter")
+    app.action_visit("schedules")
     await until(pilot, lambda: isinstance(app.screen, SchedulesScreen))
 
 

@@ -26,7 +26,7 @@ def home(project, monkeypatch):
 
 
 async def at(app, pilot, name: str) -> None:
-    await press(pilot, *"/settings", "enter")
+    app.action_visit("settings")
     await until(pilot, lambda: isinstance(app.screen, SettingsScreen))
     rows = app.screen.query_one(Rows)
     await until(pilot, lambda: rows.option_count)

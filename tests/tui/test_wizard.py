@@ -81,7 +81,7 @@ STEPS = [
 ]
 
 
-async def test_step_by_(home):
+async def test_step_by_step(home):
     async with opened(home) as (app, pilot):
         await started(app, pilot)
         for how, value in STEPS:
