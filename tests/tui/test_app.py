@@ -252,11 +252,14 @@ async def test_without_colour_nothing_is_said_by_colour(tmp_path, monkeypatch) -
         await scene.desk("go").asked()
         app._prompt.put("typed")
         await until(pilot, lambda: "❯ go" in picture(app) and "typed" in picture(app))
-        strips = app.screen._compositor.render_strips()
-        styles = [segment.style for strip in strips for segment in strip if segment.style is not None]
-        assert all(style.color is None or style.color.is_default for style in styles)
-        assert all(style.bgcolor is None or style.bgcolor.is_default for style in styles)
-        assert any(style.reverse for style in styles), "the cursor can be seen"
+
+        def styles():
+            strips = app.screen._compositor.render_strips()
+            return [segment.style for strip in strips for segment in strip if segment.style is not None]
+
+        assert all(style.color is None or style.color.is_default for style in styles())
+        assert all(style.bgcolor is None or style.bgcolor.is_default for style in styles())
+        await until(pilot, lambda: any(style.reverse for style in styles()))  # the cursor, which blinks
 
 
 async def test_wrong_settings_are_said_and_harm_nothing(tmp_path, monkeypatch) -> None:
