@@ -6,7 +6,9 @@ import asyncio
 import subprocess
 import sys
 import tempfile
+import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -119,12 +121,12 @@ async def test_AB06_long_documents_come_in_parts(desk: Desk, monkeypatch: pytest
     assert (await desk.content(path="long.txt")).strip() == "changed", "what is kept belongs to the content"
 
 
-async def test_AB06_timeout_ends_the_program_and_leaves_nothing(desk: Desk) -> None:
+async def test_AB06_timeout_ends_the_program_and_leaves_nothing(desk: Desk, monkeypatch: Any, tmp_path: Path) -> None:
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     desk.put("a.pdf", documents.pdf("x"))
-    before = set(Path(tempfile.gettempdir()).iterdir())
     assert (await desk.error(path="a.pdf", timeoutMs=20)).startswith("CONVERT_TIMEOUT")
-    left = {path.name for path in set(Path(tempfile.gettempdir()).iterdir()) - before}
-    assert not {name for name in left if "convert" in name}
+    assert not [path for path in (tmp_path / "tmp").rglob("*") if path.is_file()]
 
 
 @pytest.mark.parametrize(
@@ -234,6 +236,7 @@ async def test_the_converter_can_change_nothing_and_reach_nobody(desk: Desk) -> 
 
 async def test_a_cancelled_conversion_leaves_no_process(desk: Desk) -> None:
     desk.put("a.pdf", documents.pdf("x"))
+    desk.context = replace(desk.context, run_id=f"cancelled-{uuid.uuid4().hex}")
     work = asyncio.create_task(desk(path="a.pdf"))
     await asyncio.sleep(0.3)
     work.cancel()
@@ -241,7 +244,7 @@ async def test_a_cancelled_conversion_leaves_no_process(desk: Desk) -> None:
         await work
     from retinue.tools.proctree import marked_processes
 
-    assert marked_processes("run-1.") == ()
+    assert marked_processes(desk.context.run_id) == ()
 
 
 def test_importing_the_tool_loads_nothing_heavy() -> None:

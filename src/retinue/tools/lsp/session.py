@@ -29,6 +29,8 @@ QUIET_SECONDS = 0.3
 """How long a server that sends diagnostics by itself must be silent to have said all."""
 _AGAIN = frozenset({-32801, -32802, -32800})
 """Content modified, server cancelled, request cancelled: ask again."""
+_FROM_FILES = frozenset({"textDocument/diagnostic", "workspace/diagnostic"})
+"""Servers read what these are about while they answer, and say that they are reading."""
 _ATTEMPTS = 4
 _GOODBYE_SECONDS = 2.0
 _PATIENCE_SECONDS = 10.0
@@ -187,6 +189,8 @@ class Session:
         give_up = loop.time() + seconds
         reading, loads = self.busy, self._loads
         found = await self._asked(method, params, seconds)
+        if method in _FROM_FILES:
+            return found
         if reading or self.busy or self._loads != loads:
             left = give_up - loop.time()
             ready = await self.settled(min(left, _PATIENCE_SECONDS) if found else left)

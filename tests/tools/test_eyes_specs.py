@@ -1,0 +1,38 @@
+"""What the model sees of lsp and convert_content: pinned, described, and small."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from retinue.domain.codec import to_data
+from retinue.domain.toolnames import TOOLS
+from retinue.tools.convert_content.tool import ConvertContentTool
+from retinue.tools.lsp.pool import Pool
+from retinue.tools.lsp.tool import PRIVILEGED, READING, LspTool
+
+
+def no_pool() -> Pool:
+    raise AssertionError("nothing is asked here")
+
+
+SPECS = {
+    "lsp": LspTool(no_pool).spec,
+    "lsp_privileged": LspTool(no_pool, (*READING, *PRIVILEGED)).spec,
+    "convert_content": ConvertContentTool().spec,
+}
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_the_spec_is_what_was_agreed(name):
+    """Regenerate with RETINUE_SNAPSHOTS=write after a change that is meant."""
+    spec = SPECS[name]
+    text = json.dumps(to_data(spec), indent=2, sort_keys=True) + "\n"
+    path = Path(__file__).with_name("snapshots") / f"{name}.json"
+    if os.environ.get("RETINUE_SNAPSHOTS") == "write":
+        path.write_text(text)
+    assert text == path.read_text()
+    assert spec.effects == TOOLS[spec.name]
+    assert all(part.get("description") for part in spec.parameters["properties"].values())
+    assert len(text) < 6_000
