@@ -7,13 +7,17 @@ import time
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.text import Text
 
 from retinue.domain.inbox import APPROVALS, InboxAnswer, InboxItem
 from retinue.faces.tui.editor.prompt import Prompt
 from retinue.faces.tui.screens.dialogs import Ask, Pick
 from retinue.faces.tui.screens.inbox import InboxScreen
-from retinue.faces.tui.screens.inbox_lines import answers, detail, keys_line, row
+from retinue.faces.tui.screens.inbox_lines import about, answers, detail, keys_line, row
 from retinue.faces.tui.screens.inbox_watch import banner
+from retinue.faces.tui.screens.reading import folded
 from retinue.faces.tui.screens.sheet import Rows
 from retinue.log.inbox import Listed, answer, find, put
 from retinue.settings.load import load_settings
@@ -234,6 +238,29 @@ async def test_very_many_items_are_counted_and_listed_in_part(asking):
         assert 0 < app.screen.query_one(Rows).option_count < 100
 
 
+async def test_a_very_long_call_is_read_page_by_page(asking):
+    async with opened(asking) as (app, pilot):
+        lines = [f"+line {number} " + "編集" * 60 for number in range(700)]
+        await put_item(app, replace(ITEM, detail="\n".join(["@@ -1 +1 @@", *lines])))
+        await press(pilot, "f2")
+        await until(pilot, lambda: "line 0" in picture(app))
+        await press(pilot, "pagedown")
+        await until(pilot, lambda: "line 0" not in picture(app) and "line 3" in picture(app))
+        await pilot.resize_terminal(60, 20)
+        await until(pilot, lambda: "+line" in picture(app))
+        assert all(Text(line).cell_len <= 60 for line in picture(app).splitlines())
+        await press(pilot, "pageup", "pageup", "pageup")
+        await until(pilot, lambda: "line 0" in picture(app))
+
+
+@given(text=st.text(max_size=300), width=st.integers(2, 90))
+def test_nothing_of_a_call_is_left_out(text, width):
+    line = Text(text.replace("\n", " "))
+    rows = folded(line, width)
+    assert "".join(row.plain for row in rows) == line.plain
+    assert all(row.cell_len <= width for row in rows)
+
+
 async def test_without_colours_the_chosen_item_is_still_seen(asking, monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     async with opened(asking) as (app, pilot):
@@ -263,7 +290,7 @@ def test_only_answers_that_the_item_takes_are_offered():
 def test_what_an_agent_chose_cannot_draw_anything_but_itself():
     nasty = "rm \x1b[2J\x1b]0;title\x07 \u202egnp.exe\r\nsecond [bold]not markup[/]"
     item = replace(ITEM, title=nasty, payload={"tool": "bash", "arguments": {"command": nasty}})
-    text = detail(listed(item), NOW + 5).plain
+    text = "\n".join([about(listed(item), NOW + 5).plain, *(line.plain for line in detail(item))])
     assert "\x1b" not in text and "\u202e" not in text and "\r" not in text
     assert "\\x1b[2J" in text and "[bold]not markup[/]" in text
     for width in (10, 40, 75, 200):
@@ -278,7 +305,7 @@ def test_rows_fit_whatever_the_words(width):
 
 
 def test_an_interrupted_run_and_an_expiry_are_said():
-    text = detail(listed(replace(ITEM, expires_at=NOW + 90), "interrupted"), NOW).plain
+    text = about(listed(replace(ITEM, expires_at=NOW + 90), "interrupted"), NOW).plain
     assert "interrupted" in text and "'deny' in 1m 30s" in text
     assert banner([]) == ""
     assert "and 1 more" in banner([ITEM, QUESTION])

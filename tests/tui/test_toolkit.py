@@ -100,6 +100,12 @@ async def test_a_report_that_breaks_says_so(home):
     assert await made(Report("x", "", broken), world, []) == [
         ("Toolkit command failed: RuntimeError: no idea", "error")
     ]
+
+    async def long(world, words):
+        return [(str(number), "") for number in range(10_000)]
+
+    lines = await made(Report("x", "", long), world, [])
+    assert len(lines) < 1_000 and "9500 more lines" in lines[-1][0]
     (line, kind), *_ = await made(chosen("agent nobody-9")[0], world, ["nobody-9"])
     assert kind == "error" and "nobody-9" in line
 

@@ -12,14 +12,15 @@ from typing import ClassVar
 
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
+from textual.widget import Widget
 from textual.widgets import Static
 
 from retinue.domain.inbox import InboxItem
 from retinue.errors import AnsweredError
 from retinue.faces.tui.screens.confirm import ConfirmScreen
 from retinue.faces.tui.screens.dialogs import Ask, Pick
-from retinue.faces.tui.screens.inbox_lines import MESSAGE, answers, detail, keys_line, row, spelt_out
+from retinue.faces.tui.screens.inbox_lines import MESSAGE, about, answers, detail, keys_line, row, spelt_out
+from retinue.faces.tui.screens.reading import Reading
 from retinue.faces.tui.screens.sheet import Rows, Sheet
 from retinue.log.inbox import Listed, items, waiting_ids
 
@@ -37,7 +38,8 @@ class InboxScreen(Sheet[None]):
 
     DEFAULT_CSS = """
     InboxScreen #items { height: auto; max-height: 7; min-height: 1; }
-    InboxScreen #reading { height: 1fr; padding: 0 1; border-top: solid $panel; scrollbar-size-vertical: 1; }
+    InboxScreen #about { height: auto; max-height: 6; padding: 0 1; border-top: solid $panel; }
+    InboxScreen #reading { height: 1fr; padding: 0 1; margin: 1 0 0 0; scrollbar-size-vertical: 1; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("f2", "close", show=False),
@@ -62,10 +64,10 @@ class InboxScreen(Sheet[None]):
         self._shown_at = 0.0
         self._answering = False
 
-    def body(self) -> Iterable[Static | Rows]:
+    def body(self) -> Iterable[Widget]:
         yield Rows(id="items")
-        with VerticalScroll(id="reading", can_focus=False):
-            yield Static(id="detail")
+        yield Static(id="about")
+        yield Reading(id="reading")
 
     def on_mount(self) -> None:
         self.query_one(Rows).focus()
@@ -103,7 +105,7 @@ class InboxScreen(Sheet[None]):
             self.do(self._choose(item))
 
     def action_read(self, pages: int) -> None:
-        reading = self.query_one("#reading", VerticalScroll)
+        reading = self.query_one(Reading)
         reading.scroll_relative(y=pages * max(reading.size.height - 1, 1), animate=False)
 
     def action_history(self) -> None:
@@ -153,11 +155,12 @@ class InboxScreen(Sheet[None]):
     def _read(self) -> None:
         each = self._listed.get(self.query_one(Rows).chosen or "")
         key = each.item.id if each is not None else None
-        self.query_one("#detail", Static).update(detail(each, self.now()) if each is not None else "")
-        self.keys(keys_line(each.item if each is not None else None))
+        item = each.item if each is not None else None
+        self.query_one("#about", Static).update(about(each, self.now()) if each is not None else "")
+        self.keys(keys_line(item))
         if key != self._shown:
             self._shown, self._shown_at = key, time.monotonic()
-            self.query_one("#reading", VerticalScroll).scroll_home(animate=False)
+            self.query_one(Reading).show(detail(item) if item is not None else ())
 
     # Answering
 

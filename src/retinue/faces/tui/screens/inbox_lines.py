@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rich.text import Text
 
 from retinue.domain.format import format_wait
 from retinue.domain.inbox import InboxItem
-from retinue.faces.cli.inbox._show import body, one_line, visible
+from retinue.faces.cli.inbox._show import body, one_line
 from retinue.faces.tui.board.marks import STYLES
 from retinue.faces.tui.screens.sheet import columns
 from retinue.log.inbox import Listed, how_closed
 
-LINES = 2_000
+LINES = 1_000
 """Of one item; more than that nobody reads before answering."""
 
 Answer = tuple[str, str, str]
@@ -74,32 +76,36 @@ def row(each: Listed, now: float, room: int) -> Text:
     return columns([*cells, (one_line(item.title), 0, "bold")], room)
 
 
-def detail(each: Listed, now: float) -> Text:
-    """Everything a person needs to answer: who asks, why, the exact call with its diff, and what
-    an answer beyond this call would allow."""
+def about(each: Listed, now: float) -> Text:
+    """Who asks what, since when, and why it is asked."""
     item = each.item
     text = Text()
-    text.append(visible(item.title).replace("\n", " "), "bold")
+    text.append(one_line(item.title, 1_000), "bold")
     text.append(f"\n{one_line(item.agent, 60)} · run {item.run_id[:8]} · {_when(item, now)}", STYLES["dim"])
-    if each.interrupted:
-        text.append(
-            f"\nIts run is interrupted; it takes the answer when resumed: retinue runs resume {item.run_id[:8]}",
-            STYLES["warning"],
-        )
     if item.state != "waiting":
         text.append(f"\n{how_closed(item)}", STYLES["dim"])
         if item.answer is not None and item.answer.message:
             text.append(f": {one_line(item.answer.message)}", STYLES["dim"])
-    lines = body(item, LINES)
-    if item.reason and lines:
-        text.append(f"\n{lines.pop(0)}", STYLES["warning"])
-    text.append("\n")
-    _exact(text, lines)
-    for number, option in enumerate(item.options if item.kind == "question" else (), 1):
-        text.append(f"\n{number}. {one_line(option)}")
-    if item.rule:
-        text.append(f"\n\nr, a and A allow: {one_line(item.rule)}", STYLES["dim"])
+    elif each.interrupted:
+        text.append(
+            f"\nIts run is interrupted; it takes the answer when resumed: retinue runs resume {item.run_id[:8]}",
+            STYLES["warning"],
+        )
+    if item.reason:
+        text.append(f"\n{one_line(item.reason, 1_000)}", STYLES["warning"])
     return text
+
+
+def detail(item: InboxItem) -> list[Text]:
+    """The exact call with its diff, the options of a question, and what an answer beyond this
+    call would allow."""
+    lines = body(replace(item, reason=""), LINES)
+    shown = _exact(lines)
+    if item.kind == "question":
+        shown += [Text(f"{number}. {one_line(option)}") for number, option in enumerate(item.options, 1)]
+    if item.rule:
+        shown += [Text(), Text(f"r, a and A allow: {one_line(item.rule)}", STYLES["dim"])]
+    return shown
 
 
 def _when(item: InboxItem, now: float) -> str:
@@ -110,16 +116,13 @@ def _when(item: InboxItem, now: float) -> str:
     return " · ".join(parts)
 
 
-def _exact(text: Text, lines: list[str]) -> None:
+def _exact(lines: list[str]) -> list[Text]:
     """The call; a diff in the colours of one, its signs kept for those who see none."""
     is_diff = any(line.startswith(("@@", "+++ ", "--- ")) for line in lines)
-    for line in lines:
-        style = ""
-        if is_diff and line.startswith(("+++", "---", "@@")):
-            style = STYLES["accent"]
-        elif is_diff and line.startswith("+"):
-            style = STYLES["success"]
-        elif is_diff and line.startswith("-"):
-            style = STYLES["error"]
-        text.append("\n")
-        text.append(line.expandtabs(4), style)
+    return [Text(line.expandtabs(4), _colour(line) if is_diff else "") for line in lines]
+
+
+def _colour(line: str) -> str:
+    if line.startswith(("+++", "---", "@@")):
+        return STYLES["accent"]
+    return STYLES["success"] if line.startswith("+") else STYLES["error"] if line.startswith("-") else ""

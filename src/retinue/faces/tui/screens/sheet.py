@@ -15,6 +15,7 @@ from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
+from textual.widget import Widget
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -88,7 +89,7 @@ class Sheet(Screen[Result]):
         yield Static(id="said")
         yield Static(Text(self.keys_line), id="keys")
 
-    def body(self) -> Iterable[Static | OptionList]:
+    def body(self) -> Iterable[Widget]:
         """The widgets between heading and keys."""
         yield Rows()
 

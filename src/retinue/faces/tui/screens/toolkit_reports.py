@@ -28,6 +28,7 @@ Line = tuple[str, str]
 Make = Callable[["World", list[str]], Awaitable[list[Line]]]
 
 PATIENCE_SECONDS = 30.0
+MOST_LINES = 500
 _GRADES = {"ok": ("[PASS]", "success"), "info": ("[INFO]", "dim"), "warning": ("[WARN]", "warning")}
 _ORDER = ("policy", "flag", "project", "user", "plugin", "builtin")
 
@@ -192,11 +193,13 @@ def chosen(text: str) -> tuple[Report, list[str]]:
 async def made(report: Report, world: World, words: list[str]) -> list[Line]:
     """The lines; never raises."""
     try:
-        return await report.make(world, words) or [("Nothing to report.", "dim")]
+        lines = await report.make(world, words) or [("Nothing to report.", "dim")]
     except RetinueError as error:
         return [(f"{error.message} {error.remedy}".strip(), "error")]
     except Exception as error:  # noqa: BLE001 - a report that breaks must not take the app along
         return [(f"Toolkit command failed: {type(error).__name__}: {error}", "error")]
+    more = len(lines) - MOST_LINES
+    return [*lines[:MOST_LINES], (f"… {more} more lines: run it in a terminal", "dim")] if more > 0 else lines
 
 
 def _plain(line: str) -> str:
