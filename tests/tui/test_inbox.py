@@ -253,6 +253,20 @@ async def test_a_very_long_call_is_read_page_by_page(asking):
         await until(pilot, lambda: "line 0" in picture(app))
 
 
+async def test_a_diff_has_its_colours(asking):
+    async with opened(asking) as (app, pilot):
+        await put_item(app, replace(ITEM, detail="@@ -1 +1 @@\n-old thing\n+new thing"))
+        await press(pilot, "f2")
+        await until(pilot, lambda: "+new thing" in picture(app))
+        found = {
+            segment.text.strip(): segment.style.color
+            for strip in app.screen._compositor.render_strips()
+            for segment in strip
+            if segment.text.strip() in ("-old thing", "+new thing", "bash: make deploy")
+        }
+    assert len(found) == 3 and len({str(colour) for colour in found.values()}) == 3
+
+
 @given(text=st.text(max_size=300), width=st.integers(2, 90))
 def test_nothing_of_a_call_is_left_out(text, width):
     line = Text(text.replace("\n", " "))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.cells import chop_cells
+from rich.segment import Segment
 from rich.text import Text
 from textual.geometry import Size
 from textual.scroll_view import ScrollView
@@ -40,7 +41,9 @@ class Reading(ScrollView, can_focus=False):
         if at >= len(self._rows):
             return Strip.blank(width, style)
         row = self._rows[at]
-        drawn = Strip(row.render(self.app.console), row.cell_len)
+        console = self.app.console
+        own = console.get_style(row.style, default="")  # what render leaves out of a plain line
+        drawn = Strip(Segment.apply_style(row.render(console), own), row.cell_len)
         return drawn.adjust_cell_length(width, style).apply_style(style)
 
 
