@@ -42,6 +42,9 @@ test: $(DEV) ## check style, types, imports, docs; run all tests with coverage
 docs: $(DEV) ## write the reference pages again from the code
 	$(BIN)/python -m docs.generate
 
+screens: $(DEV) ## draw the pictures of the terminal app again
+	$(BIN)/python -m docs.screens
+
 bench: $(DEV) ## print the benchmark ratios
 	@for script in bench/*.py; do echo "== $$script"; $(BIN)/python $$script; done
 
@@ -52,4 +55,4 @@ format: $(DEV) ## format the code
 clean: ## remove what the other targets made
 	rm -rf $(VENV) build dist .coverage* .mypy_cache .ruff_cache .hypothesis .pytest_cache
 
-.PHONY: help setup demo test docs bench format clean
+.PHONY: help setup demo test docs screens bench format clean

@@ -14,6 +14,7 @@ from textual.widgets import Static
 from retinue.definitions import manage
 from retinue.definitions.catalog import Catalog, Entry, Failed
 from retinue.definitions.create import agents_folder, file_name
+from retinue.definitions.discover import PluginFolder
 from retinue.definitions.remove import Removed, own_files, remove, reset
 from retinue.faces.tui.screens.agents_edit import edit_agent
 from retinue.faces.tui.screens.agents_rows import FAILED, about, about_failed, actions, model_labels, type_rows
@@ -158,12 +159,12 @@ class TypesScreen(Sheet[None]):
         self.say(said.text, said.kind)
 
     async def _disable(self, entry: Entry) -> None:
-        done = await asyncio.to_thread(manage.disable, entry.name, self._cwd)
+        done = await asyncio.to_thread(manage.disable, entry.name, self._cwd, plugins=self._plugins)
         how = f"{self.near(done.path)} hides it" if done.action == "stub-written" else f"in {self.near(done.path)}"
         self.say(f"{entry.name} is disabled: {how}." if done.changed else f"{entry.name} was disabled already.")
 
     async def _enable(self, entry: Entry) -> None:
-        done = await asyncio.to_thread(manage.enable, entry.name, self._cwd)
+        done = await asyncio.to_thread(manage.enable, entry.name, self._cwd, plugins=self._plugins)
         how = f"deleted {self.near(done.path)}" if done.action == "stub-deleted" else f"in {self.near(done.path)}"
         self.say(f"{entry.name} is enabled: {how}." if done.changed else f"{entry.name} was enabled already.")
 
@@ -176,7 +177,9 @@ class TypesScreen(Sheet[None]):
         force = path.exists()
         if force and not await self._sure(f"Replace {self.near(path)}?", "Its content is lost.", "Replace it"):
             return
-        done = await asyncio.to_thread(manage.eject, entry.name, self._cwd, user=user, force=force)
+        done = await asyncio.to_thread(
+            manage.eject, entry.name, self._cwd, user=user, force=force, plugins=self._plugins
+        )
         lost = f" Not said in the copy: {', '.join(loss.field for loss in done.losses)}." if done.losses else ""
         self.say(
             f"{entry.name} is yours now: {self.near(done.path)}.{lost} e edits it.", "warning" if lost else "success"
@@ -210,6 +213,10 @@ class TypesScreen(Sheet[None]):
     async def _sure(self, question: str, detail: str, yes: str) -> bool:
         choices = [("no", "n", "Keep it"), ("yes", "y", yes)]
         return await self.app.push_screen_wait(ConfirmScreen(question, choices, detail)) == "yes"
+
+    @property
+    def _plugins(self) -> tuple[PluginFolder, ...]:
+        return tuple(self.host.crew.supervisor.world.extensions.agents)
 
     @property
     def _cwd(self) -> Path:
