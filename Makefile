@@ -31,12 +31,15 @@ QUESTION ?= Where are settings merged from their layers?
 demo: $(PLAIN) ## run an Explore agent on this source with the embedded default; QUESTION="…"
 	$(BIN)/retinue run Explore "$(QUESTION)" --cwd src
 
-test: $(DEV) ## check style, types, imports, docs; run all tests with coverage
+test: $(DEV) ## check style, types, imports, docs; run all tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m docs.generate --check
+	$(BIN)/pytest -n 2
+
+coverage: $(DEV) ## run all tests and print what they do not reach
 	$(BIN)/pytest -n 2 --cov --cov-report=term:skip-covered --cov-fail-under=85
 
 docs: $(DEV) ## write the reference pages again from the code
@@ -55,4 +58,4 @@ format: $(DEV) ## format the code
 clean: ## remove what the other targets made
 	rm -rf $(VENV) build dist .coverage* .mypy_cache .ruff_cache .hypothesis .pytest_cache
 
-.PHONY: help setup demo test docs screens bench format clean
+.PHONY: help setup demo test coverage docs screens bench format clean
