@@ -17,6 +17,10 @@ _TOLERANCE = 1.0
 _ROUNDING = 1e-6
 
 
+def _nothing() -> None:
+    pass
+
+
 class Countdown:
     """Calls `expire` once when `limit` seconds were spent, unless fed, paused or stopped.
 
@@ -53,7 +57,9 @@ class Countdown:
         self._watch.schedule()
 
     def stop(self) -> None:
+        """For good: whoever it would have called is let go."""
         self._watch.forget(self)
+        self._expire = _nothing
 
     def again(self) -> None:
         """Counts from zero, also after it expired."""

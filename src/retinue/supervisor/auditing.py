@@ -168,6 +168,8 @@ class Audit:
             return await self._finished(outcome)
         except Exception as error:  # noqa: BLE001  (the run ended as it did, whatever the record says)
             return replace(outcome, notes=(*outcome.notes, f"The record of its changes failed: {error}"))
+        finally:
+            self._ended.clear()  # results can be large, and an ended run stays in memory for a while
 
     async def _finished(self, outcome: Outcome) -> Outcome:
         spec = self._member.handle.launch.request.spec

@@ -12,7 +12,7 @@ import gc
 
 MANY = 32
 _DEFAULT = (700, 10, 10)
-_PATIENT = (20_000, 20, 20)
+_PATIENT = (100_000, 20, 20)
 
 
 class Heap:
