@@ -49,6 +49,16 @@ def confine(text: str, context: ToolContext, *, writing: bool = False) -> Confin
     raise ToolError(f"{where} outside the workspace. Use a path inside: {allowed}")
 
 
+def as_written(text: str, context: ToolContext) -> Confined | None:
+    """Where `text` leads if it names something below the working directory and no part of it is
+    a link. That is not looked at here: `retinue.tools.files`, which opens it part by part,
+    refuses links. None for a path with detours; `confine` knows where those lead."""
+    path, root = os.path.join(context.root, text), context.root  # noqa: PTH118
+    if not _is_straight(path, root) or "\0" in text or text.startswith("~"):
+        return None
+    return Confined(root, Path(path), _shown(path, context))
+
+
 def shown(path: Path, context: ToolContext) -> str:
     return _shown(str(path), context)
 
@@ -93,14 +103,11 @@ def _resolve(text: str, context: ToolContext) -> str:
 def _is_plain(path: str, root: Path) -> bool:
     """Whether `path` is its own real path: below the root, which is real, without detours and
     links. Looks only at what is below the root; whatever is doubtful is not plain."""
+    if not _is_straight(path, root):
+        return False
     start = f"{root}{os.sep}"
-    if os.sep != "/" or not path.startswith(start):
-        return False
-    below = path[len(start) :].split("/")
-    if any(part in ("", ".", "..") for part in below):
-        return False
     try:
-        for part in below:
+        for part in path[len(start) :].split("/"):
             start += part
             if stat.S_ISLNK(os.lstat(start).st_mode):
                 return False
@@ -108,3 +115,11 @@ def _is_plain(path: str, root: Path) -> bool:
     except OSError:
         return False
     return True
+
+
+def _is_straight(path: str, root: Path) -> bool:
+    """Whether `path` goes down from the root by names alone."""
+    start = f"{root}{os.sep}"
+    if os.sep != "/" or not path.startswith(start):
+        return False
+    return not any(part in ("", ".", "..") for part in path[len(start) :].split("/"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import base64
 import os
-import stat
 from collections.abc import Callable, Iterator
+from io import BytesIO
 from itertools import chain
 from threading import Event
 from typing import BinaryIO, ClassVar
@@ -19,7 +19,7 @@ from retinue.tools.base import BuiltinTool, Properties
 from retinue.tools.content import SNIFFED, binary_kind, content_hash, forms_of, image_type, wide_encoding
 from retinue.tools.errors import ToolError
 from retinue.tools.files import list_folder, open_regular, spot
-from retinue.tools.paths import Confined, confine
+from retinue.tools.paths import Confined, as_written, confine
 from retinue.tools.read.lines import LINES, Window, window, window_of
 from retinue.tools.threads import in_thread
 from retinue.tools.writing import LARGEST
@@ -29,7 +29,7 @@ IMAGE_BYTES = 3_750_000
 
 _CHUNK = 1 << 20
 _LITTLE = 1 << 16
-"""A small file: it is read at once, and in less memory than a chunk."""
+"""A small file: it is read at once."""
 
 
 class ReadTool(BuiltinTool):
@@ -42,52 +42,71 @@ class ReadTool(BuiltinTool):
     }
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
-        place = confine(given.text("path", *PATH_NAMES), context)
+        path = given.text("path", *PATH_NAMES)
         first = given.whole("offset", "start_line", "line") or 1
         limit = min(given.whole("limit", "num_lines", "max_lines", "lines", least=1) or LINES, LINES)
-        if _is_little(place):
-            return _read(place, first, limit, context)
-        stop = Event()
+        little = _little(path, context)
+        if little is not None:
+            place, data = little
+            return _content(place, data, BytesIO(), len(data), first, limit, context)
+        place, stop = confine(path, context), Event()
         return await in_thread(lambda: _read(place, first, limit, context, stop.is_set), stop)
 
 
-def _is_little(place: Confined) -> bool:
-    """Whether handing the file to a thread would take longer than reading it."""
+def _little(text: str, context: ToolContext) -> tuple[Confined, bytes] | None:
+    """The whole of a small file whose path has no detours: handing it to a thread would take
+    longer than reading it. None for anything else, which is looked at closely then."""
+    place = as_written(text, context)
+    if place is None:
+        return None
     try:
-        found = place.path.stat()
-    except OSError:
-        return False
-    return stat.S_ISREG(found.st_mode) and found.st_size <= _LITTLE
+        with spot(place) as where:
+            descriptor = open_regular(where, place)
+        try:
+            data = os.read(descriptor, _LITTLE)
+            return (place, data) if len(data) < _LITTLE and not os.read(descriptor, 1) else None
+        finally:
+            os.close(descriptor)
+    except (OSError, ValueError, ToolError):
+        return None
 
 
-def _read(
-    place: Confined, first: int, limit: int, context: ToolContext, stopped: Callable[[], bool] = lambda: False
-) -> ToolOutput:
+def _read(place: Confined, first: int, limit: int, context: ToolContext, stopped: Callable[[], bool]) -> ToolOutput:
     try:
         with spot(place) as where:
             descriptor = open_regular(where, place)
     except FileNotFoundError:
         raise ToolError(f"{place.shown} does not exist.{_similar(place)}") from None
-    effect = ToolEffect(reads=(str(place.path),))
     with os.fdopen(descriptor, "rb") as file:
         size = os.fstat(descriptor).st_size
-        wanted = _CHUNK if size >= _LITTLE else _LITTLE
-        start = file.read(wanted)
-        media_type = image_type(start)
-        if media_type is not None:
-            return _image(place, start + file.read(IMAGE_BYTES), media_type, size, context, effect)
-        kind = binary_kind(start[:SNIFFED])
-        if kind is not None:
-            raise ToolError(
-                f"{place.shown} is {kind} ({format_bytes(size)}), not text. Use a program made for it, if any."
-            )
-        codec = wide_encoding(start)
-        if codec is not None:
-            found = _wide_window(place, start + file.read(LARGEST), first, limit)
-        elif len(start) < wanted:
-            found = window_of(start, first, limit)
-        else:
-            found = window(chain([start], _chunks(file)), first, limit, to_end=size <= LARGEST, stopped=stopped)
+        return _content(place, file.read(_CHUNK), file, size, first, limit, context, stopped)
+
+
+def _content(
+    place: Confined,
+    start: bytes,
+    rest: BinaryIO,
+    size: int,
+    first: int,
+    limit: int,
+    context: ToolContext,
+    stopped: Callable[[], bool] = lambda: False,
+) -> ToolOutput:
+    """A file whose first bytes are `start`: all of it, where those are fewer than a chunk."""
+    effect = ToolEffect(reads=(str(place.path),))
+    media_type = image_type(start)
+    if media_type is not None:
+        return _image(place, start + rest.read(IMAGE_BYTES), media_type, size, context, effect)
+    kind = binary_kind(start[:SNIFFED])
+    if kind is not None:
+        raise ToolError(f"{place.shown} is {kind} ({format_bytes(size)}), not text. Use a program made for it, if any.")
+    codec = wide_encoding(start)
+    if codec is not None:
+        found = _wide_window(place, start + rest.read(LARGEST), first, limit)
+    elif len(start) < _CHUNK:
+        found = window_of(start, first, limit)
+    else:
+        found = window(chain([start], _chunks(rest)), first, limit, to_end=size <= LARGEST, stopped=stopped)
     if found.digest is not None:
         context.seen[str(place.path)] = found.digest
     return ok(_render(place, found, codec), effect)
