@@ -253,6 +253,18 @@ async def test_no_secret_reaches_file_or_subscriber(tmp_path):
         assert not file.is_file() or b"a1B2c3" not in file.read_bytes(), file
 
 
+@pytest.mark.parametrize("place", [0, 1, 254, 255, 256, 257, 599])
+async def test_a_secret_among_many_events_of_one_moment_is_found_and_nothing_else_is_touched(tmp_path, place):
+    texts = [f"note {number}: token and key, nothing secret" for number in range(600)]
+    texts[place] = f"key {SECRET}"
+    async with Log.open(tmp_path, redact=Redactor()) as log:
+        write(log, [*stories.opening(), *(Warned("note", text) for text in texts), stories.ending()])
+        await log.flush()
+        found = [event.body.text for event in log.reader.events("run-1") if isinstance(event.body, Warned)]
+    texts[place] = "key [REDACTED]"
+    assert found == texts
+
+
 async def test_held_back_text_keeps_its_place_before_durable_events(tmp_path):
     async with Log.open(tmp_path, redact=Redactor()) as log:
         subscription = log.subscribe(run_id="run-1")

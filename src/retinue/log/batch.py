@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
-from retinue.domain.events import AssistantEnded, Event, RunCreated, TextDelta, ThinkingDelta, ToolProgress
+from retinue.domain.events import AssistantEnded, Body, Event, RunCreated, TextDelta, ThinkingDelta, ToolProgress
 from retinue.domain.lean import dataclass
 from retinue.log.encode import encode, whole
 from retinue.log.redaction import Redactor
@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     import sqlite3
 
 Row = tuple[str, int, float, str, str]
+Encoded = tuple[Body, bytes]
+
+_STREAMED = frozenset({TextDelta, ThinkingDelta, ToolProgress})
+_LOOKED_AT = 256
+"""How many bodies are looked through for secrets at once."""
 
 _INSERT_EVENT = "INSERT INTO events (run_id, seq, at, type, body) VALUES (?, ?, ?, ?, ?)"
 _INSERT_TEXT = "INSERT INTO partials (run_id, seq, kind, text) VALUES (?, ?, ?, ?)"
@@ -32,25 +37,31 @@ class Batch:
 
     def prepare(self, redact: Redactor | None) -> list[Row]:
         if self.rows is None:
-            rows: list[Row] = []
-            for index, event in enumerate(self.events):
-                if not isinstance(event.body, (TextDelta, ThinkingDelta, ToolProgress)):
-                    clean, row = _row(event, redact)
-                    self.events[index] = clean
-                    rows.append(row)
-            self.rows = rows
+            durable = [at for at, event in enumerate(self.events) if type(event.body) not in _STREAMED]
+            made = [encode(self.events[at].body) for at in durable]
+            if redact is not None:
+                made = [
+                    clean
+                    for start in range(0, len(made), _LOOKED_AT)
+                    for clean in _clean(made[start : start + _LOOKED_AT], redact)
+                ]
+            self.rows = [self._row(at, body, data) for at, (body, data) in zip(durable, made, strict=True)]
         return self.rows
 
+    def _row(self, at: int, body: Body, data: bytes) -> Row:
+        event = self.events[at]
+        if body is not event.body:
+            event = self.events[at] = replace(event, body=body)
+        return event.run_id, event.seq, event.at, body.type, data.decode()
 
-def _row(event: Event, redact: Redactor | None) -> tuple[Event, Row]:
-    body, data = encode(event.body)
-    if redact is not None:
-        clean = redact.body(body, data)
-        if clean is not body:
-            body, data = encode(clean)
-    if body is not event.body:
-        event = replace(event, body=body)
-    return event, (event.run_id, event.seq, event.at, body.type, data.decode())
+
+def _clean(made: list[Encoded], redact: Redactor) -> list[Encoded]:
+    """Nearly always there is nothing to hide, and one look at all of them is enough to know. A
+    secret does not go across the line feed between two bodies, nor begin with one."""
+    if not redact.suspects(b"\n".join([data for _, data in made])):
+        return made
+    clean = [redact.body(body, data) for body, data in made]
+    return [old if body is old[0] else encode(body) for body, old in zip(clean, made, strict=True)]
 
 
 @dataclass(slots=True)

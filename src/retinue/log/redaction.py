@@ -17,6 +17,11 @@ class TextStream(Protocol):
 
 
 class Redactor(Protocol):
+    def suspects(self, encoded: bytes) -> bool:
+        """Whether any of some bodies, as JSON on a line each, holds a secret. May be wrong about
+        there being one, never about there being none."""
+        ...
+
     def body(self, body: Body, encoded: bytes) -> Body:
         """`body` without secrets: the very same object when it has none. `encoded` is its JSON,
         which is quicker to look through than the object."""
