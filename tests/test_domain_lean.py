@@ -14,6 +14,7 @@ import orjson
 import pytest
 
 from retinue.domain.lean import dataclass as lean
+from retinue.domain.lean import replace
 
 Decorator = Callable[..., Callable[[type], type]]
 
@@ -94,7 +95,10 @@ def test_a_frozen_one_can_be_replaced_copied_and_encoded_but_not_changed(made: A
         one.x = 2
     with pytest.raises(dataclasses.FrozenInstanceError, match="cannot delete field 'x'"):
         del one.x
-    assert dataclasses.replace(one, x=5) == made(5)
+    assert dataclasses.replace(one, x=5) == replace(one, x=5) == made(5)
+    assert replace(one) == one and replace(one, tags={"b": 2}, label="there") == made(1, "there", {"b": 2})
+    with pytest.raises(TypeError, match="type"):
+        replace(one, type="other")
     assert copy.copy(one) == copy.deepcopy(one) == one
     assert dataclasses.asdict(one) == orjson.loads(orjson.dumps(one))
     match one:
@@ -105,7 +109,7 @@ def test_a_frozen_one_can_be_replaced_copied_and_encoded_but_not_changed(made: A
 def test_keyword_only_fields_must_be_named() -> None:
     with pytest.raises(TypeError, match="positional"):
         Pair(1)  # type: ignore[misc]
-    assert Pair(left=1) == Pair(left=1, right=())
+    assert Pair(left=1) == Pair(left=1, right=()) == replace(Pair(left=2), left=1)
     assert {Pair(left=1): "found"}[Pair(left=1)] == "found"
 
 

@@ -149,7 +149,8 @@ class Scene:
                 found[folder] = sorted(path.name for path in Path(folder).glob(f"*{self.mark}*"))
         found["segments"] = sorted(line.split()[1] for line in Path("/proc/sysvipc/shm").read_text().splitlines()[1:])
         status = Path(f"/proc/{self.victim.pid}/stat").read_text().rpartition(")")[2].split()
-        found["victim"] = (status[0], status[16], resource.prlimit(self.victim.pid, resource.RLIMIT_NOFILE))
+        alive = "alive" if status[0] in "RSD" else status[0]  # not stopped, not a corpse
+        found["victim"] = (alive, status[16], resource.prlimit(self.victim.pid, resource.RLIMIT_NOFILE))
         return found
 
 
