@@ -196,7 +196,8 @@ def test_unfinished_merges_are_committed_as_they_are(scene, script, what):
 @pytest.mark.parametrize("where", ["nested", "build/nested"])
 def test_a_repository_inside_keeps_the_directory(scene, where):
     worktree = scene.make()
-    inside = f"mkdir -p {where}; cd {where}; git init -q; echo i > i; git add i; git -c user.name=t -c user.email=t@t commit -qm inner"
+    commit = "git add i; git -c user.name=t -c user.email=t@t commit -qm inner"
+    inside = f"mkdir -p {where}; cd {where}; git init -q; echo i > i; {commit}"
     scene.shell(worktree, f"echo x > x; {inside}")
     saved = scene.finish(worktree)
     assert saved.kept == worktree.record.path

@@ -12,11 +12,10 @@ here denies.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from retinue.domain.hook import NO_OPINION, HookResult, Hooks
-from retinue.domain.lean import dataclass
+from retinue.domain.lean import dataclass, replace
 from retinue.domain.messages import Text
 from retinue.domain.permission import Decision, Permissions, ToolUse
 from retinue.domain.tool import Preview, Tool, ToolContext, ToolOutput

@@ -14,11 +14,11 @@ import contextlib
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from retinue.domain.events import TRANSIENT, Body, Event, RunCreated, RunEnded, Warned
+from retinue.domain.lean import replace
 from retinue.errors import RetinueError, StateError
 from retinue.log.batch import Batch
 from retinue.log.claim import take_over

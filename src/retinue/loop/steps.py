@@ -8,10 +8,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
 
 from retinue.domain.events import Body, LimitReached, MessageAdded, TurnEnded, Warned
 from retinue.domain.failure import Failure
+from retinue.domain.lean import replace
 from retinue.domain.messages import AssistantMessage, StopReason, ToolCall, ToolMessage, UserMessage
 from retinue.domain.outcome import SUCCESS, Ended, Outcome
 from retinue.domain.tool import Tool, ToolOutput

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from retinue.domain.lean import replace
 from retinue.domain.usage import Usage
 from retinue.models.protocol import Prices
 

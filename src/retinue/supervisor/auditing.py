@@ -10,13 +10,13 @@ import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from retinue.domain.effects import TouchedPath
 from retinue.domain.events import Body, ToolEnded, TurnStarted, Undone, Warned
+from retinue.domain.lean import replace
 from retinue.domain.outcome import Outcome
 from retinue.domain.tool import Tool, ToolContext, ToolOutput
 from retinue.domain.toolnames import TOOLS

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from retinue.domain.clock import SYSTEM_CLOCK, Clock
 from retinue.domain.delegation import ChildView, JoinMode
 from retinue.domain.events import Warned
 from retinue.domain.ids import new_run_id
+from retinue.domain.lean import replace
 from retinue.domain.outcome import StoppedBy
 from retinue.domain.request import RunRequest
 from retinue.domain.spec import AgentSpec

@@ -7,12 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from retinue.domain.codec import from_data, to_data
 from retinue.domain.events import RunCreated
 from retinue.domain.lean import dataclass
 from retinue.domain.request import EVERYTHING, Pinned, RunRequest
 from retinue.domain.spec import AgentSpec
 from retinue.errors import LaunchError
+from retinue.log.encode import dump
 from retinue.log.replay import Conversation
 from retinue.log.rows import RunRow
 from retinue.supervisor.assembling import kept
@@ -45,7 +48,7 @@ def tag_of(first: RunCreated) -> Tag:
 
 def created(launch: Launch, tag: Tag) -> RunCreated:
     request = launch.request
-    spec: Mapping[str, Any] = to_data(request.spec)
+    spec: Mapping[str, Any] = orjson.loads(dump(request.spec))  # to_data(spec), ten times as fast
     options = {
         **to_data(tag),
         "transcript": launch.transcript,

@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from retinue.context.task import task_message
 from retinue.domain.effects import READ_ONLY
 from retinue.domain.events import Body, RunEnded, RunResumed, RunStarted, ToolStarted, Warned
 from retinue.domain.failure import Failure
+from retinue.domain.lean import replace
 from retinue.domain.messages import UserMessage, user
 from retinue.domain.outcome import Outcome
 from retinue.domain.tool import ToolContext
