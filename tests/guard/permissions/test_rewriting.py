@@ -217,6 +217,20 @@ def test_no_rewriting_of_a_denied_command_is_allowed(command: str, steps: list[i
 
 
 @pytest.mark.parametrize(
+    "written",
+    [
+        "xargs -I{} git rebase --exec='find . -execdir rm -f precious {} +' HEAD~1 {}",
+        "xargs -IX git rebase --exec='rm -f X' HEAD~1",
+        "xargs -I@ sh -c 'rm -f @'",
+        "ls | xargs -IF find F -exec rm -f precious {} +",
+    ],
+)
+def test_what_xargs_fills_in_hides_nothing_that_is_written_beside_it(written: str) -> None:
+    assert verdict(ALLOWING_ALL, written) != "allow"
+    assert verdict(BYPASSING, written) != "allow"
+
+
+@pytest.mark.parametrize(
     "interpreter", ["python3 -c", "perl -e", "ruby -e", "node -e", "awk", "python3.12 -c", "php -r"]
 )
 @pytest.mark.parametrize("command", DENIED)

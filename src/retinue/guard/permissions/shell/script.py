@@ -227,7 +227,7 @@ class _Reader:
                 self.doubts.append("parallel hands text to a shell")
             return [*self._code(" ".join(command).replace("{}", HOLE), depth)], False
         if replaced:
-            command = tuple(HOLE if replaced in word else word for word in command)
+            command = tuple(word.replace(replaced, HOLE) for word in command)
         else:
             command = (*command, HOLE)
         return [self.step(command, (), None, depth + 1)], bare
