@@ -13,8 +13,6 @@ from retinue.domain.codec import to_data
 from retinue.workspace import worktree_save
 from retinue.workspace.git import GitError
 from retinue.workspace.worktree_record import load, records, store
-from retinue.workspace.worktree_save import finish
-from retinue.workspace.worktree_sweep import found, strangers, sweep
 
 
 def test_Q02_no_changes_leaves_no_branch_and_no_directory(scene):
@@ -354,30 +352,3 @@ def test_a_program_that_lives_on_cannot_slip_in_a_filter_while_we_save(scene, tm
         over.set()
         thread.join()
     assert not mark.exists()
-
-
-def test_sweep_saves_what_dead_processes_left_and_leaves_the_living_alone(scene):
-    busy, dead = scene.make(), scene.make()
-    (dead.record.path / "x").write_text("x")
-    with subprocess.Popen(["true"]) as process:
-        process.wait()
-    owner = type(dead.record.owner)(**{**to_data(dead.record.owner), "id": "gone", "pid": process.pid, "started": "0"})
-    store(type(dead.record)(**{**{k: getattr(dead.record, k) for k in to_data(dead.record)}, "owner": owner}))
-    (scene.state / "worktrees" / "stranger").mkdir()
-    assert [each.busy for each in found(scene.state)].count(True) == 1
-    told = {}
-    sweep(scene.state, scene.environment, lambda: (), lambda record, saved: told.update({record.run: saved}))
-    assert list(told) == [dead.record.run]
-    assert scene.show(f"{told[dead.record.run].branch}:x") == "x"
-    assert busy.record.path.is_dir()
-    assert [path.name for path in strangers(scene.state)] == ["stranger"]
-    assert (scene.state / "worktrees" / "stranger").is_dir()
-
-
-def test_a_worktree_that_another_process_works_on_is_passed_over(scene):
-    from retinue.workspace.worktree_record import held
-
-    worktree = scene.make()
-    with held(scene.state, worktree.record.run):
-        assert finish(scene.state, worktree.record.run, scene.environment, wait=False) is None
-    assert worktree.record.path.is_dir()

@@ -69,6 +69,9 @@ async def prepared(
     cannot be had: nothing is left of the attempt then."""
     from retinue.supervisor.launch import check, prepare
 
+    above = None if leg is None or request.cwd.is_dir() else _above(request.cwd, world)
+    if above is not None:
+        raise _gone(above)
     check(request.spec, request)
     isolation: Isolation | None = None
     notes: tuple[str, ...] = ()
@@ -76,7 +79,7 @@ async def prepared(
         worktree = await _worktree(request, world, run_id, description, leg)
         isolation, notes = _isolation(worktree, request.cwd), worktree.notes
     else:
-        isolation = _inherited(request.cwd, world)
+        isolation = await asyncio.to_thread(_inherited, request.cwd, world)
         if "worktree" in (request.isolation, request.spec.isolation):
             notes = ("it works in the checkout itself: worktrees are switched off (worktreeIsolation)",)
     if isolation is None:
@@ -220,7 +223,7 @@ def _left_over(world: World, run_id: str) -> str:
 
     dead = [each for each in records(world.state) if each.run != run_id and not each.busy()]
     for each in [each for each in dead if each.phase in ("making", "removing")]:  # there is nothing to lose in them
-        finish(world.state, each.run, world.environment, wait=False)
+        finish(world.state, each.run, world.environment, leftover=True)
         dead.remove(each)
     few = "1 worktree of an ended run is" if len(dead) == 1 else f"{len(dead)} worktrees of ended runs are"
     return f"{few} left over: see `retinue worktrees list`, and `retinue worktrees clean`" if dead else ""
@@ -246,17 +249,38 @@ def _isolation(worktree: Worktree, asked_in: Path, *, own: bool = True) -> Isola
 
 
 def _inherited(cwd: Path, world: World) -> Isolation | None:
-    """The worktree of ours that `cwd` is in: a run started there keeps to it."""
-    if "worktrees" not in cwd.parts:
+    """The worktree of ours that `cwd` is in: a run started there keeps to it. If its process is
+    dead it is this one's from now on, so that nobody removes it meanwhile."""
+    run = _above(cwd, world)
+    if run is None:
         return None
-    from retinue.workspace.worktree import Worktree
+    from retinue.workspace.worktree import Worktree, reopen
     from retinue.workspace.worktree_record import load, place
 
-    real, folder = Path(os.path.realpath(cwd)), Path(os.path.realpath(place(world.state)))
-    if folder not in real.parents:
+    record = load(place(world.state) / f"{run}.json")
+    if record is None:
         return None
-    record = load(folder / f"{real.relative_to(folder).parts[0]}.json")
-    return _isolation(Worktree(record), cwd, own=False) if record is not None else None
+    worktree = Worktree(record) if record.busy() else reopen(world.state, run)
+    if worktree is None:
+        raise _gone(run)
+    return _isolation(worktree, cwd, own=False)
+
+
+def _above(cwd: Path, world: World) -> str | None:
+    """The run in whose worktree `cwd` is, or was."""
+    if "worktrees" not in cwd.parts:
+        return None
+    from retinue.workspace.worktree_record import place
+
+    real, folder = Path(os.path.realpath(cwd)), Path(os.path.realpath(place(world.state)))
+    return real.relative_to(folder).parts[0] if folder in real.parents else None
+
+
+def _gone(above: str) -> LaunchError:
+    return LaunchError(
+        f"It worked in the worktree of run {above}, which has been saved and removed.",
+        remedy=f"Take that one up, it can go on with this one then: retinue runs resume {above}",
+    )
 
 
 async def _finish(world: World, run_id: str, keep: str = "") -> Saved | None:

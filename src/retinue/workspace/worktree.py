@@ -25,11 +25,13 @@ from retinue.workspace.git import Git, GitError
 from retinue.workspace.include import include
 from retinue.workspace.worktree_base import base_of
 from retinue.workspace.worktree_record import Record, forget, held, load, place, store
-from retinue.workspace.worktree_repository import above_of, aside, create, home, opened
+from retinue.workspace.worktree_repository import above_of, aside, create, home, opened, unlock
 from retinue.workspace.worktree_tree import commit_tree, copied_index, tree_of
 
 LOCKED = "retinue run "
 """How the reason of a lock of ours begins. Any other lock is a person's."""
+BESIDE = (".aside", ".index", ".index.lock", ".json.new")
+"""What a process that was killed may leave beside a worktree, and nobody needs."""
 CHECKOUT_SECONDS = 900.0
 _WITHOUT = "Run it without isolation, or"
 
@@ -114,6 +116,7 @@ def reopen(state: Path, run: str) -> Worktree | None:
             or not (record.work.is_dir() and record.git.is_dir())
         ):
             return None
+        unlock(record)
         return Worktree(store(replace(record, phase="open", reason="", owner=this_process())))
 
 
@@ -152,25 +155,41 @@ def discard(record: Record, environment: Mapping[str, str]) -> None:
         main: Git | None = home(record, environment)
     except GitError:
         main = None
-    if main is not None:
-        _quietly(main, "worktree", "unlock", record.folder)
     remove_folder(record.path)
     if main is not None:
         _quietly(main, "worktree", "remove", "--force", "--force", record.folder)
+    for entry in entries(record):  # half an entry, of a git that was killed, is none that git removes
+        remove_folder(entry)
     remove_folder(record.git)
-    for beside in ("aside", "index", "index.lock"):
-        remove_folder(record.path.with_name(f"{record.run}.{beside}"))
+    for beside in BESIDE:
+        remove_folder(record.path.with_name(f"{record.run}{beside}"))
     if not record.path.exists() and not record.git.exists():
         forget(record)
 
 
 def locked_by_user(record: Record) -> bool:
     """Whether a person has put a lock of their own on it."""
-    reason = Path(record.common) / "worktrees" / record.run / "locked"
+    for entry in entries(record):
+        try:
+            return not (entry / "locked").read_text("utf-8", "replace").startswith(LOCKED)
+        except OSError:
+            continue
+    return False
+
+
+def entries(record: Record) -> list[Path]:
+    """Where git has it registered. Git chooses another name than the run's when that is taken."""
+    return [path for path in (Path(record.common) / "worktrees").glob(f"{record.run}*") if _is_entry(path, record)]
+
+
+def _is_entry(path: Path, record: Record) -> bool:
     try:
-        return not reason.read_text("utf-8", "replace").startswith(LOCKED)
+        said = (path / "gitdir").read_text("utf-8", "surrogateescape").strip()
     except OSError:
-        return False
+        said = ""
+    if not said:
+        return path.name == record.run
+    return os.path.realpath(path / Path(said).parent) == os.path.realpath(record.path)
 
 
 def remove_folder(path: Path) -> None:

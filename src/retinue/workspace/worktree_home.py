@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import time
 from pathlib import Path
 
 from retinue.domain.lean import dataclass
@@ -17,6 +18,8 @@ from retinue.workspace.worktree_record import Record
 BRANCH = "retinue-agent-"
 _LOOSE = re.compile(r"[0-9a-f]{38}|[0-9a-f]{62}")
 _MOST_NAMES = 1000
+LOCK_SECONDS = 2.0
+"""A git at work holds a name for some milliseconds, and waits no longer than 0.1 s for another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,7 @@ def bring_home(record: Record, git: Git, main: Git) -> Brought:
     options = ("--quiet", "--no-tags", "--no-write-fetch-head", "--upload-pack=git-upload-pack", "--stdin")
     main("fetch", *options, str(record.git), given="".join(f"{tip}\n" for tip in wanted).encode())
     _copy_large_files(record)
+    _unlock_names(record)
     branch, tip, moved, notes = record.branch, record.tip, False, []
     if head in made:
         branch, tip, moved = _branch(record, main, head), head, True
@@ -129,6 +133,18 @@ def _free(main: Git, wanted: str, sha: str) -> str:
     # Not a matter of the name: git says itself what is wrong.
     main("update-ref", "-m", "retinue: saved", f"{wanted}-saved", sha, nothing)
     return f"{wanted}-saved"
+
+
+def _unlock_names(record: Record) -> None:
+    """Removes the lock that a git of an earlier attempt left on a name of this run when it was
+    killed: nobody else has reason to write to these names, and no later attempt could."""
+    refs = Path(record.common) / "refs"
+    locks = [*(refs / "heads").glob(f"{BRANCH}{record.run}*.lock"), *(refs / "retinue" / record.run).glob("*.lock")]
+    until = time.monotonic() + LOCK_SECONDS
+    for lock in locks:
+        while lock.exists() and time.monotonic() < until:
+            time.sleep(0.02)
+        lock.unlink(missing_ok=True)
 
 
 def _plain(name: str) -> str:

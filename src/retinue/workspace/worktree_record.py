@@ -71,6 +71,13 @@ class Record:
         """Whether the process that has it still lives."""
         return self.owner is not None and self.owner.alive(this_process())
 
+    def elsewhere(self) -> bool:
+        """Whether that process lives and is another one than this."""
+        if self.owner is None or not self.busy():
+            return False
+        here = this_process()
+        return (self.owner.pid, self.owner.started, self.owner.space) != (here.pid, here.started, here.space)
+
 
 def store(record: Record) -> Record:
     """Written whole or not at all, and on the disk before anything is done because of it."""
@@ -121,17 +128,31 @@ def held(state: Path, run: str, *, wait: bool = True) -> Iterator[bool]:
     except ImportError:  # Windows: the record's owner has to do
         yield True
         return
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0), 0o600)
-    try:
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
+    while True:
+        descriptor = os.open(path, flags, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            yield False
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError:
+                yield False
+                return
+            if not _is_at(descriptor, path):  # removed by its last holder while this one waited
+                continue
+            try:
+                yield True
+            finally:
+                if not path.with_suffix(".json").exists():  # nothing left that could be worked on
+                    path.unlink(missing_ok=True)
             return
-        try:
-            yield True
         finally:
-            if not path.with_suffix(".json").exists():  # nothing left that could be worked on
-                path.unlink(missing_ok=True)
-    finally:
-        os.close(descriptor)
+            os.close(descriptor)
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        there = path.lstat()
+    except FileNotFoundError:
+        return False
+    mine = os.fstat(descriptor)
+    return (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino)

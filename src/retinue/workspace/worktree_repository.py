@@ -108,6 +108,15 @@ def distrust(record: Record, environment: Mapping[str, str]) -> Git:
     return opened(record, environment).having(GIT_ALLOW_PROTOCOL="file")
 
 
+def unlock(record: Record) -> None:
+    """Removes what a git that was killed left locked in the repository. Only for one in which no
+    program of its run is at work."""
+    for folder, _, files in os.walk(record.git):
+        for name in files:
+            if name.endswith(".lock"):
+                (Path(folder) / name).unlink(missing_ok=True)
+
+
 def identity(git: Git) -> dict[str, str]:
     """The variables that make a commit of ours the user's, or nobody's where git knows none."""
     if git.ask("var", "GIT_COMMITTER_IDENT") is not None and git.ask("config", "user.email"):

@@ -21,7 +21,7 @@ from retinue.workspace.include import changed
 from retinue.workspace.worktree import discard, locked_by_user
 from retinue.workspace.worktree_home import Brought, bring_home
 from retinue.workspace.worktree_record import Record, held, load, place, records, store
-from retinue.workspace.worktree_repository import aside, distrust, home
+from retinue.workspace.worktree_repository import aside, distrust, home, unlock
 from retinue.workspace.worktree_tree import commit_tree, copied_index, subject, tree_of
 
 _UNFINISHED = {"MERGE_HEAD": "merge", "rebase-merge": "rebase", "rebase-apply": "rebase", "CHERRY_PICK_HEAD": "pick"}
@@ -39,13 +39,20 @@ class Saved:
     """Whether this made or moved the branch."""
 
 
-def finish(state: Path, run: str, environment: Mapping[str, str], *, keep: str = "", wait: bool = True) -> Saved | None:
+def finish(
+    state: Path, run: str, environment: Mapping[str, str], *, keep: str = "", leftover: bool = False
+) -> Saved | None:
     """Saves and removes the worktree of `run`. `keep` is a reason to leave the directory after
-    saving. None when there is none, or with `wait` off when another process has it just now."""
-    with held(state, run, wait=wait) as mine:
+    saving. None when there is none; with `leftover` also when anybody has it, or takes it up just
+    now. What another process has taken up is never touched."""
+    with held(state, run, wait=not leftover) as mine:
         record = load(place(state) / f"{run}.json") if mine else None
-        if record is None:
+        if record is None or (leftover and record.busy()):
             return None
+        if record.elsewhere():
+            pid = record.owner.pid if record.owner else 0
+            note = f"its worktree stays at {record.path}: process {pid} works in it"
+            return Saved(record.branch, record.path, (note,))
         if record.phase in ("making", "removing"):
             discard(record, environment)
             return Saved(record.branch, record.path if record.path.exists() else None)
@@ -61,7 +68,9 @@ def _save(state: Path, record: Record, environment: Mapping[str, str], keep: str
     if not record.git.is_dir() and not record.path.exists():
         discard(record, environment)
         return Saved(record.branch, None, ("its worktree was deleted while nobody looked",))
+    unlock(record)
     git, notes = distrust(record, environment), []
+    around = _made_from(state, record)  # asked first: what comes home from it later must be brought home, too
     there = record.path.is_dir() and not record.path.is_symlink()
     if there:
         notes += _commit_leftovers(record, git)
@@ -71,9 +80,9 @@ def _save(state: Path, record: Record, environment: Mapping[str, str], keep: str
     brought = bring_home(record, git, main)
     notes += brought.notes
     record = store(replace(record, branch=brought.branch, tip=brought.tip))
-    why = keep or _inside(state, record, git, there)
+    why = keep or around or _made_from(state, record) or _inside(record, git, there)
     if why:
-        return _kept(record, why, brought, tuple(notes))
+        return _kept(record, why, brought, tuple(notes), occupied=bool(keep))
     lost = changed(dict(record.included), record.path) if there else []
     if lost:
         notes.append(f"ignored files that were copied in and changed there are not in the branch: {', '.join(lost)}")
@@ -85,9 +94,12 @@ def _save(state: Path, record: Record, environment: Mapping[str, str], keep: str
     return Saved(brought.branch, left, tuple(notes), brought.moved)
 
 
-def _kept(record: Record, why: str, brought: Brought | None = None, notes: tuple[str, ...] = ()) -> Saved:
+def _kept(
+    record: Record, why: str, brought: Brought | None = None, notes: tuple[str, ...] = (), *, occupied: bool = False
+) -> Saved:
+    """`occupied`: runs of this process still work in it, so it stays theirs."""
     with contextlib.suppress(OSError):  # a full disk, perhaps: it is listed as it was
-        store(replace(record, phase="kept", reason=why, owner=None))
+        store(replace(record, phase="kept", reason=why, owner=record.owner if occupied else None))
     note = f"its worktree stays at {record.path}: {why}"
     return Saved(
         brought.branch if brought else record.branch, record.path, (*notes, note), brought.moved if brought else False
@@ -114,11 +126,16 @@ def _commit_leftovers(record: Record, git: Git) -> list[str]:
     return notes
 
 
-def _inside(state: Path, record: Record, git: Git, there: bool) -> str:
-    """Why the directory cannot go although its own commits are home."""
+def _made_from(state: Path, record: Record) -> str:
+    """That another worktree needs this one's repository, if one does."""
     for other in records(state):
         if other.run != record.run and record.path in (Path(other.repository), *Path(other.repository).parents):
             return f"the worktree of run {other.run} was made from it"
+    return ""
+
+
+def _inside(record: Record, git: Git, there: bool) -> str:
+    """Why the directory cannot go although its own commits are home."""
     if (record.git / "modules").is_dir():
         return "a submodule was filled in it, and may hold commits of its own"
     nested = next(_repositories(record.path, git), None) if there else None

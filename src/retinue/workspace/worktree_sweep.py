@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 from retinue.domain.lean import dataclass
-from retinue.workspace.worktree_record import Record, place, records
+from retinue.workspace.worktree import BESIDE, remove_folder
+from retinue.workspace.worktree_record import Record, held, place, records
 from retinue.workspace.worktree_save import Saved, finish
 
-_SUFFIXES = (".git", ".aside", ".json", ".lock", ".index", ".new")
+_LITTER = (*BESIDE, ".lock")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +31,8 @@ def found(state: Path, live: Collection[str] = ()) -> list[Found]:
 
 
 def strangers(state: Path) -> list[Path]:
-    """Folders among the worktrees of which nothing is written down: shown, never touched."""
-    known = {record.run for record in records(state)}
-    try:
-        entries = sorted(place(state).iterdir())
-    except OSError:
-        return []
-    return [path for path in entries if path.suffix not in _SUFFIXES and path.is_dir() and path.name not in known]
+    """What lies among the worktrees and no readable record names: shown, never touched."""
+    return [path for _, ending, path in _unrecorded(state) if ending not in _LITTER]
 
 
 def sweep(
@@ -46,10 +42,35 @@ def sweep(
     tell: Callable[[Record, Saved | None], None],
 ) -> None:
     """Finishes every worktree that nobody has. `tell` hears of each at once, so that an interrupted
-    sweep has said what it did; None means that another process was quicker."""
+    sweep has said what it did; None means that another process was quicker. `live` is asked again
+    before each: a sweep takes time, in which runs are taken up."""
     for each in found(state, live()):
-        if not each.busy:
-            tell(each.record, finish(state, each.record.run, environment, wait=False))
+        if not each.busy and each.record.run not in live():
+            tell(each.record, finish(state, each.record.run, environment, leftover=True))
+    _tidy(state)
+
+
+def _tidy(state: Path) -> None:
+    """Removes what processes that died before they had written anything down left beside nothing."""
+    every = list(_unrecorded(state))
+    kept = {run for run, ending, _ in every if ending not in _LITTER}
+    for run in {run for run, _, _ in every} - kept:
+        with held(state, run, wait=False) as mine:  # which also removes the lock
+            for ending in BESIDE if mine and not (place(state) / f"{run}.json").exists() else ():
+                remove_folder(place(state) / f"{run}{ending}")
+
+
+def _unrecorded(state: Path) -> Iterator[tuple[str, str, Path]]:
+    """What lies there and belongs to no record: the run it is named after, the rest of its name."""
+    try:
+        entries = sorted(place(state).iterdir())
+    except OSError:
+        return
+    known = {record.run for record in records(state)}
+    for path in entries:
+        run, _, rest = path.name.partition(".")
+        if run not in known:
+            yield run, f".{rest}" if rest else "", path
 
 
 def _within(record: Record, other: Record) -> bool:

@@ -30,32 +30,33 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     from retinue.faces.cli.main import at_terminal
+    from retinue.faces.cli.runs.common import project_of
     from retinue.faces.cli.terminal_host import hosted
 
-    row = _wanted(args)
+    state, row = _wanted(args)
     if not at_terminal():
         raise UsageError("The terminal app needs a terminal.", remedy=f"Without one: retinue runs tail {row.id[:8]}")
-    return hosted(lambda host: asyncio.run(_watch(row, host)))
+    return hosted(lambda host: asyncio.run(_watch(project_of(state, row), row, host)))
 
 
-async def _watch(row: RunRow, host: Host | None) -> int:
+async def _watch(folder: Path, row: RunRow, host: Host | None) -> int:
     from retinue.faces.api import Retinue
     from retinue.faces.cli.terminal import show
 
-    async with Retinue(Path(row.cwd)) as crew:
+    async with Retinue(folder) as crew:
         return await show(crew, host, resume=row.root_id, viewed=row.id if row.id != row.root_id else None)
 
 
-def _wanted(args: argparse.Namespace) -> RunRow:
-    """The run that was named, or the newest at work. Raises StateError when there is none."""
+def _wanted(args: argparse.Namespace) -> tuple[Path, RunRow]:
+    """The state folder and the run that was named, or the newest at work. Raises StateError when there is none."""
     from retinue.faces.cli.runs.common import locate, project
 
     if args.run is not None:
-        return locate(args)[1]
+        return locate(args)
     with Reader.open(project(args)) as reader:
         live = [row for row in reader.list_runs(states=LIVE) if row.id == row.root_id]
     if not live:
         raise StateError(
             "Nothing is at work in this project.", remedy="See: retinue runs list; go on: retinue --resume"
         )
-    return live[0]
+    return project(args), live[0]

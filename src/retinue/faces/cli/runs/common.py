@@ -34,6 +34,16 @@ def locate(args: argparse.Namespace) -> tuple[Path, RunRow]:
     return find_run(retinue_home(), args.run, first=project(args))
 
 
+def project_of(state: Path, row: RunRow) -> Path:
+    """The folder in whose log a run is: that of the run above all others of its tree. Its own may
+    be a worktree, or in another project, and may be gone."""
+    with Reader.open(state) as reader:
+        try:
+            return Path(reader.run(row.root_id).cwd)
+        except UnknownRunError:
+            return Path(row.cwd)
+
+
 def _named(folder: Path, name: str) -> tuple[Path, RunRow]:
     from retinue.supervisor.recover import find_named
 

@@ -10,10 +10,9 @@ calls whose effect is unknown are named to the agent.
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from retinue.faces.cli.run import count, guarded, seconds
-from retinue.faces.cli.runs.common import locate
+from retinue.faces.cli.runs.common import locate, project_of
 from retinue.faces.cli.task import read_task
 
 
@@ -34,12 +33,13 @@ def execute(args: argparse.Namespace) -> int:
     from retinue.faces.cli.foreground import Output, drive
     from retinue.faces.cli.requests import limits_of, open_crew
 
-    _, row = locate(args)
+    state, row = locate(args)
+    folder = project_of(state, row)
     prompt = read_task(args.prompt) if args.prompt is not None else None
     output: Output = "events" if args.mode == "json" else "result" if args.json else "text"
 
     async def work() -> int:
-        async with open_crew(args, Path(row.cwd)) as crew:
+        async with open_crew(args, folder) as crew:
             run = await crew.resume(row.id, prompt, limits=limits_of(args) or None)
             return await drive(run, output, quiet=args.quiet)
 

@@ -1,8 +1,9 @@
 """Save and remove the worktrees that no running agent has.
 
 Whatever is in them goes to branches first: changes that nobody committed, and every commit that
-was made there. A worktree that cannot be saved whole stays, and is named with the reason. Those of
-running agents, and those you have locked yourself, are never touched.
+was made there. Commands that a dead agent left running are ended before. A worktree that cannot be
+saved whole stays, and is named with the reason. Those of running agents, and those you have locked
+yourself, are never touched.
 
     retinue worktrees clean --dry-run
     retinue worktrees clean
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from retinue.faces.cli.runs.common import add_where, project
@@ -40,6 +42,9 @@ def execute(args: argparse.Namespace) -> int:
             print(f"{each.record.run[:8]}  would be saved and removed: {each.record.path}")
         return 0
     done: list[dict[str, Any]] = []
+    ended = _end_leftovers(state)
+    for note in ended if not args.json else ():
+        print(note)
 
     def tell(record: Record, saved: Saved | None) -> None:
         if saved is None:
@@ -53,7 +58,17 @@ def execute(args: argparse.Namespace) -> int:
 
     sweep(state, os.environ, lambda: live_runs(state), tell)
     if args.json:
-        print(json.dumps({"cleaned": done, "unknown": [str(path) for path in strangers(state)]}))
+        unknown = [str(path) for path in strangers(state)]
+        print(json.dumps({"cleaned": done, "ended": list(ended), "unknown": unknown}))
     elif not done:
         print("Nothing to clean.")
     return 0
+
+
+def _end_leftovers(state: Path) -> tuple[str, ...]:
+    """A command that outlived its agent must not write into a folder that is saved and removed."""
+    from retinue.log.query import Reader
+    from retinue.supervisor.leftovers import end_leftovers
+
+    with Reader.open(state) as reader:
+        return end_leftovers(reader)
