@@ -322,6 +322,12 @@ class Settings(
         10, Whole(1, 1_000), name="checkpoints.maxFileMb", section="checkpoints", applies="next session",
         doc="Files larger than this are left out of checkpoints; the run says so.",
     )
+    checkpoints_keep_days: int | None = setting(
+        30, Whole(0, 36_500, zero_is_none=True), name="checkpoints.keepDays", section="checkpoints",
+        applies="next session",
+        doc="How many days after its end a run can be undone. Older checkpoints are removed when a process that made "
+        "some ends, once a day. 0 keeps them for ever.",
+    )
     output_transcript: bool = setting(
         True, _FLAG, section="output", applies="next run",
         doc="Write the transcript of every run to a file of JSON lines.",

@@ -59,8 +59,13 @@ class Vault:
 
         return Shadow(self.folder, Limits(file_bytes=self._largest))
 
+    @property
+    def used(self) -> bool:
+        """Whether this process has recorded anything."""
+        return "store" in self.__dict__
+
     async def close(self) -> None:
-        if "store" in self.__dict__:
+        if self.used:
             self.store.close()
 
 
@@ -228,7 +233,7 @@ class Audit:
     def _files(self) -> dict[str, str | None]:
         """Paths changed in this tree, with the hash they have now as far as it is known."""
         found: dict[str, str | None] = {}
-        if "store" in self._world.vault.__dict__:
+        if self._world.vault.used:
             ids = [self._member.id, *(child.id for child in self._member.descendants())]
             for row in self._world.vault.store.of_runs(ids):
                 if not any(entry is not None and entry.is_folder for entry in (row.before, row.after)):

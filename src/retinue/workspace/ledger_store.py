@@ -13,7 +13,7 @@ import threading
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -40,6 +40,7 @@ CREATE TABLE IF NOT EXISTS windows (
     after_change INTEGER NOT NULL, snapshots BLOB NOT NULL);
 CREATE INDEX IF NOT EXISTS windows_by_run ON windows (run_id);
 CREATE INDEX IF NOT EXISTS windows_open ON windows (id) WHERE ended IS NULL;
+CREATE TABLE IF NOT EXISTS forgotten (run_id TEXT PRIMARY KEY, at REAL NOT NULL);
 """
 _COLUMNS = (
     "id, at, run_id, agent, turn, call_id, kind, path, before_oid, before_mode, after_oid, after_mode, "
@@ -185,6 +186,45 @@ class LedgerStore:
         """Windows of other runs that were open at the same time, or still are."""
         rows = self._windows("WHERE (ended IS NULL OR ended>?)", None, (window.began,))
         return [row for row in rows if row.who.run_id != window.who.run_id]
+
+    # What is kept, and for how long
+
+    def traces(self) -> dict[str, float]:
+        """Every run that has left anything here, with the time of the last of it."""
+        with self._lock:
+            found = self._connection.execute(
+                "SELECT run_id, max(at) FROM (SELECT run_id, at FROM changes UNION ALL "
+                "SELECT run_id, coalesce(ended, began) FROM windows) GROUP BY run_id"
+            ).fetchall()
+        return {row[0]: row[1] for row in found}
+
+    def forget(self, run_ids: Iterable[str]) -> None:
+        """These runs cannot be undone any more; that they once could be is remembered."""
+        ids, now = list(run_ids), time.time()
+        with self._transaction() as connection:
+            for table in ("changes", "windows"):
+                connection.executemany(f"DELETE FROM {table} WHERE run_id=?", [(each,) for each in ids])  # noqa: S608
+            connection.executemany("INSERT OR REPLACE INTO forgotten VALUES (?, ?)", [(each, now) for each in ids])
+
+    def forgotten(self, run_ids: Sequence[str]) -> float | None:
+        """When anything of these runs was last forgotten."""
+        marks = ", ".join("?" * len(run_ids))
+        with self._lock:
+            query = f"SELECT max(at) FROM forgotten WHERE run_id IN ({marks})"  # noqa: S608
+            return self._connection.execute(query, tuple(run_ids)).fetchone()[0]  # type: ignore[no-any-return]
+
+    def contents(self) -> list[str]:
+        """The ids of all contents that an undo may ask for."""
+        with self._lock:
+            found = self._connection.execute("SELECT DISTINCT before_oid FROM changes WHERE before_oid != ''")
+            return [row[0] for row in found]
+
+    def shrink(self) -> None:
+        """Gives the disk back what rows that were removed took. Not while others are writing."""
+        import sqlite3
+
+        with self._lock, suppress(sqlite3.Error):
+            self._connection.execute("VACUUM")
 
     def _windows(self, where: str, run_ids: Sequence[str] | None, values: tuple[Any, ...] = ()) -> list[Window]:
         if run_ids is not None:

@@ -66,6 +66,10 @@ class Undo:
     def close(self) -> None:
         self._store.close()
 
+    def forgotten(self, run_ids: Sequence[str]) -> float | None:
+        """When the way back of any of these runs was removed because it was old."""
+        return self._store.forgotten(run_ids)
+
     def changed(self, run_ids: Sequence[str]) -> list[Changed]:
         """What these runs have changed, in order; with what commands changed that were cut off
         together with their process."""

@@ -38,6 +38,7 @@ COMMANDS: dict[str, Command | Group] = {
             "resume": Command("go on with an interrupted, stopped or ended run", f"{_RUNS}.resume"),
             "effects": Command("what a run really did: files, commands, hosts, denials", f"{_RUNS}.effects"),
             "undo": Command("put back the files a run has changed", f"{_RUNS}.undo"),
+            "prune": Command("remove what runs of long ago have left on the disk", f"{_RUNS}.prune"),
         },
     ),
     "inbox": Group(

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from pathlib import Path
 
 from retinue.domain.events import TurnStarted
@@ -58,10 +59,20 @@ def execute(args: argparse.Namespace) -> int:
                     remedy=f"Stop it first: retinue runs stop {row.id[:8]}{' --tree' if args.tree else ''}",
                 )
         scope = _scope(reader, row, rows[1:], args.turn)
-    done = _undo(folder, scope, args) if (folder / "checkpoints" / "ledger.db").is_file() else []
+    done: list[UndoneFile] = []
+    forgotten = None
+    if (folder / "checkpoints" / "ledger.db").is_file():
+        done, forgotten = _undo(folder, scope, args)
+    if forgotten is not None and not done:
+        raise StateError(
+            f"Run {row.id} cannot be undone any more: its checkpoints were removed on {_day(forgotten)}.",
+            remedy=f"How long they are kept: checkpoints.keepDays. What it changed: retinue runs effects {row.id[:8]}",
+        )
     if done and not args.dry_run:
         _record(folder, row, done, args)
     _report(row, done, args)
+    if forgotten is not None:
+        print(f"Not undone: what it did before {_day(forgotten)}, when its checkpoints were removed.", file=sys.stderr)
     return 1 if any(each.fate in ("kept", "failed") for each in done) else 0
 
 
@@ -79,12 +90,16 @@ def _scope(reader: Reader, row: RunRow, below: list[RunRow], turn: int | None) -
     return Scope(Who(row.id, row.agent), turn or 0, tuple(each.id for each in below), since)
 
 
-def _undo(folder: Path, scope: Scope, args: argparse.Namespace) -> list[UndoneFile]:
+def _undo(folder: Path, scope: Scope, args: argparse.Namespace) -> tuple[list[UndoneFile], float | None]:
     undo = Undo(folder)
     try:
-        return undo.run(scope, force=args.force, dry_run=args.dry_run)
+        return undo.run(scope, force=args.force, dry_run=args.dry_run), undo.forgotten(scope.runs)
     finally:
         undo.close()
+
+
+def _day(at: float) -> str:
+    return time.strftime("%Y-%m-%d", time.localtime(at))
 
 
 def _record(folder: Path, row: RunRow, done: list[UndoneFile], args: argparse.Namespace) -> None:
