@@ -123,8 +123,8 @@ def test_commits_that_come_home_into_one_that_is_being_saved_are_not_lost(scene,
     sha = scene.shell(inner, "git rev-parse HEAD").strip()
     real = worktree_save.bring_home
 
-    def then_inner(record, git, main):
-        brought = real(record, git, main)
+    def then_inner(record, *rest):
+        brought = real(record, *rest)
         if record.run == outer.record.run:
             monkeypatch.setattr(worktree_save, "bring_home", real)
             assert scene.finish(inner).kept is None

@@ -123,8 +123,10 @@ def reopen(state: Path, run: str) -> Worktree | None:
 def source_of(cwd: Path, environment: Mapping[str, str]) -> Source:
     """Where `cwd` is. Raises LaunchError when no worktree can be made from there."""
     git, cwd = Git(cwd, environment), Path(os.path.realpath(cwd))
+    asked = ("--is-inside-work-tree", "--show-toplevel", "--git-common-dir")
     try:
-        said = git.text("rev-parse", "--is-inside-work-tree", "--show-toplevel", "--git-common-dir").split("\n")
+        whole = git.ask("rev-parse", *asked, "HEAD^{commit}")  # unless something is wrong, one question is enough
+        said = (whole or git.text("rev-parse", *asked)).split("\n")
     except GitError as error:
         if "not a git repository" in error.why:
             raise LaunchError(
@@ -132,20 +134,19 @@ def source_of(cwd: Path, environment: Mapping[str, str]) -> Source:
                 remedy=f"{_WITHOUT} make it one: git init && git add -A && git commit",
             ) from error
         raise LaunchError(f"A worktree was asked for, but git cannot use {cwd}: {error.why}") from error
-    if len(said) != 3 or said[0] != "true":
+    if len(said) != (3 if whole is None else 4) or said[0] != "true":
         raise LaunchError(
             f"A worktree was asked for, but {cwd} is in no checkout that one could be made from.",
             remedy="Start in the checkout itself, not in a bare repository or inside .git.",
         )
     top, common = Path(os.path.realpath(said[1])), Path(os.path.realpath(cwd / said[2]))
-    head = git.ask("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
-    if head is None:
+    if whole is None:
         raise LaunchError(
             f"A worktree was asked for, but the repository {top} has no commits.",
             remedy=f"{_WITHOUT} commit something first: git commit --allow-empty -m start",
         )
     below = os.path.relpath(cwd, top)
-    return Source(Git(top, environment), top, common, head, "" if below == "." else below)
+    return Source(Git(top, environment), top, common, said[3], "" if below == "." else below)
 
 
 def discard(record: Record, environment: Mapping[str, str]) -> None:
@@ -234,9 +235,9 @@ def _fill(record: Record, source: Source, wanted: Wanted) -> Worktree:
     notes: list[str] = []
     base = wanted.start or base_of(main, wanted.base_ref, source.head, notes)
     record.path.mkdir(mode=0o700)
-    main("worktree", "add", "--quiet", "--detach", "--no-checkout", record.folder, base)
-    reason = f"{LOCKED}{record.run}, process {os.getpid()}"
-    main("worktree", "lock", "--reason", reason, record.folder)
+    main("worktree", "add", "--quiet", "--detach", "--no-checkout", "--lock", record.folder, base)
+    for entry in entries(record):
+        (entry / "locked").write_text(f"{LOCKED}{record.run}, process {os.getpid()}\n")
     (record.path / ".git").unlink()
     git = create(record, main, base)
     if wanted.from_dirty and wanted.start is None:

@@ -32,10 +32,10 @@ class Brought:
     notes: tuple[str, ...] = ()
 
 
-def bring_home(record: Record, git: Git, main: Git) -> Brought:
-    """Raises GitError when anything of it would not be reachable afterwards."""
+def bring_home(record: Record, git: Git, main: Git, head: str) -> Brought:
+    """`head` is the commit it stands at. Raises GitError when anything of it would not be reachable
+    afterwards."""
     made = made_commits(record, git)
-    head = git.text("rev-parse", "--verify", "HEAD^{commit}")
     tips = set(made).difference(parent for parents in made.values() for parent in parents)
     tips |= {head} & set(made)
     names = _names(git)
@@ -124,11 +124,12 @@ def _free(main: Git, wanted: str, sha: str) -> str:
     nothing = "0" * len(sha)
     for number in range(1, _MOST_NAMES):
         name = wanted if number == 1 else f"{wanted}-{number}"
-        if main.ask("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}") == sha:
-            return name
         if main.ask("update-ref", "-m", "retinue: saved", name, sha, nothing) is not None:
             return name
-        if main.ask("rev-parse", "--verify", "--quiet", name) is None and number > 3:
+        there = main.ask("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
+        if there == sha:
+            return name
+        if there is None and number > 3:
             break
     # Not a matter of the name: git says itself what is wrong.
     main("update-ref", "-m", "retinue: saved", f"{wanted}-saved", sha, nothing)

@@ -34,7 +34,7 @@ def create(record: Record, source: Git, head: str) -> Git:
     git.mkdir(mode=0o700)
     for folder in ("objects/info", "objects/pack", "refs/heads", "refs/tags", "logs", "info"):
         (git / folder).mkdir(parents=True)
-    _configure(record, source.environment)
+    _configure(record, configuration(record, source.environment))
     (git / "HEAD").write_text(f"{head}\n")
     listed = source("for-each-ref", "--format=%(objectname) %(refname)", "refs/heads", "refs/tags", "refs/remotes")
     (git / "packed-refs").write_bytes(b"# pack-refs with: sorted \n" + listed)
@@ -63,7 +63,7 @@ def borrowed_from(record: Record) -> tuple[Path, ...]:
 
 
 @contextlib.contextmanager
-def aside(record: Record, environment: Mapping[str, str]) -> Iterator[Git]:
+def aside(record: Record, environment: Mapping[str, str], config: bytes | None = None) -> Iterator[Git]:
     """git on the files and objects of a worktree, with a configuration that nobody but us can reach:
     reading files into objects runs the filters it names, and a program of the agent's that is
     still alive could change any other under our hands."""
@@ -73,7 +73,7 @@ def aside(record: Record, environment: Mapping[str, str]) -> Iterator[Git]:
         (folder / each).mkdir(parents=True, mode=0o700)
     try:
         (folder / "HEAD").write_text("ref: refs/heads/none\n")
-        (folder / "config").write_bytes(_config(_users(record, environment)).encode("utf-8", "surrogateescape"))
+        (folder / "config").write_bytes(config or configuration(record, environment))
         _copy_info(record, folder, ("info/exclude", "info/attributes"))
         objects = str(record.git / "objects")
         yield Git(record.path, environment, git_dir=folder).having(GIT_OBJECT_DIRECTORY=objects)
@@ -88,9 +88,10 @@ def above_of(record: Record) -> Record | None:
     return above if above is not None and above.git == common else None
 
 
-def distrust(record: Record, environment: Mapping[str, str]) -> Git:
+def distrust(record: Record, environment: Mapping[str, str], config: bytes | None = None) -> Git:
     """The repository without anything that its agent could have put there to be run or written to
-    by us. Raises GitError when it holds links: then nothing in it is where it seems to be."""
+    by us; `config` is what `configuration` says, if the caller has asked already. Raises GitError
+    when it holds links: then nothing in it is where it seems to be."""
     git = record.git
     if git.is_symlink() or not git.is_dir():
         raise GitError(("open", str(git)), "the repository of the worktree is gone")
@@ -104,7 +105,7 @@ def distrust(record: Record, environment: Mapping[str, str]) -> Git:
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
-    _configure(record, environment)
+    _configure(record, config or configuration(record, environment))
     return opened(record, environment).having(GIT_ALLOW_PROTOCOL="file")
 
 
@@ -118,7 +119,8 @@ def unlock(record: Record) -> None:
 
 
 def identity(git: Git) -> dict[str, str]:
-    """The variables that make a commit of ours the user's, or nobody's where git knows none."""
+    """The variables that make a commit of ours the user's, or nobody's where git knows none, or
+    would have to guess."""
     if git.ask("var", "GIT_COMMITTER_IDENT") is not None and git.ask("config", "user.email"):
         return {}
     return {
@@ -141,13 +143,18 @@ def _copy_info(record: Record, target: Path, names: tuple[str, ...]) -> None:
             shutil.copyfile(theirs, target / name)
 
 
-def _configure(record: Record, environment: Mapping[str, str]) -> None:
+def configuration(record: Record, environment: Mapping[str, str]) -> bytes:
+    """What a repository of a worktree is set to, from the settings of the user's own."""
+    return _config(_users(record, environment)).encode("utf-8", "surrogateescape")
+
+
+def _configure(record: Record, config: bytes) -> None:
     objects = Path(record.common) / "objects"
     if "\n" in str(objects) or str(objects).startswith('"'):
         raise GitError(("worktree", "add"), f"the folder {str(objects)!r} has a name that git cannot borrow from")
     (record.git / "objects" / "info").mkdir(parents=True, exist_ok=True)
     (record.git / "objects" / "info" / "alternates").write_bytes(os.fsencode(objects) + b"\n")
-    (record.git / "config").write_bytes(_config(_users(record, environment)).encode("utf-8", "surrogateescape"))
+    (record.git / "config").write_bytes(config)
 
 
 def _config(source: Git) -> str:
@@ -159,7 +166,7 @@ def _config(source: Git) -> str:
     for key, _, value in said:
         if key.startswith(_COPIED) or key in _EXTENSIONS or key.removeprefix("core.") in _COPIED_CORE:
             lines += _entry(key, value)
-    if not source.ask("config", "user.email"):
+    if not any(key == "user.email" for key, _, _ in said) and not source.ask("config", "user.email"):
         lines += ["[user]", f"\tname = {FALLBACK_NAME}", f"\temail = {FALLBACK_EMAIL}"]
     return "\n".join(lines) + "\n"
 

@@ -21,7 +21,7 @@ from retinue.workspace.include import changed
 from retinue.workspace.worktree import discard, locked_by_user
 from retinue.workspace.worktree_home import Brought, bring_home
 from retinue.workspace.worktree_record import Record, held, load, place, records, store
-from retinue.workspace.worktree_repository import aside, distrust, home, unlock
+from retinue.workspace.worktree_repository import aside, configuration, distrust, home, unlock
 from retinue.workspace.worktree_tree import commit_tree, copied_index, subject, tree_of
 
 _UNFINISHED = {"MERGE_HEAD": "merge", "rebase-merge": "rebase", "rebase-apply": "rebase", "CHERRY_PICK_HEAD": "pick"}
@@ -69,15 +69,19 @@ def _save(state: Path, record: Record, environment: Mapping[str, str], keep: str
         discard(record, environment)
         return Saved(record.branch, None, ("its worktree was deleted while nobody looked",))
     unlock(record)
-    git, notes = distrust(record, environment), []
+    config, notes = configuration(record, environment), []
+    git = distrust(record, environment, config)
     around = _made_from(state, record)  # asked first: what comes home from it later must be brought home, too
     there = record.path.is_dir() and not record.path.is_symlink()
+    head, tree = git.text("rev-parse", "HEAD^{commit}", "HEAD^{tree}", "--").split("\n")[:2]
     if there:
-        notes += _commit_leftovers(record, git)
+        notes += [f"a {what} was not finished: its files are committed as they were"
+                  for name, what in _UNFINISHED.items() if (record.git / name).exists()]  # fmt: skip
+        head = _commit_leftovers(record, git, config, head, tree)
     else:
         notes.append("the directory of its worktree was deleted; its commits are saved")
     main = home(record, environment)
-    brought = bring_home(record, git, main)
+    brought = bring_home(record, git, main, head)
     notes += brought.notes
     record = store(replace(record, branch=brought.branch, tip=brought.tip))
     why = keep or around or _made_from(state, record) or _inside(record, git, there)
@@ -106,24 +110,22 @@ def _kept(
     )
 
 
-def _commit_leftovers(record: Record, git: Git) -> list[str]:
-    """Commits what is not committed, as `git commit` would but for hooks and signatures."""
-    head = git.text("rev-parse", "--verify", "HEAD^{commit}")
+def _commit_leftovers(record: Record, git: Git, config: bytes, head: str, committed: str) -> str:
+    """Commits what is not committed, as `git commit` would but for hooks and signatures. Gives the
+    commit it stands at then; `committed` is the tree of `head`."""
     index = copied_index(record.git / "index", record.path.with_name(f"{record.run}.index"))
-    notes = [f"a {what} was not finished: its files are committed as they were"
-             for name, what in _UNFINISHED.items() if (record.git / name).exists()]  # fmt: skip
     try:
-        with aside(record, git.environment) as filing:
+        with aside(record, git.environment, config) as filing:
             tree = tree_of(filing, index)
-            if tree == git.text("rev-parse", f"{head}^{{tree}}"):
-                return notes
+            if tree == committed:
+                return head
             made = commit_tree(filing, tree, head, subject(record.description or record.agent))
         git("update-ref", "-m", "retinue: saved", "HEAD", made, head)
         index.replace(record.git / "index")
     finally:
         index.unlink(missing_ok=True)
         index.with_suffix(".index.lock").unlink(missing_ok=True)
-    return notes
+    return made
 
 
 def _made_from(state: Path, record: Record) -> str:
@@ -144,9 +146,10 @@ def _inside(record: Record, git: Git, there: bool) -> str:
 
 def _repositories(root: Path, git: Git) -> Iterator[Path]:
     """Other repositories below `root`, in folders that git ignores, too."""
-    links = [line.partition("\t")[2] for line in paths(git("ls-files", "-z", "--stage")) if line.startswith("160000")]
-    others = paths(git("ls-files", "-z", "--others", "--directory"))
-    for name in (*links, *(other.rstrip("/") for other in others if other.endswith("/"))):
+    listed = paths(git("ls-files", "-z", "-t", "--stage", "--others", "--directory"))
+    links = [line.partition("\t")[2] for line in listed if not line.startswith("? ") and line[2:].startswith("160000 ")]
+    others = [line[2:].rstrip("/") for line in listed if line.startswith("? ") and line.endswith("/")]
+    for name in (*links, *others):
         for folder, folders, files in os.walk(root / name):
             if ".git" in folders or ".git" in files:
                 yield Path(folder)

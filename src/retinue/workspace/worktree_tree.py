@@ -11,7 +11,7 @@ import os
 import shutil
 from pathlib import Path
 
-from retinue.workspace.git import Git, paths
+from retinue.workspace.git import Git, GitError, paths
 from retinue.workspace.worktree_repository import identity
 
 MESSAGE_LENGTH = 200
@@ -35,8 +35,11 @@ def tree_of(git: Git, index: Path) -> str:
 
 
 def commit_tree(git: Git, tree: str, parent: str, message: str) -> str:
-    git = git.having(**identity(git))
-    return git("commit-tree", tree, "-p", parent, given=message.encode("utf-8", "replace")).decode().strip()
+    command, said = ("commit-tree", tree, "-p", parent), message.encode("utf-8", "replace")
+    try:
+        return git("-c", "user.useConfigOnly=true", *command, given=said).decode().strip()
+    except GitError:  # nobody has told git who the user is
+        return git.having(**identity(git))(*command, given=said).decode().strip()
 
 
 def copied_index(source: Path, target: Path) -> Path:
