@@ -71,7 +71,10 @@ def _namespaces() -> Row:
     if held is not None and bubblewrap_works():
         return "ok", "namespaces", f"forbidden to us ({held}), made by bubblewrap instead"
     remedy = "Install bubblewrap" + (f", or have an administrator change {held}." if held else ".")
-    lost = "in a sandbox modes and times of scratch files cannot be changed, and .git/hooks of a workspace can"
+    lost = (
+        "in a sandbox modes and times of scratch files cannot be changed, and agents that may write to the workspace "
+        "(sandbox.mode workspace) can change .git/hooks, .git/config and settings in it; agents in worktrees cannot"
+    )
     return "warning", "namespaces", f"not available: {lost}", f"{remedy} In a container, allow user namespaces."
 
 
