@@ -237,7 +237,7 @@ def _fill(record: Record, source: Source, wanted: Wanted) -> Worktree:
     record.path.mkdir(mode=0o700)
     main("worktree", "add", "--quiet", "--detach", "--no-checkout", "--lock", record.folder, base)
     for entry in entries(record):
-        (entry / "locked").write_text(f"{LOCKED}{record.run}, process {os.getpid()}\n")
+        _say_why(entry / "locked", f"{LOCKED}{record.run}, process {os.getpid()}\n")
     (record.path / ".git").unlink()
     git = create(record, main, base)
     if wanted.from_dirty and wanted.start is None:
@@ -258,6 +258,14 @@ def _fill(record: Record, source: Source, wanted: Wanted) -> Worktree:
         notes.append("uncommitted changes of the main checkout are not in the worktree (setting worktree.fromDirty)")
     record = replace(record, base=base, phase="open", included=included.files)
     return Worktree(store(record), tuple(notes))
+
+
+def _say_why(lock: Path, reason: str) -> None:
+    """The reason of a lock, for `git worktree list` and for `locked_by_user`."""
+    lock.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+    with os.fdopen(os.open(lock, flags, 0o644), "w") as file:
+        file.write(reason)
 
 
 def _with_changes(record: Record, main: Git, base: str, head: str, notes: list[str]) -> str:

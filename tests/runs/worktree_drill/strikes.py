@@ -20,10 +20,10 @@ from pathlib import Path
 
 MARKER = "RETINUE_DRILL_MARKER"
 STRIKE = "RETINUE_DRILL_STRIKE"
-MAKING = ("worktree add", "worktree lock", "for-each-ref", "read-tree")
+MAKING = ("worktree add", "for-each-ref", "read-tree", "status")
 SAVING = (
     *("ls-files", "update-index", "write-tree", "commit-tree", "update-ref", "cat-file", "rev-list", "fetch"),
-    *("worktree remove", "worktree unlock"),
+    *("fetch", "update-ref", "worktree remove"),
 )
 HOW = ("before", "after", "during", "orphan", "git")
 

@@ -70,12 +70,15 @@ def _namespaces() -> Row:
     held = restriction()
     if held is not None and bubblewrap_works():
         return "ok", "namespaces", f"forbidden to us ({held}), made by bubblewrap instead"
-    remedy = "Install bubblewrap" + (f", or have an administrator change {held}." if held else ".")
+    ways = [] if bubblewrap() else ["install bubblewrap"]
+    ways += [f"have an administrator change {held}"] if held else []
+    ways.append("in a container, allow user namespaces")
+    remedy = f"{', or '.join(ways)}."
     lost = (
         "in a sandbox modes and times of scratch files cannot be changed, and agents that may write to the workspace "
         "(sandbox.mode workspace) can change .git/hooks, .git/config and settings in it; agents in worktrees cannot"
     )
-    return "warning", "namespaces", f"not available: {lost}", f"{remedy} In a container, allow user namespaces."
+    return "warning", "namespaces", f"not available: {lost}", remedy[0].upper() + remedy[1:]
 
 
 def walls(patient: Patient) -> Iterator[Row]:
