@@ -13,8 +13,9 @@ import pytest
 from tests.workspace.worktree_scene import Scene
 
 from retinue.workspace import worktree_save
-from retinue.workspace.worktree import Worktree, remove_folder, reopen
+from retinue.workspace.worktree import Worktree, reopen
 from retinue.workspace.worktree_record import held, load, store
+from retinue.workspace.worktree_remove import remove_folder
 from retinue.workspace.worktree_save import Saved, finish
 from retinue.workspace.worktree_sweep import found, strangers, sweep
 

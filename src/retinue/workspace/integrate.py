@@ -21,8 +21,8 @@ from retinue.errors import UsageError
 from retinue.settings.places import private_folder
 from retinue.workspace.git import Git, GitError, clean, paths
 from retinue.workspace.integrate_state import Entry, Queue
-from retinue.workspace.worktree import remove_folder
 from retinue.workspace.worktree_home import BRANCH
+from retinue.workspace.worktree_remove import remove_folder
 from retinue.workspace.worktree_repository import identity
 
 TAIL = 4000

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
-import stat
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -24,14 +22,11 @@ from retinue.settings.places import private_folder
 from retinue.workspace.git import Git, GitError
 from retinue.workspace.include import include
 from retinue.workspace.worktree_base import base_of
-from retinue.workspace.worktree_record import Record, forget, held, load, place, store
+from retinue.workspace.worktree_record import Record, held, load, place, store
+from retinue.workspace.worktree_remove import LOCKED, discard, entries
 from retinue.workspace.worktree_repository import above_of, aside, create, home, opened, unlock
 from retinue.workspace.worktree_tree import commit_tree, copied_index, tree_of
 
-LOCKED = "retinue run "
-"""How the reason of a lock of ours begins. Any other lock is a person's."""
-BESIDE = (".aside", ".index", ".index.lock", ".json.new")
-"""What a process that was killed may leave beside a worktree, and nobody needs."""
 CHECKOUT_SECONDS = 900.0
 _WITHOUT = "Run it without isolation, or"
 
@@ -149,66 +144,6 @@ def source_of(cwd: Path, environment: Mapping[str, str]) -> Source:
     return Source(Git(top, environment), top, common, said[3], "" if below == "." else below)
 
 
-def discard(record: Record, environment: Mapping[str, str]) -> None:
-    """Removes a worktree with everything in it. Only for one that holds nothing, or nothing that
-    is not reachable elsewhere. Does not fail: what cannot be removed stays listed."""
-    try:
-        main: Git | None = home(record, environment)
-    except GitError:
-        main = None
-    remove_folder(record.path)
-    if main is not None:
-        _quietly(main, "worktree", "remove", "--force", "--force", record.folder)
-    for entry in entries(record):  # half an entry, of a git that was killed, is none that git removes
-        remove_folder(entry)
-    remove_folder(record.git)
-    for beside in BESIDE:
-        remove_folder(record.path.with_name(f"{record.run}{beside}"))
-    if not record.path.exists() and not record.git.exists():
-        forget(record)
-
-
-def locked_by_user(record: Record) -> bool:
-    """Whether a person has put a lock of their own on it."""
-    for entry in entries(record):
-        try:
-            return not (entry / "locked").read_text("utf-8", "replace").startswith(LOCKED)
-        except OSError:
-            continue
-    return False
-
-
-def entries(record: Record) -> list[Path]:
-    """Where git has it registered. Git chooses another name than the run's when that is taken."""
-    return [path for path in (Path(record.common) / "worktrees").glob(f"{record.run}*") if _is_entry(path, record)]
-
-
-def _is_entry(path: Path, record: Record) -> bool:
-    try:
-        said = (path / "gitdir").read_text("utf-8", "surrogateescape").strip()
-    except OSError:
-        said = ""
-    if not said:
-        return path.name == record.run
-    return os.path.realpath(path / Path(said).parent) == os.path.realpath(record.path)
-
-
-def remove_folder(path: Path) -> None:
-    """As far as possible, read-only folders inside included; links are removed, not followed."""
-    if path.is_symlink() or not path.is_dir():
-        path.unlink(missing_ok=True)
-        return
-
-    def writable(function: object, name: str, error: object) -> None:
-        for each in (Path(name).parent, Path(name)):
-            if not each.is_symlink() and each.exists() and path in (each, *each.parents):
-                each.chmod(each.stat().st_mode | stat.S_IRWXU)
-
-    shutil.rmtree(path, onerror=writable)
-    if path.exists():
-        shutil.rmtree(path, ignore_errors=True)
-
-
 def _folder(wanted: Wanted, source: Source) -> Path:
     for folder in (wanted.state, place(wanted.state)):
         if folder.is_symlink():
@@ -287,10 +222,3 @@ def _with_changes(record: Record, main: Git, base: str, head: str, notes: list[s
     finally:
         index.unlink(missing_ok=True)
         index.with_suffix(".index.lock").unlink(missing_ok=True)
-
-
-def _quietly(git: Git, *arguments: str) -> None:
-    try:
-        git(*arguments)
-    except GitError:
-        return

@@ -18,9 +18,9 @@ from pathlib import Path
 from retinue.domain.lean import dataclass
 from retinue.workspace.git import Git, GitError, paths
 from retinue.workspace.include import changed
-from retinue.workspace.worktree import discard, locked_by_user
 from retinue.workspace.worktree_home import Brought, bring_home
 from retinue.workspace.worktree_record import Record, held, load, place, records, store
+from retinue.workspace.worktree_remove import discard, locked_by_user
 from retinue.workspace.worktree_repository import aside, configuration, distrust, home, unlock
 from retinue.workspace.worktree_tree import commit_tree, copied_index, subject, tree_of
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 from retinue.domain.lean import dataclass
-from retinue.workspace.worktree import BESIDE, remove_folder
 from retinue.workspace.worktree_record import Record, held, place, records
+from retinue.workspace.worktree_remove import BESIDE, remove_folder
 from retinue.workspace.worktree_save import Saved, finish
 
 _LITTER = (*BESIDE, ".lock")
