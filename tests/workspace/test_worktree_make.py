@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
@@ -35,6 +36,19 @@ def test_Q01_two_worktrees_never_share_anything(scene):
     assert first.branch != second.branch
     assert scene.show(f"{first.branch}:a.txt") == "1"
     assert scene.show(f"{second.branch}:a.txt") == "a"
+
+
+def test_Q01_one_that_another_git_is_just_making_is_waited_for(scene):
+    """git writes `commondir` in two steps, and any other git dies of the half of it."""
+    scene.git("worktree", "add", "-q", "--detach", str(scene.path.with_name("theirs")))
+    half = scene.path / ".git" / "worktrees" / "theirs" / "commondir"
+    whole = half.read_text()
+    half.write_text("")
+    pending = Timer(0.3, lambda: half.write_text(whole))
+    pending.start()
+    worktree = scene.make()
+    pending.join()
+    assert str(worktree.record.path) in scene.git("worktree", "list", "--porcelain")
 
 
 def test_Q01_the_sub_directory_of_the_caller_is_kept_also_through_links(scene, tmp_path):

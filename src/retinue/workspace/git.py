@@ -7,7 +7,9 @@ every command at another repository or index.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
@@ -17,6 +19,7 @@ from retinue.domain.lean import dataclass
 SECONDS = 120.0
 """The longest one command may take, checking out a large tree included."""
 _TAIL = 600
+Done = subprocess.CompletedProcess[bytes]
 
 _OPTIONS = (
     f"core.hooksPath={os.devnull}",
@@ -35,6 +38,8 @@ _OPTIONS = (
     "core.quotePath=false",
     "core.safecrlf=false",
 )
+_HALF_MADE = re.compile(rb"failed to read \S+/worktrees/\S+/commondir")
+_WAITS = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 _KEPT = ("GIT_EXEC_PATH", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH")
 
 
@@ -85,7 +90,18 @@ class Git:
             raise GitError(arguments, done.stderr.decode("utf-8", "replace"), done.returncode)
         return done.returncode == 0
 
-    def _run(self, arguments: Sequence[str], given: bytes | None, seconds: float) -> subprocess.CompletedProcess[bytes]:
+    def _run(self, arguments: Sequence[str], given: bytes | None, seconds: float) -> Done:
+        """Tried again where it met a worktree that another git was making in that very moment."""
+        for wait in _WAITS:
+            done = self._once(arguments, given, seconds)
+            if done.returncode == 0 or not _HALF_MADE.search(done.stderr):
+                return done
+            time.sleep(wait)
+        return self._once(arguments, given, seconds)
+
+    def _once(
+        self, arguments: Sequence[str], given: bytes | None, seconds: float
+    ) -> subprocess.CompletedProcess[bytes]:
         options = [part for option in _OPTIONS for part in ("-c", option)]
         environment = {**clean(self.environment), **self.variables}
         if self.git_dir is not None:
