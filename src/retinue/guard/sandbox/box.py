@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -14,20 +13,21 @@ from retinue.errors import ConfigurationError
 from retinue.guard.sandbox.bubblewrap import arguments, bubblewrap_works, restriction
 from retinue.guard.sandbox.environment import confined_environment
 from retinue.guard.sandbox.kernel import machine
-from retinue.guard.sandbox.plan import encode_plan, make_plan
+from retinue.guard.sandbox.launcher import in_python, launcher
+from retinue.guard.sandbox.plan import make_plan
 from retinue.guard.sandbox.policy import Policy
 from retinue.guard.sandbox.scratch import Scratch
+from retinue.guard.sandbox.script import Script, script
 
-INSIDE = Path(__file__).with_name("inside")
 PROXY_PORT = 3128
-_START = f"import sys;sys.path.append({str(INSIDE)!r});import retinue_launcher"
 
 
 class Box:
     """Starts programs inside a policy. Nothing is made before the first of them, and `close`
     removes what was."""
 
-    def __init__(self, policy: Policy, run_id: str = "none") -> None:
+    def __init__(self, policy: Policy, run_id: str = "none", *, start: Sequence[str] = ()) -> None:
+        """`start` are the words that start a launcher, if not the quickest one that works here."""
         here = machine()
         if here is None:
             raise ConfigurationError("This system cannot confine programs.", remedy="See: retinue doctor")
@@ -39,6 +39,7 @@ class Box:
         self.policy = policy
         self._machine = here
         self._run_id = run_id
+        self._start = start
         self._written: dict[Path, Path] = {}
 
     @property
@@ -63,8 +64,8 @@ class Box:
     def wrap(self, argv: Sequence[str], cwd: Path) -> list[str]:
         plan = self._written.get(cwd)
         if plan is None:
-            plan = self._written[cwd] = self._scratch.keep(f"plan-{len(self._written)}", encode_plan(self._plan, cwd))
-        return [*self._before, sys.executable, "-I", "-S", "-c", _START, str(plan), *argv]
+            plan = self._written[cwd] = self._scratch.keep(f"plan-{len(self._written)}", self._script.at(cwd))
+        return [*self._before, *(self._start or launcher()), str(plan), *argv]
 
     def environment(self, environment: Mapping[str, str]) -> dict[str, str]:
         network = self.policy.network
@@ -82,6 +83,7 @@ class Box:
             self._scratch.remove()
             del self.__dict__["_scratch"]
             self.__dict__.pop("_plan", None)
+            self.__dict__.pop("_script", None)
             self._written.clear()
 
     @cached_property
@@ -93,12 +95,19 @@ class Box:
         network = self.policy.network
         for folder in self.policy.shown:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        proxy = {"hosts": list(network), "port": PROXY_PORT} if isinstance(network, tuple) else None
+        proxy = PROXY_PORT if isinstance(network, tuple) else None
         policy = self.policy
         if policy.namespaces == "try" and restriction() and bubblewrap_works() and proxy is None:
             policy = replace(policy, namespaces="bubblewrap")
         return make_plan(policy, self._machine, self.scratch, self._scratch.void, proxy=proxy)
 
+    @cached_property
+    def _script(self) -> Script:
+        return script(self._plan, self._machine)
+
     @property
     def _before(self) -> list[str]:
-        return arguments(self._plan) if self._plan["namespaces"] == "bubblewrap" else []
+        if self._plan["namespaces"] == "bubblewrap":
+            return arguments(self._plan)
+        hosts = self.policy.network
+        return [*in_python("retinue_proxy"), ",".join(hosts)] if isinstance(hosts, tuple) else []

@@ -8,7 +8,6 @@ is spelled out around what is hidden, and the filter refuses more.
 
 from __future__ import annotations
 
-import marshal
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -30,21 +29,17 @@ _FILES_LIKE_ROOT = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4  # CHOWN, DAC_OVER
 
 _RLIMIT_CPU, _RLIMIT_FSIZE, _RLIMIT_DATA, _RLIMIT_CORE, _RLIMIT_NPROC = 0, 1, 2, 4, 6
 _SHM = "/dev/shm"  # noqa: S108 - where programs share memory: inside, a folder of their own
-_CALLS = """
-capset ioctl landlock_add_rule landlock_create_ruleset landlock_restrict_self mount mount_setattr move_mount
-open_tree prctl prlimit64 socket unshare
-""".split()
 
 
 def make_plan(
-    policy: Policy, machine: Machine, scratch: Path, void: Path, *, proxy: dict[str, Any] | None = None
+    policy: Policy, machine: Machine, scratch: Path, void: Path, *, proxy: int | None = None
 ) -> dict[str, Any]:
     """All that does not depend on one command. `void` is a folder outside the scratch folder where
-    stand-ins for hidden paths are kept. Paths are resolved now: links that change later are not."""
+    stand-ins for hidden paths are kept. Paths are resolved now: links that change later are not.
+    `proxy` is the port of a program that reaches some hosts only."""
     abi, isolated = landlock_abi(), policy.network != "on"
     paths = _Paths(policy, scratch)
     return {
-        "nr": {name: machine.calls[name] for name in _CALLS},
         "namespaces": "must" if proxy else policy.namespaces,
         "isolate_network": isolated,
         "proxy": proxy,
@@ -63,10 +58,6 @@ def make_plan(
         "processes": policy.limits.processes,
         "capabilities": _FILES_LIKE_ROOT if policy.writable else _FILES_OF_OTHERS,
     }
-
-
-def encode_plan(plan: dict[str, Any], cwd: Path) -> bytes:
-    return marshal.dumps({**plan, "cwd": str(cwd)}, 2)
 
 
 class _Paths:
@@ -132,13 +123,13 @@ class _Paths:
         changing = [*self.writable, self.scratch, *([_SHM] if inside else [])]
         return [
             *((path, access & everything) for path, access in reading),
-            *((path, everything if Path(path).is_dir() else everything & _OF_FILES) for path in changing),
+            *((path, everything if _is_dir(path) else everything & _OF_FILES) for path in changing),
             *((f"/dev/{name}", device) for name in DEVICES),
         ]
 
 
 def _roots_to_read(paths: Iterable[str]) -> list[tuple[str, int]]:
-    return [(path, _READING if Path(path).is_dir() else _READING & _OF_FILES) for path in paths]
+    return [(path, _READING if _is_dir(path) else _READING & _OF_FILES) for path in paths]
 
 
 def _around(hidden: Sequence[str], shown: Sequence[str]) -> list[str]:
@@ -196,7 +187,11 @@ def _running() -> int:
 
 
 def _real(paths: Iterable[Path]) -> list[str]:
-    return [os.path.realpath(path) for path in paths if path.exists()]
+    return [os.path.realpath(path) for path in paths if os.path.exists(path)]  # noqa: PTH110 - quick
+
+
+def _is_dir(path: str) -> bool:
+    return os.path.isdir(path)  # noqa: PTH112 - hundreds of these are asked for
 
 
 def _below(path: str, folder: str) -> bool:

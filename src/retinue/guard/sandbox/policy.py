@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import field
 from pathlib import Path
 from typing import Literal
@@ -66,11 +67,15 @@ class Policy:
 
 def secret_places(home: Path) -> tuple[Path, ...]:
     """Where people keep keys, as far as it exists here."""
-    candidates = [*(home / place for place in _SECRET_PLACES), *map(Path, _SECRET_SYSTEM)]
-    return tuple(path for path in candidates if path.exists())
+    return _existing(str(home), (*_SECRET_PLACES, *_SECRET_SYSTEM))
 
 
 def protected_places(root: Path) -> tuple[Path, ...]:
     """What in a workspace decides over what runs later without being asked: hooks, settings."""
-    found = [root / place for place in (*_NOT_FOR_AGENTS, *_OUR_SETTINGS, *_MORE_SETTINGS)]
-    return tuple(path for path in found if path.exists())
+    return _existing(str(root), (*_NOT_FOR_AGENTS, *_OUR_SETTINGS, *_MORE_SETTINGS))
+
+
+def _existing(folder: str, places: tuple[str, ...]) -> tuple[Path, ...]:
+    """Without a `Path` for each of them, which takes longer than asking the kernel."""
+    candidates = [os.path.join(folder, place) for place in places]  # noqa: PTH118
+    return tuple(Path(path) for path in candidates if os.path.exists(path))  # noqa: PTH110

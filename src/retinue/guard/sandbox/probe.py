@@ -39,7 +39,7 @@ def can_confine() -> bool:
 
 @cache
 def namespaces_work() -> bool:
-    """Starts a program in namespaces of its own. Takes some 20 ms, once."""
+    """Starts a program in namespaces of its own. Takes some milliseconds, once."""
     return try_out("must", "exit 0")[0] == 0
 
 

@@ -8,6 +8,7 @@ see what they would see without rights, and go on.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 from struct import pack
 
 from retinue.guard.sandbox.kernel import NEWEST, Machine
@@ -138,7 +139,7 @@ class _Code:
 
     def bytes(self) -> bytes:
         whole = [*self._code, (_RETURN, 0, 0, _ALLOW)]
-        return b"".join(pack("<HBBI", *instruction) for instruction in whole)
+        return pack("<" + "HBBI" * len(whole), *chain.from_iterable(whole))
 
     def _block(self, name: str, block: list[tuple[int, int, int, int]]) -> None:
         self._code += [(_JUMP_EQ, 0, len(block), self._calls[name]), *block]

@@ -2,36 +2,37 @@
 
 The program sees a port of its own loopback interface and nothing else of the network. The listening
 socket is made inside and handed to the process outside, which asks for every connection whether
-its host is on the list. It understands CONNECT and plain HTTP, and ends with the program.
+its host is on the list. It understands CONNECT and plain HTTP, and ends with the program:
+`proxy HOSTS LAUNCHER …`.
 """
 
 import array
 import posix
 import socket
+import sys
 import threading
 from contextlib import suppress
 from signal import SIG_IGN, SIGHUP, SIGINT, SIGTERM, signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import NoReturn
 
 _PORTS = (80, 443)
 _HEAD = 32_768
 _SECONDS = 30
-_hand: list[socket.socket] = []
-_port: list[int] = []
+_HAND = 3
+"""The descriptor over which the launcher gives the socket away."""
 
 
-def split(proxy: "dict[str, Any]") -> None:
-    """Returns in a child, which is to be confined; this process serves it and then ends as it did."""
+def main(hosts: "list[str]", launcher: "list[str]") -> "NoReturn":
+    """Starts the launcher, serves its program, and then ends as that did."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     child = posix.fork()
     if child == 0:
-        ours.close()
-        _hand.append(theirs)
-        _port.append(proxy["port"])
-        return
+        posix.dup2(theirs.fileno(), _HAND)
+        posix.set_inheritable(_HAND, True)
+        posix.execve(launcher[0], launcher, posix.environ)
     theirs.close()
     for number in (SIGTERM, SIGINT, SIGHUP):
         signal(number, SIG_IGN)  # the program gets its own; this process stays until it has ended
@@ -40,18 +41,9 @@ def split(proxy: "dict[str, Any]") -> None:
         numbers = array.array("i")
         numbers.frombytes(ancillary[0][2][:4])
         listener = socket.socket(fileno=numbers[0])
-        threading.Thread(target=serve, args=(listener, proxy["hosts"]), daemon=True).start()
+        threading.Thread(target=serve, args=(listener, hosts), daemon=True).start()
     _, status = posix.waitpid(child, 0)
     posix._exit(posix.WEXITSTATUS(status) if posix.WIFEXITED(status) else 128 + posix.WTERMSIG(status))
-
-
-def hand_over() -> None:
-    """Inside: opens the port and gives it away."""
-    listener = socket.create_server(("127.0.0.1", _port[0]), backlog=128)
-    theirs = _hand.pop()
-    theirs.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [listener.fileno()]))])
-    theirs.close()
-    listener.close()
 
 
 def serve(listener: socket.socket, hosts: "list[str]") -> None:
@@ -173,3 +165,7 @@ def refuse(client: socket.socket, status: int, why: str) -> None:
     with suppress(OSError):
         client.sendall(head.encode() + text)
     client.close()
+
+
+if __name__ == "retinue_proxy":
+    main(sys.argv[1].split(","), sys.argv[2:])
