@@ -1,5 +1,7 @@
 """Token formats of many services, and ordinary text that only looks like them."""
 
+from itertools import product
+
 import pytest
 
 from retinue.guard.redact import Redactor
@@ -113,3 +115,27 @@ def test_addresses_and_connection_strings(text, hidden):
 )
 def test_ordinary_text_stays(text):
     assert redact(text) is text
+
+
+NAMES = """
+api_key API_KEY ACCESS_KEY_ID key AccountKey auth_token TOKEN "token secret_key client_secret SECRET "secret
+PASSWORD "password passphrase "passwd ;password ;Pwd Authorization authorization bearer Bearer export?FOO
+https://me ftp://u:p@h https://hooks.slack.com/services/T0/B0 https://discord.com/api/webhooks/123456789012
+?token &sig monkey tokenize organization compass exported
+""".split()
+BETWEEN = ["=", ":", ": ", " = ", '": "', "': '", '\\": \\"', "\\t=\\t", " ", "\t", "/", "@", "=[", "\\n", ""]
+VALUES = [A62, A62[:24], A62[:10], "hunter2!", "os.environ", "name_of_a_function(x)", "Basic dXNlcjpwYXNz", "x@h"]
+
+
+def test_long_text_is_searched_in_another_way_and_the_same_is_found():
+    """Every name with every separator and value, also doubled: alone, and at the end of a file."""
+    ordinary = "an ordinary line of text; it goes on, and asks: is x & y = z?\n" * 80
+    assert redact(ordinary) is ordinary
+    hidden = 0
+    for name, between, value in product(NAMES, BETWEEN, VALUES):
+        once = f"{name.replace('?F', ' F')}{between}{value}"
+        for line in (f"\n{once}\n", f"\n{once}{once}\n", f'\n{{"a": "{once}"}}\n'):
+            alone = redact(line)
+            assert redact(ordinary + line) == ordinary + alone
+            hidden += alone != line
+    assert hidden > 1500

@@ -16,15 +16,16 @@ from retinue.domain.messages import Image, Text, Thinking, ToolCall
 from retinue.guard.redact_stream import WORD_CHARACTERS, RedactedStream
 from retinue.guard.secret_tokens import SHORTEST_TOKEN, tokens
 from retinue.guard.secrets import (
+    FAMILIES,
+    KEY_BEGIN,
     REDACTED,
-    RULES,
+    Family,
     Rule,
     Span,
     compiled,
     cut_out,
     private_keys,
     secret_values,
-    spans,
 )
 
 _OPAQUE: dict[type, frozenset[str]] = {
@@ -43,7 +44,7 @@ class Redactor:
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         values = secret_values(environment or {})
         self._characters = "".join({*WORD_CHARACTERS, *"".join(values)})
-        self._rules = tuple(_literally(value) for value in _spellings(values)) + RULES
+        self._families = tuple(_literally(value) for value in _spellings(values)) + FAMILIES
 
     def __call__(self, text: str) -> str:
         """`text` without secrets; the very same object if there are none."""
@@ -84,21 +85,22 @@ class Redactor:
         return RedactedStream(self, self._characters)
 
     def _clean(self, data: bytes) -> bytes:
-        if b"PRIVATE KEY" in data:
+        if KEY_BEGIN in data:
             data = cut_out(data, private_keys(data))
         low = data.lower()
-        for word, rules in self._rules:
-            clean = cut_out(data, spans(word, rules, data, low))
-            if clean is not data:
-                data, low = clean, clean.lower()
+        for family in self._families:
+            found = family.spans(data, low)
+            if found:
+                data = cut_out(data, found)
+                low = data.lower()
         return cut_out(data, tokens(data)) if len(data) >= SHORTEST_TOKEN else data
 
     def _found(self, data: bytes) -> Iterator[Span]:
         low = data.lower()
-        for word, rules in self._rules:
-            yield from spans(word, rules, data, low)
+        for family in self._families:
+            yield from family.spans(data, low)
         yield from tokens(data)
-        if b"PRIVATE KEY" in data:
+        if KEY_BEGIN in data:
             yield from private_keys(data)
 
     def _fields(self, value: Any) -> Any:
@@ -136,9 +138,9 @@ def _spellings(values: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*values, *escaped]))
 
 
-def _literally(value: str) -> tuple[bytes, tuple[Rule, ...]]:
+def _literally(value: str) -> Family:
     data = value.encode("utf-8", "surrogatepass")
-    return data.lower(), (Rule(b"(?P<hide>" + re.escape(data) + b")", folded=False),)
+    return Family(data.lower(), (Rule(b"(?P<hide>" + re.escape(data) + b")", folded=False),))
 
 
 _LOOSE = (

@@ -91,31 +91,37 @@ _BEGINNINGS = (
     ),
     *(b"hf_", b"npm_", b"pypi-", b"gsk_", b"xai-", b"AKIA", b"ASIA", b"whsec_", b"GOCSPX-", b"pplx-", b"dckr_"),
 )
+_FIRST_TWO = frozenset(beginning[:2] for beginning in _BEGINNINGS)
 _WORDS = bytes(120 if chr(code).isascii() and (chr(code).isalnum() or chr(code) in "_-") else 32 for code in range(256))
 _LONG = b"x" * SHORTEST_TOKEN
 _BACKSLASH = 0x5C
-_ALNUM = frozenset(b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 
 
 @cache
 def _formats() -> re.Pattern[bytes]:
-    return re.compile(b"|".join(_FORMATS))
+    """With what is before a token: not a letter or digit, unless that is the end of `\\n` in JSON."""
+    return re.compile(rb"[^A-Za-z0-9](?:(?<=\\)[nrt])??(?P<token>%b)" % b"|".join(_FORMATS))
 
 
 def tokens(text: bytes) -> Iterator[tuple[int, int, bytes]]:
     """Where tokens stand, in order, each with what is shown instead."""
     mask = text.translate(_WORDS)
-    length, done = len(mask), 0
-    begin = mask.find(_LONG)
+    find, length, done = mask.find, len(mask), 0
+    begin = find(_LONG)
     while begin >= 0:
-        end = mask.find(b" ", begin)
-        end = length if end < 0 else end
-        if not _is_name(text, begin, end):
+        end = find(b" ", begin)
+        if end < 0:
+            end = length
+        word = text[begin:end]
+        # Most are names with neither digits nor dashes, and need no closer look.
+        if (
+            not word.replace(b"_", b"").isalpha() or word[:2] in _FIRST_TWO or (begin and text[begin - 1] == _BACKSLASH)
+        ) and not _is_name(text, begin, end):
             start, stop = _whole(text, mask, begin, end)
-            for match in _matches(text, max(start, done), stop):
-                yield *match.span(), b"[GITHUB_TOKEN_REDACTED]" if match.group("github") else b"[REDACTED]"
-                done = match.end()
-        begin = mask.find(_LONG, end)
+            for found, shown in _matches(text, max(start, done), stop):
+                done = found[1]
+                yield *found, shown
+        begin = find(_LONG, end)
 
 
 def _is_name(text: bytes, begin: int, end: int) -> bool:
@@ -138,19 +144,19 @@ def _whole(text: bytes, mask: bytes, begin: int, end: int) -> tuple[int, int]:
     return begin, end
 
 
-def _matches(text: bytes, begin: int, end: int) -> Iterator[re.Match[bytes]]:
+def _matches(text: bytes, begin: int, end: int) -> Iterator[tuple[tuple[int, int], bytes]]:
+    """Tokens from `begin` on; what is before one may be before that."""
+    if begin == 0:  # there is nothing before it
+        for (start, stop), shown in _matches(b" " + text[:end], 1, end + 1):
+            yield (start - 1, stop - 1), shown
+        return
     search = _formats().search
-    match = search(text, begin, end)
+    match = search(text, max(begin - 2, 0), end)
     while match is not None:
-        if _at_edge(text, match.start()):
-            yield match
-            match = search(text, match.end(), end)
-        else:
+        start, stop = match.span("token")
+        if start < begin:
             match = search(text, match.start() + 1, end)
-
-
-def _at_edge(text: bytes, begin: int) -> bool:
-    """Whether a word begins here. In JSON a line feed is `\\n`: its letter is not part of it."""
-    if begin == 0 or text[begin - 1] not in _ALNUM:
-        return True
-    return begin >= 2 and text[begin - 2 : begin] in (b"\\n", b"\\r", b"\\t")
+        else:
+            yield (start, stop), b"[GITHUB_TOKEN_REDACTED]" if match.group("github") else b"[REDACTED]"
+            begin = stop
+            match = search(text, stop - 2, end)

@@ -1,16 +1,16 @@
 """What a secret looks like: one table of rules, each quick to rule out and linear to apply.
 
-Rules work on UTF-8 bytes, of plain text and of JSON alike. They are gathered by a word that any
-match must contain, which is a plain search, and begin with literal bytes; from there patterns go
-on with possessive repeats and bounded gaps, so that no input makes them slow. What a rule writes
-never matches again: applying rules twice changes nothing. Quotes and escapes around a value stay
-in balance: JSON stays JSON.
+Rules work on UTF-8 bytes, of plain text and of JSON alike. They are gathered in families by the
+word with which their matches begin, so that one search finds all places where they may match;
+from there patterns go on with possessive repeats and bounded gaps, so that no input makes them
+slow. What a rule writes never matches again: applying rules twice changes nothing. Quotes and
+escapes around a value stay in balance: JSON stays JSON.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 
 from retinue.domain.lean import dataclass
@@ -65,21 +65,40 @@ class Rule:
         return *match.span("hide"), self.shown, match.end()
 
 
-def spans(word: bytes, rules: tuple[Rule, ...], text: bytes, low: bytes) -> Iterator[Span]:
-    """What the rules of `word` find, in order. A word is found by a plain search, and most are
-    ruled out by the character after them: patterns are tried on the rest only."""
-    follow, length, last = _FOLLOW.get(word), len(word), len(low)
-    begin = low.find(word)
-    while begin >= 0:
-        position = begin + length
-        if follow is None or position >= last or low[position] in follow:
-            for rule in rules:
-                found = rule.at(text, low, begin)
-                if found is not None:
-                    yield found[:3]
-                    position = max(position, found[3])
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Rules whose matches begin with `word`, in lower case. `sign` says where to look for them in
+    long text: it begins with the rarest letter of the word, `back` bytes into it, because a search
+    goes from one such letter to the next, and ends with what must follow."""
+
+    word: bytes
+    rules: tuple[Rule, ...]
+    sign: bytes = b""
+    back: int = 0
+
+    def spans(self, text: bytes, low: bytes) -> Sequence[Span]:
+        """What the rules find, in order."""
+        begin = self._next(low, 0)
+        if begin < 0:
+            return ()
+        found: list[Span] = []
+        while begin >= 0:
+            position = begin + len(self.word)
+            for rule in self.rules:
+                match = rule.at(text, low, begin)
+                if match is not None:
+                    found.append(match[:3])
+                    position = max(position, match[3])
                     break
-        begin = low.find(word, position)
+            begin = self._next(low, position)
+        return found
+
+    def _next(self, low: bytes, position: int) -> int:
+        """Where the word may begin a match. In short text patterns would take longer to compile."""
+        if not self.sign or len(low) < _SHORT:
+            return low.find(self.word, position)
+        match = compiled(self.sign).search(low, position + self.back)
+        return -1 if match is None else match.start() - self.back
 
 
 def _named(marker: bytes, more: bytes, head: bytes, plain: bytes, length: int, folded: bool) -> Rule:
@@ -143,56 +162,71 @@ def _spoken(word: bytes, head: bytes, more: bytes = b"") -> tuple[Rule, ...]:
     )
 
 
-RULES: tuple[tuple[bytes, tuple[Rule, ...]], ...] = (
-    (
+_ASSIGNED = rb"(?:%b)?%b[:=]" % (_QUOTE, _GAP)
+"""What follows a name that has a value."""
+
+FAMILIES = (
+    Family(
         b"key",
         (
             *_spoken(b"key", _LOUD_HEAD, rb"(?:_id)?"),
             _after(b"key=", rb"(?P<hide>[a-z0-9+/]{30,}+={0,2})", rb"(?:account|sharedaccess)"),  # Azure
         ),
+        rb"key(?:_id)?" + _ASSIGNED,
     ),
-    (b"token", (*_spoken(b"token", b""), _after(b"token", _MEMBER, _QUOTE))),
-    (b"secret", (*_spoken(b"secret", b""), _after(b"secret", _MEMBER, _QUOTE))),
-    (
+    Family(
+        b"token",
+        (*_spoken(b"token", b""), _after(b"token", _MEMBER, _QUOTE)),
+        rb"ken(?<=token)" + _ASSIGNED,
+        back=2,
+    ),
+    Family(
+        b"secret",
+        (*_spoken(b"secret", b""), _after(b"secret", _MEMBER, _QUOTE)),
+        rb"cret(?<=secret)" + _ASSIGNED,
+        back=2,
+    ),
+    Family(
         b"pass",
         (
             _named(b"PASS", rb"(?:WORD|WD|PHRASE)", b"", _LOUD, 8, False),
             _after(b"pass", rb"(?:word|wd|phrase)" + _MEMBER, _QUOTE),
             _after(b"password=", _IN_A_STRING, rb"(?:;[ \t]?|\A)"),
         ),
+        rb"pass(?:word|wd|phrase)" + _ASSIGNED,
     ),
-    (b"authorization", (_after(b"authorization", _AUTHORIZATION),)),
-    (b"bearer", (_after(b"bearer", _BEARER, _EDGE),)),
-    (b"?", (_after(b"?", _QUERY),)),
-    (b"&", (_after(b"&", _QUERY),)),
-    (
+    Family(
+        b"authorization",
+        (_after(b"authorization", _AUTHORIZATION),),
+        rb"zation(?<=authorization)" + _ASSIGNED,
+        back=7,
+    ),
+    Family(b"bearer", (_after(b"bearer", _BEARER, _EDGE),), rb"bearer[ \t\\]"),
+    Family(b"?", (_after(b"?", _QUERY),)),
+    Family(b"&", (_after(b"&", _QUERY),)),
+    Family(
         b"://",
         (
             _after(b"://", rb"(?P<hide>[^\s/:@\"'\\<>{}]{0,256}+:[^\s/@\"'\\<>{}]{1,256}+)@"),
             _after(b"://hooks.slack.com/", rb"(?:services|workflows|triggers)/(?P<hide>[a-z0-9/_-]{20,}+)"),
             Rule(rb"://(?:[a-z]{2,8}\.)?discord(?:app)?\.com/api/webhooks/[0-9]{10,24}/(?P<hide>[a-z0-9_-]{40,}+)"),
         ),
+        rb"://(?:[^\s/@]*+@|hooks\.slack\.com/|[a-z.]*+(?<=\.com)/api/webhooks/)",
     ),
-    (b"pwd=", (_after(b"pwd=", _IN_A_STRING, rb"(?:;[ \t]?|\A)"),)),
-    (b"export", (Rule(_EXPORT, _EDGE, folded=False, shown=b"[ENV_VAR_REDACTED]"),)),
+    Family(b"pwd=", (_after(b"pwd=", _IN_A_STRING, rb"(?:;[ \t]?|\A)"),), rb"wd=(?<=pwd=)", back=1),
+    Family(
+        b"export",
+        (Rule(_EXPORT, _EDGE, folded=False, shown=b"[ENV_VAR_REDACTED]"),),
+        rb"xport(?<=export)[ \t]",
+        back=1,
+    ),
 )
-"""Rules by the lower-case word with which their matches begin."""
+"""Applied one after the other, each to what the one before has left."""
 
-_AFTER_NAME = frozenset(b" \t\\:=\"'")
-_FOLLOW: Mapping[bytes, frozenset[int]] = {
-    b"key": _AFTER_NAME | frozenset(b"_"),
-    b"token": _AFTER_NAME,
-    b"secret": _AFTER_NAME,
-    b"pass": frozenset(b"wp"),
-    b"authorization": _AFTER_NAME,
-    b"bearer": frozenset(b" \t\\"),
-    b"?": frozenset(b"atscpk"),
-    b"&": frozenset(b"atscpk"),
-    b"export": frozenset(b" \t"),
-}
-"""The characters that can follow a word in a match: most words are followed by others."""
+_SHORT = 4096
 
-_KEY_BEGIN = rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+KEY_BEGIN = b"-----BEGIN "
+_KEY_BEGIN = KEY_BEGIN + rb"[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
 _KEY_END = rb"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
 _KEY_BODY = rb"(?:\s|\\[nr]|[A-Za-z0-9+/=]{30,})*+(?:[A-Za-z0-9+/]{1,29}={0,2}(?=\s|\\[nr]|\Z))?"
 _KEY_LENGTH = 16_384
