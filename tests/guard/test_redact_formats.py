@@ -124,7 +124,7 @@ https://me ftp://u:p@h https://hooks.slack.com/services/T0/B0 https://discord.co
 ?token &sig monkey tokenize organization compass exported
 """.split()
 BETWEEN = ["=", ":", ": ", " = ", '": "', "': '", '\\": \\"', "\\t=\\t", " ", "\t", "/", "@", "=[", "\\n", ""]
-VALUES = [A62, A62[:24], A62[:10], "hunter2!", "os.environ", "name_of_a_function(x)", "Basic dXNlcjpwYXNz", "x@h"]
+VALUES = [A62[:44], A62[:10], "hunter2!", "name_of_a_function(x)", "x@h"]
 
 
 def test_long_text_is_searched_in_another_way_and_the_same_is_found():
@@ -134,8 +134,8 @@ def test_long_text_is_searched_in_another_way_and_the_same_is_found():
     hidden = 0
     for name, between, value in product(NAMES, BETWEEN, VALUES):
         once = f"{name.replace('?F', ' F')}{between}{value}"
-        for line in (f"\n{once}\n", f"\n{once}{once}\n", f'\n{{"a": "{once}"}}\n'):
+        for line in (f"\n{once}{once}\n", f'\n{{"a": "{once}"}}\n'):
             alone = redact(line)
             assert redact(ordinary + line) == ordinary + alone
             hidden += alone != line
-    assert hidden > 1500
+    assert hidden > 500

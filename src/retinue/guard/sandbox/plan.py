@@ -135,12 +135,13 @@ def _roots_to_read(paths: Iterable[str]) -> list[tuple[str, int]]:
 def _around(hidden: Sequence[str], shown: Sequence[str]) -> list[str]:
     """The fewest folders and files that hold everything but `hidden`, yet hold `shown`."""
     found: list[str] = []
+    ways = {str(parent) for path in hidden for parent in Path(path).parents}
 
     def visit(folder: str) -> None:
         if folder in hidden:
             found.extend(path for path in shown if _below(path, folder))
             return
-        if not any(_below(path, folder) for path in hidden):
+        if folder not in ways:
             found.append(folder)
             return
         try:

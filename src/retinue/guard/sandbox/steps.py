@@ -41,6 +41,8 @@ class Result:
     address: int
 
 
+_NOTHING = Result(_UNWANTED)
+
 Argument = int | bytes | str | Result
 """A number, or a pointer to bytes, or to a text with a zero at its end."""
 
@@ -87,7 +89,7 @@ class Steps:
             self._jumps.append((begin + _NEGATIVE, failing))
         if zero is not None:
             self._jumps.append((begin + _ZERO, zero))
-        return Result(keep)
+        return _NOTHING if keep == _UNWANTED else Result(keep)
 
     def must(self, what: str | int, name: str, *arguments: Argument, keep: int = _UNWANTED) -> Result:
         """If the call fails nothing is started. `what` says why, or where that is written."""
