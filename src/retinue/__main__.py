@@ -6,6 +6,9 @@ import sys
 
 
 def main() -> int:
+    from retinue.supervisor.heap import calm
+
+    calm()
     from retinue.faces.cli.main import run
 
     return run(sys.argv[1:])

@@ -2,7 +2,7 @@ import gc
 
 import pytest
 
-from retinue.supervisor.heap import MANY, Heap
+from retinue.supervisor.heap import MANY, Heap, calm
 
 
 @pytest.fixture(autouse=True)
@@ -23,6 +23,17 @@ def test_the_collector_is_patient_while_many_runs_live_and_as_before_when_none_d
     assert gc.get_threshold()[0] > 700
     heap.runs(0)
     assert gc.get_threshold() == (700, 10, 10)
+
+
+def test_the_command_line_is_calm_from_its_start_and_again_when_no_run_lives():
+    calm()
+    before = gc.get_threshold()
+    assert before[0] > 700
+    heap = Heap()
+    heap.runs(MANY)
+    assert gc.get_threshold()[0] > before[0]
+    heap.runs(0)
+    assert gc.get_threshold() == before
 
 
 def test_what_a_program_has_set_itself_is_left_alone():

@@ -27,14 +27,13 @@ _AT_THE_END_SECONDS = 20.0
 
 
 async def tidy(world: World) -> None:
-    """What the end of a process does about it. Never fails."""
+    """What the end of a process that made checkpoints does about it. Never fails."""
+    days = world.settings.settings.checkpoints_keep_days
+    if days is None:
+        return
     from retinue.errors import RetinueError
     from retinue.workspace.shadow import CheckpointError
 
-    vault = world.__dict__.get("vault")
-    days = world.settings.settings.checkpoints_keep_days if vault is not None and vault.used else None
-    if days is None:
-        return
     with suppress(CheckpointError, RetinueError, OSError):
         await asyncio.to_thread(_daily, world.log.reader, world.state, days)
 

@@ -13,7 +13,6 @@ from retinue.domain.tool import Tool
 from retinue.settings.load import load_settings
 from retinue.settings.places import retinue_home, state_folder
 from retinue.settings.watch import Signature, settings_signature
-from retinue.supervisor import keeping
 from retinue.supervisor.hook_session import SessionHooks
 from retinue.supervisor.round import Round
 from retinue.supervisor.serving_tools import close_servers
@@ -198,7 +197,10 @@ class World:
 
     async def close(self) -> None:
         await close_servers()
-        await keeping.tidy(self)
+        if "vault" in self.__dict__ and self.vault.used:
+            from retinue.supervisor.keeping import tidy
+
+            await tidy(self)
         for name in ("languages", "transport", "vault", "log"):
             part = self.__dict__.pop(name, None)
             if part is not None:
