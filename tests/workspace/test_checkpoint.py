@@ -45,6 +45,16 @@ async def test_the_next_run_begins_with_what_the_last_one_knew(bench):
     assert {path.name.split("-")[0] for path in (bench.state / "checkpoints" / "index").iterdir()} == {"base", "run"}
 
 
+def test_of_a_worktree_that_goes_nothing_is_kept_for_the_next(bench):
+    worktree = bench.state / "worktrees" / "run-1"
+    worktree.mkdir(parents=True)
+    (worktree / "a.txt").write_text("a")
+    space = Workspace(bench.shadow, worktree, "run-1")
+    space.snapshot()
+    space.close()
+    assert list((bench.shadow.folder / "index").iterdir()) == []
+
+
 async def test_names_that_are_no_text(bench):
     run = bench.run("run-1")
     touched = await run.bash("printf x > $'b\\xff.txt'; printf y > $'new\\nline'")

@@ -46,9 +46,12 @@ class Workspace:
             return self._take(also)
 
     def close(self) -> None:
-        """The run is over; what its index knows helps the next one."""
+        """The run is over; what its index knows helps the next one, unless its worktree goes, too."""
         with self._lock, suppress(OSError):
-            self._index.replace(self._base)
+            if self._shadow.folder.parent / "worktrees" in self.root.parents:
+                self._index.unlink()
+            else:
+                self._index.replace(self._base)
 
     def _take(self, also: Iterable[str]) -> Snapshot:
         wanted = self._scan()
