@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from retinue.log.query import Reader
     from retinue.log.rows import RunRow
     from retinue.supervisor.world import World
+    from retinue.workspace.ledger_store import LedgerStore
 
 DAY = 24 * 3600.0
 _AT_THE_END_SECONDS = 20.0
@@ -50,32 +51,42 @@ def expired(rows: Iterable[RunRow], state: Path, before: float) -> list[RunRow]:
 
 def drop_checkpoints(reader: Reader, state: Path, before: float, *, seconds: float, dry_run: bool = False) -> list[str]:
     """Removes the checkpoints of expired runs, and of runs that the log does not know; gives their
-    ids. The space is given back when no run of the project is at work."""
+    ids. The space is given back when no run of the project is at work. Raises CheckpointError or
+    OSError with the reason why it could not."""
+    import sqlite3
+
     from retinue.workspace.ledger_store import LedgerStore
-    from retinue.workspace.retention import alone, collect, drop, is_due
-    from retinue.workspace.shadow import Limits, Shadow
+    from retinue.workspace.retention import alone
+    from retinue.workspace.shadow import CheckpointError
 
     folder = state / "checkpoints"
     if not (folder / "ledger.db").is_file():
         return []
-    store = LedgerStore(folder)
     try:
-        with alone(folder) as mine:
-            if not mine:
-                return []
-            rows = reader.list_runs()
-            old = {row.id for row in expired(rows, state, before)}
-            known = {row.id for row in rows}
-            gone = [run for run, at in store.traces().items() if run in old or (run not in known and at < before)]
-            if dry_run:
-                return gone
-            shadow = Shadow(folder, Limits(seconds=seconds))
-            drop(shadow, store, gone)
-            if is_due(folder) and not any(row.state in LIVE for row in reader.list_runs()):
-                collect(shadow, store)
-            return gone
-    finally:
-        store.close()
+        store = LedgerStore(folder)
+        try:
+            with alone(folder) as mine:
+                return _drop(reader, state, store, before, seconds, dry_run) if mine else []
+        finally:
+            store.close()
+    except sqlite3.Error as error:
+        raise CheckpointError(str(error)) from error
+
+
+def _drop(reader: Reader, state: Path, store: LedgerStore, before: float, seconds: float, dry_run: bool) -> list[str]:
+    from retinue.workspace.retention import collect, drop, is_due
+    from retinue.workspace.shadow import Limits, Shadow
+
+    rows = reader.list_runs()
+    old, known = {row.id for row in expired(rows, state, before)}, {row.id for row in rows}
+    gone = [run for run, at in store.traces().items() if run in old or (run not in known and at < before)]
+    if dry_run:
+        return gone
+    shadow = Shadow(store.folder, Limits(seconds=seconds))
+    drop(shadow, store, gone)
+    if is_due(store.folder) and not any(row.state in LIVE for row in reader.list_runs()):
+        collect(shadow, store)
+    return gone
 
 
 def _daily(reader: Reader, state: Path, days: int) -> None:
