@@ -112,7 +112,7 @@ def distrust(record: Record, environment: Mapping[str, str], config: bytes | Non
 def unlock(record: Record) -> None:
     """Removes what a git that was killed left locked in the repository. Only for one in which no
     program of its run is at work."""
-    for folder, _, files in os.walk(record.git):
+    for folder, _, files in os.walk(record.git) if not record.git.is_symlink() else ():
         for name in files:
             if name.endswith(".lock"):
                 (Path(folder) / name).unlink(missing_ok=True)

@@ -68,9 +68,9 @@ def _save(state: Path, record: Record, environment: Mapping[str, str], keep: str
     if not record.git.is_dir() and not record.path.exists():
         discard(record, environment)
         return Saved(record.branch, None, ("its worktree was deleted while nobody looked",))
-    unlock(record)
     config, notes = configuration(record, environment), []
     git = distrust(record, environment, config)
+    unlock(record)
     around = _made_from(state, record)  # asked first: what comes home from it later must be brought home, too
     there = record.path.is_dir() and not record.path.is_symlink()
     head, tree = git.text("rev-parse", "HEAD^{commit}", "HEAD^{tree}", "--").split("\n")[:2]
