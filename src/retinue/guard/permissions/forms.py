@@ -8,6 +8,7 @@ from retinue.guard.permissions.shell.commands import SPEAKING, WRITERS, is_reade
 from retinue.guard.permissions.shell.step import Script, Step
 from retinue.guard.permissions.shell.variables import is_harmless
 
+_NAMES_FROM = ("--files0-from", "--files-from", "-files0-from")
 _SEARCHERS = frozenset({"grep", "egrep", "fgrep", "zgrep", "rg", "ag", "ack"})
 _PATTERN_OPTIONS = ("-e", "-f", "--regexp", "--file")
 
@@ -57,13 +58,20 @@ def loose_forms(step: Step) -> tuple[str, ...]:
     return tuple(forms)
 
 
+def joined_values(step: Step) -> tuple[str, ...]:
+    """What may be a file behind an option: `-f.env`. One whose names come from elsewhere touches
+    what nobody knows."""
+    found = [word[2:] for word in step.words[1:] if word[:1] == "-" and word[1:2] not in ("-", "") and "." in word[2:]]
+    return (*found, HOLE) if any(word.startswith(_NAMES_FROM) for word in step.words[1:]) else tuple(found)
+
+
 def touched_paths(script: Script) -> list[tuple[str, bool]]:
     """The files of a command line, and whether it changes them."""
     found = [(file.path, file.writes) for file in script.opened]
     for step in script.all_steps():
         if step.name in SPEAKING:
             continue
-        given = operands(step)
+        given = (*operands(step), *joined_values(step))
         if step.name in _SEARCHERS and not any(
             word.startswith(("-e", "-f", "--regexp", "--file")) for word in step.words
         ):

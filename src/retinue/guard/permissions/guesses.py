@@ -23,7 +23,8 @@ _MOST_WORDS = 16
 _DEEPEST = 4
 _WORD = re.compile(r"[\w.,:=/+@%-]*")
 """It can name one program at most, and that was looked at."""
-_OPTION = re.compile(r"(?:[A-Za-z_]\w*|--?[\w-]+)=(?:exec=)?")
+_OPTION = re.compile(r"(?:[A-Za-z_]\w*|--?[\w-]+)=(?:exec=)?|-\w")
+_ESCAPE = re.compile(r"\\\w")
 
 
 def match_command(pattern: str, text: str) -> Match:
@@ -111,7 +112,9 @@ def _in_code(pattern: str, code: str, depth: int) -> bool:
 
 @lru_cache(maxsize=512)
 def _letters(text: str) -> frozenset[str]:
-    return frozenset(re.findall(r"\w+", text))
+    """Its words; `\\trm` may be a tab and rm."""
+    found = re.findall(r"\w+", text)
+    return frozenset(found + re.findall(r"\w+", _ESCAPE.sub(" ", text)) if "\\" in text else found)
 
 
 def _is_text(word: str) -> bool:

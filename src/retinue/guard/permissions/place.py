@@ -9,6 +9,7 @@ either does.
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import field
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
     from re import Pattern
 
     from retinue.guard.permissions.rule import Rule
+
+
+_THROUGH = re.compile(
+    r"/proc/[^/]+/(?:task/[^/]+/)?(?:cwd|root)(?:/|\Z)|(?:/dev|/proc/[^/]+(?:/task/[^/]+)?)/fd/[^/]+/"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +153,6 @@ def anchored(rule: Rule, place: Place) -> tuple[str, str]:
 @lru_cache(maxsize=1024)
 def _compiled(pattern: str, allow: bool) -> Pattern[str]:
     """Deny and ask rules ignore case: file systems of others do."""
-    import re
-
     from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
     head, _, tail = pattern.rpartition("/")
@@ -199,9 +203,17 @@ def _joined(base: str, path: str, home: str) -> str:
 
 
 def _join(base: str, path: str, home: str) -> str:
-    """Absolute, with its `..` left for whoever follows links."""
+    """Absolute, with its `..` left for whoever follows links. What leads through the folders of a
+    process is known to that process alone."""
     if path == "~" or path.startswith("~/"):
         path = home + path[1:]
     elif path.startswith(HOLE) or (not is_known(path) and ".." in path):
         return HOLE  # it may be absolute, or lead anywhere
-    return os.path.join(base, path)  # noqa: PTH118 - Path would drop what matters here
+    joined = os.path.join(base, path)  # noqa: PTH118 - Path would drop what matters here
+    if joined.startswith("/") and ("/proc/" in joined or "/dev/fd/" in joined) and _THROUGH.match(_plain(joined)):
+        return HOLE
+    return joined
+
+
+def _plain(path: str) -> str:
+    return "/" + os.path.normpath(path).lstrip("/")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from retinue.guard.permissions.marks import HOLE, is_known
-from retinue.guard.permissions.shell.sedscript import only_edits
+from retinue.guard.permissions.shell.sedcall import edits_only, read_call
 from retinue.guard.permissions.shell.step import Step
 
 SPEAKING = frozenset(
@@ -15,17 +15,17 @@ _READERS = frozenset(
     "cat head tail wc nl tac rev cut paste tr fold fmt expand unexpand comm cmp diff join column od hexdump strings"
     " md5sum sha1sum sha224sum sha256sum sha384sum sha512sum b2sum cksum sum base64 base32 grep egrep fgrep zgrep"
     " ls dir vdir stat file du df basename dirname realpath readlink pwd whoami id groups uname arch nproc uptime free"
-    " ps which whereis type date cal printenv tty locale getconf test [ expr jq wait jobs times"
-    " zcat bzcat xzcat lsof colordiff numfmt tsort ptx cd pushd popd dirs let unset shift read".split()
+    " ps which whereis type cal printenv tty locale getconf test [ expr jq wait jobs times"
+    " zcat bzcat xzcat lsof colordiff numfmt tsort cd pushd popd dirs let unset shift read".split()
 )
 """Without an option of `_NOT_READING` they change nothing and reach nobody."""
 
 _NOT_READING: dict[str, tuple[str, ...]] = {
-    "date": ("-s", "--set"),
+    "du": ("--files0-from",),
     "file": ("-C", "--compile"),
     "rg": ("--pre", "--hostname-bin", "--search-zip", "-z"),
-    "tree": ("-o", "--output"),
-    "sort": ("-o", "--output", "--compress-program", "-T", "--temporary-directory"),
+    "tree": ("-o", "--output", "-R"),
+    "sort": ("-o", "--output", "--compress-program", "-T", "--temporary-directory", "--files0-from"),
     "find": (
         *("-delete", "-exec", "-execdir", "-ok", "-okdir", "-fprint", "-fprint0", "-fprintf", "-fls", "-files0-from"),
     ),
@@ -33,7 +33,6 @@ _NOT_READING: dict[str, tuple[str, ...]] = {
     "column": ("--output",),
     "ps": (),
     "wc": ("--files0-from",),
-    "hostname": ("-F", "-b", "--file"),
 }
 _GIT_READING = frozenset(
     "status log diff show blame rev-parse describe ls-files ls-tree shortlog rev-list cat-file merge-base name-rev"
@@ -66,6 +65,9 @@ WRITERS = EDITORS | frozenset(
 
 def operands(step: Step) -> tuple[str, ...]:
     """The arguments that can be paths. `--name=value` and `of=value` count by their value."""
+    call = read_call(step.words[1:]) if step.name == "sed" else None
+    if call is not None:
+        return call.files
     valued = _WITH_VALUE.get(step.name, frozenset())
     found: list[str] = []
     only_paths = skip = False
@@ -82,7 +84,7 @@ def operands(step: Step) -> tuple[str, ...]:
             found.append(word.partition("=")[2])
         elif len(word) > 2 and "/" in word:
             found.append(word[word.index("/") :])
-    return tuple(word for word in found if word)
+    return tuple(found)
 
 
 def _after_equals(word: str) -> str:
@@ -96,9 +98,12 @@ def is_reader(step: Step) -> bool:
     if name == "git":
         return _git_reads(step.words[1:])
     if name == "sed":
-        return _sed_reads(step.words[1:])
-    if name == "env":
+        call = read_call(step.words[1:])
+        return call is not None and not call.in_place and edits_only(call)
+    if name in ("env", "hostname"):
         return len(step.words) == 1
+    if name == "date":
+        return _date_reads(step.words[1:])
     if name == "command":
         return step.words[1:2] in (("-v",), ("-V",))
     if name in SPEAKING:
@@ -120,7 +125,7 @@ def _has_option(word: str, option: str) -> bool:
         return word.startswith((HOLE, "-"))
     if option.startswith("--"):
         name = word.partition("=")[0]
-        return word.startswith("--") and len(name) > 3 and option.startswith(name)
+        return word.startswith("--") and len(name) > 2 and option.startswith(name)
     if len(option) == 2:
         return word.startswith("-") and not word.startswith("--") and option[1] in word[1:]
     return word == option
@@ -130,7 +135,7 @@ def _git_reads(words: tuple[str, ...]) -> bool:
     if not words or not all(is_known(word) or not word.startswith((HOLE, "-")) for word in words):
         return False
     rest = words[1:] if words[0] in ("--no-pager", "-P") else words
-    if not rest or any(word.startswith(_GIT_NOT_READING) for word in rest[1:]):
+    if not rest or any(word.startswith(_GIT_NOT_READING) or _cut_short(word) for word in rest[1:]):
         return False
     verb, *more = rest
     if verb in _GIT_READING:
@@ -146,37 +151,23 @@ def _git_reads(words: tuple[str, ...]) -> bool:
     return verb in ("--version", "version") and not more
 
 
-def _sed_reads(words: tuple[str, ...]) -> bool:
-    return _sed_edits(words) and not any(
-        word.startswith("--in") or (word.startswith("-") and not word.startswith("--") and "i" in word[1:])
-        for word in words
-    )
+def _cut_short(word: str) -> bool:
+    """`--open=…` for --open-files-in-pager: git takes what is left of an option for all of it."""
+    name = word.partition("=")[0]
+    return len(name) > 3 and name != "--text" and any(option.startswith(name) for option in _GIT_NOT_READING)
 
 
-def _sed_edits(words: tuple[str, ...]) -> bool:
-    """A script that only edits text, in place or not."""
-    scripts: list[str] = []
-    rest: list[str] = []
-    at = 0
-    while at < len(words):
-        word = words[at]
-        if word in ("-e", "--expression"):
-            scripts += words[at + 1 : at + 2]
-            at += 1
-        elif word.startswith(("-f", "--file")) or _unclear_option(word):
+def _date_reads(words: tuple[str, ...]) -> bool:
+    """Anything that is not said to be a format, or a time to show, sets the clock."""
+    valued = False
+    for word in words:
+        if valued or word.startswith(("+", "--date=", "--reference=", "-I", "--iso-8601", "--rfc-")):
+            valued = False
+        elif word in ("-d", "--date", "-r", "--reference"):
+            valued = True
+        elif word not in ("-u", "--utc", "--universal", "-R", "--help", "--version"):
             return False
-        elif not word.startswith("-"):
-            rest.append(word)
-        at += 1
-    scripts = scripts or rest[:1]
-    return bool(scripts) and all(is_known(script) and only_edits(script) for script in scripts)
-
-
-def _unclear_option(word: str) -> bool:
-    """One that is not known, or `-ne 's/…/'`: a script follows which was not looked at."""
-    if not is_known(word):
-        return word.startswith((HOLE, "-"))
-    return len(word) > 2 and word[0] == "-" and word[1] != "-" and word.endswith("e")
+    return True
 
 
 def edited(step: Step) -> tuple[str, ...] | None:
@@ -187,11 +178,8 @@ def edited(step: Step) -> tuple[str, ...] | None:
     if any(HOLE in word for word in step.words[1:]):
         return None
     if name == "sed":
-        if not _sed_edits(step.words[1:]):
-            return None
-        files = operands(step)
-        explicit = any(word in ("-e", "--expression") for word in step.words)
-        return tuple(files if explicit else files[1:])
+        call = read_call(step.words[1:])
+        return call.files if call is not None and edits_only(call) else None
     if name in ("cp", "mv") and any(word.startswith(("-t", "--target", "-S", "--suffix", "-Z")) for word in step.words):
         return None
     return operands(step)

@@ -74,7 +74,7 @@ def doubts(words: tuple[str, ...]) -> Iterator[str]:
     if verb == "config" and not any(word in _READS_SETTING for word in rest[1:3]):
         named = [word for word in rest[1:] if not word.startswith("-") and word not in ("set", "unset")]
         yield from _setting(named[0]) if len(named) > 1 else ()
-    if verb == "clone" and any(word in ("-c", "--config") or word.startswith("--config=") for word in rest):
+    if verb == "clone" and any(word == "-c" or _means(word.partition("=")[0], "--config") for word in rest):
         yield "git clone sets what can be a command"
     if any("ext::" in word for word in rest):
         yield "git is handed a command as an address"
@@ -86,14 +86,20 @@ def code(words: tuple[str, ...]) -> Iterator[str]:
     options = _CODE.get(rest[0], frozenset()) if rest else frozenset()
     for at, word in enumerate(rest):
         name, equals, given = word.partition("=")
-        if name in options and equals:
+        meant = any(_means(name, option) for option in options)
+        if meant and equals:
             yield given
-        elif word in options:
+        elif meant:
             yield from rest[at + 1 : at + 2]
         elif len(word) > 2 and word[:2] in options:
             yield word[2:]
     if rest[:1] == ("submodule",) and "foreach" in rest:
         yield " ".join(each for each in rest[rest.index("foreach") + 1 :] if not each.startswith("--"))
+
+
+def _means(name: str, option: str) -> bool:
+    """Git takes the beginning of a long option for all of it."""
+    return name == option or (len(name) > 3 and name.startswith("--") and option.startswith(name))
 
 
 def _setting(setting: str) -> Iterator[str]:

@@ -8,6 +8,7 @@ from functools import lru_cache
 from retinue.guard.permissions.marks import GLOB, HOLE, is_known, shown
 from retinue.guard.permissions.shell import gitcode, surprises
 from retinue.guard.permissions.shell.commands import WRITERS, is_reader
+from retinue.guard.permissions.shell.sedcall import edits_only, read_call
 from retinue.guard.permissions.shell.step import Opened, Script, Step
 from retinue.guard.permissions.shell.variables import is_dangerous, is_harmless
 from retinue.guard.permissions.shell.walk import read
@@ -64,7 +65,7 @@ class _Reader:
         text = read(source)
         self.opened += text.opened
         self.doubts += text.doubts
-        for name, _ in text.assigned:
+        for name in (*(name for name, _ in text.assigned), *text.named):
             if is_dangerous(name):
                 self.doubts.append(f"it sets {shown(name)}, which changes what commands do")
         self.fed = self.fed or any(found.fed for found in text.commands)
@@ -292,7 +293,8 @@ class _Reader:
     def _exports(self, words: tuple[str, ...]) -> None:
         for word in words[1:]:
             name, equals, _ = word.partition("=")
-            if (equals and is_dangerous(name)) or (not is_known(name) and not name.startswith("-")):
+            exported = equals or words[0] == "export" or any(each.startswith("-") and "x" in each for each in words)
+            if (exported and is_dangerous(name)) or (not is_known(name) and not name.startswith("-")):
                 self.doubts.append("it exports what changes how commands work")
 
 
@@ -317,6 +319,9 @@ def _find_place(words: tuple[str, ...]) -> str:
 
 
 def _opaque(name: str, words: tuple[str, ...]) -> str:
+    if name in ("sed", "gsed"):
+        call = read_call(words[1:])
+        return "" if call is not None and edits_only(call) else f"{name} carries out more than edits"
     options = INLINE_CODE.get(name)
     if options is None and name.startswith(("python3.", "python2.")):
         options = INLINE_CODE["python"]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
-from retinue.guard.permissions.marks import HOLE
+from retinue.guard.permissions.marks import HOLE, is_known
 from retinue.guard.permissions.shell.commands import WRITERS, operands
 from retinue.guard.permissions.shell.step import Opened, Step
+from retinue.guard.permissions.shell.variables import is_dangerous
 from retinue.guard.permissions.shell.wrappers import SHELLS
 
 _NAMING = frozenset(
@@ -15,6 +16,7 @@ _NAMING = frozenset(
     | {"mapfile", "readarray", "getopts"}
 )
 """Builtins that take names of variables: the subscript in `a[$(command)]` is carried out."""
+_DECLARING = frozenset({"declare", "typeset", "local", "readonly", "export"})
 _FILES_OF_FIND = frozenset({"-fprint", "-fprint0", "-fprintf", "-fls"})
 _SHELL_WITHOUT_COMMAND = frozenset(
     {"su", "sudo", "doas", "runuser", "chroot", "unshare", "nsenter", "newgrp", "sg", "login", "script", "setarch"}
@@ -35,6 +37,26 @@ def of_words(name: str, words: tuple[str, ...]) -> Iterator[str]:
             yield f"{name} may carry out the subscript of a variable"
         elif name == "let" and HOLE in word:
             yield "let calculates with what is known only when it runs"
+        elif name in _DECLARING and word.startswith("-") and "i" in word:
+            yield f"{name} {word} makes every later assignment a calculation"
+    for variable in _named(name, words):
+        if not is_known(variable):
+            yield f"{name} takes the name of a variable that is known only when it runs"
+        elif is_dangerous(variable):
+            yield f"{name} sets {variable}, which changes what commands do"
+
+
+def _named(name: str, words: tuple[str, ...]) -> Iterator[str]:
+    """The variables that a builtin sets or looks at by name."""
+    if name in ("test", "[", "wait", "printf"):
+        asking = {"wait": ("-p",), "printf": ("-v",)}.get(name, ("-v", "-R"))
+        yield from (word for before, word in pairwise(words) if before in asking)
+    elif name in ("read", "mapfile", "readarray", "unset"):
+        valued = {"read": "-d -i -n -N -p -t -u", "unset": ""}.get(name, "-d -n -O -s -u -C -c").split()
+        skipped = [before in valued for before in words]
+        yield from (word for at, word in enumerate(words[1:]) if not word.startswith("-") and not skipped[at])
+    elif name == "getopts":
+        yield from words[2:3]
 
 
 def of_variables(assigned: Iterable[tuple[str, str]]) -> Iterator[str]:

@@ -34,6 +34,9 @@ _ARITHMETIC = frozenset(
     {"arithmetic_expansion", "c_style_for_statement", "compound_statement", "test_command", "expansion", "subscript"}
 )
 _READING = frozenset({"read", "mapfile", "readarray", "getopts"})
+_QUOTED = frozenset({"raw_string", "string", "concatenation"})
+_PRINTED = re.compile(r"\$\((?!\()|`")
+_DEFAULTS = re.compile(r"\$\{(\w+)(?:\[[^]]*\])?:?=")
 
 
 @dataclass(slots=True)
@@ -55,6 +58,8 @@ class Text:
     commands: list[Found] = field(default_factory=list)
     opened: list[Opened] = field(default_factory=list)
     assigned: list[tuple[str, str]] = field(default_factory=list)
+    named: list[str] = field(default_factory=list)
+    """Variables that are set without an assignment: by a loop, or where they are used."""
     doubts: list[str] = field(default_factory=list)
 
 
@@ -91,7 +96,7 @@ def read(source: str) -> Text:
 
 
 def _walk(root: Node, text: Text, source: bytes) -> None:
-    quoted_code = arithmetic = False
+    arithmetic = False
     nodes = [root]
     while nodes:
         node = nodes.pop()
@@ -99,25 +104,41 @@ def _walk(root: Node, text: Text, source: bytes) -> None:
         look = _LOOKS.get(kind)
         if look is not None:
             look(node, text)
-        elif kind in ("raw_string", "ansi_c_string"):
-            quoted = _source(node)
-            quoted_code = quoted_code or "$(" in quoted or "`" in quoted or kind == "ansi_c_string"
         elif kind == "comment":
             _check_comment(node, source, text)
         if kind in _ARITHMETIC:
             arithmetic = _arithmetic(node, text) or arithmetic
         nodes.extend(reversed(node.named_children))
-    if arithmetic and quoted_code:
+    if arithmetic and _quotes_code(root):
         text.doubts.append("quoted text that looks like a command stands beside arithmetic")
     elif arithmetic and _has_foreign_values(text):
         text.doubts.append("it calculates with what is known only when it runs, which can be a command")
+
+
+def _quotes_code(root: Node) -> bool:
+    """Whether some text in quotes, or a part of it, may be the subscript `a[$(command)]`."""
+    nodes = [root]
+    while nodes:
+        node = nodes.pop()
+        if node.type == "ansi_c_string":
+            return True
+        if node.type in _QUOTED or (node.type == "word" and b"\\" in (node.text or b"")):
+            given = value(node)
+            if "[" in given or "$(" in given or "`" in given:
+                return True
+        nodes.extend(node.named_children)
+    return False
 
 
 def _arithmetic(node: Node, text: Text) -> bool:
     source = _source(node)
     if node.type == "arithmetic_expansion" and no_arithmetic(source):
         text.doubts.append("what looks like arithmetic is none")
-    return node.type == "subscript" or calculates(node, source)
+    if node.type != "subscript" and not calculates(node, source):
+        return False
+    if _PRINTED.search(source.partition("))")[0] if node.type == "c_style_for_statement" else source):
+        text.doubts.append("it calculates with what a command prints, which can be a command itself")
+    return True
 
 
 def _has_foreign_values(text: Text) -> bool:
@@ -234,8 +255,16 @@ def _statement(node: Node, text: Text) -> None:
 
 
 def _expansion(node: Node, text: Text) -> None:
-    if _PROMPT_EXPANSION.search(_source(node)):
+    source = _source(node)
+    if _PROMPT_EXPANSION.search(source):
         text.doubts.append("it expands a variable as a prompt, which can run commands")
+    text.named += _DEFAULTS.findall(source)
+
+
+def _loop(node: Node, text: Text) -> None:
+    variable = node.child_by_field_name("variable")
+    if variable is not None:
+        text.named.append(_source(variable))
 
 
 def _word(node: Node, text: Text) -> None:
@@ -287,6 +316,7 @@ _LOOKS: Mapping[str, Callable[[Node, Text], None]] = {
     "heredoc_redirect": _check_heredoc,
     "variable_assignment": _assignment,
     "expansion": _expansion,
+    "for_statement": _loop,
     "word": _word,
     "concatenation": _concatenation,
 }

@@ -82,6 +82,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
     "busybox": _wrapper(),
     "toybox": _wrapper(),
     "coproc": _wrapper(transparent=True),
+    "jobs": _wrapper("", "-x -l -n -p -r -s"),
     "sem": _wrapper("-j --id", "--wait --fg"),
     "entr": _wrapper("", "-a -c -d -n -p -r -s -z"),
     "chronic": _wrapper(transparent=True),
