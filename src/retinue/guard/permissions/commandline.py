@@ -66,7 +66,8 @@ class Covering:
         return step.transparent and bool(step.inner) and all(map(self._step, step.inner))
 
     def _by_mode(self, step: Step) -> bool:
-        if step.inner or not all(is_harmless(name) for name, _ in step.assigned):
+        splits = step.plain_name == "read"  # IFS= read -r line
+        if step.inner or not all(is_harmless(name) or (splits and name == "IFS") for name, _ in step.assigned):
             return False
         if self._reads and is_reader(step):
             return step.name in SPEAKING or step.name in _NO_PATHS or all(map(self._readable, operands(step)))

@@ -25,7 +25,7 @@ _NEIGHBOURS = re.compile(r"[\w\])]\s+[\w$(]|\\|'|\"")
 """Two values without an operator between them: no arithmetic."""
 _COMPARES = re.compile(r"\s-(?:eq|ne|lt|le|gt|ge|v|R)\s")
 _ASKS_FOR_NAME = re.compile(r"\s-[vR]\s")
-_SUBSCRIPT = re.compile(r"\$\{[#!]?\w+(?:\[(?![@*]\])|:\s*[^-+=?\s])|\$\{!\w+(?![\w*@\[])")
+_SUBSCRIPT = re.compile(r"\$\{[#!]?\w+(?:\[(?![@*]\])|:(?!\s*\d+(?::\s*-?\d+)?\})\s*[^-+=?\s])|\$\{!\w+(?![\w*@\[])")
 """Also `${!name}`: the value of `name` is taken for the name of another variable."""
 
 

@@ -36,6 +36,7 @@ _ARITHMETIC = frozenset(
 _READING = frozenset({"read", "mapfile", "readarray", "getopts"})
 _QUOTED = frozenset({"raw_string", "string", "concatenation"})
 _PRINTED = re.compile(r"\$\((?!\()|`")
+_COUNTS = re.compile(r"\$\(seq(?: +(?:\d+|\$\w+))+\)|\{\d+\.\.\d+\}")
 _DEFAULTS = re.compile(r"\$\{(\w+)(?:\[[^]]*\])?:?=")
 
 
@@ -60,6 +61,8 @@ class Text:
     assigned: list[tuple[str, str]] = field(default_factory=list)
     named: list[str] = field(default_factory=list)
     """Variables that are set without an assignment: by a loop, or where they are used."""
+    foreign: bool = False
+    """A loop goes over what is known only when it runs."""
     doubts: list[str] = field(default_factory=list)
 
 
@@ -143,7 +146,7 @@ def _arithmetic(node: Node, text: Text) -> bool:
 
 def _has_foreign_values(text: Text) -> bool:
     """Whether variables may have come from files or programs."""
-    if any(command.words[:1] and command.words[0] in _READING for command in text.commands):
+    if text.foreign or any(command.words[:1] and command.words[0] in _READING for command in text.commands):
         return True
     return any(HOLE in given for _, given in text.assigned)
 
@@ -265,6 +268,8 @@ def _loop(node: Node, text: Text) -> None:
     variable = node.child_by_field_name("variable")
     if variable is not None:
         text.named.append(_source(variable))
+    given = node.children_by_field_name("value")
+    text.foreign = text.foreign or any(HOLE in value(each) and not _COUNTS.fullmatch(_source(each)) for each in given)
 
 
 def _word(node: Node, text: Text) -> None:
