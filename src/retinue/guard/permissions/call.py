@@ -6,16 +6,20 @@ must not be passed by writing a path under another name.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 from retinue.domain.effects import EffectKind
 from retinue.domain.permission import ToolUse
 from retinue.domain.toolnames import TOOLS, canonical
+from retinue.guard.permissions.folders import MOST_ENTRIES, entries, gone_through
 from retinue.guard.permissions.forms import denied_forms, touched_paths
 from retinue.guard.permissions.guesses import Hints, hints
-from retinue.guard.permissions.marks import HOLE, is_known
+from retinue.guard.permissions.marks import GLOB, HOLE, is_known
 from retinue.guard.permissions.place import Place
 from retinue.guard.permissions.rule import FETCHING, READING, SPAWNING, WRITING
 from retinue.guard.permissions.shell import Script, analyse
@@ -49,9 +53,15 @@ class Call:
     @cached_property
     def script(self) -> Script:
         texts = [self.arguments[name] for name in _COMMANDS if isinstance(self.arguments.get(name), str)]
-        if len(texts) == 1:
-            return analyse(texts[0])
-        return Script(doubts=("it names no command, or more than one",))
+        if len(texts) != 1:
+            return Script(doubts=("it names no command, or more than one",))
+        found = analyse(texts[0])
+        if any(word.startswith(GLOB) for step in found.all_steps() for word in step.words[1:]):
+            for folder in self._bases(found.moves):
+                if _has_dashed(folder):
+                    doubt = "a pattern in it may become a file name that is taken for an option; put ./ before it"
+                    return replace(found, doubts=(*found.doubts, doubt))
+        return found
 
     @cached_property
     def text(self) -> str:
@@ -72,13 +82,29 @@ class Call:
     @cached_property
     def bases(self) -> tuple[str, ...]:
         """Where relative paths of the command may start from: `cd` moves, or fails to."""
+        return self._bases(self.script.moves if self.is_shell else ())
+
+    def _bases(self, moves: tuple[str, ...]) -> tuple[str, ...]:
         found = dict.fromkeys([self.place.cwd])
-        for move in self.script.moves if self.is_shell else ():
+        for move in moves:
             found |= dict.fromkeys(self.place.absolute(move, base) for base in tuple(found))
             if not is_known(move) or len(found) > _STAYING:
                 found[HOLE] = None
                 break
         return tuple(found)
+
+    @cached_property
+    def through(self) -> tuple[str, ...] | None:
+        """What lies in the folders that the command reads as a whole; None for more than can be
+        looked at."""
+        found: list[str] = []
+        for folder, hidden in dict.fromkeys(gone_through(self.script)):
+            for base in self.bases:
+                start = self.place.forms(folder, base)[-1]
+                if not is_known(start):
+                    return None
+                found += islice(entries(start, hidden=hidden), MOST_ENTRIES + 1 - len(found))
+        return tuple(found) if len(found) <= MOST_ENTRIES else None
 
     @cached_property
     def paths(self) -> tuple[str, ...]:
@@ -117,6 +143,13 @@ class Call:
             return ()
         found = tuple(dict.fromkeys(_named_agents(self.arguments)))
         return found or ("general-purpose",)
+
+
+def _has_dashed(folder: str) -> bool:
+    try:
+        return any(name.startswith("-") for name in os.listdir(folder))  # noqa: PTH208 - quick
+    except (OSError, ValueError):
+        return False
 
 
 def host_of(url: str) -> str:

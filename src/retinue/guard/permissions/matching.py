@@ -9,7 +9,7 @@ from retinue.guard.permissions.call import CONTENT, Call
 from retinue.guard.permissions.forms import allowed_forms
 from retinue.guard.permissions.guesses import match_command, may_be_meant
 from retinue.guard.permissions.marks import HOLE, MAYBE, NO, YES, Match, match
-from retinue.guard.permissions.place import match_path
+from retinue.guard.permissions.place import any_matches, match_path
 from retinue.guard.permissions.rule import FETCHING, READING, SHELL, SPAWNING, WRITING, Rule, names_tool
 from retinue.guard.permissions.shell.step import Step
 
@@ -70,7 +70,19 @@ def _touched(rule: Rule, call: Call) -> Match:
             best = max(best, _match_touch(rule, call, path))
             if best == YES:
                 return YES
+    if best == NO and reading and rule.specifier is not None and _reaches(rule, call):
+        return MAYBE
     return best
+
+
+def _reaches(rule: Rule, call: Call) -> bool:
+    """Whether it goes through a folder with a file that the rule is about, or hands another
+    language a text that names one."""
+    if call.through is None or any_matches(rule, call.place, call.through):
+        return True
+    name = (rule.specifier or "").rstrip("/*").rpartition("/")[2]
+    coded = len(name) > 2 and "*" not in name and name in call.text
+    return coded and any(step.opaque for step in call.script.all_steps())
 
 
 def _match_touch(rule: Rule, call: Call, path: str) -> Match:

@@ -114,6 +114,18 @@ def match_path(rule: Rule, place: Place, path: str, base: str | None = None) -> 
     return min(answers) if rule.kind == "allow" else max(answers)
 
 
+def any_matches(rule: Rule, place: Place, paths: Iterable[str]) -> bool:
+    """Whether a rule that forbids or asks is about one of these, which hold no links: quick, for
+    many."""
+    base, pattern = anchored(rule, place)
+    compiled = _compiled(pattern, False)
+    for folder in place.forms(base):
+        start = folder if folder.endswith("/") else folder + "/"
+        if any(path.startswith(start) and _fits(compiled, path[len(start) :], False) for path in paths):
+            return True
+    return False
+
+
 def _match_form(rule: Rule, place: Place, path: str) -> Match:
     base, pattern = anchored(rule, place)
     allow = rule.kind == "allow"

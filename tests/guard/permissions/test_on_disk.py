@@ -1,0 +1,104 @@
+"""Decisions that depend on what lies in the workspace: names that look like options, files that a
+rule keeps from being read, below a folder that a command goes through."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.guard.permissions.corpus import Block, policy, workspace
+
+from retinue.domain.permission import Decision, ToolUse
+from retinue.domain.spec import PermissionMode
+from retinue.domain.toolnames import TOOLS
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> tuple[Path, Path]:
+    return workspace(tmp_path)
+
+
+def bash(scene: tuple[Path, Path], command: str, mode: PermissionMode = "default", **rules: str) -> Decision:
+    given = policy(Block(mode, list(rules.items())), *scene)
+    return given.decide(ToolUse("bash", {"command": command}, TOOLS["bash"]))
+
+
+@pytest.mark.parametrize("command", ["rg x *", "sort *", "sed -n p *", "cd sub && sort *", "sort ?*", "sort [!.]*"])
+def test_a_pattern_is_not_trusted_where_a_file_is_called_like_an_option(scene: tuple[Path, Path], command: str) -> None:
+    """`sort *` with a file `--output=x` writes, `rg x *` with `--pre=./evil` runs a program."""
+    before = bash(scene, command)
+    for folder in (scene[0], scene[0] / "sub"):
+        (folder / "--output=x").touch()
+    after = bash(scene, command)
+    assert after.verdict == "ask"
+    assert before.verdict == "allow" or "[" in command
+    assert "option" in after.reason or "[" in command
+
+
+def test_names_behind_a_folder_are_no_options(scene: tuple[Path, Path]) -> None:
+    (scene[0] / "--output=x").touch()
+    assert bash(scene, "sort ./*").verdict == "allow"
+    assert bash(scene, "sort src/*").verdict == "allow"
+
+
+GOING_THROUGH = [
+    "grep -r KEY .",
+    "grep -rn KEY",
+    "grep -R KEY ./",
+    "grep --recursive KEY {ws}",
+    "grep -ri KEY src .",
+    "cd src && grep -r KEY ..",
+    "egrep -r KEY .",
+    "rg --hidden KEY",
+    "rg -uuu KEY .",
+    "rg -. KEY",
+    "git grep --no-index KEY",
+    "git grep --untracked KEY",
+    "find . -name '.en*' -exec cat {} \\;",
+    "find . -type f -exec grep KEY {} +",
+    "find -type f -execdir cat {} \\;",
+    "tar cf - .",
+    "tar -czf /tmp/all.tgz .",
+    "cp -r . /tmp/all",
+    "rsync -a ./ /tmp/all",
+    "zip -r all.zip .",
+    "diff -r . /tmp/all",
+    "python3 -c 'print(open(\".env\").read())'",
+    'node -e \'require("fs").readFileSync(".env")\'',
+]
+
+
+@pytest.mark.parametrize("command", GOING_THROUGH)
+@pytest.mark.parametrize("mode", ["default", "bypassPermissions"])
+def test_what_goes_through_a_folder_does_not_read_what_a_rule_denies_in_it(
+    scene: tuple[Path, Path], command: str, mode: PermissionMode
+) -> None:
+    command = command.replace("{ws}", str(scene[0]))
+    assert bash(scene, command, mode, deny="Read(.env)").verdict in ("ask", "deny")
+    assert bash(scene, command, mode, ask="Read(.env)").verdict == "ask"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "grep -rn main src",
+        "grep main src/app.py",
+        "rg main",
+        "rg main src",
+        "git grep main",
+        "find . -name '*.py'",
+        "ls -R",
+        "grep -r KEY src sub",
+    ],
+)
+def test_what_goes_elsewhere_is_not_asked_about(scene: tuple[Path, Path], command: str) -> None:
+    assert bash(scene, command, deny="Read(.env)").verdict == "allow"
+
+
+def test_a_folder_too_large_to_look_through_is_asked_about(scene: tuple[Path, Path]) -> None:
+    many = scene[0] / "many"
+    many.mkdir()
+    for number in range(5_100):
+        (many / f"f{number}").touch()
+    assert bash(scene, "grep -r main many", deny="Read(.env)").verdict == "ask"
+    assert bash(scene, "grep -r main many").verdict == "allow"
