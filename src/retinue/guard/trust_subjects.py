@@ -1,8 +1,8 @@
 """What of a project's files needs consent, and taking it out of effect until there is some.
 
 A setting needs consent when it gives: hooks, allowing rules, further folders, a wider mode, a
-larger budget. One that takes away (deny and ask rules, a narrower mode, a smaller budget) never
-does.
+larger budget, a model server elsewhere. One that takes away (deny and ask rules, a narrower mode,
+a smaller budget) never does.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 from retinue.domain.lean import dataclass
 from retinue.domain.spec import AgentSpec
 from retinue.guard.trust import Trust, content_of
+from retinue.models.urls import is_loopback
 from retinue.settings.field import Origin
 from retinue.settings.load import Loaded, Read, SettingsProblem
 from retinue.settings.table import fields
@@ -167,6 +168,8 @@ def _needs_consent(name: str, value: Any, below: Any) -> bool:
         return value is True
     if name in _WEAKENS_WHEN_FALSE:
         return value is False
+    if name == "providers":
+        return isinstance(value, Mapping) and any(map(_is_elsewhere, value.values()))
     if name == "sandbox.mode":
         return bool(below == "workspace" and value != below)
     if name == "sandbox.hidden":
@@ -176,6 +179,12 @@ def _needs_consent(name: str, value: Any, below: Any) -> bool:
     if name.startswith(_BUDGETS) and isinstance(value, (int, float)) and isinstance(below, (int, float)):
         return value > below
     return False
+
+
+def _is_elsewhere(provider: Any) -> bool:
+    """Whether all that an agent reads would go to a host that the project names."""
+    url = provider.get("baseUrl") if isinstance(provider, Mapping) else None
+    return isinstance(url, str) and not is_loopback(url)
 
 
 def _is_trusted(origin: Origin, trust: Trust) -> bool:

@@ -85,7 +85,8 @@ class Settings(
     )
     providers: Mapping[str, Mapping[str, Any]] = setting(
         {}, Table(_PROVIDER, "provider ids", without="/"), section="models", applies="next run", merges=True,
-        doc="Further model servers by id; {} is enough for the well-known ones, such as ollama.",
+        doc="Further model servers by id; {} is enough for the well-known ones, such as ollama. In a project's files"
+        " a server that is not on this machine needs your consent.",
     )
     models: Mapping[str, Mapping[str, Any]] = setting(
         {}, Table(_MODEL, "model names"), section="models", applies="next run", merges=True,

@@ -18,7 +18,7 @@ from retinue.domain.request import RunRequest
 from retinue.domain.spec import AgentSpec, PermissionMode, ToolPolicy
 from retinue.domain.tool import Tool
 from retinue.domain.toolnames import canonical
-from retinue.errors import DisabledAgentError, LaunchError
+from retinue.errors import DisabledAgentError, LaunchError, UnknownModelError
 from retinue.models.select import Selection, build_model, select_model
 from retinue.settings.places import retinue_home
 from retinue.supervisor.assembling import assemble, inherited
@@ -32,7 +32,7 @@ from retinue.supervisor.purse import BUDGETED
 from retinue.supervisor.remembering import memory_for, reaching, spare_tools
 from retinue.supervisor.serving_tools import Served, bounds, serve
 from retinue.supervisor.skilling import SKILL, files_of_skills, skill_tools, with_skills
-from retinue.supervisor.trusting import consented
+from retinue.supervisor.trusting import consented, with_consent
 from retinue.tools.filter import Selection as Chosen
 from retinue.tools.filter import select_tools, split_entry
 
@@ -152,16 +152,19 @@ async def _select(request: RunRequest, world: World, notes: list[str], parent: L
     key = ("model", request.model, of_file, request.spec.model.fallbacks, above.full_name if above else None)
     selection: Selection | None = world.round.get(key)
     if selection is None:
-        selection = await select_model(
-            request.model,
-            file_model=of_file,
-            fallbacks=request.spec.model.fallbacks,
-            parent=above,
-            settings=world.settings.settings,
-            environment=world.environment,
-            transport=world.transport,
-            cwd=world.cwd,
-        )
+        try:
+            selection = await select_model(
+                request.model,
+                file_model=of_file,
+                fallbacks=request.spec.model.fallbacks,
+                parent=above,
+                settings=world.settings.settings,
+                environment=world.environment,
+                transport=world.transport,
+                cwd=world.cwd,
+            )
+        except UnknownModelError as error:
+            raise UnknownModelError(error.message, remedy=with_consent(error.remedy, "providers", world)) from None
         world.round.keep(key, selection)
     notes.extend(selection.warnings)
     return selection

@@ -83,6 +83,13 @@ def effective(loaded: Loaded, trust: Callable[[], Trust]) -> Loaded:
     return withhold(loaded, trust())
 
 
+def with_consent(remedy: str, setting: str, world: World) -> str:
+    """What to do about something that is missing, where a setting without consent may be why."""
+    from retinue.guard.trust_subjects import untrusted
+
+    return "\n  ".join(filter(None, [remedy, *(text for text in untrusted(world.settings) if setting in text)]))
+
+
 def _may_bring(spec: AgentSpec) -> bool:
     return bool(spec.hooks or spec.servers or spec.permission_mode)
 
