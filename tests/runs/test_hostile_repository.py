@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from retinue.testing import temporary_repository
 from tests.runs.conftest import Project
 from tests.runs.model_server import ModelServer, Reply, Request
 
@@ -175,3 +176,20 @@ def test_a_project_sends_nobodys_conversations_to_a_server_of_its_own(project: P
         own = {"providers": {"here": {"baseUrl": server.url, "api": "anthropic"}}, "model": "here/m"}
         _write(file, own)
         assert run(project, "-p", "go").stdout.strip() == "mine now", "this machine is no stranger"
+
+
+def test_a_check_command_of_the_project_is_not_run_unasked(project: Project) -> None:
+    """Nor is a branch merged without the check that the project wants."""
+    (project.home / ".gitconfig").write_text("[user]\n\tname = A\n\temail = a@example.invalid\n")
+    theirs = {".retinue/settings.json": json.dumps({"integrate": {"check": "touch ../checked"}})}
+    with temporary_repository(theirs, path=project.cwd) as repository:
+        repository.git("checkout", "-q", "-b", "retinue-agent-1")
+        repository.commit(files={"new.txt": "x"})
+        repository.git("checkout", "-q", "main")
+    done = run(project, "integrate", "--all")
+    assert done.returncode == 2 and "not trusted" in done.stderr and "--check" in done.stderr
+    assert not (project.cwd / "new.txt").exists()
+    assert run(project, "settings", "get", "integrate.check").stdout.strip() == "null"
+    assert run(project, "trust", "add").returncode == 0
+    assert run(project, "integrate", "--all").returncode == 0
+    assert (project.cwd / "new.txt").exists() and list(project.cwd.parent.rglob("checked"))

@@ -32,6 +32,7 @@ _GIVES = (
     "extraRoots",
     "localModel",
     "permissions.autoModel",
+    "integrate.check",
     "web.allowHosts",
     "web.searxngUrl",
 )

@@ -35,6 +35,7 @@ class WorktreeSettings(Values):
     )
     integrate_check: str | None = setting(
         None, Text("a command for the shell"), name="integrate.check", section="worktrees",
-        doc="What must succeed before `retinue integrate` merges a branch; it runs in a copy with the branch in it.",
+        doc="What must succeed before `retinue integrate` merges a branch; it runs in a copy with the branch in "
+        "it. In a project's files it needs your consent.",
     )
 # fmt: on

@@ -6,13 +6,14 @@ the whole definition, so that it has it when it is resumed after consent was giv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retinue.domain.request import RunRequest
+from retinue.settings.load import load_settings
 from retinue.settings.places import retinue_home
 
 if TYPE_CHECKING:
@@ -88,6 +89,13 @@ def with_consent(remedy: str, setting: str, world: World) -> str:
     from retinue.guard.trust_subjects import untrusted
 
     return "\n  ".join(filter(None, [remedy, *(text for text in untrusted(world.settings) if setting in text)]))
+
+
+def settings_in_effect(cwd: Path, environment: Mapping[str, str]) -> Loaded:
+    """The settings as runs that start in `cwd` have them. What is taken out is a problem."""
+    from retinue.guard.trust import Trust
+
+    return effective(load_settings(cwd, environment=environment), lambda: Trust(retinue_home(environment)))
 
 
 def _may_bring(spec: AgentSpec) -> bool:

@@ -40,9 +40,9 @@ class Patient:
 
     @cached_property
     def loaded(self) -> Loaded:
-        from retinue.settings.load import load_settings
+        from retinue.supervisor.trusting import settings_in_effect
 
-        return load_settings(self.cwd, environment=self.environment)
+        return settings_in_effect(self.cwd, self.environment)
 
 
 _HERE = "retinue.faces.cli"

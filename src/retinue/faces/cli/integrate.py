@@ -19,7 +19,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from retinue.errors import UsageError
+from retinue.errors import ConfigurationError, UsageError
 from retinue.faces.cli.task import folder
 from retinue.faces.cli.worktrees.common import live_runs
 from retinue.settings.places import state_folder
@@ -41,7 +41,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    from retinue.settings.load import load_settings
     from retinue.workspace.integrate import Plan, check_target, integrate, target_of
     from retinue.workspace.integrate_state import Queue
 
@@ -55,7 +54,7 @@ def execute(args: argparse.Namespace) -> int:
         print(json.dumps({"onto": onto, "would_take": wanted}) if args.json else "\n".join(wanted) or "Nothing to do.")
         return 0
     check_target(git, onto)
-    check = args.check or load_settings(cwd).settings.integrate_check
+    check = args.check or _check_set(cwd)
     plan = Plan(git=git, state=state, onto=onto, check=check or None)
 
     def tell(entry: Entry) -> None:
@@ -72,6 +71,19 @@ def execute(args: argparse.Namespace) -> int:
     elif plan.check is None:
         print("No check command was run: set integrate.check, or give --check.")
     return 1 if any(entry.state == "parked" for entry in done) else 0
+
+
+def _check_set(cwd: Path) -> str | None:
+    """The command of the settings. One of the project's that nobody has consented to is neither
+    run nor passed over: a branch would be merged unchecked."""
+    from retinue.guard.trust_subjects import untrusted
+    from retinue.supervisor.trusting import settings_in_effect
+
+    loaded = settings_in_effect(cwd, os.environ)
+    withheld = [text for text in untrusted(loaded) if "integrate.check" in text]
+    if withheld and loaded.settings.integrate_check is None:
+        raise ConfigurationError(withheld[0], remedy="Or say which command must succeed with --check.")
+    return loaded.settings.integrate_check
 
 
 def _repository(cwd: Path) -> Git:

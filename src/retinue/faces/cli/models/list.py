@@ -19,7 +19,8 @@ from retinue.models.protocol import ModelInfo
 from retinue.models.providers import Provider, Providers
 from retinue.models.resolve import OFFLINE
 from retinue.models.select import Selection, select_model
-from retinue.settings.load import Loaded, load_settings
+from retinue.settings.load import Loaded
+from retinue.supervisor.trusting import settings_in_effect
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    loaded = load_settings(folder(args.cwd), environment=os.environ)
+    loaded = settings_in_effect(folder(args.cwd), os.environ)
     models, active, problem = asyncio.run(_gather(loaded, folder(args.cwd)))
     if args.provider is not None:
         wanted = args.provider.strip().lower()

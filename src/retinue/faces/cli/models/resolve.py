@@ -14,7 +14,7 @@ from retinue.errors import UsageError
 from retinue.faces.cli.models._show import add_common, folder, price, print_json, say, selection_data, size
 from retinue.models.address import display_url
 from retinue.models.select import Selection, select_model
-from retinue.settings.load import load_settings
+from retinue.supervisor.trusting import settings_in_effect
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     cwd = folder(args.cwd)
-    loaded = load_settings(cwd, environment=os.environ)
+    loaded = settings_in_effect(cwd, os.environ)
     try:
         selection = asyncio.run(
             select_model(

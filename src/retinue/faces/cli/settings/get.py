@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 
 from retinue.faces.cli.settings.common import data, explained, explanation, plain
 from retinue.faces.cli.task import folder
-from retinue.settings.load import load_settings
+from retinue.supervisor.trusting import settings_in_effect
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    loaded = load_settings(folder(args.cwd))
+    loaded = settings_in_effect(folder(args.cwd), os.environ)
     found = explained(loaded, args.name)
     for warning in loaded.warnings:
         print(f"warning: {warning}", file=sys.stderr)

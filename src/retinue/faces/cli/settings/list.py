@@ -17,8 +17,9 @@ import sys
 
 from retinue.faces.cli.settings.common import data, shown
 from retinue.faces.cli.task import folder
-from retinue.settings.load import Loaded, load_settings, settings_files
+from retinue.settings.load import Loaded, settings_files
 from retinue.settings.table import fields
+from retinue.supervisor.trusting import settings_in_effect
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     cwd = folder(args.cwd)
-    loaded = load_settings(cwd)
+    loaded = settings_in_effect(cwd, os.environ)
     names = [name for name in fields() if _matches(name, args.words)]
     if args.json:
         files = [
