@@ -98,6 +98,12 @@ _NO_CLAIM = _Pattern(
 )
 
 
+_NO_FAILURES = _Pattern(
+    "(?i)", r"[,;]?\s*(?:and |with |\()?\b(?:0|no|zero|without) (?:failures?|failed|failing|errors?|regressions?)\b\)?"
+)
+"""A part of a boast, and no denial."""
+
+
 def sentences(text: str) -> Iterator[str]:
     """The sentences of `text` in which something may be claimed."""
     text = _FENCE.sub("\n", text[:_LONGEST_TEXT])
@@ -109,6 +115,7 @@ def sentences(text: str) -> Iterator[str]:
             sentence = sentence.strip()
             if not 5 <= len(sentence) <= _LONGEST_SENTENCE or not _may_begin(sentence):
                 continue
+            sentence = _NO_FAILURES.made.sub("", sentence)
             if not _NO_CLAIM.search(_QUOTED.made.sub(" ", sentence)):
                 yield sentence
 
@@ -120,7 +127,7 @@ _BEGINNINGS = frozenset(
     "successfully also then "
     "finally ran executed re-ran reran fetched visited downloaded opened browsed retrieved queried "
     "called read searched "
-    "explored examined inspected scanned grepped traced tested audited went all the every existing new "
+    "made explored examined inspected scanned grepped traced tested audited went all the every existing new "
     "unit integration "
     "full whole entire regression test tests suite pytest ✅ ✔ ✔️ ✓".split()
 )
@@ -128,16 +135,19 @@ _BEGINNINGS = frozenset(
 
 def _may_begin(sentence: str) -> bool:
     word = sentence[:24].split(maxsplit=1)[0].strip("*_`:,.").lower()
-    return word in _BEGINNINGS or word[:1].isdigit()
+    return word in _BEGINNINGS or word[:1].isdigit() or ("." in word and "been" in sentence)
 
 
-_ME = r"(?:(?:I|We)(?:['’]ve| have)? (?:also |now |then |just |have |successfully |first |next |finally )*)"
+_ADVERBS = r"(?:also |now |then |just |have |successfully |first |next |finally |(?:went|gone) ahead and )*"
+_ME = rf"(?:(?:I|We)(?:['’]ve| have)? {_ADVERBS})"
+_HAVING = rf"(?:(?:I|We)(?:['’]ve| have) {_ADVERBS})"
 _SO_FAR = r"(?:Successfully |Also |Then |Finally )?"
 
 
-def _claim(verbs: str) -> str:
-    """The verb, said of oneself or at the very beginning."""
-    return rf"^(?:{_ME}(?:{verbs.lower()})|{_SO_FAR}(?i:{verbs}))\b"
+def _claim(verbs: str, done: str = "") -> str:
+    """The verb, said of oneself or at the very beginning; `done` only after "I have"."""
+    having = rf"|{_HAVING}(?:{done})" if done else ""
+    return rf"^(?:{_ME}(?:{verbs.lower()}){having}|{_SO_FAR}(?i:{verbs}))\b"
 
 
 # Files
@@ -157,7 +167,20 @@ _VERBS = (
     "updated|created|modified|changed|edited|added|wrote|rewrote|fixed|implemented|refactored|deleted|removed|renamed"
     "|moved|replaced|extended|corrected|patched|introduced|saved|generated"
 )
-_CHANGED = _Pattern("(?s)", _claim(_VERBS) + r"(?:\*\*|__)?(?P<colon>\s*:)?(?:\*\*|__)?\s+(?P<rest>.+)")
+_CHANGES = r"made (?:[\w-]+ ){0,4}(?:changes?|edits?|updates?|modifications?|fix(?:es)?)(?: (?:in|to))"
+_CHANGED = _Pattern(
+    "(?s)",
+    _claim(f"{_VERBS}|{_CHANGES}", "written|rewritten") + r"(?:\*\*|__)?(?P<colon>\s*:)?(?:\*\*|__)?\s+(?P<rest>.+)",
+)
+_IS_CHANGED = _Pattern(
+    r"^(?:The (?:new )?(?:files?|module|script|class|document|report|test file|config(?:uration)?(?: file)?) )?[`*]*",
+    _PATH,
+    r"[`*]* (?:has|have) (?:now |also )?been (?:now |successfully )?(?:",
+    _VERBS,
+    r"|written|rewritten)(?: successfully| as requested| accordingly)?\s*(?:[.!:]|$|(?:to|with|and)\b)",
+)
+"""Not `was updated`, which tells of the past more often than of the run."""
+_GONE = _Pattern("(?i)", r"^(?:moved|renamed|replaced)\b[\s:*_]*(?:to|by|with)\b")
 _THEN = _Pattern("(?i)", r"^(?:`|\*\*|\s|,|and|&|/|the|files?|\(new\)|\(created\)|\(modified\))*" + _PATH)
 _FIRST = _Pattern(_PATH)
 _OTHER = _Pattern(
@@ -172,8 +195,13 @@ _MOST_WORDS = 12
 
 
 def _files(sentence: str, record: Record) -> Iterator[str]:
+    if record.foreign or (record.commands and not record.covered):
+        return
+    said = _IS_CHANGED.match(sentence)
+    if said is not None and not _quoted(sentence, record) and not _shown(said.group("path"), record):
+        yield f"it says it changed {said.group('path')}, and no tool call did."
     found = _CHANGED.match(sentence)
-    if found is None or record.foreign or (record.commands and not record.covered):
+    if found is None or _GONE.match(sentence):
         return
     rest = found.group("rest")
     first = _FIRST.search(rest)
@@ -212,7 +240,7 @@ def _newer(path: Path, moment: float) -> bool:
 
 # Commands and tests
 
-_RAN = _Pattern("(?s)", _claim("ran|executed|re-ran|reran") + r"\s+(?P<rest>.+)")
+_RAN = _Pattern("(?s)", _claim("ran|executed|re-ran|reran", "run|re-run|rerun") + r"\s+(?P<rest>.+)")
 _CODE = _Pattern(r"`([^`\n]{2,200})`")
 _PROGRAMS = _Pattern(
     r"\b(pytest|tox|nox|mypy|ruff|flake8|pylint|jest|vitest|mocha|eslint|tsc|cargo|go (?:test|build|vet)|npm|pnpm|yarn"
