@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from retinue.domain.tool import ToolContext
 from retinue.tools.content import content_hash, forms_of
-from retinue.tools.edit.diff import short_diff
+from retinue.tools.edit.diff import short_diff, unified
 from retinue.tools.edit.replace import Edit, apply
 from retinue.tools.errors import ToolError
 from retinue.tools.registry import builtin_tools
@@ -222,3 +222,18 @@ def test_a_diff_of_a_large_rewrite_is_short():
     old = "\n".join(f"old {n}" for n in range(50_000))
     new = "\n".join(f"new {n}" for n in range(40_000))
     assert short_diff(old, new) == "@@ line 1 @@ 50000 lines became 40000"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("alpha\n", "beta\n", "@@ -1,1 +1,1 @@\n-alpha\n+beta"),
+        ("a\nb\n", "a\nb", "@@ -1,3 +1,2 @@\n a\n b\n-"),
+    ],
+)
+def test_a_diff_shows_the_lines_there_are_and_no_more(old, new, expected):
+    assert short_diff(old, new) == expected
+
+
+def test_a_new_file_is_shown_with_as_many_lines_as_it_has():
+    assert unified("a", "", "one\ntwo\n", fresh=True) == "--- /dev/null\n+++ a\n@@ -0,0 +1,2 @@\n+one\n+two"

@@ -14,6 +14,8 @@ _FOR_PEOPLE = 20_000
 
 
 def short_diff(old: str, new: str, most: int = _CHARACTERS) -> str:
+    if old.endswith("\n") and new.endswith("\n"):
+        old, new = old[:-1], new[:-1]  # what follows the last line end is no line
     before, after = old.split("\n"), new.split("\n")
     start = _common(before, after)
     rest_before, rest_after = before[start:], after[start:]
@@ -33,7 +35,7 @@ def unified(name: str, old: str, new: str, *, fresh: bool = False) -> str:
     was not there before, and is shown from its first line on."""
     if not fresh:
         return f"--- {name}\n+++ {name}\n{short_diff(old, new, _FOR_PEOPLE)}"
-    lines = new.split("\n")
+    lines = new.removesuffix("\n").split("\n")
     added = "\n".join(f"+{line}" for line in lines)
     return f"--- /dev/null\n+++ {name}\n@@ -0,0 +1,{len(lines)} @@\n{head_and_tail(added, _FOR_PEOPLE, '')}"
 
