@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from retinue.domain.events import TRANSIENT, Event, ThinkingDelta, ToolProgress
 from retinue.domain.outcome import Outcome
 from retinue.faces.cli.progress import Progress
+from retinue.faces.cli.visible import harmless
 
 if TYPE_CHECKING:
     from retinue.faces.api import Run
@@ -67,7 +68,8 @@ async def _print_events(run: Run) -> Outcome:
 
 def _document(run: Run, outcome: Outcome, output: Output) -> str:
     if output == "text":
-        return outcome.text or "No output."
+        text = outcome.text or "No output."
+        return harmless(text) if sys.stdout.isatty() else text
     from retinue.faces.cli.documents import result_document, summary_document
 
     return result_document(run, outcome) if output == "result" else summary_document(run, outcome)

@@ -29,6 +29,7 @@ from retinue.domain.events import (
     Warned,
 )
 from retinue.domain.format import format_duration, format_tokens
+from retinue.faces.cli.visible import harmless, visible
 
 SPAWNING = frozenset({"Agent", "subagent", "dispatch_agent"})
 MOST_TOOLS = 8
@@ -77,7 +78,7 @@ class Progress:
             line = self._child_line(event) if below else self._line(event.body)
         if line:
             self._close_line()
-            print(line, file=self.stream, flush=True)
+            print(visible(line), file=self.stream, flush=True)
 
     def _child_line(self, event: Event) -> str | None:
         """A run below this one: that it started, what goes wrong, how it ended."""
@@ -154,7 +155,8 @@ class Progress:
             self._close_line()
         elif self.live:
             self._streamed.append(body.text)
-            shown = body.text if self._answers else f"\x1b[2m{body.text}\x1b[0m"
+            text = harmless(body.text)
+            shown = text if self._answers else f"\x1b[2m{text}\x1b[0m"
             print(shown, end="", file=self.stream, flush=True)
             self._open_line = not body.text.endswith("\n")
 

@@ -10,16 +10,10 @@ from typing import Any
 
 from retinue.domain.inbox import InboxItem
 from retinue.domain.toolnames import TOOLS
+from retinue.faces.cli.visible import visible
 
 _LINES = 60
 _WIDTH = 400
-
-
-def visible(text: str) -> str:
-    """`text` with everything that does not show itself written as an escape."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
 
 
 def one_line(text: str, most: int = 300) -> str:

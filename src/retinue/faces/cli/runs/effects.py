@@ -14,6 +14,7 @@ from pathlib import Path
 from retinue.domain.states import LIVE
 from retinue.faces.cli.runs._tree import with_descendants
 from retinue.faces.cli.runs.common import add_where, locate
+from retinue.faces.cli.visible import in_line, visible
 from retinue.guard.audit import CallEffect, RunEffects, WriteStatus, Written, effects_of
 from retinue.log.query import Reader
 from retinue.log.rows import RunRow
@@ -39,7 +40,7 @@ def execute(args: argparse.Namespace) -> int:
         print(dump({"runs": [effects for _, effects in found]}).decode())
         return 0
     for each, effects in found:
-        print("\n".join(_lines(each, effects)))
+        print(visible("\n".join(_lines(each, effects))))
     return 0
 
 
@@ -117,4 +118,4 @@ def _call(call: CallEffect, cwd: str) -> list[str]:
 
 
 def _short(path: str, cwd: str) -> str:
-    return path.removeprefix(cwd.rstrip("/") + "/")
+    return in_line(path.removeprefix(cwd.rstrip("/") + "/"))

@@ -25,6 +25,7 @@ from retinue.domain.messages import Text, ToolCall
 from retinue.domain.outcome import Outcome
 from retinue.faces.cli.progress import summary
 from retinue.faces.cli.runs.common import add_where, locate, status
+from retinue.faces.cli.visible import harmless, in_line
 from retinue.faces.cli.worktrees.common import where_saved
 from retinue.log.pending import describe_call
 from retinue.log.query import Reader
@@ -45,10 +46,9 @@ def execute(args: argparse.Namespace) -> int:
 
             print(export_document(reader, row.id).decode())
             return 0
-        print("\n".join(_header(row)))
-        print("\n".join(_story(reader, row)))
         outcome = reader.outcome(row.id)
-        print("\n".join([*_todos(reader, row), *_ending(reader, row, outcome), *_undone(reader, row)]))
+        ending = [*_todos(reader, row), *_ending(reader, row, outcome), *_undone(reader, row)]
+        print(harmless("\n".join([*_header(row), *_story(reader, row), *ending])))
     return 0
 
 
@@ -130,5 +130,5 @@ def _ending(reader: Reader, row: RunRow, outcome: Outcome | None) -> list[str]:
         lines.append(f"Why      {outcome.failure.message} {outcome.failure.remedy}".rstrip())
     lines += [f"Note     {note}" for note in outcome.notes]
     for name, values in (("Wrote", outcome.evidence.files_written), ("Ran", outcome.evidence.commands)):
-        lines += [f"{name:<8} {value}" for value in values[:20]]
+        lines += [f"{name:<8} {in_line(value)}" for value in values[:20]]
     return lines

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from retinue.faces.cli.progress import Progress
 from retinue.faces.cli.runs.common import add_where, locate
+from retinue.faces.cli.visible import harmless
 from retinue.log.encode import event_to_json
 from retinue.log.follow import follow
 from retinue.log.query import Reader
@@ -36,7 +37,7 @@ def execute(args: argparse.Namespace) -> int:
         if reader.run(row.id).state == "interrupted":
             print(f"retinue: interrupted; go on with: retinue runs resume {row.id[:8]}", file=sys.stderr)
     if outcome is not None and not args.json:
-        print(outcome.text or "No output.")
+        print(harmless(outcome.text) or "No output.")
     return 0
 
 

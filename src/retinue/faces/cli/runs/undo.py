@@ -24,6 +24,7 @@ from retinue.domain.states import LIVE
 from retinue.errors import StateError, UsageError
 from retinue.faces.cli.runs._tree import with_descendants
 from retinue.faces.cli.runs.common import add_where, locate
+from retinue.faces.cli.visible import in_line
 from retinue.log.query import Reader
 from retinue.log.rows import RunRow
 from retinue.workspace.undo import Scope, Undo, UndoneFile, relative
@@ -120,7 +121,7 @@ def _report(row: RunRow, done: list[UndoneFile], args: argparse.Namespace) -> No
         return
     for each in done:
         detail = f"  ({each.detail})" if each.detail else ""
-        print(f"{_WORDS[each.fate]:<10} {relative(each.path, row.cwd)}{detail}")
+        print(f"{_WORDS[each.fate]:<10} {in_line(relative(each.path, row.cwd))}{detail}")
     if not done:
         print("Nothing to undo: the record has no file that this run changed.", file=sys.stderr)
     elif args.dry_run:
