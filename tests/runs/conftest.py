@@ -28,7 +28,8 @@ class Project:
     @property
     def environment(self) -> dict[str, str]:
         env = {"PATH": os.environ["PATH"], "HOME": str(self.home), "RETINUE_HOME": str(self.home / ".retinue")}
-        env["RETINUE_PERMISSIONS_DEFAULT_MODE"] = self.mode
+        if self.mode:
+            env["RETINUE_PERMISSIONS_DEFAULT_MODE"] = self.mode
         if "COVERAGE_PROCESS_START" in os.environ:
             env["COVERAGE_PROCESS_START"] = os.environ["COVERAGE_PROCESS_START"]
         if self.server is not None:

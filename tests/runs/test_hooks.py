@@ -203,6 +203,16 @@ def test_a_session_has_a_beginning_and_an_end(project: Project, serve: Any) -> N
     assert (project.cwd / "order").read_text().split() == list(names)
 
 
+@pytest.mark.parametrize("flag", [(), ("--permission-mode", "plan")])
+def test_a_hook_hears_the_mode_that_is_in_effect(project: Project, serve: Any, flag: tuple[str, ...]) -> None:
+    serve(lambda request: Reply("hello"))
+    own(project, {"Stop": command("cat > payload")}, permissions={"defaultMode": "acceptEdits"})
+    project.mode = ""
+    run(project, *flag)
+    said = json.loads((project.cwd / "payload").read_text())
+    assert said["permission_mode"] == (flag[1] if flag else "acceptEdits")
+
+
 def test_the_end_of_a_main_run_can_be_put_off(project: Project, serve: Any) -> None:
     server = serve(lambda request: Reply(f"answer {len(request.body['messages'])}"))
     line = 'test -e again || { touch again; echo "run the tests" >&2; exit 2; }'

@@ -93,6 +93,21 @@ def test_Q04_the_copy_changes_the_checkout_does_not_and_the_branch_has_it(projec
     assert run["cwd"] == str(project.cwd)
 
 
+def test_edits_in_a_worktree_are_edits_of_a_working_directory(project, repository, serve):
+    """It lies in a folder of ours that is protected, which must not make every edit a question."""
+    how = ("--permission-mode", "acceptEdits", "--isolation", "worktree")
+    calls = [
+        ("write", {"path": "made.txt", "content": "made\n"}),
+        ("bash", {"command": "touch touched.txt"}),
+        ("write", {"path": ".retinue/settings.json", "content": "{}"}),
+    ]
+    serve(script(calls, "It is done."))
+    (result,) = project.json("run", "general-purpose", "make it", "--json", *how)["details"]["results"]
+    assert len(result["denials"]) == 1 and "protected .retinue" in result["denials"][0]
+    names = repository.git("show", "--name-only", "--format=", result["branch"])
+    assert {"made.txt", "touched.txt"} <= set(names.split()) and ".retinue" not in names
+
+
 def test_Q04_the_json_result_names_the_branch(project, repository, serve):
     serve(script([("write", {"path": "x", "content": "x"})], "ok"))
     result = project.json("run", "general-purpose", "t", "--json", *RUN)

@@ -135,7 +135,7 @@ class RunHooks:
             "depth": request.depth,
             "transcript_path": self.launch.transcript or "",
             "cwd": str(request.cwd),
-            "permission_mode": request.permission_mode or request.spec.permission_mode or "default",
+            "permission_mode": self.launch.mode,
         }
 
     def _warn(self, code: str, text: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from retinue.guard.permissions.marks import GLOB, HOLE, MARKS, match
 from retinue.guard.permissions.place import Place
 
@@ -17,12 +19,13 @@ _FILES = frozenset(
     " gradle-wrapper.properties maven-wrapper.properties .mcp.json .claude.json .lldbinit .gdbinit .vimrc"
     " sitecustomize.py usercustomize.py authorized_keys config.fish".split()
 )
-_EXCEPT = (
-    ("/.claude/worktrees/", ".claude"),
-    ("/.retinue/worktrees/", ".retinue"),
-    ("/.retinue/agent-memory/", ".retinue"),
-    ("/.retinue/agent-memory-local/", ".retinue"),
+_NAME = rf"[^/{HOLE}{GLOB}]+"
+_SPARED = re.compile(
+    rf"/(?:\.claude/worktrees/{_NAME}|\.retinue/(?:agent-memory(?:-local)?|worktrees/{_NAME}"
+    rf"|projects/{_NAME}/worktrees/(?!{_NAME}\.(?:git|json|lock)(?:/|\Z)){_NAME}))(?=/|\Z)"
 )
+"""Places in protected folders that agents are meant to write to. What is in them is looked at as
+if they were anywhere else: a copy of a project has settings, too."""
 
 
 def protected(path: str, place: Place, base: str | None = None) -> str | None:
@@ -35,13 +38,11 @@ def protected(path: str, place: Place, base: str | None = None) -> str | None:
 
 
 def _in_form(path: str) -> str | None:
-    spared = {folder for start, folder in _EXCEPT if start in f"{path.lower()}/"}
-    parts = [part for part in path.lower().split("/") if part]
+    parts = [part for part in _SPARED.sub("", path.lower()).split("/") if part]
     for at, part in enumerate(parts):
         names = {part, f"{part}/{parts[at + 1]}"} if at + 1 < len(parts) else {part}
         for name in names & _FOLDERS:
-            if name not in spared:
-                return name
+            return name
         if any(mark in part for mark in MARKS):
             return _may_be(part, last=at == len(parts) - 1)
     return parts[-1] if parts and parts[-1] in _FILES else None
