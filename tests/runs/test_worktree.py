@@ -108,6 +108,16 @@ def test_edits_in_a_worktree_are_edits_of_a_working_directory(project, repositor
     assert {"made.txt", "touched.txt"} <= set(names.split()) and ".retinue" not in names
 
 
+def test_rules_of_the_project_hold_in_the_worktree(project, repository, serve):
+    settings = project.home / ".retinue" / "settings.json"
+    settings.parent.mkdir(exist_ok=True)
+    settings.write_text(json.dumps({"permissions": {"deny": [f"Read(/{project.cwd}/f1.txt)"]}}))
+    server = serve(script([("read", {"path": "f1.txt"}), ("bash", {"command": "cat f1.txt"})], "ok"))
+    (result,) = project.json("run", "general-purpose", "t", "--json", *RUN)["details"]["results"]
+    assert len(result["denials"]) == 2
+    assert "alpha 1" not in json.dumps(server.requests[-1].body["messages"])
+
+
 def test_Q04_the_json_result_names_the_branch(project, repository, serve):
     serve(script([("write", {"path": "x", "content": "x"})], "ok"))
     result = project.json("run", "general-purpose", "t", "--json", *RUN)

@@ -97,7 +97,7 @@ def _permissions(member: Member, world: World) -> Policy:
     launch, notes = handle.launch, list[str]()
     above = world.guards.get(member.parent.id) if member.parent is not None else None
     parent = above.permissions if above else None
-    made = permissions_for(launch.request, world, parent, launch.patterns, notes, launch.bounds)
+    made = permissions_for(launch.request, world, parent, launch.patterns, notes, launch.bounds, launch.isolation)
     if above is None:
         for tool in world.custom_tools:
             if tool.spec.name not in TOOLS:

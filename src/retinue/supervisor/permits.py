@@ -19,6 +19,7 @@ from retinue.guard.permissions.sources import Block, Sources, claude_blocks, gat
 if TYPE_CHECKING:
     from retinue.domain.request import RunRequest
     from retinue.domain.tool import Tool
+    from retinue.supervisor.isolating import Isolation
     from retinue.supervisor.permits_bounds import Bound
     from retinue.supervisor.world import World
 
@@ -50,12 +51,15 @@ def permissions_for(
     patterns: Patterns,
     notes: list[str],
     bounds: Sequence[Bound] = (),
+    isolation: Isolation | None = None,
 ) -> Policy:
     """`parent` is the policy of the run that started this one, as it is now: a child has all its
     restrictions, and the grants of this moment. `notes` gets what the outcome should tell (the
     same that `mode_for` says); of a child only what its parent has not said. `bounds` are those of
-    the runs above it, for one whose parent is gone."""
+    the runs above it, for one whose parent is gone. Rules about the checkout hold in the worktree
+    of `isolation`."""
     spec, where = request.spec, str(request.cwd)
+    copied = (str(isolation.top), str(isolation.main)) if isolation is not None else None
     rules, limits = _of_file(spec.path or f"agent {spec.name}", patterns, where, notes)
     presets = spec.dialect == "codingcode"
     for bound in bounds if parent is None else ():
@@ -68,13 +72,13 @@ def permissions_for(
     if parent is not None:
         mode = mode_for(request, world, parent.mode, notes)
         roots = parent.place.roots
-        place = Place.of(where, roots if roots[0] == where else roots[1:], parent.place.home)
+        place = Place.of(where, roots if roots[0] == where else roots[1:], parent.place.home, copied)
         return parent.fork(mode, rules, place=place, limits=limits, presets=presets)
     mode = mode_for(request, world, None, notes)
     sources = _sources(world)
     extra = (*world.settings.settings.extra_roots, *sources.directories)
     home = world.environment.get("HOME") or str(Path.home())
-    place = Place.of(where, (str(world.cwd / each) for each in extra), home)
+    place = Place.of(where, (str(world.cwd / each) for each in extra), home, copied)
     return Policy(mode, place, (*sources.rules, *rules), limits=limits, presets=presets)
 
 

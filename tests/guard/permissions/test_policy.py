@@ -58,6 +58,26 @@ def test_a_child_keeps_every_restriction_of_its_parent(scene: tuple[Path, Path])
     assert bash(child, "git show HEAD:.env").verdict == "ask"
 
 
+@pytest.mark.parametrize("rule", ["Read(/secrets/**)", "Read(//{ws}/secrets/key.txt)", "Read(secrets/**)"])
+def test_rules_about_a_checkout_hold_in_its_worktree(scene: tuple[Path, Path], tmp_path: Path, rule: str) -> None:
+    ws, home = scene
+    copy = tmp_path / "copy"
+    workspace(tmp_path / "of")[0].rename(copy)
+    deny = parse_rule(rule.replace("{ws}", str(ws)[1:]), "deny", base=str(ws))
+    allow = parse_rule("Edit(/src/**)", "allow", base=str(ws))
+    assert isinstance(deny, Rule) and isinstance(allow, Rule)
+    isolated = Policy("default", Place.of(copy, (), str(home), (str(copy), str(ws))), (deny, allow))
+    for child in (isolated, isolated.fork("default")):
+        for path in ("secrets/key.txt", f"{copy}/secrets/key.txt"):
+            assert child.decide(ToolUse("read", {"path": path}, TOOLS["read"])).verdict == "deny"
+        assert bash(child, "cat secrets/key.txt").verdict == "deny"
+        assert bash(child, "grep -r x .").verdict == "ask"
+        assert child.decide(ToolUse("read", {"path": "src/app.py"}, TOOLS["read"])).verdict == "allow"
+        assert child.decide(ToolUse("write", {"path": "src/x.py"}, TOOLS["write"])).verdict == "allow"
+        assert child.decide(ToolUse("write", {"path": "out/x.py"}, TOOLS["write"])).verdict == "ask"
+        assert child.decide(ToolUse("write", {"path": "x.py"}, TOOLS["write"])).verdict == "ask"
+
+
 @pytest.mark.parametrize("text", ["", "Bash(", "Bash()", "(x)", "b*", "mcp__*", "Agent(model:opus)", "WebFetch(x)"])
 def test_what_is_no_rule_cannot_be_granted(scene: tuple[Path, Path], text: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):

@@ -41,17 +41,28 @@ class Place:
     seen: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     folders: dict[str, str] = field(default_factory=dict)
     """Where paths and folders lead, for as long as one call is judged."""
+    copied: tuple[str, str] | None = None
+    """A worktree and the checkout it is a copy of, without links: what a rule says about a file of
+    the checkout it says about the copy of the file."""
 
     @classmethod
-    def of(cls, cwd: str | os.PathLike[str], more: Iterable[str] = (), home: str = "") -> Place:
+    def of(
+        cls,
+        cwd: str | os.PathLike[str],
+        more: Iterable[str] = (),
+        home: str = "",
+        copied: tuple[str, str] | None = None,
+    ) -> Place:
         here = os.path.abspath(cwd)  # noqa: PTH100 - links must stay as they are written
         house = os.path.abspath(home or os.path.expanduser("~"))  # noqa: PTH100, PTH111 - the same
         roots = dict.fromkeys([here, *(_joined(here, each, house) for each in more)])
-        return cls(here, tuple(roots), house, tuple(dict.fromkeys(map(os.path.realpath, roots))))
+        real_roots = tuple(dict.fromkeys(map(os.path.realpath, roots)))
+        twins = (os.path.realpath(copied[0]), os.path.realpath(copied[1])) if copied is not None else None
+        return cls(here, tuple(roots), house, real_roots, copied=twins)
 
     def now(self) -> Place:
         """The same place with fresh eyes: links may have changed since."""
-        return Place(self.cwd, self.roots, self.home, self.real_roots)
+        return Place(self.cwd, self.roots, self.home, self.real_roots, copied=self.copied)
 
     def absolute(self, path: str, base: str | None = None) -> str:
         """Without `.` and `..`; links stay. A mark counts as a name, or as a path if it is whole."""
@@ -65,6 +76,13 @@ class Place:
             written, real = _joined(start, path, self.home), real_path(_join(start, path, self.home), self.folders)
             found = self.seen[start, path] = (written,) if real == written else (written, real)
         return found
+
+    def original(self, path: str) -> str | None:
+        """Where in the checkout a file of the worktree is from; None for any other."""
+        if self.copied is None:
+            return None
+        rest = below(path, self.copied[0])
+        return None if rest is None else f"{self.copied[1]}/{rest}".rstrip("/")
 
     def inside(self, path: str, base: str | None = None) -> bool:
         """Whether it certainly is in a working directory. `$X/…` is nowhere for certain."""
@@ -110,7 +128,17 @@ def match_path(rule: Rule, place: Place, path: str, base: str | None = None) -> 
     """What the pattern of `rule` says about a path: for allow rules YES only if link and target
     match, for others if either does; MAYBE where the path is not known well enough."""
     assert rule.specifier is not None
-    answers = [_match_form(rule, place, form) for form in place.forms(path, base)]
+    forms = place.forms(path, base)
+    best = _match_forms(rule, place, forms)
+    if place.copied is not None and best != YES:
+        originals = [original for form in forms if (original := place.original(form)) is not None]
+        if originals and (rule.kind != "allow" or len(originals) == len(forms)):
+            best = max(best, _match_forms(rule, place, originals))
+    return best
+
+
+def _match_forms(rule: Rule, place: Place, forms: Iterable[str]) -> Match:
+    answers = [_match_form(rule, place, form) for form in forms]
     return min(answers) if rule.kind == "allow" else max(answers)
 
 
@@ -119,6 +147,8 @@ def any_matches(rule: Rule, place: Place, paths: Iterable[str]) -> bool:
     many."""
     base, pattern = anchored(rule, place)
     compiled = _compiled(pattern, False)
+    if place.copied is not None:
+        paths = [*paths, *filter(None, map(place.original, paths))]
     for folder in place.forms(base):
         start = folder if folder.endswith("/") else folder + "/"
         if any(path.startswith(start) and _fits(compiled, path[len(start) :], False) for path in paths):
