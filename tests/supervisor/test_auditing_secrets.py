@@ -22,6 +22,19 @@ async def test_a_parent_hears_of_no_secret_and_of_claims_without_support(tmp_pat
         assert SECRET not in heard
 
 
+async def test_no_secret_of_a_command_or_of_a_description_is_kept(tmp_path, monkeypatch):
+    async with Scene(tmp_path, monkeypatch) as scene:
+        main = await scene.main(permission_mode="bypassPermissions")
+        desk = scene.desk("main")
+        desk.call("bash", command=f"echo {SECRET} > made.txt")
+        desk.call("Agent", prompt="CHILD", description=f"use {SECRET}", subagent_type="general-purpose")
+        await until(lambda: any(member.parent is main for member in scene.crew.members.values()))
+        child = next(member for member in scene.crew.members.values() if member.parent is main)
+        assert SECRET not in child.description and "REDACTED" in child.description
+        files = [path for path in (scene.crew.world.state / "checkpoints").rglob("ledger.db*") if path.is_file()]
+        assert files and not any(SECRET.encode() in path.read_bytes() for path in files)
+
+
 async def test_what_a_command_changed_is_in_its_effect(tmp_path, monkeypatch):
     async with Scene(tmp_path, monkeypatch) as scene:
         main = await scene.main(permission_mode="bypassPermissions")

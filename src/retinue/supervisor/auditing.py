@@ -129,7 +129,8 @@ class Audit:
 
         if not self._world.vault.enabled:
             return False
-        work = asyncio.ensure_future(asyncio.to_thread(lambda: self._checkpoints.begin(call_id, command)))
+        about = self._world.redactor(command)  # it is kept, and says what the command was
+        work = asyncio.ensure_future(asyncio.to_thread(lambda: self._checkpoints.begin(call_id, about)))
         try:
             await asyncio.shield(work)
         except asyncio.CancelledError:  # before the call began: nothing of it is to be recorded

@@ -90,7 +90,7 @@ class Delegate:
             child = await self._crew.start(
                 request,
                 parent=self._me,
-                description=whole.description or found.spec.name,
+                description=self._crew.world.redactor(whole.description) or found.spec.name,
                 background=options.background,
                 name=whole.name,
                 call_id=whole.call_id,
