@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from retinue.definitions.yaml_simple import load_plain
@@ -153,6 +153,7 @@ LINES = st.one_of(
 
 @settings(max_examples=1500)
 @given(st.lists(LINES, max_size=7).map("\n".join), st.booleans())
+@example("tools:\n - Read\n\nname: Read", False)
 def test_the_short_way_agrees_with_the_full_parser(block: str, newline: bool) -> None:
     """Whatever the short way accepts, it reads as YAML does, places included."""
     block += "\n" if newline else ""

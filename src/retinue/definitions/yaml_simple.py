@@ -81,6 +81,8 @@ class _Reader:
             return self.text.add(line)
         text = line.strip(" ")
         if not text:
+            if self.items and self.items[-1].indent >= 0:
+                self.items[-1].end_line = number  # a list goes on to the next key
             return True
         if not self.items or text[:2] != "- ":
             return False
@@ -104,6 +106,8 @@ class _Reader:
                 return None
             self.text.lines.pop()
             self.text.close(self.items[-1], len(lines) - 1)
+        elif self.items and self.items[-1].indent >= 0 and not lines[-1]:
+            self.items[-1].end_line = min(self.items[-1].end_line, len(lines) - 2)
         return Document(self.items)
 
 
