@@ -80,6 +80,7 @@ def test_a_background_agents_edit_waits_is_answered_from_another_process_and_goe
     rows = project.json("runs", "list", "--json")["runs"]
     assert [row["state"] for row in rows if row["id"] == item["run_id"]] == ["waiting"]
     assert "waiting for approval" in project.retinue("runs", "list").stdout
+    assert f"always allow: {item['rule']}" in project.retinue("inbox", "list").stdout
     assert "beta" in content(project)
     done = project.retinue("inbox", "answer", item["id"][:6], "allow")
     assert done.returncode == 0, done.stderr

@@ -19,6 +19,11 @@ _DEPTH = {
     **dict.fromkeys(("npm", "yarn", "pnpm", "bun", "pip", "pip3", "uv", "poetry", "dotnet", "rustup", "make"), 2),
 }
 _RUNNING = frozenset({"npm run", "yarn run", "pnpm run", "bun run", "uv run", "poetry run", "docker compose"})
+_ANYTHING = frozenset(
+    "docker run|docker exec|kubectl exec|kubectl run|npm exec|npm x|pnpm exec|pnpm dlx|yarn exec|yarn dlx|bun x|uv tool"
+    "|go run|gh api|gh alias|git config|git bisect|git submodule|git filter-branch".split("|")
+)
+"""What follows these words is a command itself, or can become one."""
 _NEVER_WIDE = SHELLS | INLINE_CODE.keys() | {"rm", "sudo", "doas", "su", "eval", "dd", "chmod", "chown", "curl", "wget"}
 
 
@@ -54,7 +59,8 @@ def _of_step(step: Step) -> str | None:
     if " ".join(words) in _RUNNING:
         words = step.words[: depth + 1]
     plain = all(re.fullmatch(r"[\w.:/@+-]+", word) and not word.startswith("-") for word in words)
-    if name in _NEVER_WIDE or not name or not plain or depth == 1:
+    exact = name in _NEVER_WIDE or " ".join(words) in _ANYTHING
+    if exact or not name or not plain or depth == 1:
         return f"Bash({text})" if "*" not in text and ")" not in text[-1:] else None
     return f"Bash({' '.join(words)}:*)"
 

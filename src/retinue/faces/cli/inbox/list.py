@@ -60,6 +60,8 @@ def _lines(each: Listed) -> list[str]:
         message = f": {one_line(item.answer.message)}" if item.answer is not None and item.answer.message else ""
         return [*lines, f"    {how_closed(item)}{message}"]
     lines += [f"    {line}" for line in body(item)]
+    if item.rule:
+        lines.append(f"    allow-run, allow-agent and always allow: {one_line(item.rule)}")
     lines.append(f"    {_when(each)}")
     return lines
 

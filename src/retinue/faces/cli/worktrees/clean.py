@@ -40,6 +40,8 @@ def execute(args: argparse.Namespace) -> int:
             print(json.dumps({"would_clean": [describe(each) for each in idle]}))
         for each in idle if not args.json else ():
             print(f"{each.record.run[:8]}  would be saved and removed: {each.record.path}")
+        if not idle and not args.json:
+            print("Nothing to clean.")
         return 0
     done: list[dict[str, Any]] = []
     ended = _end_leftovers(state)
