@@ -205,6 +205,15 @@ def test_a_repository_inside_keeps_the_directory(scene, where):
     assert [each.reason for each in records(scene.state)]
 
 
+def test_a_repository_in_the_place_of_ours_keeps_the_directory(scene):
+    worktree = scene.make()
+    commit = "git add -A; git -c user.name=t -c user.email=t@t commit -qm inner"
+    scene.shell(worktree, f"rm .git; git init -q; echo x > x; {commit}")
+    saved = scene.finish(worktree)
+    assert saved.kept == worktree.record.path and "another repository" in saved.notes[-1]
+    assert scene.show(f"{saved.branch}:x") == "x"
+
+
 def test_a_git_error_keeps_the_directory_and_says_where(scene, monkeypatch):
     worktree = scene.make()
     (worktree.record.path / "x").write_text("x")

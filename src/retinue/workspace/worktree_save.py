@@ -145,7 +145,10 @@ def _inside(record: Record, git: Git, there: bool) -> str:
 
 
 def _repositories(root: Path, git: Git) -> Iterator[Path]:
-    """Other repositories below `root`, in folders that git ignores, too."""
+    """Other repositories below `root`, in folders that git ignores, too, or in the place of the
+    pointer to its own."""
+    if (root / ".git").is_dir():
+        yield root
     listed = paths(git("ls-files", "-z", "-t", "--stage", "--others", "--directory"))
     links = [line.partition("\t")[2] for line in listed if not line.startswith("? ") and line[2:].startswith("160000 ")]
     others = [line[2:].rstrip("/") for line in listed if line.startswith("? ") and line.endswith("/")]
