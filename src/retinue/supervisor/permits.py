@@ -72,13 +72,15 @@ def permissions_for(
     if parent is not None:
         mode = mode_for(request, world, parent.mode, notes)
         roots = parent.place.roots
-        place = Place.of(where, roots if roots[0] == where else roots[1:], parent.place.home, copied)
+        above = parent.place
+        place = Place.of(where, roots if roots[0] == where else roots[1:], above.home, copied, above.programs)
         return parent.fork(mode, rules, place=place, limits=limits, presets=presets)
     mode = mode_for(request, world, None, notes)
     sources = _sources(world)
     extra = (*world.settings.settings.extra_roots, *sources.directories)
     home = world.environment.get("HOME") or str(Path.home())
-    place = Place.of(where, (str(world.cwd / each) for each in extra), home, copied)
+    programs = world.environment.get("PATH", "")
+    place = Place.of(where, (str(world.cwd / each) for each in extra), home, copied, programs)
     return Policy(mode, place, (*sources.rules, *rules), limits=limits, presets=presets)
 
 

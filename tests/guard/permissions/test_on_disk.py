@@ -11,6 +11,8 @@ from tests.guard.permissions.corpus import Block, policy, workspace
 from retinue.domain.permission import Decision, ToolUse
 from retinue.domain.spec import PermissionMode
 from retinue.domain.toolnames import TOOLS
+from retinue.guard.permissions import Policy
+from retinue.guard.permissions.place import Place
 
 
 @pytest.fixture
@@ -39,6 +41,19 @@ def test_names_behind_a_folder_are_no_options(scene: tuple[Path, Path]) -> None:
     (scene[0] / "--output=x").touch()
     assert bash(scene, "sort ./*").verdict == "allow"
     assert bash(scene, "sort src/*").verdict == "allow"
+
+
+def test_a_folder_of_programs_in_the_workspace_is_protected(scene: tuple[Path, Path]) -> None:
+    """An `ls` that an agent puts into the project's .venv/bin would be what `ls` starts."""
+    (scene[0] / ".venv/bin").mkdir(parents=True)
+    place = Place.of(scene[0], home=str(scene[1]), programs=f"{scene[0]}/.venv/bin:/usr/bin:bin:")
+    given = Policy("acceptEdits", place)
+    for command in ("cp x .venv/bin/ls", "cp x .venv/bin/", "mv ls .venv/bin", "touch bin/ls"):
+        assert given.decide(ToolUse("bash", {"command": command}, TOOLS["bash"])).by == "protected", command
+    assert given.decide(ToolUse("write", {"path": ".venv/bin/git"}, TOOLS["write"])).by == "protected"
+    assert given.decide(ToolUse("write", {"path": "x.py"}, TOOLS["write"])).verdict == "allow"
+    assert given.decide(ToolUse("write", {"path": ".venv/lib/x.py"}, TOOLS["write"])).verdict == "allow"
+    assert given.fork("acceptEdits").decide(ToolUse("write", {"path": "bin/ls"}, TOOLS["write"])).verdict == "ask"
 
 
 GOING_THROUGH = [

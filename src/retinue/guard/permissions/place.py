@@ -44,6 +44,8 @@ class Place:
     copied: tuple[str, str] | None = None
     """A worktree and the checkout it is a copy of, without links: what a rule says about a file of
     the checkout it says about the copy of the file."""
+    programs: str = ""
+    """The folders of programs, as PATH lists them."""
 
     @classmethod
     def of(
@@ -52,17 +54,18 @@ class Place:
         more: Iterable[str] = (),
         home: str = "",
         copied: tuple[str, str] | None = None,
+        programs: str = "",
     ) -> Place:
         here = os.path.abspath(cwd)  # noqa: PTH100 - links must stay as they are written
         house = os.path.abspath(home or os.path.expanduser("~"))  # noqa: PTH100, PTH111 - the same
         roots = dict.fromkeys([here, *(_joined(here, each, house) for each in more)])
         real_roots = tuple(dict.fromkeys(map(os.path.realpath, roots)))
         twins = (os.path.realpath(copied[0]), os.path.realpath(copied[1])) if copied is not None else None
-        return cls(here, tuple(roots), house, real_roots, copied=twins)
+        return cls(here, tuple(roots), house, real_roots, copied=twins, programs=programs)
 
     def now(self) -> Place:
         """The same place with fresh eyes: links may have changed since."""
-        return Place(self.cwd, self.roots, self.home, self.real_roots, copied=self.copied)
+        return Place(self.cwd, self.roots, self.home, self.real_roots, copied=self.copied, programs=self.programs)
 
     def absolute(self, path: str, base: str | None = None) -> str:
         """Without `.` and `..`; links stay. A mark counts as a name, or as a path if it is whole."""

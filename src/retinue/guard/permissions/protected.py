@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from functools import lru_cache
 
 from retinue.guard.permissions.marks import GLOB, HOLE, MARKS, match
 from retinue.guard.permissions.place import Place
@@ -34,7 +36,18 @@ def protected(path: str, place: Place, base: str | None = None) -> str | None:
         found = _in_form(form)
         if found is not None:
             return found
+        folders = _program_folders(place.programs, place.cwd)
+        if form in folders or form.rpartition("/")[0] in folders:
+            return "folder of programs"
     return None
+
+
+@lru_cache(maxsize=32)
+def _program_folders(programs: str, cwd: str) -> frozenset[str]:
+    """Where programs are looked for: who may put an `ls` there decides what `ls` does. The
+    working directory itself is left out, or no file in it could be written."""
+    listed = [os.path.normpath(f"{cwd}/{folder}" if folder[:1] != "/" else folder) for folder in programs.split(":")]
+    return frozenset(folder for each in listed if each != cwd for folder in (each, os.path.realpath(each)))
 
 
 def _in_form(path: str) -> str | None:
