@@ -2,6 +2,7 @@
 
 from itertools import product
 
+import orjson
 import pytest
 
 from retinue.guard.redact import Redactor
@@ -68,6 +69,7 @@ def test_tokens_of_many_services(service, frame):
     assert secret not in clean
     assert secret[len(secret) // 2 :] not in clean
     assert redact(clean) == clean
+    assert redact.suspects(orjson.dumps({"text": text}))
 
 
 @pytest.mark.parametrize(
@@ -78,6 +80,8 @@ def test_tokens_of_many_services(service, frame):
         ("redis://:p4ssw0rd@cache:6379/0", "p4ssw0rd"),
         ("Server=tcp:db;User Id=sa;Password=Pa55word!;Encrypt=true", "Pa55word!"),
         ("Uid=sa;Pwd=Pa55word;", "Pa55word"),
+        ("Pwd=Pa55word;Uid=sa", "Pa55word"),
+        ("connect('password=Pa55word!;server=db')", "Pa55word!"),
         ("DefaultEndpointsProtocol=https;AccountName=a;AccountKey=" + A62 + A62[:26] + "==;", A62),
         ("Endpoint=sb://x/;SharedAccessKeyName=n;SharedAccessKey=" + A62[:43] + "=", A62[:43]),
         ("https://hooks.slack.com/services/T01234567/B01234567/" + A62[:24], A62[:24]),
@@ -87,6 +91,7 @@ def test_tokens_of_many_services(service, frame):
 )
 def test_addresses_and_connection_strings(text, hidden):
     assert hidden not in redact(text)
+    assert redact.suspects(orjson.dumps({"text": text}))
     assert redact(redact(text)) == redact(text)
 
 

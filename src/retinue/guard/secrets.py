@@ -152,6 +152,8 @@ _EXPORT = (
 
 _IN_A_STRING = rb"(?P<hide>[^\s;\"'\\<>{}()$%*\[\]]{4,128}+)(?=[;\"'\s\\]|\Z)"
 """A value in `Server=…;Password=…;`, as ADO and JDBC write connections."""
+_FIRST = rb"(?:;[ \t]?|\A|[\"'])"
+"""After another value, or where a text begins: as it is, in quotes, or as a string of JSON."""
 
 
 def _spoken(word: bytes, head: bytes, more: bytes = b"") -> tuple[Rule, ...]:
@@ -191,7 +193,7 @@ FAMILIES = (
         (
             _named(b"PASS", rb"(?:WORD|WD|PHRASE)", b"", _LOUD, 8, False),
             _after(b"pass", rb"(?:word|wd|phrase)" + _MEMBER, _QUOTE),
-            _after(b"password=", _IN_A_STRING, rb"(?:;[ \t]?|\A)"),
+            _after(b"password=", _IN_A_STRING, _FIRST),
         ),
         rb"pass(?:word|wd|phrase)" + _ASSIGNED,
     ),
@@ -213,7 +215,7 @@ FAMILIES = (
         ),
         rb"://(?:[^\s/@]*+@|hooks\.slack\.com/|[a-z.]*+(?<=\.com)/api/webhooks/)",
     ),
-    Family(b"pwd=", (_after(b"pwd=", _IN_A_STRING, rb"(?:;[ \t]?|\A)"),), rb"wd=(?<=pwd=)", back=1),
+    Family(b"pwd=", (_after(b"pwd=", _IN_A_STRING, _FIRST),), rb"wd=(?<=pwd=)", back=1),
     Family(
         b"export",
         (Rule(_EXPORT, _EDGE, folded=False, shown=b"[ENV_VAR_REDACTED]"),),
