@@ -9,7 +9,6 @@ either does.
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import field
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -22,11 +21,6 @@ if TYPE_CHECKING:
     from re import Pattern
 
     from retinue.guard.permissions.rule import Rule
-
-
-_THROUGH = re.compile(
-    r"/proc/[^/]+/(?:task/[^/]+/)?(?:cwd|root)(?:/|\Z)|(?:/dev|/proc/[^/]+(?:/task/[^/]+)?)/fd/[^/]+/"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +192,8 @@ def anchored(rule: Rule, place: Place) -> tuple[str, str]:
 @lru_cache(maxsize=1024)
 def _compiled(pattern: str, allow: bool) -> Pattern[str]:
     """Deny and ask rules ignore case: file systems of others do."""
+    import re
+
     from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
     head, _, tail = pattern.rpartition("/")
@@ -255,10 +251,14 @@ def _join(base: str, path: str, home: str) -> str:
     elif path.startswith(HOLE) or (not is_known(path) and ".." in path):
         return HOLE  # it may be absolute, or lead anywhere
     joined = os.path.join(base, path)  # noqa: PTH118 - Path would drop what matters here
-    if joined.startswith("/") and ("/proc/" in joined or "/dev/fd/" in joined) and _THROUGH.match(_plain(joined)):
+    if joined.startswith("/") and ("/proc/" in joined or "/dev/fd/" in joined) and _leads_through_process(joined):
         return HOLE
     return joined
 
 
-def _plain(path: str) -> str:
-    return "/" + os.path.normpath(path).lstrip("/")
+@lru_cache(maxsize=64)
+def _leads_through_process(path: str) -> bool:
+    import re
+
+    within = r"/proc/[^/]+/(?:task/[^/]+/)?(?:cwd|root)(?:/|\Z)|(?:/dev|/proc/[^/]+(?:/task/[^/]+)?)/fd/[^/]+/"
+    return re.match(within, "/" + os.path.normpath(path).lstrip("/")) is not None
