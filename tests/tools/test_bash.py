@@ -65,27 +65,6 @@ async def test_every_call_is_a_new_shell_in_the_working_directory(use, root):
     assert (await use("bash", command="pwd; echo [$X]")).text == f"{root}\n[]"
 
 
-async def test_a_repository_that_hides_in_a_folder_does_not_run_its_programs(use, context, root):
-    """Files that make a bare repository can be in any clone, and `cd` into it was enough to let
-    git carry out what its settings say."""
-    for folder in ("refs", "objects"):
-        (root / "trap" / folder).mkdir(parents=True)
-    (root / "trap/HEAD").write_text("ref: refs/heads/main\n")
-    trap = f"[core]\n\trepositoryformatversion = 0\n\tworktree = .\n\tfsmonitor = touch {root}/trapped; false\n"
-    (root / "trap/config").write_text(trap)
-    context.environment = {
-        "PATH": os.environ["PATH"],
-        "GIT_CONFIG_COUNT": "1",
-        "GIT_CONFIG_KEY_0": "user.name",
-        "GIT_CONFIG_VALUE_0": "Somebody",
-    }
-    result = await use("bash", command="git config user.name; cd trap && git status; git diff")
-    assert not (root / "trapped").exists()
-    assert "Somebody" in result.text and "safe.bareRepository" in result.text
-    result = await use("bash", command="git --git-dir=trap --work-tree=. rev-parse --is-bare-repository")
-    assert not result.is_error, "by name it can still be used"
-
-
 async def test_the_environment_is_the_runs_own_and_quiet(use, context, monkeypatch):
     monkeypatch.setenv("SECRET_OF_THE_HOST", "hush")
     context.environment = {"MINE": "yes", "PATH": os.environ["PATH"], "PAGER": "less"}

@@ -43,6 +43,23 @@ def test_names_behind_a_folder_are_no_options(scene: tuple[Path, Path]) -> None:
     assert bash(scene, "sort src/*").verdict == "allow"
 
 
+def test_a_repository_that_hides_in_a_folder_is_not_entered_unasked(scene: tuple[Path, Path]) -> None:
+    """Files that make a bare repository can be in any clone; to `cd` into it was enough to let git
+    start the programs that its settings name."""
+    trap = scene[0] / "sub/trap"
+    for command in ("cd sub/trap && git status", "pushd sub/trap/deep; git log", "cd sub; cd trap; git diff"):
+        assert bash(scene, command).verdict == "allow", command
+    for name in ("refs", "objects", "deep"):
+        (trap / name).mkdir(parents=True)
+    (trap / "HEAD").write_text("ref: refs/heads/main\n")
+    for command in ("cd sub/trap && git status", "pushd sub/trap/deep; git log", "cd sub; cd trap; git diff"):
+        for mode in ("default", "acceptEdits"):
+            assert bash(scene, command, mode, allow="Bash(git status)").verdict == "ask", command
+    assert bash(scene, "cd sub && git status").verdict == "allow"
+    made = "mkdir -p x/refs x/objects && cp src/app.py x/HEAD && cd x && git status"
+    assert bash(scene, made, "acceptEdits").verdict == "ask"
+
+
 def test_a_folder_of_programs_in_the_workspace_is_protected(scene: tuple[Path, Path]) -> None:
     """An `ls` that an agent puts into the project's .venv/bin would be what `ls` starts."""
     (scene[0] / ".venv/bin").mkdir(parents=True)

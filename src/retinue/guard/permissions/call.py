@@ -23,6 +23,7 @@ from retinue.guard.permissions.marks import GLOB, HOLE, is_known
 from retinue.guard.permissions.place import Place
 from retinue.guard.permissions.rule import FETCHING, READING, SPAWNING, WRITING
 from retinue.guard.permissions.shell import Script, analyse
+from retinue.guard.permissions.shell.commands import WRITERS
 
 _COMMANDS = ("command", "cmd", "script")
 _PATHS = (
@@ -56,12 +57,19 @@ class Call:
         if len(texts) != 1:
             return Script(doubts=("it names no command, or more than one",))
         found = analyse(texts[0])
-        if any(word.startswith(GLOB) for step in found.all_steps() for word in step.words[1:]):
-            for folder in self._bases(found.moves):
-                if _has_dashed(folder):
-                    doubt = "a pattern in it may become a file name that is taken for an option; put ./ before it"
-                    return replace(found, doubts=(*found.doubts, doubt))
-        return found
+        doubts = tuple(self._surprises(found))
+        return replace(found, doubts=(*found.doubts, *doubts)) if doubts else found
+
+    def _surprises(self, script: Script) -> Iterator[str]:
+        """What the files in the folders of a command would make of it."""
+        steps = script.all_steps()
+        bases = self._bases(script.moves)
+        if any(word.startswith(GLOB) for step in steps for word in step.words[1:]) and any(map(_has_dashed, bases)):
+            yield "a pattern in it may become a file name that is taken for an option; put ./ before it"
+        if script.moves and any(step.name == "git" for step in steps):
+            made = any(file.writes for file in script.opened) or any(step.name in WRITERS for step in steps)
+            if made or any(map(_hides_repository, bases[1:])):
+                yield "git may take a folder there for a repository of its own, whose settings can start programs"
 
     @cached_property
     def text(self) -> str:
@@ -143,6 +151,17 @@ class Call:
             return ()
         found = tuple(dict.fromkeys(_named_agents(self.arguments)))
         return found or ("general-purpose",)
+
+
+def _hides_repository(folder: str) -> bool:
+    """Whether git would find a bare repository there, or above: any clone can have such a folder."""
+    while folder.strip("/"):
+        if all(os.path.lexists(f"{folder}/{name}") for name in ("HEAD", "objects", "refs")):
+            return True
+        if os.path.lexists(f"{folder}/.git"):
+            return False
+        folder = folder.rpartition("/")[0]
+    return False
 
 
 def _has_dashed(folder: str) -> bool:

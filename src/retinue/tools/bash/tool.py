@@ -102,17 +102,7 @@ def environment(context: ToolContext) -> dict[str, str]:
     """The run's own environment, made quiet. Only PATH and HOME are filled in from outside: the
     runner decides what else a command may know."""
     base = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    given = {**base, **context.environment, **_QUIET, "PWD": str(context.root)}
-    return {**given, **_wary_git(given)}
-
-
-def _wary_git(given: Mapping[str, str]) -> dict[str, str]:
-    """Git does not take a folder for a repository just because it looks like a bare one: any
-    clone can have such a folder, and its settings name programs that `git status` starts."""
-    written = given.get("GIT_CONFIG_COUNT", "0")
-    count = int(written) if written.isdecimal() else 0
-    setting = {f"GIT_CONFIG_KEY_{count}": "safe.bareRepository", f"GIT_CONFIG_VALUE_{count}": "explicit"}
-    return {"GIT_CONFIG_COUNT": str(count + 1), **setting}
+    return {**base, **context.environment, **_QUIET, "PWD": str(context.root)}
 
 
 def _shell(env: Mapping[str, str]) -> str:
