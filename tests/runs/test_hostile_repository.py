@@ -178,6 +178,26 @@ def test_a_project_sends_nobodys_conversations_to_a_server_of_its_own(project: P
         assert run(project, "-p", "go").stdout.strip() == "mine now", "this machine is no stranger"
 
 
+def test_settings_of_its_git_start_nothing_until_someone_consents(project: Project, serve: Any) -> None:
+    """`git status` reads, and starts whatever monitor the repository's own settings name."""
+    serve(lambda request: Reply(calls=[("bash", {"command": "git status"})] if request.turn == 0 else []))
+    with temporary_repository(path=project.cwd) as repository:
+        repository.git("config", "core.fsmonitor", "touch ../started; false")
+    done = run(project, "-p", "go", "--output-format", "json")
+    assert not (project.cwd.parent / "started").exists()
+    (denied,) = json.loads(done.stdout)["evidence"]["denials"]
+    assert "core.fsmonitor" in denied and "retinue trust add" in denied
+    assert "core.fsmonitor" in run(project, "trust").stdout
+    assert run(project, "trust", "add", ".git/config").returncode == 0
+    done = run(project, "-p", "go", "--output-format", "json")
+    assert (project.cwd.parent / "started").exists() and not json.loads(done.stdout)["evidence"]["denials"]
+    (project.cwd.parent / "started").unlink()
+    with (project.cwd / ".git/config").open("a") as file:
+        file.write("# one more\n")
+    run(project, "-p", "go")
+    assert not (project.cwd.parent / "started").exists(), "what was changed is asked about again"
+
+
 def test_a_check_command_of_the_project_is_not_run_unasked(project: Project) -> None:
     """Nor is a branch merged without the check that the project wants."""
     (project.home / ".gitconfig").write_text("[user]\n\tname = A\n\temail = a@example.invalid\n")

@@ -71,16 +71,20 @@ def permissions_for(
         rules += preset_rules()
     if parent is not None:
         mode = mode_for(request, world, parent.mode, notes)
-        roots = parent.place.roots
-        above = parent.place
-        place = Place.of(where, roots if roots[0] == where else roots[1:], above.home, copied, above.programs)
+        above, roots = parent.place, parent.place.roots
+        others = roots if roots[0] == where else roots[1:]
+        place = Place.of(where, others, above.home, copied, above.programs, above.consented)
         return parent.fork(mode, rules, place=place, limits=limits, presets=presets)
     mode = mode_for(request, world, None, notes)
     sources = _sources(world)
     extra = (*world.settings.settings.extra_roots, *sources.directories)
     home = world.environment.get("HOME") or str(Path.home())
-    programs = world.environment.get("PATH", "")
-    place = Place.of(where, (str(world.cwd / each) for each in extra), home, copied, programs)
+    folders, programs = (str(world.cwd / each) for each in extra), world.environment.get("PATH", "")
+
+    def consented(path: Path, content: bytes) -> bool:
+        return world.trust.is_trusted(path, content)
+
+    place = Place.of(where, folders, home, copied, programs, consented)
     return Policy(mode, place, (*sources.rules, *rules), limits=limits, presets=presets)
 
 

@@ -114,8 +114,9 @@ def _withheld(world: World) -> tuple[str, ...]:
 
 def subjects(world: World) -> list[Subject]:
     """Every file of the project that would bring something, whatever was answered about it."""
+    from retinue.guard.gitconfig import git_programs
     from retinue.guard.hooks.sources import project_subjects
-    from retinue.guard.trust_subjects import agent_subjects, settings_subject
+    from retinue.guard.trust_subjects import Subject, agent_subjects, settings_subject
     from retinue.settings.jsonfile import parse_object
     from retinue.settings.load import settings_files
     from retinue.supervisor.serving_servers import server_subjects
@@ -128,6 +129,8 @@ def subjects(world: World) -> list[Subject]:
             subject = settings_subject(path, parse_object(content)[0], content)
             found += [subject] if subject else []
     found += project_subjects(world.cwd, world.environment)
+    git = git_programs(world.cwd)
+    found += [Subject(git.path, (git.content,), git.what)] if git is not None else []
     found += server_subjects(world)
     found += skill_subjects(world)
     specs = [entry.spec for entry in world.catalog().winners]

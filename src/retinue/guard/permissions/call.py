@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from itertools import islice
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from retinue.domain.effects import EffectKind
 from retinue.domain.permission import ToolUse
@@ -24,6 +25,9 @@ from retinue.guard.permissions.place import Place
 from retinue.guard.permissions.rule import FETCHING, READING, SPAWNING, WRITING
 from retinue.guard.permissions.shell import Script, analyse
 from retinue.guard.permissions.shell.commands import WRITERS
+
+if TYPE_CHECKING:
+    from retinue.guard.gitconfig import GitPrograms
 
 _COMMANDS = ("command", "cmd", "script")
 _PATHS = (
@@ -100,6 +104,17 @@ class Call:
                 found[HOLE] = None
                 break
         return tuple(found)
+
+    @cached_property
+    def git_programs(self) -> GitPrograms | None:
+        """What commands of git would start where this one runs, and nobody has consented to."""
+        from retinue.guard.gitconfig import git_programs
+
+        for base in self.bases:
+            found = git_programs(Path(base)) if is_known(base) else None
+            if found is not None and not (self.place.consented and self.place.consented(found.path, found.content)):
+                return found
+        return None
 
     @cached_property
     def through(self) -> tuple[str, ...] | None:

@@ -69,7 +69,7 @@ class Covering:
         splits = step.plain_name == "read"  # IFS= read -r line
         if step.inner or not all(is_harmless(name) or (splits and name == "IFS") for name, _ in step.assigned):
             return False
-        if self._reads and is_reader(step):
+        if self._reads and is_reader(step) and (step.name != "git" or self._call.git_programs is None):
             return step.name in SPEAKING or step.name in _NO_PATHS or all(map(self._readable, operands(step)))
         if not self._edits:
             return False

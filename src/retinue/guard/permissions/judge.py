@@ -120,7 +120,11 @@ class _Judgement:
             return self._covered(call, coverage.rules, "It only reads." if not edits else "It reads, or edits in here.")
         parts = [shown(step.text) for step in coverage.open_steps]
         parts += [f"{'writing' if file.writes else 'reading'} {shown(file.path)}" for file in coverage.open_files]
-        return self._question(call, f"No rule allows {'; '.join(parts[:3])}.", coverage)
+        reason = f"No rule allows {'; '.join(parts[:3])}."
+        if any(step.name == "git" for step in coverage.open_steps) and call.git_programs is not None:
+            path, what = call.git_programs.path, "; ".join(call.git_programs.what[:2])
+            reason += f" Git would start a program by itself ({what}). Consent with: retinue trust add {path}."
+        return self._question(call, reason, coverage)
 
     def _judge_tool(self, call: Call, doubtful: Rule | None) -> Decision:
         if doubtful is not None:

@@ -9,7 +9,7 @@ either does.
 from __future__ import annotations
 
 import os
-from dataclasses import field
+from dataclasses import field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,8 @@ from retinue.domain.lean import dataclass
 from retinue.guard.permissions.marks import GLOB, HOLE, MARKS, MAYBE, NO, YES, Match, is_known, match
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
     from re import Pattern
 
     from retinue.guard.permissions.rule import Rule
@@ -40,6 +41,8 @@ class Place:
     the checkout it says about the copy of the file."""
     programs: str = ""
     """The folders of programs, as PATH lists them."""
+    consented: Callable[[Path, bytes], bool] | None = None
+    """Whether someone has agreed to what a file of the project brings."""
 
     @classmethod
     def of(
@@ -49,17 +52,18 @@ class Place:
         home: str = "",
         copied: tuple[str, str] | None = None,
         programs: str = "",
+        consented: Callable[[Path, bytes], bool] | None = None,
     ) -> Place:
         here = os.path.abspath(cwd)  # noqa: PTH100 - links must stay as they are written
         house = os.path.abspath(home or os.path.expanduser("~"))  # noqa: PTH100, PTH111 - the same
         roots = dict.fromkeys([here, *(_joined(here, each, house) for each in more)])
         real_roots = tuple(dict.fromkeys(map(os.path.realpath, roots)))
         twins = (os.path.realpath(copied[0]), os.path.realpath(copied[1])) if copied is not None else None
-        return cls(here, tuple(roots), house, real_roots, copied=twins, programs=programs)
+        return cls(here, tuple(roots), house, real_roots, {}, {}, twins, programs, consented)
 
     def now(self) -> Place:
         """The same place with fresh eyes: links may have changed since."""
-        return Place(self.cwd, self.roots, self.home, self.real_roots, copied=self.copied, programs=self.programs)
+        return replace(self, seen={}, folders={})
 
     def absolute(self, path: str, base: str | None = None) -> str:
         """Without `.` and `..`; links stay. A mark counts as a name, or as a path if it is whole."""

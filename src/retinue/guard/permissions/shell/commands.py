@@ -137,6 +137,8 @@ def _git_reads(words: tuple[str, ...]) -> bool:
     rest = words[1:] if words[0] in ("--no-pager", "-P") else words
     if not rest or any(word.startswith(_GIT_NOT_READING) or _cut_short(word) for word in rest[1:]):
         return False
+    if "--help" in rest:
+        return False  # a viewer of the settings' choice shows it
     verb, *more = rest
     if verb in _GIT_READING:
         return True
