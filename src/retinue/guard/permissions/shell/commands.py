@@ -194,5 +194,6 @@ def _declares(step: Step) -> bool:
 
 
 def _asks_version(step: Step) -> bool:
-    known = {"python", "python3", "node", "npm", "cargo", "rustc", "go", "java", "gcc", "make", "ruby", "bash", "pip"}
+    """Not cargo and rustc: a file of the project may say which program that is."""
+    known = {"python", "python3", "node", "npm", "go", "java", "gcc", "make", "ruby", "bash", "pip"}
     return step.plain_name in known and step.words[1:] == ("--version",)
