@@ -181,3 +181,13 @@ def test_a_home_that_cannot_be_written_is_a_clear_error(project, serve):
     assert done.returncode == 1
     assert "RETINUE_HOME" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_setting_that_cannot_be_used_is_said_by_the_run(project, serve):
+    serve(lambda request: Reply("ok"))
+    (project.cwd / ".retinue").mkdir()
+    (project.cwd / ".retinue" / "settings.json").write_text('{"maxConcurrent": 5000, "graceTurn": 3}')
+    done = project.retinue("-p", "x")
+    assert (done.returncode, done.stdout) == (0, "ok\n")
+    assert "maxConcurrent is ignored; it must be a whole number from 1 to 1024" in done.stderr
+    assert "did you mean graceTurns?" in done.stderr

@@ -86,9 +86,12 @@ class RunHandle:
         runs = [row.id for row in reader.list_runs(root_id=self.place.root_id)]
         return sorted((event for run in runs for event in reader.events(run)), key=lambda event: event.at)
 
-    def recorded(self) -> list[Event]:
-        """The durable events in the log so far."""
-        return self._log.reader.events(self.id)
+    def recorded(self, *, tree: bool = False) -> list[Event]:
+        """The durable events in the log so far; with `tree` those of all runs below it, too."""
+        if not tree:
+            return self._log.reader.events(self.id)
+        ours = {self.id}
+        return [event for event in self._written(tree) if _is_of(ours, event)]
 
     async def steer(self, text: str) -> bool:
         """Says something to the agent after its current tool calls. False once it has ended."""

@@ -22,6 +22,7 @@ from retinue.errors import DisabledAgentError, LaunchError
 from retinue.models.select import Selection, build_model, select_model
 from retinue.settings.places import retinue_home
 from retinue.supervisor.assembling import assemble, inherited
+from retinue.supervisor.checking import well_formed
 from retinue.supervisor.confining import can_sandbox, is_readonly
 from retinue.supervisor.extending_tools import Extended, companions, extend, suited
 from retinue.supervisor.limiter import LimiterGate, account_of, process_limiters, shared_prefix
@@ -137,6 +138,7 @@ def check(spec: AgentSpec, request: RunRequest) -> None:
         raise DisabledAgentError(
             f"The agent '{spec.name}' is disabled.", remedy=f"Enable it with: retinue agents enable {spec.name}"
         )
+    well_formed(request)
     if not request.task.strip():
         raise LaunchError("The task is empty.", remedy="Say what the agent should do.")
     if not request.cwd.is_dir():

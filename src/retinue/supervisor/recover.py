@@ -27,6 +27,7 @@ from retinue.domain.events import (
 from retinue.domain.lean import dataclass
 from retinue.domain.states import LIVE
 from retinue.domain.usage import Usage
+from retinue.errors import UnknownRunError
 from retinue.supervisor.assembling import restored
 from retinue.supervisor.notify import announced, notification
 from retinue.supervisor.permits_bounds import from_record
@@ -57,6 +58,8 @@ class Past:
     outcome: Outcome | None
     said: str = ""
     """The last words of one that has no outcome."""
+    pinned: bool | None = None
+    """What its file says about working in the background."""
     heard: bool = False
     """Whether its parent knows how it stands, where that was looked up."""
 
@@ -118,7 +121,8 @@ def past(reader: Reader, row: RunRow) -> Past:
     said = "" if outcome is not None else _last_words(reader, row.id)
     if not isinstance(first, RunCreated):
         return Past(row, Tag(None, row.agent), row.agent, outcome, said)
-    return Past(row, tag_of(first), str(first.spec.get("display_name") or row.agent), outcome, said)
+    name = str(first.spec.get("display_name") or row.agent)
+    return Past(row, tag_of(first), name, outcome, said, first.spec.get("background"))
 
 
 def find_child(reader: Reader, parent_id: str, wanted: str, shortest: int) -> Past | None:
@@ -138,6 +142,17 @@ def find_named(reader: Reader, name: str) -> RunRow | None:
     rows = [row for row in reader.list_runs(limit=_MOST_NAMED) if row.depth <= 1]
     alike = [row for row in rows if past(reader, row).tag.name == name]
     return next((row for row in alike if row.state in LIVE), alike[0] if alike else None)
+
+
+def find_run(reader: Reader, wanted: str) -> RunRow:
+    """The run that a person or a program means: an id, the beginning of one, or `@name`. Raises
+    UnknownRunError, and UsageError when several fit."""
+    if not wanted.startswith("@"):
+        return reader.run(wanted)
+    found = find_named(reader, wanted[1:].lower())
+    if found is None:
+        raise UnknownRunError(f"No run of this project is called {wanted}.", remedy="See: retinue runs list")
+    return found
 
 
 def children(reader: Reader, parent_id: str, limit: int, without: Collection[str] = ()) -> list[Past]:

@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 from retinue.domain.format import format_cost, format_tokens, format_wait
-from retinue.errors import UnknownRunError
 from retinue.faces.cli.task import folder
 from retinue.log.query import Reader, find_run
 from retinue.log.rows import RunRow
@@ -29,19 +28,12 @@ def project(args: argparse.Namespace) -> Path:
 def locate(args: argparse.Namespace) -> tuple[Path, RunRow]:
     """The run that `args.run` names: by its id or the beginning of it, in this project or any
     other, or as @name in this one."""
-    if args.run.startswith("@"):
-        return _named(project(args), args.run[1:])
-    return find_run(retinue_home(), args.run, first=project(args))
+    if not args.run.startswith("@"):
+        return find_run(retinue_home(), args.run, first=project(args))
+    from retinue.supervisor.recover import find_run as find_here
 
-
-def _named(folder: Path, name: str) -> tuple[Path, RunRow]:
-    from retinue.supervisor.recover import find_named
-
-    with Reader.open(folder) as reader:
-        found = find_named(reader, name.lower())
-    if found is None:
-        raise UnknownRunError(f"No run of this project is called @{name}.", remedy="See: retinue runs list")
-    return folder, found
+    with Reader.open(project(args)) as reader:
+        return project(args), find_here(reader, args.run)
 
 
 def status(row: RunRow) -> str:
