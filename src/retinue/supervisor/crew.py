@@ -25,10 +25,9 @@ from retinue.supervisor.admission import admission
 from retinue.supervisor.budget import Account
 from retinue.supervisor.commands import Commands
 from retinue.supervisor.delegate import Delegate
-from retinue.supervisor.handle import RunHandle
+from retinue.supervisor.handle import RunHandle, handle_for
 from retinue.supervisor.handles import Names
 from retinue.supervisor.heap import Heap
-from retinue.supervisor.hooking import RunHooks
 from retinue.supervisor.isolating import Leg, branch_of, dismissed, prepared
 from retinue.supervisor.launch import Launch
 from retinue.supervisor.line import abandon, attend, take_place
@@ -37,7 +36,7 @@ from retinue.supervisor.member import Member
 from retinue.supervisor.purse import check_readable, open_account
 from retinue.supervisor.queue import Queue
 from retinue.supervisor.record import Tag, created, request_of, tag_of
-from retinue.supervisor.recover import bounded, post, undelivered, used_below
+from retinue.supervisor.recover import bounded, names_below, post, undelivered, used_below
 from retinue.supervisor.stash import Stash
 from retinue.supervisor.sweep import Sweeper
 from retinue.supervisor.trusting import recorded
@@ -139,7 +138,7 @@ class Supervisor:
         except BaseException:
             await dismissed(launch, self.world)
             raise
-        member = self._member(self._handle(place, launch, hooks), parent, tag)
+        member = self._member(handle_for(self, place, launch, hooks), parent, tag)
         member.account, member.queues = account, queued
         try:
             await self.world.log.flush()
@@ -196,7 +195,7 @@ class Supervisor:
                 await dismissed(launch, self.world)
             await log.give_back(row)
             raise
-        member = self._rejoin(row, self._handle(row.place, launch, hooks), past, below, parent, background, call_id)
+        member = self._rejoin(row, handle_for(self, row.place, launch, hooks), past, below, parent, background, call_id)
         member.account = account
         for child in (self.members[view.id] for view in news if view.id in self.members):
             child.announced = True
@@ -312,23 +311,6 @@ class Supervisor:
             check_readable(self.world.settings)
         return open_account(launch.request, launch.model.info, self.settings, above, self.clock, resumed)
 
-    def _handle(self, place: RunPlace, launch: Launch, hooks: RunHooks) -> RunHandle:
-        handle = RunHandle(place, launch, self.world.log)
-        hooks.attach(handle)
-        if launch.gate is not None:
-            launch.gate.waiting = handle.controls.waiting
-
-        def stop(reason: str) -> bool:
-            member = self.members.get(place.run_id)
-            return member is not None and member.handle is handle and self.stop(member, reason)
-
-        def steer(text: str) -> bool:
-            member = self.members.get(place.run_id)
-            return member is not None and member.handle is handle and self.steer(member, text)
-
-        handle.stopper, handle.steerer = stop, steer
-        return handle
-
     def _member(self, handle: RunHandle, parent: Member | None, tag: Tag) -> Member:
         member = Member(handle, parent, tag.description, tag.background, tag.name, tag.call_id, clock=self.clock)
         member.notes = handle.launch.notes
@@ -358,6 +340,8 @@ class Supervisor:
             member.usage, member.turns = past.usage, past.turn
             member.tool_uses, member.compactions = past.tool_uses, past.compactions
             member.below = below
+            for name in names_below(self.world.log.reader, row.id):  # they stay with whom they were given to
+                self._names.add(name)
         if parent is not None and member not in parent.children:
             member.parent = parent
             parent.children.append(member)

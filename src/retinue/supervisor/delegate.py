@@ -19,6 +19,7 @@ from retinue.domain.states import LIVE
 from retinue.errors import OverBudgetError, RetinueError, SpawnDeniedError, StateError
 from retinue.supervisor.fanout import FanOut, headless_policy
 from retinue.supervisor.guarding import ask_quote
+from retinue.supervisor.launch import choose_model
 from retinue.supervisor.member import Member
 from retinue.supervisor.quote import Wanted, quote
 from retinue.supervisor.readout import conversation_text, spoken_lines
@@ -84,11 +85,10 @@ class Delegate:
         options = merge(found.spec, whole, self._crew.settings)
         notes = tuple(note for note in (found.note, *(f"ignored: {each}" for each in options.ignored)) if note)
         request = await self._request(found.spec, whole, options)
-        with self._me.handle.controls.waiting(whole.call_id):
-            unasked = await self._fan_out.admit(Wanted(found.spec.name, self._me.handle.launch.model.info))
-        if unasked is not None:
-            return Refusal(code="FAN_OUT", message=unasked)
         try:
+            unasked = None if self._fan_out.take() else await self._consent(request, whole.call_id)
+            if unasked is not None:
+                return Refusal(code="FAN_OUT", message=unasked)
             child = await self._crew.start(
                 request,
                 parent=self._me,
@@ -103,6 +103,13 @@ class Delegate:
             return self._stashed(Refusal(code=error.code, message=str(error)), whole)
         self._crew.stash.drop(whole.retry)
         return await self._until_done(child, whole)
+
+    async def _consent(self, request: RunRequest, call_id: str | None) -> str | None:
+        """Why the agent must not be started; None when it may. Raises UnknownModelError."""
+        me = self._me.handle
+        model = (await choose_model(request, self._crew.world, [], me.launch)).info
+        with me.controls.waiting(call_id):
+            return await self._fan_out.admit(Wanted(request.spec.name, model))
 
     async def schedule(self, call: SpawnCall) -> Scheduled | Refusal:
         from retinue.supervisor.schedule.ask import schedule_call

@@ -99,7 +99,7 @@ async def prepare(
     check(request.spec, request)
     notes: list[str] = []
     request = consented(request, world, notes)
-    selection = await _select(request, world, notes, parent)
+    selection = await choose_model(request, world, notes, parent)
     served = await serve(request, world, notes, parent)
     extended = await extend(request, world, notes)
     mode = mode_for(request, world, parent.mode if parent else None, notes)
@@ -145,7 +145,8 @@ def check(spec: AgentSpec, request: RunRequest) -> None:
         raise LaunchError(f"The working directory {request.cwd} does not exist.", remedy="Choose another with --cwd.")
 
 
-async def _select(request: RunRequest, world: World, notes: list[str], parent: Launch | None) -> Selection:
+async def choose_model(request: RunRequest, world: World, notes: list[str], parent: Launch | None) -> Selection:
+    """The model of the run. Asked again in the same moment, it costs nothing."""
     of_file = request.spec.model.name
     if "model" in request.pinned and request.model and of_file:
         notes.append(f"model {request.model} replaces {of_file} of the file")

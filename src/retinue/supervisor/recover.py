@@ -28,6 +28,7 @@ from retinue.domain.lean import dataclass
 from retinue.domain.states import LIVE
 from retinue.domain.usage import Usage
 from retinue.errors import UnknownRunError
+from retinue.log.pending import describe_call
 from retinue.supervisor.assembling import restored
 from retinue.supervisor.notify import announced, notification
 from retinue.supervisor.permits_bounds import from_record
@@ -58,6 +59,8 @@ class Past:
     outcome: Outcome | None
     said: str = ""
     """The last words of one that has no outcome."""
+    unknown: tuple[str, ...] = ()
+    """Calls of an interrupted one that had begun and never reported."""
     pinned: bool | None = None
     """What its file says about working in the background."""
     heard: bool = False
@@ -99,7 +102,7 @@ class Past:
             parent_id=row.parent_id,
             started_at=began,
             ended_at=None if self.live else ended,
-            duration_ms=round(max(ended - began, 0.0) * 1000) if began else 0,
+            duration_ms=outcome.duration_ms if outcome else round(max(ended - began, 0.0) * 1000) if began else 0,
             turns=row.turns,
             tool_uses=row.tool_uses,
             usage=row.usage,
@@ -109,7 +112,7 @@ class Past:
             partial=outcome.partial if outcome else bool(self.said),
             transcript=row.transcript,
             consumed=self.heard,
-            notes=outcome.notes if outcome else (),
+            notes=outcome.notes if outcome else tuple(f"nobody knows what this did: {each}" for each in self.unknown),
             outcome=outcome,
         )
 
@@ -122,7 +125,16 @@ def past(reader: Reader, row: RunRow) -> Past:
     if not isinstance(first, RunCreated):
         return Past(row, Tag(None, row.agent), row.agent, outcome, said)
     name = str(first.spec.get("display_name") or row.agent)
-    return Past(row, tag_of(first), name, outcome, said, first.spec.get("background"))
+    cut_off = reader.conversation(row.id).unknown if row.state == "interrupted" else ()
+    unknown = tuple(map(describe_call, cut_off))
+    return Past(row, tag_of(first), name, outcome, said, unknown, first.spec.get("background"))
+
+
+def names_below(reader: Reader, parent_id: str) -> list[str]:
+    """What the children of a run are called."""
+    firsts = (reader.events(row.id, limit=1) for row in reader.list_runs(parent_id=parent_id))
+    tags = (tag_of(event.body) for some in firsts for event in some if isinstance(event.body, RunCreated))
+    return [tag.name for tag in tags if tag.name]
 
 
 def find_child(reader: Reader, parent_id: str, wanted: str, shortest: int) -> Past | None:
@@ -177,7 +189,9 @@ def post(views: list[ChildView], *, show_cost: bool = False) -> str:
     """What a run hears of them before it goes on; empty when there is nothing to say."""
     if not views:
         return ""
-    return f"{_HEAD}\n\n{notification(views, group=len(views) > 1, show_cost=show_cost)}"
+    if len(views) > 1:
+        return notification(views, group=True, head=_HEAD, show_cost=show_cost)
+    return f"{_HEAD}\n\n{notification(views, show_cost=show_cost)}"
 
 
 def used_below(reader: Reader, run_id: str) -> Usage:
