@@ -82,6 +82,15 @@ def test_bug_231_the_neutral_value_of_isolation_comes_first():
     assert "isolation" not in AgentTool(Crew(), Wording(worktrees=False)).spec.parameters["properties"]
 
 
+def test_the_type_that_is_started_unasked_is_the_one_the_tool_names():
+    def described(**wording):
+        return AgentTool(Crew(), Wording(**wording)).spec.parameters["properties"]["subagent_type"]["description"]
+
+    assert described() == "Default general-purpose"
+    assert described(default="scout") == "Default scout"
+    assert described(default=None) == "Required"
+
+
 @pytest.mark.parametrize("arguments", [{}, {"prompt": "  "}, {"subagent_type": "Plan"}, {"resume": "abcd"}])
 async def test_Z01_without_prompt_and_handle_the_missing_argument_is_named(context, arguments):
     crew = Crew()

@@ -326,8 +326,9 @@ class Steps:
 
     async def hold(self) -> None:
         """Waits until there is mail, nobody holds the run any more, or it is interrupted."""
-        while self._controls.held and not self._controls.pending and self._interrupt.ending is None:
-            await self._interrupt.woken()
+        with self._controls.waiting():
+            while self._controls.held and not self._controls.pending and self._interrupt.ending is None:
+                await self._interrupt.woken()
         if self._interrupt.ending is not None:
             self.ending, self.is_final = self._interrupt.ending, False
 

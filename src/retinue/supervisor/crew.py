@@ -265,7 +265,7 @@ class Supervisor:
     def room(self, parent: Member) -> Mailroom:
         room = self._rooms.get(parent.id)
         if room is None:
-            room = self._rooms[parent.id] = Mailroom(parent, self.clock, show_cost=self.settings.show_cost)
+            room = self._rooms[parent.id] = Mailroom(parent, self.clock, show_cost=lambda: self.settings.show_cost)
         return room
 
     async def close(self) -> None:

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from retinue.settings.table import Settings
 
 
+GENERAL = "general-purpose"
+"""What an agent starts that names no type; a main agent may have another by setting."""
+
+
 @dataclass(frozen=True, slots=True)
 class Resolved:
     """`note` must be said in the result: the caller asked for something else."""
@@ -34,7 +38,7 @@ def resolve_type(
     """A disabled agent counts as unknown, but the other vocabularies name it. Unknown types fall
     back as the setting says, but never for the other vocabularies, for nested callers (`strict`),
     or past an allowlist."""
-    name = (wanted or "").strip()
+    name = (wanted or "").strip() or (GENERAL if strict and vocabulary == "claude" else "")
     entry = _entry(name, catalog) if name else None
     found = entry.spec if entry is not None and entry.enabled else None
     if found is not None and (allowed is None or found.name in allowed):

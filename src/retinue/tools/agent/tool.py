@@ -138,6 +138,9 @@ def agent_spec(wording: Wording) -> ToolSpec:
     properties = dict(AgentTool.properties)
     if not wording.worktrees:
         del properties["isolation"]
+    if wording.default != Wording().default:
+        said = f"Default {one_line(wording.default, 128)}" if wording.default else "Required"
+        properties["subagent_type"] = text_property(said)
     if not wording.background:
         properties["run_in_background"] = flag_property("true: do not wait for the result")
     if not wording.schedules:
