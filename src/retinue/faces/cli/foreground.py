@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from retinue.domain.events import TRANSIENT, Event, RunEnded, ThinkingDelta, ToolProgress
 from retinue.domain.outcome import Outcome
 from retinue.domain.usage import Usage
+from retinue.faces.cli.plain import for_reader, plain
 from retinue.faces.cli.progress import Progress
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ async def _end_below(crew: Retinue, run: Run) -> None:
 
 def _document(run: Run, outcome: Outcome, output: Output) -> str:
     if output == "text":
-        return outcome.text or "No output."
+        return for_reader(outcome.text) or "No output."
     from retinue.faces.cli.documents import result_document, summary_document
 
     return result_document(run, outcome) if output == "result" else summary_document(run, outcome)
@@ -111,9 +112,9 @@ def _document(run: Run, outcome: Outcome, output: Output) -> str:
 def _explain(run: Run, outcome: Outcome) -> None:
     """Why it was not a success, and how to go on, in words on stderr."""
     if outcome.failure is not None:
-        print(f"retinue: {outcome.failure.message}", file=sys.stderr)
+        print(plain(f"retinue: {outcome.failure.message}"), file=sys.stderr)
         if outcome.failure.remedy:
-            print(f"  {outcome.failure.remedy}", file=sys.stderr)
+            print(plain(f"  {outcome.failure.remedy}"), file=sys.stderr)
     if outcome.partial and outcome.text:
         print("retinue: the text above is what the agent had said before it failed", file=sys.stderr)
     print(f"  Go on with: retinue runs resume {run.id}", file=sys.stderr)

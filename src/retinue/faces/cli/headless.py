@@ -88,4 +88,4 @@ def _prompt(value: str) -> str:
     named = value[1:]
     if parse_mention(value) is not None and not ("\n" not in named and Path(named).expanduser().exists()):
         return value
-    return read_task(value)
+    return read_task(value, "prompt")

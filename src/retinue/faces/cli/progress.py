@@ -29,6 +29,7 @@ from retinue.domain.events import (
     Warned,
 )
 from retinue.domain.format import format_duration, format_tokens
+from retinue.faces.cli.plain import one_line, plain
 
 SPAWNING = frozenset({"Agent", "subagent", "dispatch_agent"})
 MOST_TOOLS = 8
@@ -77,7 +78,7 @@ class Progress:
             line = self._child_line(event) if below else self._line(event.body)
         if line:
             self._close_line()
-            print(line, file=self.stream, flush=True)
+            print(plain(line), file=self.stream, flush=True)
 
     def _child_line(self, event: Event) -> str | None:
         """A run below this one: that it started, what goes wrong, how it ended."""
@@ -85,9 +86,9 @@ class Progress:
         name = self._names.get(event.run_id, event.run_id[:8])
         if isinstance(body, RunCreated) and not self.quiet:
             about = body.options.get("description")
-            return f"  ▸ {name}: {_first_line(about if isinstance(about, str) and about else body.task, 80)}"
+            return f"  ▸ {name}: {one_line(about if isinstance(about, str) and about else body.task, 80)}"
         if isinstance(body, RunResumed) and not self.quiet:
-            return f"  ▸ {name} goes on: {_first_line(body.prompt, 80)}"
+            return f"  ▸ {name} goes on: {one_line(body.prompt, 80)}"
         if isinstance(body, Warned):
             return f"  ! {name}: {body.text}"
         if isinstance(body, RunEnded) and not self.quiet:
@@ -99,7 +100,7 @@ class Progress:
         if self.live:
             return None
         who = self._names.get(event.run_id, self.agent if event.run_id == self.run_id else event.run_id[:8])
-        return f"? {who} waits for an answer: {_first_line(body.title, 100)} (retinue inbox answer {body.item_id} …)"
+        return f"? {who} waits for an answer: {one_line(body.title, 100)} (retinue inbox answer {body.item_id} …)"
 
     def _line(self, body: Body) -> str | None:
         if isinstance(body, Warned):
@@ -119,7 +120,7 @@ class Progress:
             case ToolStarted():
                 return f"  {body.call.name} {summary(body.call.arguments)}".rstrip()
             case ToolEnded() if body.result.is_error:
-                return f"  ✗ {body.name}: {_first_line(body.result.text)}"
+                return f"  ✗ {body.name}: {one_line(body.result.text, 160)}"
             case Retrying():
                 return f"  … {body.failure.message} Trying again in {body.delay:.1f}s (attempt {body.attempt})."
             case LimitReached():
@@ -154,7 +155,8 @@ class Progress:
             self._close_line()
         elif self.live:
             self._streamed.append(body.text)
-            shown = body.text if self._answers else f"\x1b[2m{body.text}\x1b[0m"
+            text = plain(body.text)
+            shown = text if self._answers else f"\x1b[2m{text}\x1b[0m"
             print(shown, end="", file=self.stream, flush=True)
             self._open_line = not body.text.endswith("\n")
 
@@ -176,9 +178,4 @@ def _tools(names: Sequence[str]) -> str:
 def summary(arguments: Mapping[str, Any], width: int = 100) -> str:
     """A call's arguments on one line: the values that say what it is about, cut to `width`."""
     values = [str(value) for value in arguments.values() if isinstance(value, (str, int, float))]
-    return _first_line(" ".join(values), width)
-
-
-def _first_line(text: str, width: int = 160) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= width else line[: width - 1] + "…"
+    return one_line(" ".join(values), width)

@@ -20,6 +20,7 @@ from typing import Literal, get_args
 
 from retinue.domain.spec import PermissionMode
 from retinue.errors import RetinueError
+from retinue.faces.cli.plain import count, positive
 from retinue.faces.cli.task import folder, read_schema, read_task
 
 
@@ -63,26 +64,6 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
         metavar="KIND=N,…",
         help="what it and all agents below it may use together: tokens, usd, turns, toolCalls, seconds, spawns",
     )
-
-
-def count(value: str) -> int:
-    try:
-        number = int(value)
-    except ValueError:
-        number = -1
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"must be a whole number, 0 or more, not '{value}'")
-    return number
-
-
-def positive(value: str) -> float:
-    try:
-        number = float(value)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be a number above 0, not '{value}'")
-    return number
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from retinue.domain.format import format_cost, format_tokens, format_wait
+from retinue.faces.cli.plain import one_line, plain
 from retinue.faces.cli.task import folder
 from retinue.log.query import Reader, find_run
 from retinue.log.rows import RunRow
@@ -50,5 +51,5 @@ def line(row: RunRow, width: int, name: str | None = None) -> str:
     cost = format_cost(row.usage.cost_usd)
     facts += [cost] if cost else []
     who = f"{'  ' * row.depth}{row.agent}{f' @{name}' if name else ''}"
-    text = f"{mark} {row.id[:8]}  {word:<11} {who}  {' · '.join(facts)}  {ago} ago  {' '.join(row.task.split())}"
+    text = f"{mark} {row.id[:8]}  {word:<11} {plain(who)}  {' · '.join(facts)}  {ago} ago  {one_line(row.task, width)}"
     return text if len(text) <= width else text[: width - 1] + "…"

@@ -12,6 +12,7 @@ import argparse
 from pathlib import Path
 
 from retinue.domain.states import LIVE
+from retinue.faces.cli.plain import plain
 from retinue.faces.cli.runs._tree import with_descendants
 from retinue.faces.cli.runs.common import add_where, locate
 from retinue.guard.audit import CallEffect, RunEffects, WriteStatus, Written, effects_of
@@ -39,7 +40,7 @@ def execute(args: argparse.Namespace) -> int:
         print(dump({"runs": [effects for _, effects in found]}).decode())
         return 0
     for each, effects in found:
-        print("\n".join(_lines(each, effects)))
+        print(plain("\n".join(_lines(each, effects))))
     return 0
 
 

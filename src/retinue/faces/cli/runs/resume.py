@@ -37,7 +37,7 @@ def execute(args: argparse.Namespace) -> int:
 
     async def work() -> int:
         _, row = locate(args)
-        prompt = read_task(args.prompt) if args.prompt is not None else None
+        prompt = read_task(args.prompt, "prompt") if args.prompt is not None else None
         async with open_crew(args, Path(row.cwd)) as crew:
             run = await crew.resume(row.id, prompt, limits=limits_of(args) or None, budget=budget_of(args))
             return await drive(crew, run, output, quiet=args.quiet)

@@ -23,6 +23,7 @@ from retinue.domain.events import (
 from retinue.domain.format import format_cost, format_duration, format_tokens
 from retinue.domain.messages import Text, ToolCall
 from retinue.domain.outcome import Outcome
+from retinue.faces.cli.plain import one_line, plain
 from retinue.faces.cli.progress import summary
 from retinue.faces.cli.runs.common import add_where, locate, status
 from retinue.faces.cli.worktrees.common import where_saved
@@ -45,10 +46,9 @@ def execute(args: argparse.Namespace) -> int:
 
             print(export_document(reader, row.id).decode())
             return 0
-        print("\n".join(_header(row)))
-        print("\n".join(_story(reader, row)))
         outcome = reader.outcome(row.id)
-        print("\n".join([*_todos(reader, row), *_ending(reader, row, outcome), *_undone(reader, row)]))
+        end = [*_todos(reader, row), *_ending(reader, row, outcome), *_undone(reader, row)]
+        print(plain("\n".join([*_header(row), *_story(reader, row), *end])))
     return 0
 
 
@@ -84,7 +84,7 @@ def _story(reader: Reader, row: RunRow) -> list[str]:
                     elif isinstance(part, ToolCall):
                         lines.append(f"[{turn}] → {part.name} {summary(part.arguments)}")
             case ToolEnded() if event.body.result.is_error:
-                lines.append(f"    ✗ {event.body.name}: {event.body.result.text.splitlines()[0][:160]}")
+                lines.append(f"    ✗ {event.body.name}: {one_line(event.body.result.text, 160)}")
             case Retrying(attempt, _, failure):
                 lines.append(f"    … attempt {attempt}: {failure.message}")
             case LimitReached(_, _, detail):

@@ -11,6 +11,7 @@ import asyncio
 import sys
 from pathlib import Path
 
+from retinue.faces.cli.plain import count, for_reader
 from retinue.faces.cli.progress import Progress
 from retinue.faces.cli.runs.common import add_where, locate
 from retinue.log.encode import event_to_json
@@ -21,7 +22,7 @@ from retinue.log.rows import RunRow
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="ID", help="id of the run, its beginning, or @name")
-    parser.add_argument("--after", type=int, default=0, metavar="SEQ", help="only events after this number")
+    parser.add_argument("--after", type=count, default=0, metavar="SEQ", help="only events after this number")
     add_where(parser)
 
 
@@ -36,7 +37,7 @@ def execute(args: argparse.Namespace) -> int:
         if reader.run(row.id).state == "interrupted":
             print(f"retinue: interrupted; go on with: retinue runs resume {row.id[:8]}", file=sys.stderr)
     if outcome is not None and not args.json:
-        print(outcome.text or "No output.")
+        print(for_reader(outcome.text) or "No output.")
     return 0
 
 
