@@ -206,3 +206,28 @@ def test_an_interrupted_agent_is_not_called_finished_and_its_unknown_effects_are
     assert told.count("Interrupted") == 4
     assert "finished" not in told
     assert told.count("sleep 600") == 2, "what nobody knows the effect of is named"
+
+
+def test_a_foreground_run_is_moved_to_the_background_by_another_process(project, serve):
+    wait = "touch here; while [ ! -f go ]; do sleep 0.02; done"
+
+    def child(request: Request) -> Reply:
+        return Reply("found it") if request.turn else Reply("", [("bash", {"command": wait})])
+
+    play = Play([agent("child", name="scout", run_in_background=False)], child=child)
+    server = serve(play.answer)
+    process = project.start("-p", "Go")
+    while not (project.cwd / "here").exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    moved = project.retinue("runs", "background", "@scout")
+    assert (moved.returncode, "It goes on in the background." in moved.stdout) == (0, True), moved.stderr
+    assert "nothing to move" in project.retinue("runs", "background", "@scout").stdout
+    (project.cwd / "go").touch()
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (0, "over\n"), err
+    assert play.seen[0].startswith("Agent moved to the background: it goes on there.")
+    heard = json.dumps(messages(server.requests[-1]))
+    assert heard.count("<task-notification>") == 1 and "found it" in heard
+    ended = project.retinue("runs", "background", "@scout")
+    assert (ended.returncode, "has ended" in ended.stderr) == (1, True)

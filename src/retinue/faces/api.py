@@ -208,6 +208,12 @@ class Retinue:
         """Returns when no run lives or waits any more."""
         await self._supervisor.wait_all()
 
+    def to_background(self, run: Run) -> bool:
+        """Lets the run that waits for `run` go on; it is told when `run` has ended. False when
+        nobody waits for it."""
+        member = self._supervisor.members.get(run.id)
+        return member is not None and self._supervisor.detach(member)
+
     async def stop_tree(self, run: Run, reason: str = "Stopped by the user.") -> int:
         """Stops a run and everything below it, background runs too, and waits until each has its
         ending. Gives their number. `run.stop()` stops one with its foreground agents."""

@@ -113,7 +113,7 @@ class Commands:
             case "background":
                 if crew.detach(member):
                     return True, "It goes on in the background."
-                return True, "It was not waited for: nothing to move."
+                return True, "Nobody waits for it: there is nothing to move."
             case _:
                 assert_never(kind)
 
