@@ -14,6 +14,7 @@
     ├── AnsweredError                someone else has answered already              exit 1
     └── LaunchError                  a run could not be started                     exit 1
         ├── DisabledAgentError       the agent is switched off
+        ├── OverBudgetError          nothing is left to start an agent with
         ├── SpawnDeniedError         a hook does not let the agent start
         └── PromptBlockedError       a hook does not let the prompt through
 
@@ -99,6 +100,10 @@ class LaunchError(RetinueError):
 
 class DisabledAgentError(LaunchError):
     code = "AGENT_DISABLED"
+
+
+class OverBudgetError(LaunchError):
+    code = "BUDGET"
 
 
 class SpawnDeniedError(LaunchError):

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from retinue.domain.events import RunCreated, RunEnded, RunStarted
+from retinue.domain.events import AssistantEnded, RunCreated, RunEnded, RunStarted
+from retinue.domain.messages import AssistantMessage
 from retinue.domain.outcome import Outcome
 from retinue.domain.usage import Usage
 from retinue.errors import RetinueError
@@ -44,6 +45,19 @@ def record(project: Path, *runs: tuple[str, str | None, str, str, Usage]) -> Non
                 log.append(place, RunCreated(agent, f"Task of {run_id}", {}, "h", model, str(project), depth))
                 log.append(place, RunStarted(model, (), str(project)))
                 log.append(place, RunEnded(Outcome("completed", "ok", usage=usage, turns=2, tool_uses=3, model=model)))
+
+    asyncio.run(write())
+
+
+def cut_off(project: Path, run_id: str, usage: Usage) -> None:
+    """A run whose process died while a tool of its first turn ran."""
+
+    async def write() -> None:
+        async with Log.open(state_folder(project)) as log:
+            place = RunPlace(run_id, None, run_id)
+            log.append(place, RunCreated("main", "Task", {}, "h", PRICED, str(project), 0))
+            log.append(place, RunStarted(PRICED, (), str(project)))
+            log.append(place, AssistantEnded(1, AssistantMessage((), "tool_use", usage, PRICED)))
 
     asyncio.run(write())
 
@@ -201,3 +215,18 @@ def test_names_cannot_write_to_the_terminal(project: Path, capsys: pytest.Captur
         dispatch("retinue cost", COST, ["--by", by])
         out = capsys.readouterr().out
         assert "\x1b" not in out and len(out.splitlines()) == 3
+
+
+@pytest.mark.parametrize("by", ["agent", "run", "tree", "day", "model"])
+def test_an_answer_that_was_paid_counts_although_its_turn_never_ended(project, capsys, by):
+    record(project, *STORY)
+    before = report("--by", by, "--json", capsys=capsys)["total"]
+    cut_off(project, "eeee0000", Usage(100, 50, 7, 3, 0.25))
+    after = report("--by", by, "--json", capsys=capsys)["total"]
+    assert (after["runs"], after["input"], after["output"]) == (
+        before["runs"] + 1,
+        before["input"] + 100,
+        before["output"] + 50,
+    )
+    assert after["cost_usd"] == pytest.approx(before["cost_usd"] + 0.25)
+    assert after["first_at"] == before["first_at"]

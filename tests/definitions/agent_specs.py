@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from retinue.definitions.dialects import DIALECTS, Kind
 from retinue.definitions.dialects.values import MINUTES, NAMES
 from retinue.definitions.write import rows
+from retinue.domain.budget import Budget
 from retinue.domain.spec import (
     AgentSpec,
     DialectName,
@@ -104,6 +105,7 @@ specs = st.builds(
     model=models,
     max_turns=st.none() | st.integers(0, 500),
     timeout_seconds=st.none() | st.integers(1, 100).map(lambda minutes: minutes * 60.0),
+    budget=st.none() | st.builds(Budget, usd=st.sampled_from([0.5, 2.0]), tokens=st.none() | st.integers(0, 10**6)),
     prompt_mode=st.sampled_from(["replace", "append"]),
     initial_prompt=st.none() | texts,
     inherit_context=switches,

@@ -275,3 +275,16 @@ async def test_a_resumed_run_mends_what_its_history_lacks():
     assert [r.call_id for r in sent[2].results] == ["a", "b"]
     assert sent[2].results[0].is_error and sent[2].results[1].text == "b's"
     assert sent[4].results[0].is_error
+
+
+async def test_what_came_too_late_is_named_in_words_for_people():
+    controls, _, task = await start(ScriptedModel(Turn(Say("half an answer"), Hang())))
+    for number in (1, 2):
+        controls.steer(f"<task-notification>\n<task-id>{number}</task-id>\n</task-notification>", "notification")
+    controls.steer("look at the tests, too")
+    controls.stop()
+    outcome = (await task).outcome
+    announced, said = outcome.notes[-2:]
+    assert "told when it is resumed" in announced and "<" not in announced
+    assert said == "Not delivered, the run had ended: look at the tests, too"
+    assert len([note for note in outcome.notes if "resumed" in note]) == 1

@@ -30,8 +30,9 @@ class Project:
         env = {"PATH": os.environ["PATH"], "HOME": str(self.home), "RETINUE_HOME": str(self.home / ".retinue")}
         if self.mode:
             env["RETINUE_PERMISSIONS_DEFAULT_MODE"] = self.mode
-        if "COVERAGE_PROCESS_START" in os.environ:
-            env["COVERAGE_PROCESS_START"] = os.environ["COVERAGE_PROCESS_START"]
+        for name in ("COVERAGE_PROCESS_START", "PYTHONPATH"):  # which program is tested, and whether it is measured
+            if name in os.environ:
+                env[name] = os.environ[name]
         if self.server is not None:
             env |= {
                 "ANTHROPIC_BASE_URL": self.server.url,

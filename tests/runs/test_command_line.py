@@ -181,3 +181,56 @@ def test_a_home_that_cannot_be_written_is_a_clear_error(project, serve):
     assert done.returncode == 1
     assert "RETINUE_HOME" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_setting_that_cannot_be_used_is_said_by_the_run(project, serve):
+    serve(lambda request: Reply("ok"))
+    (project.cwd / ".retinue").mkdir()
+    (project.cwd / ".retinue" / "settings.json").write_text('{"maxConcurrent": 5000, "graceTurn": 3}')
+    done = project.retinue("-p", "x")
+    assert (done.returncode, done.stdout) == (0, "ok\n")
+    assert "maxConcurrent is ignored; it must be a whole number from 1 to 1024" in done.stderr
+    assert "did you mean graceTurns?" in done.stderr
+
+
+EVIL = "\x1b]0;title\x07\x1b[2J\u202e\x9b31m \x85 and \u2028 more"
+
+
+def test_nothing_an_agent_chose_reaches_the_terminal_as_a_command(project, serve):
+    def answer(request: Request) -> Reply:
+        if "child" in json.dumps(request.body["messages"][0]):
+            return Reply(EVIL)
+        if request.turn == 0:
+            call = {"prompt": f"child {EVIL}", "description": f"about {EVIL}", "run_in_background": False}
+            return Reply(EVIL, [("Agent", call), ("read", {"path": EVIL})])
+        return Reply(EVIL)
+
+    serve(answer)
+    done = project.retinue("-p", f"go {EVIL}")
+    assert done.stdout == f"{EVIL}\n", "a program gets it as it is"
+    seen = [done.stderr, project.retinue("runs", "list").stdout]
+    for row in project.json("runs", "list", "--json")["runs"]:
+        seen += [project.retinue("runs", verb, row["id"]).stdout for verb in ("show", "effects")]
+        seen.append(project.retinue("runs", "tail", row["id"]).stderr)
+    for text in seen:
+        assert text
+        assert not any(mark in text for mark in "\x1b\x07\x9b\x85\u2028\u202e"), text
+
+
+def test_every_line_of_a_stream_is_one_line_for_every_reader(project, serve):
+    serve(lambda request: Reply(EVIL))
+    done = project.retinue("-p", EVIL, "--output-format", "stream-json")
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert (lines[-1]["type"], lines[-1]["text"]) == ("outcome", EVIL)
+    (row,) = project.json("runs", "list", "--json")["runs"]
+    tail = project.retinue("runs", "tail", row["id"], "--json").stdout.splitlines()
+    assert [json.loads(line)["type"] for line in tail][-1] == "run.ended"
+
+
+def test_numbers_that_make_no_sense_are_refused(project):
+    for command in (("runs", "list"), ("inbox", "list")):
+        for wrong in ("-3", "many", "1.5"):
+            done = project.retinue(*command, "--limit", wrong)
+            assert (done.returncode, f"not '{wrong}'" in done.stderr) == (2, True), done.stderr
+    refused = project.retinue("run", "Explore", "x", "--max-budget-usd", "much")
+    assert "must be a number above 0, not 'much'" in refused.stderr

@@ -192,3 +192,66 @@ def test_the_stream_is_the_whole_tree_in_order_with_parents(project, serve):
         assert kinds[0] == "run.created"
         assert "run.ended" in kinds
     assert (lines[-1]["type"], lines[-1]["run_id"], lines[-1]["text"]) == ("outcome", chain[0], "at 0")
+
+
+@pytest.mark.parametrize("how", ["interrupt", "stop"])
+def test_what_is_stopped_with_the_program_is_in_the_stream_and_in_the_bill(project, serve, how):
+    play = Play(background=True)
+    serve(play.answer)
+    scene = Scene(project, play, "--output-format", "stream-json")
+    scene.until_working()
+    if how == "interrupt":
+        scene.process.send_signal(signal.SIGINT)
+    else:
+        assert project.retinue("runs", "stop", scene.rows()[0]["id"]).returncode == 0
+    code, out, err = scene.end()
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert code == 130, err
+    for run_id in {line["run_id"] for line in lines}:
+        kinds = [line["type"] for line in lines if line["run_id"] == run_id]
+        assert kinds.count("run.ended") == 1, kinds
+    outcome = lines[-1]
+    assert (outcome["type"], outcome["ended"], outcome["parent_id"]) == ("outcome", "stopped", None)
+    rows = project.json("runs", "list", "--json")["runs"]
+    assert outcome["tree_usage"]["output"] == sum(row["usage"]["output"] for row in rows)
+
+
+def test_the_json_document_has_the_usage_of_the_whole_tree(project, serve):
+    play = Play(background=True)
+    play.done = True
+    serve(play.answer)
+    document = json.loads(project.retinue("-p", "Review this", "--output-format", "json").stdout)
+    rows = project.json("runs", "list", "--json")["runs"]
+    assert len(rows) == 2
+    assert document["tree_usage"]["input"] == sum(row["usage"]["input"] for row in rows) > document["usage"]["input"]
+    own = json.loads(project.retinue("run", "general-purpose", "Review this", "--json").stdout)["details"]["results"][0]
+    assert own["treeUsage"]["input"] > own["usage"]["input"]
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (("-p", "x", "--agent", "nobody"), "UNKNOWN_AGENT"),
+        (("-p", "x", "--model", "no-such-model"), "UNKNOWN_MODEL"),
+        (("-p", "x", "--resume", "zzzz"), "UNKNOWN_RUN"),
+        (("-p", "  "), "USAGE"),
+        (("-p", "x", "--cwd", "/no/such/folder"), "USAGE"),
+    ],
+)
+def test_a_refusal_is_a_document_where_one_is_expected(project, serve, options, code):
+    serve(lambda request: Reply("ok"))
+    done = project.retinue(*options, "--output-format", "json")
+    document = json.loads(done.stdout)
+    assert done.returncode == 2
+    assert (document["status"], document["is_error"], document["error"]["code"]) == ("refused", True, code)
+    assert document["error"]["message"] in done.stderr
+
+
+def test_a_resumed_run_says_which_options_it_does_not_take_and_takes_the_others(project, serve):
+    serve(lambda request: Reply(f"answer {len(request.body['messages'])} of {request.body['model']}"))
+    project.retinue("-p", "One")
+    (row,) = project.json("runs", "list", "--json")["runs"]
+    options = ("--agent", "Explore", "--thinking", "high", "--permission-mode", "plan", "--model", "opus")
+    done = project.retinue("-p", "Two", "--resume", row["id"], *options)
+    assert "--agent, --thinking, --permission-mode ignored" in done.stderr
+    assert "answer 3" in done.stdout and "opus" in done.stdout

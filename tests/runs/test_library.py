@@ -4,7 +4,10 @@ import asyncio
 import json
 import threading
 
+import pytest
+
 from retinue import Retinue
+from retinue.errors import RetinueError, UsageError
 from retinue.supervisor.delegate import Delegate
 from tests.runs.model_server import Reply, Request
 
@@ -100,3 +103,74 @@ async def test_results_of_children_come_to_a_parent_that_is_resumed_in_another_s
         assert (await again.wait()).text == "heard it"
         told = [e.body.message for e in again.recorded() if e.body.type == "message.added"]
         assert sum(child.id in message.text for message in told if message.origin == "notification") == 1
+
+
+async def test_a_named_run_is_taken_up_by_its_name_in_another_session(project, serve):
+    serve(answer)
+    async with crew_of(project) as crew:
+        run = await crew.spawn("general-purpose", "look", name="Scout", description="looks around")
+        await run.wait()
+    async with crew_of(project) as crew:
+        again = await crew.resume("@scout", "please finish")
+        assert (again.id, (await again.wait()).text) == (run.id, "finished as told")
+        with pytest.raises(RetinueError, match="@nobody"):
+            await crew.resume("@nobody", "go")
+
+
+async def test_a_tree_is_stopped_whole_and_waited_for(project, serve):
+    def lead(request: Request) -> Reply:
+        if "Work" in said(request)[:80]:
+            return answer(request)
+        return Reply("", [("Agent", {"prompt": "Work"})]) if request.turn == 0 else Reply("waiting")
+
+    serve(lead)
+    async with crew_of(project) as crew:
+        main = await crew.prompt("Lead")
+        async for event in main.events(tree=True):
+            if event.run_id != main.id and event.body.type == "tool.started":
+                break
+        assert await crew.stop_tree(main) == 2
+        assert {row.ended for row in crew.runs} == {"stopped"}
+        assert await crew.stop_tree(main) == 0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"limits": {"max_spawns": 1}},
+        {"limits": {"max_turns": "many"}},
+        {"limits": {"max_turns": -1}},
+        {"limits": {"max_turns": 1.5}},
+        {"limits": {"seconds": float("nan")}},
+        {"budget": {"usd": "much"}},
+        {"budget": {"euro": 1}},
+        {"thinking": "weird"},
+        {"permission_mode": "weird"},
+        {"schema": {"type": "nonsense"}},
+        {"schema": [1]},
+        {"isolation": "weird"},
+        {"agent": None},
+        {"task": None},
+        {"task": "  "},
+        {"model": "no-such-model"},
+    ],
+)
+async def test_what_nobody_could_have_meant_is_refused_before_anything_starts(project, serve, wrong):
+    server = serve(answer)
+    given = {"agent": "general-purpose", "task": "look", **wrong}
+    async with crew_of(project) as crew:
+        with pytest.raises(RetinueError):
+            await crew.spawn(given.pop("agent"), given.pop("task"), **given)
+        assert crew.runs == []
+    assert server.requests == []
+
+
+async def test_a_resume_with_nonsense_leaves_the_run_as_it_was(project, serve):
+    serve(answer)
+    async with crew_of(project) as crew:
+        run = await crew.spawn("general-purpose", "look")
+        await run.wait()
+        for wrong in ({"limits": {"bogus": 1}}, {"budget": {"usd": -1}}, {"model": "no-such-model"}):
+            with pytest.raises(UsageError):
+                await crew.resume(run.id, "more", **wrong)
+        assert (await (await crew.resume(run.id, "please finish")).wait()).text == "finished as told"

@@ -8,6 +8,7 @@ answer it. The clock is the fake one; the log is real.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
@@ -19,7 +20,10 @@ from retinue.domain.failure import Failure
 from retinue.domain.messages import AssistantMessage, Text, ToolCall, UserMessage
 from retinue.domain.request import EVERYTHING, RunRequest
 from retinue.domain.spec import AgentSpec
+from retinue.domain.states import MOVES, can_move
 from retinue.domain.usage import Usage
+from retinue.log.query import Reader
+from retinue.log.rows import Tally
 from retinue.models.protocol import Finished, ModelInfo, ModelRequest, Part
 from retinue.supervisor.crew import Supervisor
 from retinue.supervisor.delegate import Delegate
@@ -29,6 +33,7 @@ from retinue.supervisor.world import World
 from retinue.testing import FakeClock
 
 SPENT = Usage(10, 5, 2, 1, 0.01)
+_STATUS: Any = Member.__dict__["status"]
 INFO = ModelInfo("anthropic", "claude-sonnet-4-5", "Scene")
 
 
@@ -100,6 +105,36 @@ def task_of(request: ModelRequest) -> str:
     return first.text
 
 
+class Moves:
+    """Stands for `Member.status` and checks each move against the table of states."""
+
+    def __init__(self) -> None:
+        self.wrong: list[str] = []
+
+    def __get__(self, member: Member | None, owner: type[Member]) -> Any:
+        return self if member is None else _STATUS.__get__(member, owner)
+
+    def __set__(self, member: Member, status: str) -> None:
+        with contextlib.suppress(AttributeError):  # it has none yet
+            self.check(_STATUS.__get__(member, Member), status, member.id)
+        _STATUS.__set__(member, status)
+
+    def check(self, old: str, new: str, run_id: str) -> None:
+        before, after = (each if each in MOVES else "ended" for each in (old, new))
+        if before != after and not can_move(before, after):
+            self.wrong.append(f"run {run_id} went from {old} to {new}")
+
+    def check_log(self, reader: Reader) -> None:
+        """The same for what the log makes of the events of every run."""
+        for row in reader.list_runs():
+            tally, state = Tally(), None
+            for event in reader.events(row.id):
+                tally.take(event)
+                if state is not None:
+                    self.check(state, tally.state, row.id)
+                state = tally.state
+
+
 class Scene:
     """Use with `async with`. `again()` is a new supervisor on the same log: a restart."""
 
@@ -119,6 +154,8 @@ class Scene:
         }
         (folder / "project").mkdir(exist_ok=True)
         patch.setattr("retinue.supervisor.launch.build_model", lambda chosen, *_, **__: DeskModel(self, chosen.info))
+        self.moves = Moves()
+        patch.setattr(Member, "status", self.moves)
         self.crew = self.again()
 
     def again(self) -> Supervisor:
@@ -132,6 +169,9 @@ class Scene:
 
     async def __aexit__(self, *_: object) -> None:
         await self.crew.close()
+        with Reader.open(self.crew.world.state) as reader:
+            self.moves.check_log(reader)
+        assert self.moves.wrong == []
 
     def desk(self, task: str) -> Desk:
         return self.desks.setdefault(task, Desk())

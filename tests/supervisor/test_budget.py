@@ -12,7 +12,8 @@ from retinue.errors import LaunchError, UsageError
 from retinue.models.protocol import ModelInfo, Prices
 from retinue.settings.field import Origin
 from retinue.settings.table import Settings
-from retinue.supervisor.budget import Account, Budget, allows_unpriced
+from retinue.supervisor.budget import Account, Budget
+from retinue.supervisor.purse import allows_unpriced, of_settings
 from retinue.testing import FakeClock
 
 
@@ -209,8 +210,8 @@ def test_a_cloned_repository_cannot_allow_models_without_a_price() -> None:
 
 def test_the_budget_of_settings() -> None:
     settings = Settings({"budget_usd": 2.5, "budget_spawns": 0, "budget_tool_calls": 7})
-    assert Budget.of_settings(settings) == Budget(usd=2.5, spawns=0, tool_calls=7)
-    assert Budget.of_settings(Settings()) == Budget()
+    assert of_settings(settings) == Budget(usd=2.5, spawns=0, tool_calls=7)
+    assert of_settings(Settings()) == Budget()
 
 
 def test_the_budget_of_a_file_or_a_call() -> None:

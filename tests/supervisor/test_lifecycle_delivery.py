@@ -316,3 +316,23 @@ async def test_a_view_of_a_running_child_reads_nothing(scene):
         way.consume(child.id)
         assert isinstance(view, ChildView)
         assert (view.status, child.consumed) == ("running", False)
+
+
+async def test_a_run_that_waits_for_its_agents_is_seen_to_wait(scene):
+    async with scene:
+        main = await scene.main()
+        child = await scene.child(main, "child")
+        assert scene.crew.view(child).status == "running"
+        scene.desk("child").call("Agent", prompt="grandchild", run_in_background=False)
+        await scene.desk("grandchild").asked()
+        assert scene.crew.view(child).status == "waiting", "for one in the foreground"
+        scene.desk("grandchild").say("done")
+        await scene.desk("child").asked()
+        assert scene.crew.view(child).status == "running"
+        scene.desk("child").call("Agent", prompt="another", run_in_background=True)
+        await scene.desk("another").asked()
+        await scene.desk("child").asked()
+        scene.desk("child").say("that is all, but for the other")
+        await until(lambda: scene.crew.view(child).status == "waiting")
+        (listed,) = Delegate(scene.crew, main.id).children()
+        assert (listed.status, listed.live) == ("waiting", True)

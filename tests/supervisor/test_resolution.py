@@ -71,6 +71,13 @@ def test_B08_nested_callers_allowlists_and_the_other_vocabularies_know_no_fallba
         assert isinstance(resolved(world(), "nobody", vocabulary=vocabulary), Refusal)
 
 
+def test_a_nested_caller_that_names_no_type_gets_the_one_that_its_tool_promises(world):
+    assert resolved(world(), None, strict=True).spec.name == "general-purpose"
+    assert resolved(world(fallback_subagent="scout"), "", strict=True).spec.name == "general-purpose"
+    assert isinstance(resolved(world(), None, strict=True, allowed=("Explore",)), Refusal)
+    assert isinstance(resolved(world(), None, strict=True, vocabulary="devkit"), Refusal)
+
+
 def options(world: World, spec: AgentSpec, **call):
     return merge(spec, SpawnCall(prompt="x", **call), world.settings.settings)
 

@@ -87,6 +87,27 @@ async def test_X02_a_model_may_be_an_object_and_an_unknown_one_gets_the_resolver
         )
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"maxTurns": -1},
+        {"maxTurns": "3"},
+        {"maxTurns": True},
+        {"thinking": "weird"},
+        {"isolation": "weird"},
+        {"budget": {"usd": -1}},
+        {"budget": 5},
+        [],
+        "text",
+    ],
+)
+async def test_X02_options_that_mean_nothing_are_refused_and_not_ignored(scene, options):
+    async with scene:
+        reply = await ask(scene, "spawn", type="general-purpose", prompt="child", options=options or "text")
+        assert reply["success"] is False and reply["error"], reply
+        assert scene.crew.members == {}
+
+
 async def test_X02_without_a_session_there_is_an_error_and_no_run(scene):
     assert await scene.crew.outlet.rpc.call("spawn", {"type": "general-purpose", "prompt": "child"}) == {
         "success": False,

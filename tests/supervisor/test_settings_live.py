@@ -68,6 +68,29 @@ async def test_a_file_that_anyone_changes_applies_to_the_next_run_and_starts_who
         assert [("settings.json: graceTurns" in each) for each in warnings] == [True]
 
 
+async def test_what_applies_live_is_in_what_a_running_agent_reads(scene):
+    write(scene, maxConcurrent=1)
+    scene.again()
+    async with scene:
+        main = await scene.main()
+        await scene.child(main, "first")
+        waiting = await scene.spawn(main, "second", background=True)
+        write(scene, maxConcurrent=2, showCost=True)
+        await scene.spawn(main, "third", background=True)
+        await scene.desk("second").asked()
+        late = await scene.spawn(main, "fourth", background=True)
+        assert (waiting.status, late.status) == ("queued", "queued")
+        scene.desk("main").call("get_subagent_result", agent_id=late.id)
+        request = await scene.desk("main").asked()
+        assert "queued (max 2 concurrent)" in str(request.messages[-1])
+        scene.desk("first").say("done")
+        await until(lambda: main.children[0].status == "completed")
+        scene.desk("main").say("and now?")
+        await scene.clock.advance(0.3)
+        request = await scene.desk("main").asked()
+        assert "<estimated_cost_usd>" in str(request.messages[-1])
+
+
 async def test_nothing_is_read_again_while_nothing_changes(scene, monkeypatch):
     async with scene:
         main = await scene.main()

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from delegation_crew import Crew
 
+from retinue.domain.budget import Budget
 from retinue.domain.delegation import Refusal
 from retinue.domain.events import ToolStarted
 from retinue.domain.usage import Usage
@@ -54,11 +55,13 @@ async def test_every_parameter_reaches_the_supervisor_and_unsaid_stays_unsaid(co
     await call(
         crew, context, prompt=" p ", description="d", subagent_type="Plan", model="haiku", thinking="high", max_turns=3,
         run_in_background=True, isolated=False, isolation="worktree", inherit_context=True, schedule="5m", name="@bob",
+        budget={"usd": 0.5, "toolCalls": 3},
     )  # fmt: skip
     await call(crew, context, prompt="Look at the parser and the lexer")
     sent, bare = crew.calls
     assert (sent.prompt, sent.description, sent.agent, sent.model) == ("p", "d", "Plan", "haiku")
     assert (sent.thinking, sent.max_turns, sent.background) == ("high", 3, True)
+    assert (sent.budget, bare.budget) == (Budget(usd=0.5, tool_calls=3), None)
     assert (sent.isolated, sent.isolation, sent.inherit_context) == (False, "worktree", True)
     assert (sent.schedule, sent.name, sent.call_id, sent.vocabulary) == ("5m", "bob", "call-7", "claude")
     unsaid = (bare.agent, bare.model, bare.thinking, bare.max_turns, bare.background, bare.isolated, bare.isolation)
@@ -77,6 +80,15 @@ def test_bug_231_the_neutral_value_of_isolation_comes_first():
     parameters = AgentTool(Crew()).spec.parameters["properties"]
     assert parameters["isolation"]["enum"] == ["off", "worktree"]
     assert "isolation" not in AgentTool(Crew(), Wording(worktrees=False)).spec.parameters["properties"]
+
+
+def test_the_type_that_is_started_unasked_is_the_one_the_tool_names():
+    def described(**wording):
+        return AgentTool(Crew(), Wording(**wording)).spec.parameters["properties"]["subagent_type"]["description"]
+
+    assert described() == "Default general-purpose"
+    assert described(default="scout") == "Default scout"
+    assert described(default=None) == "Required"
 
 
 @pytest.mark.parametrize("arguments", [{}, {"prompt": "  "}, {"subagent_type": "Plan"}, {"resume": "abcd"}])
@@ -134,12 +146,12 @@ async def test_B10_the_fallback_note_is_on_every_branch(context, planned):
 async def test_B10_resume_is_not_blocked_by_an_unknown_type_and_says_what_it_ignored(context):
     crew = Crew({"agent": "Explore", "display_name": "Explore"})
     made = await call(
-        crew, context, prompt="go on", resume="@explore", subagent_type="Nope", model="gpt-99", max_turns=4
+        crew, context, prompt="go on", resume="@explore", subagent_type="Nope", model="gpt-99", max_turns=4, name="bob"
     )
     sent = crew.calls[0]
-    assert (sent.resume, sent.agent, sent.model, sent.max_turns) == ("explore", None, None, 4)
+    assert (sent.resume, sent.agent, sent.model, sent.max_turns, sent.name) == ("explore", None, None, None, None)
     assert made.text.startswith("Agent resumed in the background.\n")
-    assert "Note: ignored, because a resumed agent keeps its own: subagent_type, model" in made.text
+    assert "Note: ignored, because a resumed agent keeps its own: subagent_type, model, max_turns, name" in made.text
 
 
 async def test_resume_with_its_own_type_ignores_nothing(context):

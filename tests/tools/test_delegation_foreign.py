@@ -182,10 +182,10 @@ async def test_dispatch_gives_the_text_or_says_that_there_was_none(context):
 @pytest.mark.parametrize(
     ("refusal", "text"),
     [
-        (Refusal(code="UNKNOWN_AGENT", message="Unknown subagent: x Available agents: a."), "Unknown subagent: x "),
+        (Refusal(code="UNKNOWN_AGENT", message="Unknown subagent: x. Known: a."), "Unknown subagent: x. Known"),
         (Refusal(code="UNKNOWN_AGENT", message="Nope."), "Unknown subagent: x. Nope."),
         (Refusal(code="AGENT_DISABLED", message="Off."), "Subagent 'x' is disabled. Off."),
-        (Refusal(code="SPAWN_DENIED", message="policy"), "Subagent spawn denied: policy"),
+        (Refusal(code="TOOL_NOT_ALLOWED", message="policy"), "Subagent spawn denied: policy"),
         (Refusal(code="UNKNOWN_MODEL", message="No model y."), "Subagent failed: No model y."),
     ],
 )

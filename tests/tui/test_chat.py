@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
@@ -30,7 +31,7 @@ from retinue.domain.outcome import Outcome
 from retinue.faces.tui.chat.blocks import Answer, Notice, Said
 from retinue.faces.tui.chat.clean import clean
 from retinue.faces.tui.chat.diffs import diff_of
-from retinue.faces.tui.chat.folded import Folded, ToolBlock, heading
+from retinue.faces.tui.chat.folded import Folded, ToolBlock, heading, report
 from retinue.faces.tui.chat.log import CUT, MOST_BLOCKS, ChatLog
 
 
@@ -134,6 +135,42 @@ async def test_a_call_is_one_line_that_says_how_it_went() -> None:
         await until(pilot, lambda: "$ make test" in picture(app) and "boom" in picture(app))
         app.chat.fold_all()
         await until(pilot, lambda: "boom" not in picture(app))
+
+
+@pytest.mark.parametrize(("lines", "missing"), [(1, 0), (40, 0), (41, 1), (100, 60)])
+def test_M12_a_report_is_whole_up_to_forty_lines_and_shows_its_ends_beyond(lines: int, missing: int) -> None:
+    text = "\n".join(f"line {number}" for number in range(lines))
+    drawn = report(text).plain
+    assert ("──" in drawn) == bool(missing)
+    if missing:
+        assert f"── {missing} more lines ──" in drawn
+        assert len(drawn.split("\n")) == 41
+        assert drawn.startswith("line 0\n") and drawn.endswith(f"\nline {lines - 1}")
+    else:
+        assert drawn == text
+
+
+async def test_M12_a_long_report_opens_with_its_ends_then_whole_and_one_at_work_is_no_success() -> None:
+    app = Page()
+    async with app.run_test(size=(80, 80)) as pilot:
+        call = ToolCall("c", "get_subagent_result", {"agent_id": "x"})
+        text = "\n".join(f"line {number}" for number in range(60))
+        app.push(answered("", call), ToolStarted(call), result(call, text))
+        await until(pilot, lambda: "✓ get_subagent_result" in picture(app))
+        app.query_one(ToolBlock).focus()
+        await pilot.press("enter")
+        await until(pilot, lambda: "── 20 more lines ──" in picture(app) and "line 59" in picture(app))
+        assert "line 30" not in picture(app)
+        await pilot.press("enter")
+        await until(pilot, lambda: "line 30" in picture(app))
+        await pilot.press("enter")
+        await until(pilot, lambda: "line 59" not in picture(app))
+        still = ToolCall("d", "get_subagent_result", {"agent_id": "y"})
+        said = "Agent: y\nType: Agent | Status: queued | Tool uses: 0\n\nThe agent has not started yet."
+        app.push(answered("", still), ToolStarted(still), result(still, said))
+        await until(pilot, lambda: picture(app).count("get_subagent_result") == 2)
+        await until(pilot, lambda: "● get_subagent_result" in picture(app))
+        assert picture(app).count("✓ get_subagent_result") == 1
 
 
 async def test_a_call_that_waits_for_a_person_and_is_denied_says_so() -> None:

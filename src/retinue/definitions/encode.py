@@ -174,6 +174,7 @@ _ENCODERS: Mapping[str, Callable[[AgentSpec, Field, DialectName], Any]] = {
     "model.temperature": _said(lambda spec: spec.model.temperature),
     "max_turns": _said(lambda spec: spec.max_turns),
     "timeout_seconds": _timeout,
+    "budget": _said(lambda spec: spec.budget.said() or None if spec.budget else None),
     "prompt_mode": _said(lambda spec: spec.prompt_mode, "replace"),
     "initial_prompt": _said(lambda spec: spec.initial_prompt),
     "inherit_context": _said(lambda spec: spec.inherit_context),

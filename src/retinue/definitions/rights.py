@@ -36,6 +36,7 @@ def adds_rights(old: AgentSpec, new: AgentSpec) -> bool:
         or _wider(old.skills, new.skills)
         or not _limit_holds(old.max_turns, new.max_turns)
         or not _limit_holds(old.timeout_seconds, new.timeout_seconds)
+        or (old.budget is not None and (new.budget is None or old.budget.within(new.budget) != new.budget))
         or (new.enabled and not old.enabled)
     )
 

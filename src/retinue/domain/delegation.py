@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Literal, Protocol
 
+from retinue.domain.budget import Budget
 from retinue.domain.lean import dataclass
 from retinue.domain.outcome import Outcome
 from retinue.domain.usage import Usage
@@ -44,6 +45,7 @@ class SpawnCall:
     model: str | None = None
     thinking: str | None = None
     max_turns: int | None = None
+    budget: Budget | None = None
     background: bool | None = None
     resume: str | None = None
     isolated: bool | None = None

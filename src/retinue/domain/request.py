@@ -7,6 +7,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
 
+from retinue.domain.budget import Budget
 from retinue.domain.lean import dataclass
 from retinue.domain.spec import AgentSpec, PermissionMode
 
@@ -27,6 +28,9 @@ class RunRequest:
     pinned: frozenset[Pinned] = frozenset()
     """Which of the above a person chose: it goes before what the file says, and the outcome
     says so. What a model chose only fills what the file leaves open."""
+    budget: Budget | None = None
+    """What the run and all below it may spend, beside what its file and the settings say: the
+    tightest counts."""
     schema: Mapping[str, Any] | None = None
     permission_mode: PermissionMode | None = None
     parent_id: str | None = None

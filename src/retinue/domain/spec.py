@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, Literal
 
+from retinue.domain.budget import Budget
 from retinue.domain.lean import dataclass
 
 Source = Literal["policy", "flag", "project", "user", "plugin", "builtin"]
@@ -105,6 +106,8 @@ class AgentSpec:
     max_turns: int | None = None
     """0 means explicitly unlimited, None means not said."""
     timeout_seconds: float | None = None
+    budget: Budget | None = None
+    """What a run of it and all below it may spend."""
     prompt_mode: Literal["replace", "append"] = "replace"
     initial_prompt: str | None = None
     inherit_context: bool | None = None

@@ -17,6 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from retinue.domain.budget import Budget
 from retinue.domain.outcome import Outcome
 from retinue.domain.request import EVERYTHING, RunRequest
 from retinue.domain.spec import AgentSpec, PermissionMode
@@ -24,6 +25,7 @@ from retinue.domain.tool import Tool
 from retinue.errors import UsageError
 from retinue.supervisor.crew import Supervisor
 from retinue.supervisor.handle import RunHandle
+from retinue.supervisor.recover import find_run
 from retinue.supervisor.world import World
 
 if TYPE_CHECKING:
@@ -108,17 +110,24 @@ class Retinue:
         model: str | None = None,
         thinking: str | None = None,
         limits: Mapping[str, float | None] | None = None,
+        budget: Budget | Mapping[str, float] | None = None,
         schema: Mapping[str, Any] | None = None,
         cwd: str | Path | None = None,
         isolation: str | None = None,
         permission_mode: PermissionMode | None = None,
         background: bool = True,
+        name: str | None = None,
+        description: str = "",
     ) -> Run:
-        """Starts `agent` on `task`; in the background it may have to wait for a slot. Raises
-        UnknownAgentError, UnknownModelError or LaunchError."""
+        """Starts `agent` on `task`; in the background it may have to wait for a slot. `limits` are
+        this run's own (`max_turns`, `seconds`, …), `budget` holds for all runs below it, too:
+        `{"usd": 0.5, "spawns": 3}`. `name` is what it is called with `@`, `description` what
+        people see of it. Raises UnknownAgentError, UnknownModelError, UsageError or LaunchError."""
         if isolation not in (None, "off", "worktree"):
             raise UsageError(f"There is no isolation '{isolation}'.", remedy="Use 'worktree', 'off' or None.")
         spec = self._world.catalog().find(agent).spec if isinstance(agent, str) else agent
+        if not isinstance(spec, AgentSpec):
+            raise UsageError("An agent is a name or an AgentSpec.", remedy="crew.agents has those there are.")
         request = RunRequest(
             spec=spec,
             task=task,
@@ -126,13 +135,15 @@ class Retinue:
             model=model or self._model,
             thinking=thinking,
             limits=limits or {},
+            budget=_budget(budget),
             pinned=EVERYTHING if model else EVERYTHING - {"model"},
             schema=schema if schema is not None else spec.output_schema,
             isolation="worktree" if isolation == "worktree" else None,
             permission_mode=permission_mode or self._permission_mode,
             depth=1,
         )
-        return (await self._supervisor.start(request, background=background)).handle
+        started = await self._supervisor.start(request, background=background, name=name, description=description)
+        return started.handle
 
     async def prompt(self, text: str, *, agent: str | None = None, **options: Any) -> Run:
         """Talks to the main agent, or to `agent` as the main agent. `/name arguments` at the start is
@@ -147,6 +158,7 @@ class Retinue:
             cwd=self._world.cwd,
             model=options.pop("model", None) or self._model,
             pinned=EVERYTHING,
+            budget=_budget(options.pop("budget", None)),
             permission_mode=options.pop("permission_mode", None) or self._permission_mode,
             **options,
         )
@@ -161,9 +173,20 @@ class Retinue:
 
         return await say(self, self._supervisor, text, to, options)
 
-    async def resume(self, run_id: str, prompt: str | None = None, **options: Any) -> Run:
-        """Goes on with a run of the log, from this process or any earlier one."""
-        return (await self._supervisor.resume(run_id, prompt, **options)).handle
+    async def resume(
+        self,
+        run_id: str,
+        prompt: str | None = None,
+        *,
+        model: str | None = None,
+        limits: Mapping[str, float | None] | None = None,
+        budget: Budget | Mapping[str, float] | None = None,
+    ) -> Run:
+        """Goes on with a run of the log, from this process or any earlier one: by its id, the
+        beginning of it, or `@name`. What `limits` and `budget` name replaces what it had."""
+        found = find_run(self._world.log.reader, run_id)
+        again = await self._supervisor.resume(found.id, prompt, model=model, limits=limits, budget=_budget(budget))
+        return again.handle
 
     @property
     def events(self) -> EventBus:
@@ -184,6 +207,17 @@ class Retinue:
     async def wait_all(self) -> None:
         """Returns when no run lives or waits any more."""
         await self._supervisor.wait_all()
+
+    def to_background(self, run: Run) -> bool:
+        """Lets the run that waits for `run` go on; it is told when `run` has ended. False when
+        nobody waits for it."""
+        member = self._supervisor.members.get(run.id)
+        return member is not None and self._supervisor.detach(member)
+
+    async def stop_tree(self, run: Run, reason: str = "Stopped by the user.") -> int:
+        """Stops a run and everything below it, background runs too, and waits until each has its
+        ending. Gives their number. `run.stop()` stops one with its foreground agents."""
+        return await self._supervisor.end_tree(self._supervisor.members[run.id], reason)
 
     async def stop_all(self, reason: str = "Stopped by the user.") -> int:
         return await self._supervisor.stop_all(reason)
@@ -215,6 +249,10 @@ def main_agent() -> AgentSpec:
     if spec is None:
         raise RuntimeError(f"{path} does not load")
     return replace(spec, path=None)
+
+
+def _budget(given: Budget | Mapping[str, float] | None) -> Budget | None:
+    return given if given is None or isinstance(given, Budget) else Budget.read(given)
 
 
 def _json(agents: Mapping[str, Mapping[str, Any]] | str | None) -> str | None:

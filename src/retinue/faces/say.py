@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, assert_never
 from retinue.domain.lean import dataclass
 from retinue.errors import StateError
 from retinue.supervisor.mentions import ToAgent, ToMain, Undelivered, route
+from retinue.supervisor.recover import find_run
 from retinue.supervisor.skilling import spoken
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ async def say(
 ) -> Said:
     run_id = None
     if to is not None:
-        run_id = supervisor.world.log.reader.run(to).id if isinstance(to, str) else to.id
+        run_id = find_run(supervisor.world.log.reader, to).id if isinstance(to, str) else to.id
     main = supervisor.members.get(run_id) if run_id is not None else None
     routed = await route(supervisor, main or run_id, text)
     match routed:

@@ -16,6 +16,9 @@ from retinue.domain.codec import from_union, to_data
 from retinue.domain.events import Body, Event, Warned
 from retinue.domain.outcome import Outcome
 
+_LINE_ENDS = ((b"\xc2\x85", b"\\u0085"), (b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"))
+"""What some readers take for the end of a line, and how JSON can say it otherwise."""
+
 
 def dump(value: Any) -> bytes:
     """Any domain value as JSON."""
@@ -98,4 +101,8 @@ def _flat(kind: str, event: Event, body: bytes) -> bytes:
         repr(event.at).encode(),
     )
     # Every body ends with `,"type":"…"}`, written by us: here the line begins with it instead.
-    return head + b"," + body[1 : -len(kind) - 11] + b"}"
+    line = head + b"," + body[1 : -len(kind) - 11] + b"}"
+    for end, escaped in _LINE_ENDS:
+        if end in line:
+            line = line.replace(end, escaped)
+    return line

@@ -8,9 +8,9 @@ and it adds nothing to the cost: unknown is never shown as free.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from retinue.log.database import connect_to_read, log_file, trouble
 
@@ -30,6 +30,15 @@ _KEYS: dict[By, tuple[str, str, str]] = {
     "run": ("id", "agent", "task"),
     "tree": ("root_id", _ROOT.format("agent"), _ROOT.format("task")),
 }
+
+_NUMBERS = ("input", "output", "cache_read", "cache_write", "cost_usd")
+_USAGE = ", ".join(f"json_extract(answer, '$.message.usage.{name}')" for name in _NUMBERS)
+_UNFINISHED = f"""SELECT {{0}}, created_at, updated_at, {_USAGE} FROM runs
+    CROSS JOIN (SELECT run_id AS whose, seq AS place, body AS answer FROM events WHERE type = 'assistant.ended')
+    ON whose = id WHERE updated_at >= ? AND state NOT IN ('queued', 'ended') AND place >
+        coalesce((SELECT max(seq) FROM events WHERE run_id = whose AND events.type = 'turn.ended'), 0)"""  # noqa: S608
+"""Answers of turns that have not ended, or never will because their process died: they were paid,
+and are in no row yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,12 +77,13 @@ def spending(folder: Path, by: By, since: float = 0.0) -> list[Spending]:
     try:
         connection = connect_to_read(folder)
         try:
-            rows = connection.execute(query, (since,)).fetchall()
+            lines = [_line(tuple(row)) for row in connection.execute(query, (since,))]
+            lines += [_unfinished(tuple(row)) for row in connection.execute(_UNFINISHED.format(key), (since,))]
         finally:
             connection.close()
     except sqlite3.Error as error:
         raise trouble(error, log_file(folder)) from error
-    return ordered([_line(tuple(row)) for row in rows], by)
+    return merged(lines, by)
 
 
 def merged(lines: Iterable[Spending], by: By) -> list[Spending]:
@@ -118,3 +128,11 @@ def _line(row: tuple[object, ...]) -> Spending:
     values = dict(zip(names, row, strict=True))
     values["agent"], values["task"] = values["agent"] or "", values["task"] or ""
     return Spending(**values)  # type: ignore[arg-type]  # the columns are listed in the order of the fields
+
+
+def _unfinished(row: tuple[Any, ...]) -> Spending:
+    """What an answer adds to the line of its run."""
+    key, first, last, *numbers, cost = row
+    counts: dict[str, Any] = {name: number or 0 for name, number in zip(_NUMBERS, numbers, strict=False)}
+    line = Spending(key=key, first_at=first, last_at=last, cost_usd=cost, **counts)
+    return line if cost is not None else replace(line, unpriced_tokens=line.tokens)

@@ -125,7 +125,7 @@ def _result(report: RunReport, output: str, sanitise: Callable[[str], str]) -> d
         "task": report.task,
         "exitCode": _exit_code(report),
         "status": outcome.ended,
-        "usage": _usage(outcome.usage, outcome.turns),
+        "usage": {**_usage(outcome.usage), "turns": outcome.turns},
         "sessionFile": report.session_file,
         "output": output,
         "displayItems": [_clean(item, sanitise) for item in report.display_items],
@@ -134,6 +134,8 @@ def _result(report: RunReport, output: str, sanitise: Callable[[str], str]) -> d
         result["error"] = sanitise(_error(report))
     if outcome.limit in ("time", "idle"):
         result["timeoutReason"] = "idle" if outcome.limit == "idle" else "runtime"
+    if outcome.tree_usage is not None:  # it has started others: what all of them have used together
+        result["treeUsage"] = _usage(outcome.tree_usage)
     extra = {"value": outcome.value, "limit": outcome.limit, "branch": outcome.branch}
     result.update({key: value for key, value in extra.items() if value is not None})
     if outcome.evidence.denials:
@@ -175,7 +177,7 @@ def _failure_report(report: RunReport) -> str:
     return "\n\n".join(sections)
 
 
-def _usage(usage: Usage, turns: int) -> dict[str, Any]:
+def _usage(usage: Usage) -> dict[str, Any]:
     """`cost` is null while it is not known: never a zero that reads as free."""
     return {
         "input": usage.input,
@@ -183,7 +185,6 @@ def _usage(usage: Usage, turns: int) -> dict[str, Any]:
         "cacheRead": usage.cache_read,
         "cacheWrite": usage.cache_write,
         "cost": usage.cost_usd,
-        "turns": turns,
     }
 
 

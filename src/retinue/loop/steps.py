@@ -34,6 +34,8 @@ from retinue.models.protocol import Model, ModelRequest
 
 NOTHING = Usage()
 
+_LATE = "It ended before it heard the last news of its agents; what they found is told when it is resumed."
+
 
 class Steps:
     """The state of one run between its steps. `ending` is set once it is decided; `calls` are
@@ -326,8 +328,9 @@ class Steps:
 
     async def hold(self) -> None:
         """Waits until there is mail, nobody holds the run any more, or it is interrupted."""
-        while self._controls.held and not self._controls.pending and self._interrupt.ending is None:
-            await self._interrupt.woken()
+        with self._controls.waiting():
+            while self._controls.held and not self._controls.pending and self._interrupt.ending is None:
+                await self._interrupt.woken()
         if self._interrupt.ending is not None:
             self.ending, self.is_final = self._interrupt.ending, False
 
@@ -350,7 +353,9 @@ class Steps:
         """The outcome. From here on the mailbox takes nothing more."""
         self._controls.close()
         for message in self._controls.pending:
-            self._tally.notes.append(f"Not delivered, the run had ended: {cut(message.text, 200)}")
+            note = f"Not delivered, the run had ended: {cut(message.text, 200)}"
+            note = _LATE if message.origin == "notification" else note
+            self._tally.notes += [note] if note not in self._tally.notes else []
         return self._tally.outcome(self.ending or Ending("completed"))
 
     def release(self) -> None:

@@ -18,19 +18,19 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from retinue.domain.budget import NO_LIMITS, Budget, lower
 from retinue.domain.clock import SYSTEM_CLOCK, Clock
 from retinue.domain.format import format_wait
 from retinue.domain.limits import LimitName, Limits
 from retinue.domain.usage import Usage
 from retinue.errors import LaunchError
 from retinue.loop.account import Verdict
-from retinue.supervisor.budget_amounts import NO_LIMITS, Budget, allows_unpriced, lower
 from retinue.supervisor.budget_pot import Pot
 
 if TYPE_CHECKING:
     from retinue.models.protocol import ModelInfo
 
-__all__ = ["NO_LIMITS", "Account", "Budget", "allows_unpriced"]
+__all__ = ["NO_LIMITS", "Account", "Budget"]
 
 Kind = Literal["tokens", "usd", "turns", "tool_calls", "spawns"]
 

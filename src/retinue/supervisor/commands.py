@@ -1,8 +1,9 @@
 """Carries out what other processes ask of the runs of this one.
 
-While runs live, the log is asked five times a second whether it has changed; that costs a few
-microseconds, and nothing at all when no run lives. A command is taken in one transaction, so it
-is carried out once; its answer says what happens now, or why nothing does.
+While runs live, the log is asked five times a second whether it has changed, and once a second
+the settings are; that costs a few microseconds, and nothing at all when no run lives. A command is
+taken in one transaction, so it is carried out once; its answer says what happens now, or why nothing
+does.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from retinue.supervisor.member import Member
 
 LOOK_SECONDS = 0.2
+SETTINGS_EVERY = 5
+"""So many looks go by before someone asks whether a settings file has changed, too."""
 
 
 class Commands:
@@ -29,6 +32,7 @@ class Commands:
         self._timer: Timer | None = None
         self._ear: Ear | None = None
         self._serving: asyncio.Task[None] | None = None
+        self._looks = 0
 
     def watch(self) -> None:
         if self._timer is None:
@@ -53,6 +57,9 @@ class Commands:
         if self._serving is None and self._ear.hears():
             self._serving = asyncio.create_task(self._serve(self._ear), name="commands of other processes")
             self._serving.add_done_callback(self._served)
+        self._looks += 1
+        if self._looks % SETTINGS_EVERY == 0:
+            self._crew.notice_settings()  # such as how many may work at once
         self.watch()
 
     def _served(self, task: asyncio.Task[None]) -> None:
@@ -106,7 +113,7 @@ class Commands:
             case "background":
                 if crew.detach(member):
                     return True, "It goes on in the background."
-                return True, "It was not waited for: nothing to move."
+                return True, "Nobody waits for it: there is nothing to move."
             case _:
                 assert_never(kind)
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from retinue.domain.budget import Budget
 from retinue.domain.clock import SYSTEM_CLOCK, Clock
 from retinue.domain.delegation import ChildView, JoinMode
 from retinue.domain.events import Warned
@@ -24,19 +25,18 @@ from retinue.supervisor.admission import admission
 from retinue.supervisor.budget import Account
 from retinue.supervisor.commands import Commands
 from retinue.supervisor.delegate import Delegate
-from retinue.supervisor.handle import RunHandle
+from retinue.supervisor.handle import RunHandle, handle_for
 from retinue.supervisor.handles import Names
 from retinue.supervisor.heap import Heap
-from retinue.supervisor.hooking import RunHooks
 from retinue.supervisor.isolating import Leg, branch_of, dismissed, prepared
 from retinue.supervisor.launch import Launch
 from retinue.supervisor.line import abandon, attend, take_place
 from retinue.supervisor.mailroom import Mailroom
 from retinue.supervisor.member import Member
-from retinue.supervisor.purse import open_account
+from retinue.supervisor.purse import check_readable, open_account
 from retinue.supervisor.queue import Queue
 from retinue.supervisor.record import Tag, created, request_of, tag_of
-from retinue.supervisor.recover import bounded, post, undelivered, used_below
+from retinue.supervisor.recover import bounded, names_below, post, undelivered, used_below
 from retinue.supervisor.stash import Stash
 from retinue.supervisor.sweep import Sweeper
 from retinue.supervisor.trusting import recorded
@@ -65,7 +65,6 @@ class Supervisor:
         self._heap = Heap()
         self.opened = False
         self._closed = False
-        self._cleaned = False
 
     @property
     def busy(self) -> bool:
@@ -139,7 +138,7 @@ class Supervisor:
         except BaseException:
             await dismissed(launch, self.world)
             raise
-        member = self._member(self._handle(place, launch, hooks), parent, tag)
+        member = self._member(handle_for(self, place, launch, hooks), parent, tag)
         member.account, member.queues = account, queued
         try:
             await self.world.log.flush()
@@ -147,7 +146,7 @@ class Supervisor:
             await asyncio.shield(abandon(member, self.world))
             raise
         if self.world.log.found_dead:
-            for note in self._end_leftovers():
+            for note in self.world.end_leftovers():
                 self.world.log.append(place, Warned("leftovers", note))
         return self._begin(member, join)
 
@@ -157,6 +156,7 @@ class Supervisor:
         prompt: str | None = None,
         *,
         limits: Mapping[str, float | None] | None = None,
+        budget: Budget | None = None,
         model: str | None = None,
         parent: Member | None = None,
         background: bool = False,
@@ -164,9 +164,9 @@ class Supervisor:
         join: JoinMode | None = None,
     ) -> Member:
         """Takes up an ended or interrupted run with the same definition, tools, depth and folder
-        it had, and its model unless `model` names another; turn and time limits apply again, or
-        `limits` instead of them. It hears first how those of its children ended of which it does
-        not know. Raises StateError while it is running, here or in another process."""
+        it had, and its model unless `model` names another; its limits and its budget apply again,
+        but for those that `limits` and `budget` name. It hears first how children of it ended of
+        which it does not know. Raises StateError while it is running, here or elsewhere."""
         self.notice_settings()
         log = self.world.log
         await log.flush()
@@ -175,8 +175,8 @@ class Supervisor:
         if parent is None and row.parent_id in self.members:  # a person's doing: its parent hears of the end
             parent, background = self.members[row.parent_id], True
         past = log.reader.conversation(row.id)
-        request = request_of(row, past, prompt, limits, model)
-        left = self._end_leftovers(again=True) if row.state == "interrupted" else ()  # before it is ours, and live
+        request = request_of(row, past, prompt, limits, model, budget)
+        left = self.world.end_leftovers(again=True) if row.state == "interrupted" else ()  # before it is ours, and live
         row = await log.claim(row.id)
         launch = None
         try:
@@ -195,7 +195,7 @@ class Supervisor:
                 await dismissed(launch, self.world)
             await log.give_back(row)
             raise
-        member = self._rejoin(row, self._handle(row.place, launch, hooks), past, below, parent, background, call_id)
+        member = self._rejoin(row, handle_for(self, row.place, launch, hooks), past, below, parent, background, call_id)
         member.account = account
         for child in (self.members[view.id] for view in news if view.id in self.members):
             child.announced = True
@@ -216,6 +216,15 @@ class Supervisor:
     def stop_tree(self, member: Member, reason: str, *, by: StoppedBy = "person") -> int:
         """Ends a run and everything below it, background runs too. Gives their number."""
         return sum(self.stop(each, reason, by=by) for each in (member, *member.descendants()) if each.live)
+
+    async def end_tree(self, member: Member, reason: str, *, by: StoppedBy = "person") -> int:
+        """The same, and waits until each of them has its ending."""
+        whole = (member, *member.descendants())
+        stopped = self.stop_tree(member, reason, by=by)
+        tasks = {self._tasks[each.id] for each in whole if each.id in self._tasks}
+        if tasks:
+            await asyncio.wait(tasks)
+        return stopped
 
     async def stop_all(self, reason: str, *, by: StoppedBy = "person") -> int:
         """Stops every live run and waits until each has its ending. Gives their number."""
@@ -256,7 +265,7 @@ class Supervisor:
     def room(self, parent: Member) -> Mailroom:
         room = self._rooms.get(parent.id)
         if room is None:
-            room = self._rooms[parent.id] = Mailroom(parent, self.clock, show_cost=self.settings.show_cost)
+            room = self._rooms[parent.id] = Mailroom(parent, self.clock, show_cost=lambda: self.settings.show_cost)
         return room
 
     async def close(self) -> None:
@@ -298,24 +307,9 @@ class Supervisor:
 
     def _account(self, launch: Launch, parent: Member | None, resumed: Usage | None = None) -> Account:
         above = parent.account if parent else None
+        if above is None:
+            check_readable(self.world.settings)
         return open_account(launch.request, launch.model.info, self.settings, above, self.clock, resumed)
-
-    def _handle(self, place: RunPlace, launch: Launch, hooks: RunHooks) -> RunHandle:
-        handle = RunHandle(place, launch, self.world.log)
-        hooks.attach(handle)
-        if launch.gate is not None:
-            launch.gate.waiting = handle.controls.waiting
-
-        def stop(reason: str) -> bool:
-            member = self.members.get(place.run_id)
-            return member is not None and member.handle is handle and self.stop(member, reason)
-
-        def steer(text: str) -> bool:
-            member = self.members.get(place.run_id)
-            return member is not None and member.handle is handle and self.steer(member, text)
-
-        handle.stopper, handle.steerer = stop, steer
-        return handle
 
     def _member(self, handle: RunHandle, parent: Member | None, tag: Tag) -> Member:
         member = Member(handle, parent, tag.description, tag.background, tag.name, tag.call_id, clock=self.clock)
@@ -346,6 +340,8 @@ class Supervisor:
             member.usage, member.turns = past.usage, past.turn
             member.tool_uses, member.compactions = past.tool_uses, past.compactions
             member.below = below
+            for name in names_below(self.world.log.reader, row.id):  # they stay with whom they were given to
+                self._names.add(name)
         if parent is not None and member not in parent.children:
             member.parent = parent
             parent.children.append(member)
@@ -381,15 +377,6 @@ class Supervisor:
         self._rooms.pop(member.id, None)
         if member.parent is not None and member in member.parent.children:
             member.parent.children.remove(member)
-
-    def _end_leftovers(self, *, again: bool = False) -> tuple[str, ...]:
-        """Ends what commands of dead processes still do; once is enough unless one died since."""
-        if self._cleaned and not again:
-            return ()
-        self._cleaned = True
-        from retinue.supervisor.leftovers import end_leftovers
-
-        return end_leftovers(self.world.log.reader)
 
     def _transcript(self, spec: AgentSpec, run_id: str) -> str | None:
         if not wants_transcript(spec.session.transcript, self.settings.output_transcript):

@@ -16,9 +16,10 @@ from retinue.domain.delegation import ChildView, Refusal, Scheduled, SpawnCall, 
 from retinue.domain.events import ResultRead
 from retinue.domain.request import RunRequest
 from retinue.domain.states import LIVE
-from retinue.errors import RetinueError, StateError
+from retinue.errors import OverBudgetError, RetinueError, SpawnDeniedError, StateError
 from retinue.supervisor.fanout import FanOut, headless_policy
 from retinue.supervisor.guarding import ask_quote
+from retinue.supervisor.launch import choose_model
 from retinue.supervisor.member import Member
 from retinue.supervisor.quote import Wanted, quote
 from retinue.supervisor.readout import conversation_text, spoken_lines
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.25
 SHORTEST_PREFIX = 4
 MOST_LISTED = 100
+_FINAL = frozenset({OverBudgetError.code, SpawnDeniedError.code})
+"""Refusals after which the same call must not be made again."""
 
 
 class Delegate:
@@ -82,11 +85,10 @@ class Delegate:
         options = merge(found.spec, whole, self._crew.settings)
         notes = tuple(note for note in (found.note, *(f"ignored: {each}" for each in options.ignored)) if note)
         request = await self._request(found.spec, whole, options)
-        with self._me.handle.controls.waiting(whole.call_id):
-            unasked = await self._fan_out.admit(Wanted(found.spec.name, self._me.handle.launch.model.info))
-        if unasked is not None:
-            return Refusal(code="FAN_OUT", message=unasked)
         try:
+            unasked = None if self._fan_out.take() else await self._consent(request, whole.call_id)
+            if unasked is not None:
+                return Refusal(code="FAN_OUT", message=unasked)
             child = await self._crew.start(
                 request,
                 parent=self._me,
@@ -101,6 +103,13 @@ class Delegate:
             return self._stashed(Refusal(code=error.code, message=str(error)), whole)
         self._crew.stash.drop(whole.retry)
         return await self._until_done(child, whole)
+
+    async def _consent(self, request: RunRequest, call_id: str | None) -> str | None:
+        """Why the agent must not be started; None when it may. Raises UnknownModelError."""
+        me = self._me.handle
+        model = (await choose_model(request, self._crew.world, [], me.launch)).info
+        with me.controls.waiting(call_id):
+            return await self._fan_out.admit(Wanted(request.spec.name, model))
 
     async def schedule(self, call: SpawnCall) -> Scheduled | Refusal:
         from retinue.supervisor.schedule.ask import schedule_call
@@ -129,14 +138,21 @@ class Delegate:
             again = await self._crew.resume(
                 child.id,
                 call.prompt,
+                budget=call.budget,
                 parent=self._me,
-                background=call.background is not False,
+                background=self._in_background(child, call),
                 call_id=call.call_id,
                 join=call.join,
             )
         except RetinueError as error:
             return Refusal(code=error.code, message=str(error))
         return await self._until_done(again, call)
+
+    def _in_background(self, child: Member | Past, call: SpawnCall) -> bool:
+        """Whether a resumed run works there: as for one that is started, its file has the say."""
+        of_file = child.handle.launch.request.spec.background if isinstance(child, Member) else child.pinned
+        by_default = self._crew.settings.background_by_default
+        return next((said for said in (of_file, call.background) if said is not None), by_default)
 
     async def _until_done(self, child: Member, call: SpawnCall) -> ChildView:
         """A foreground run is waited for; cancelling the wait stops it, and lasts until it has
@@ -310,6 +326,7 @@ class Delegate:
             model=options.model if options.model != spec.model.name else None,
             thinking=options.thinking,
             limits={} if options.max_turns is None else {"max_turns": options.max_turns or None},
+            budget=call.budget,
             schema=spec.output_schema,
             parent_id=me.id,
             root_id=me.place.root_id,
@@ -319,6 +336,9 @@ class Delegate:
         )
 
     def _stashed(self, refusal: Refusal, call: SpawnCall) -> Refusal:
-        """Keeps the call, so that the model corrects one field instead of writing it all again."""
+        """Keeps the call, so that the model corrects one field instead of writing it all again;
+        not where nothing that it could correct would help."""
+        if refusal.code in _FINAL:
+            return refusal
         kept = replace(call, isolation=None) if call.isolation == "worktree" else call
         return replace(refusal, retry=self._crew.stash.keep(kept))

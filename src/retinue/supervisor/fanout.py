@@ -54,14 +54,19 @@ class FanOut:
         self._asking: asyncio.Task[None] | None = None
         self.started = 0
 
+    def take(self) -> bool:
+        """Counts one agent that may be started as one likes. False: ask `admit` for it."""
+        free = self._allowed is None or (self.started < self._allowed and not self._waiting)
+        if self._declined is not None or not free:
+            return False
+        self.started += 1
+        return True
+
     async def admit(self, wanted: Wanted) -> str | None:
         """Returns when the agent may be started; a text means that it must not be, and why.
         Cancelling takes the wish back."""
-        if self._declined is not None:
+        if self._declined is not None or self.take():
             return self._declined
-        if self._allowed is None or (self.started < self._allowed and not self._waiting):
-            self.started += 1
-            return None
         answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         self._waiting[answer] = wanted
         self._gather()

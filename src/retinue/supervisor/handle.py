@@ -14,6 +14,7 @@ from retinue.loop.controls import Controls
 if TYPE_CHECKING:
     from retinue.log.rows import RunPlace
     from retinue.log.store import Log
+    from retinue.supervisor.crew import Supervisor
     from retinue.supervisor.hooking import RunHooks
     from retinue.supervisor.launch import Launch
 
@@ -86,9 +87,12 @@ class RunHandle:
         runs = [row.id for row in reader.list_runs(root_id=self.place.root_id)]
         return sorted((event for run in runs for event in reader.events(run)), key=lambda event: event.at)
 
-    def recorded(self) -> list[Event]:
-        """The durable events in the log so far."""
-        return self._log.reader.events(self.id)
+    def recorded(self, *, tree: bool = False) -> list[Event]:
+        """The durable events in the log so far; with `tree` those of all runs below it, too."""
+        if not tree:
+            return self._log.reader.events(self.id)
+        ours = {self.id}
+        return [event for event in self._written(tree) if _is_of(ours, event)]
 
     async def steer(self, text: str) -> bool:
         """Says something to the agent after its current tool calls. False once it has ended."""
@@ -116,6 +120,26 @@ class RunHandle:
         if not self._ended.done():
             self._ended.set_exception(error)
             self._ended.exception()  # seen: it is raised to those who wait, not at exit
+
+
+def handle_for(crew: Supervisor, place: RunPlace, launch: Launch, hooks: RunHooks) -> RunHandle:
+    """The handle of a leg that `crew` is about to begin. Of an earlier leg it steers and stops
+    nothing any more."""
+    handle = RunHandle(place, launch, crew.world.log)
+    hooks.attach(handle)
+    if launch.gate is not None:
+        launch.gate.waiting = handle.controls.waiting
+
+    def stop(reason: str) -> bool:
+        member = crew.members.get(place.run_id)
+        return member is not None and member.handle is handle and crew.stop(member, reason)
+
+    def steer(text: str) -> bool:
+        member = crew.members.get(place.run_id)
+        return member is not None and member.handle is handle and crew.steer(member, text)
+
+    handle.stopper, handle.steerer = stop, steer
+    return handle
 
 
 def _is_of(ours: set[str], event: Event) -> bool:

@@ -22,6 +22,7 @@ from retinue.errors import DisabledAgentError, LaunchError, UnknownModelError
 from retinue.models.select import Selection, build_model, select_model
 from retinue.settings.places import retinue_home
 from retinue.supervisor.assembling import assemble, inherited
+from retinue.supervisor.checking import well_formed
 from retinue.supervisor.confining import can_sandbox, is_readonly
 from retinue.supervisor.extending_tools import Extended, companions, extend, suited
 from retinue.supervisor.limiter import LimiterGate, account_of, process_limiters, shared_prefix
@@ -98,7 +99,7 @@ async def prepare(
     check(request.spec, request)
     notes: list[str] = []
     request = consented(request, world, notes)
-    selection = await _select(request, world, notes, parent)
+    selection = await choose_model(request, world, notes, parent)
     served = await serve(request, world, notes, parent)
     extended = await extend(request, world, notes)
     mode = mode_for(request, world, parent.mode if parent else None, notes)
@@ -137,13 +138,15 @@ def check(spec: AgentSpec, request: RunRequest) -> None:
         raise DisabledAgentError(
             f"The agent '{spec.name}' is disabled.", remedy=f"Enable it with: retinue agents enable {spec.name}"
         )
+    well_formed(request)
     if not request.task.strip():
         raise LaunchError("The task is empty.", remedy="Say what the agent should do.")
     if not request.cwd.is_dir():
         raise LaunchError(f"The working directory {request.cwd} does not exist.", remedy="Choose another with --cwd.")
 
 
-async def _select(request: RunRequest, world: World, notes: list[str], parent: Launch | None) -> Selection:
+async def choose_model(request: RunRequest, world: World, notes: list[str], parent: Launch | None) -> Selection:
+    """The model of the run. Asked again in the same moment, it costs nothing."""
     of_file = request.spec.model.name
     if "model" in request.pinned and request.model and of_file:
         notes.append(f"model {request.model} replaces {of_file} of the file")

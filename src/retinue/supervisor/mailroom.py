@@ -8,6 +8,7 @@ parent that is gone hears of it when it is resumed: what was announced stands in
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import field
 
@@ -39,7 +40,7 @@ class _Expected:
 class Mailroom:
     """The post of one parent run, through all its legs."""
 
-    def __init__(self, parent: Member, clock: Clock, *, show_cost: bool = False) -> None:
+    def __init__(self, parent: Member, clock: Clock, *, show_cost: Callable[[], bool]) -> None:
         self._parent = parent
         self._clock = clock
         self._show_cost = show_cost
@@ -94,7 +95,7 @@ class Mailroom:
                     [child.view() for child in unread],
                     group=delivery.group,
                     partial=delivery.partial,
-                    show_cost=self._show_cost,
+                    show_cost=self._show_cost(),
                 )
                 if self._parent.handle.controls.steer(text, "notification"):
                     for child in unread:

@@ -95,6 +95,12 @@ class Member:
     def live(self) -> bool:
         return self.finished is None
 
+    @property
+    def seen_as(self) -> Status:
+        """Its status as others see it: one that waits for its agents or its provider waits, too."""
+        waits = self.status == "running" and self.handle.controls.is_waiting
+        return "waiting" if waits else self.status
+
     def observe(self, body: Body) -> None:
         """Takes one event of the run in. Called for every one, so it does little."""
         match body:
@@ -178,7 +184,7 @@ class Member:
             agent=spec.name,
             display_name=spec.display_name or spec.name,
             description=self.description,
-            status=self.status,
+            status=self.seen_as,
             handle=self.name,
             call_id=self.call_id,
             background=self.background,

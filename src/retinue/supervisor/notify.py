@@ -60,16 +60,22 @@ def escape(text: str) -> str:
 
 
 def notification(
-    views: Sequence[ChildView], *, group: bool = False, partial: bool = False, show_cost: bool = False
+    views: Sequence[ChildView],
+    *,
+    group: bool = False,
+    partial: bool = False,
+    show_cost: bool = False,
+    head: str | None = None,
 ) -> str:
-    """One message for one or several ended runs."""
+    """One message for one or several ended runs; `head` stands above a group in place of the usual."""
     limit = GROUP_PREVIEW if group else SINGLE_PREVIEW
     blocks = [_block(view, limit, show_cost) for view in views]
     if not group:
         transcript = views[0].transcript
         return "\n".join([*blocks, *([f"Full transcript available at: {escape(transcript)}"] if transcript else [])])
-    head = f"Background agent group completed: {len(views)} agent(s) finished"
-    head += " (partial — others still running)" if partial else ""
+    if head is None:
+        head = f"Background agent group completed: {len(views)} agent(s) finished"
+        head += " (partial — others still running)" if partial else ""
     hint = "Use get_subagent_result with an id above for the whole result of an agent."
     return "\n\n".join([head, *blocks, *_group_total(views, show_cost), hint])
 

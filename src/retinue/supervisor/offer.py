@@ -11,13 +11,15 @@ from retinue.domain.events import AssistantEnded
 from retinue.domain.request import RunRequest
 from retinue.domain.spec import AgentSpec
 from retinue.domain.tool import Tool
-from retinue.settings.places import repository_root
+from retinue.settings.places import home, repository_root, retinue_home
+from retinue.supervisor.resolution import GENERAL
 from retinue.tools.delegation.base import Live
 from retinue.tools.delegation.describe import Wording, find_template
 from retinue.tools.delegation.kit import NAMES, delegation_tools
 from retinue.tools.delegation.types import type_lines
 
 if TYPE_CHECKING:
+    from retinue.settings.table import Settings
     from retinue.supervisor.world import World
 
 SPAWNING = frozenset(name for names in NAMES.values() for name in names)
@@ -36,9 +38,11 @@ def offered_tools(delegation: Delegation, world: World, request: RunRequest, not
         types=type_lines(_startable(world, request), frozenset(world.tools)),
         mode=settings.tool_description_mode,
         template=template,
+        agent_dir=_agent_dir(world),
         depth=request.depth,
         max_depth=settings.max_subagent_depth,
         background=settings.background_by_default,
+        default=_default_type(settings, nested=request.depth > 0),
         schedules=settings.scheduling_enabled,
         worktrees=settings.worktree_isolation and repository_root(request.cwd) is not None,
     )
@@ -46,14 +50,32 @@ def offered_tools(delegation: Delegation, world: World, request: RunRequest, not
         delegation,
         vocabulary=settings.delegation_vocabulary,
         wording=wording,
-        live=lambda: Live(
-            wait_seconds=settings.wait_timeout_seconds,
-            max_concurrent=settings.max_concurrent,
-            show_cost=settings.show_cost,
-        ),
+        live=lambda: _live(world.settings.settings),
         enabled=settings.subagents_enabled,
         sanitise=lambda text: _sanitised(text, world),
         items=lambda run_id: _items(run_id, world),
+    )
+
+
+def _agent_dir(world: World) -> str:
+    """Where a person's own agents are, as they would write it."""
+    folder = retinue_home(world.environment) / "agents"
+    return Wording().agent_dir if folder == home(world.environment) / ".retinue" / "agents" else str(folder)
+
+
+def _default_type(settings: Settings, *, nested: bool) -> str | None:
+    """What is started when no type is named, as `resolve_type` has it."""
+    fallback = settings.fallback_subagent
+    if nested or fallback is None:
+        return GENERAL
+    return None if fallback is False else fallback
+
+
+def _live(settings: Settings) -> Live:
+    return Live(
+        wait_seconds=settings.wait_timeout_seconds,
+        max_concurrent=settings.max_concurrent,
+        show_cost=settings.show_cost,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from retinue.domain.budget import Budget
 from retinue.domain.codec import from_data, to_data
 from retinue.domain.events import RunCreated
 from retinue.domain.lean import dataclass
@@ -55,6 +56,7 @@ def created(launch: Launch, tag: Tag) -> RunCreated:
         "model": request.model,
         "thinking": request.thinking,
         "limits": dict(request.limits),
+        **({"budget": request.budget.said()} if request.budget is not None else {}),
         "pinned": sorted(request.pinned),
         "schema": request.schema,
         "permission_mode": request.permission_mode,
@@ -81,8 +83,10 @@ def request_of(
     prompt: str | None,
     limits: Mapping[str, float | None] | None,
     model: str | None = None,
+    budget: Budget | None = None,
 ) -> RunRequest:
-    """The request as it was, from the run's first event; with `model`, on another model."""
+    """The request as it was, from the run's first event; with `model`, on another model. What
+    `limits` and `budget` name is replaced, the rest of both stays."""
     first = past.created
     if first is None:
         raise LaunchError(f"Run {row.id} has no beginning in the log.", remedy="It cannot be taken up again.")
@@ -91,6 +95,7 @@ def request_of(
         spec = from_data(AgentSpec, first.spec)
     except ValueError as error:
         raise LaunchError(f"Run {row.id} was written by a version that this one cannot read ({error}).") from error
+    spent = {**(options.get("budget") or {}), **(budget.said() if budget is not None else {})}
     pinned: set[Pinned] = {"model", *options.get("pinned", EVERYTHING)}
     if limits is not None:
         pinned.add("limits")
@@ -106,7 +111,8 @@ def request_of(
         cwd=Path(first.cwd),
         model=model or (past.started.model if past.started else first.model),
         thinking=options.get("thinking"),
-        limits=options.get("limits") or {} if limits is None else limits,
+        limits={**(options.get("limits") or {}), **(limits or {})},
+        budget=Budget.read(spent) if spent else None,
         pinned=frozenset(pinned),
         schema=options.get("schema"),
         permission_mode=options.get("permission_mode"),

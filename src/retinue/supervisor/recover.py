@@ -27,6 +27,8 @@ from retinue.domain.events import (
 from retinue.domain.lean import dataclass
 from retinue.domain.states import LIVE
 from retinue.domain.usage import Usage
+from retinue.errors import UnknownRunError
+from retinue.log.pending import describe_call
 from retinue.supervisor.assembling import restored
 from retinue.supervisor.notify import announced, notification
 from retinue.supervisor.permits_bounds import from_record
@@ -57,6 +59,10 @@ class Past:
     outcome: Outcome | None
     said: str = ""
     """The last words of one that has no outcome."""
+    unknown: tuple[str, ...] = ()
+    """Calls of an interrupted one that had begun and never reported."""
+    pinned: bool | None = None
+    """What its file says about working in the background."""
     heard: bool = False
     """Whether its parent knows how it stands, where that was looked up."""
 
@@ -96,7 +102,7 @@ class Past:
             parent_id=row.parent_id,
             started_at=began,
             ended_at=None if self.live else ended,
-            duration_ms=round(max(ended - began, 0.0) * 1000) if began else 0,
+            duration_ms=outcome.duration_ms if outcome else round(max(ended - began, 0.0) * 1000) if began else 0,
             turns=row.turns,
             tool_uses=row.tool_uses,
             usage=row.usage,
@@ -106,7 +112,7 @@ class Past:
             partial=outcome.partial if outcome else bool(self.said),
             transcript=row.transcript,
             consumed=self.heard,
-            notes=outcome.notes if outcome else (),
+            notes=outcome.notes if outcome else tuple(f"nobody knows what this did: {each}" for each in self.unknown),
             outcome=outcome,
         )
 
@@ -118,7 +124,17 @@ def past(reader: Reader, row: RunRow) -> Past:
     said = "" if outcome is not None else _last_words(reader, row.id)
     if not isinstance(first, RunCreated):
         return Past(row, Tag(None, row.agent), row.agent, outcome, said)
-    return Past(row, tag_of(first), str(first.spec.get("display_name") or row.agent), outcome, said)
+    name = str(first.spec.get("display_name") or row.agent)
+    cut_off = reader.conversation(row.id).unknown if row.state == "interrupted" else ()
+    unknown = tuple(map(describe_call, cut_off))
+    return Past(row, tag_of(first), name, outcome, said, unknown, first.spec.get("background"))
+
+
+def names_below(reader: Reader, parent_id: str) -> list[str]:
+    """What the children of a run are called."""
+    firsts = (reader.events(row.id, limit=1) for row in reader.list_runs(parent_id=parent_id))
+    tags = (tag_of(event.body) for some in firsts for event in some if isinstance(event.body, RunCreated))
+    return [tag.name for tag in tags if tag.name]
 
 
 def find_child(reader: Reader, parent_id: str, wanted: str, shortest: int) -> Past | None:
@@ -138,6 +154,17 @@ def find_named(reader: Reader, name: str) -> RunRow | None:
     rows = [row for row in reader.list_runs(limit=_MOST_NAMED) if row.depth <= 1]
     alike = [row for row in rows if past(reader, row).tag.name == name]
     return next((row for row in alike if row.state in LIVE), alike[0] if alike else None)
+
+
+def find_run(reader: Reader, wanted: str) -> RunRow:
+    """The run that a person or a program means: an id, the beginning of one, or `@name`. Raises
+    UnknownRunError, and UsageError when several fit."""
+    if not wanted.startswith("@"):
+        return reader.run(wanted)
+    found = find_named(reader, wanted[1:].lower())
+    if found is None:
+        raise UnknownRunError(f"No run of this project is called {wanted}.", remedy="See: retinue runs list")
+    return found
 
 
 def children(reader: Reader, parent_id: str, limit: int, without: Collection[str] = ()) -> list[Past]:
@@ -162,7 +189,9 @@ def post(views: list[ChildView], *, show_cost: bool = False) -> str:
     """What a run hears of them before it goes on; empty when there is nothing to say."""
     if not views:
         return ""
-    return f"{_HEAD}\n\n{notification(views, group=len(views) > 1, show_cost=show_cost)}"
+    if len(views) > 1:
+        return notification(views, group=True, head=_HEAD, show_cost=show_cost)
+    return f"{_HEAD}\n\n{notification(views, show_cost=show_cost)}"
 
 
 def used_below(reader: Reader, run_id: str) -> Usage:

@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING
 from retinue.domain.delegation import Refusal, SpawnCall, Vocabulary
 from retinue.domain.lean import dataclass
 from retinue.domain.spec import AgentSpec
-from retinue.errors import UnknownAgentError
+from retinue.errors import DisabledAgentError, UnknownAgentError
 
 if TYPE_CHECKING:
-    from retinue.definitions.catalog import Catalog
+    from retinue.definitions.catalog import Catalog, Entry
     from retinue.settings.table import Settings
+
+
+GENERAL = "general-purpose"
+"""What an agent starts that names no type; a main agent may have another by setting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,31 +35,34 @@ def resolve_type(
     strict: bool = False,
     allowed: tuple[str, ...] | None = None,
 ) -> Resolved | Refusal:
-    """A disabled agent counts as unknown. Unknown types fall back as the setting says, but never
-    for the other vocabularies, for nested callers (`strict`), or past an allowlist."""
-    name = (wanted or "").strip()
-    found = _find(name, catalog) if name else None
+    """A disabled agent counts as unknown, but the other vocabularies name it. Unknown types fall
+    back as the setting says, but never for the other vocabularies, for nested callers (`strict`),
+    or past an allowlist."""
+    name = (wanted or "").strip() or (GENERAL if strict and vocabulary == "claude" else "")
+    entry = _entry(name, catalog) if name else None
+    found = entry.spec if entry is not None and entry.enabled else None
     if found is not None and (allowed is None or found.name in allowed):
         return Resolved(found)
     if found is not None:
-        return _refuse(vocabulary, f'This agent may not start "{found.name}".', catalog, allowed)
+        return _refuse(f'This agent may not start "{found.name}".', catalog, allowed)
+    if entry is not None and vocabulary != "claude":
+        return _refuse(f"Subagent '{name}' is disabled.", catalog, allowed, code=DisabledAgentError.code)
     if vocabulary != "claude" or strict:
-        return _refuse(vocabulary, _unknown(name, vocabulary), catalog, allowed)
+        return _refuse(_unknown(name, vocabulary), catalog, allowed)
     fallback = settings.fallback_subagent
     if fallback is False:
-        return _refuse(vocabulary, _unknown(name, vocabulary), catalog, allowed)
+        return _refuse(_unknown(name, vocabulary), catalog, allowed)
     if fallback is None:
         note = f'Unknown agent type "{name}"; using general-purpose.' if name else ""
         return Resolved(catalog.general_purpose(), note)
-    named = _find(fallback, catalog)
-    if named is None:
+    other = _entry(fallback, catalog)
+    if other is None or not other.enabled:
         return _refuse(
-            vocabulary,
             f'Unknown agent type "{name}", and the fallback "{fallback}" of the settings is unknown or disabled, too.',
             catalog,
             allowed,
         )
-    return Resolved(named, f'Unknown agent type "{name}"; using {named.name}.' if name else "")
+    return Resolved(other.spec, f'Unknown agent type "{name}"; using {other.name}.' if name else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,20 +109,25 @@ def merge(spec: AgentSpec, call: SpawnCall, settings: Settings) -> Options:
     )
 
 
-def _find(name: str, catalog: Catalog) -> AgentSpec | None:
+def _entry(name: str, catalog: Catalog) -> Entry | None:
+    """The agent of that name, enabled or not."""
     try:
-        entry = catalog.find(name)
+        return catalog.find(name)
     except UnknownAgentError:
         return None
-    return entry.spec if entry.enabled else None
 
 
 def _unknown(name: str, vocabulary: Vocabulary) -> str:
     if vocabulary == "codingcode":
-        return f"Unknown subagent: {name}"
+        return f"Unknown subagent: {name}."
     return f'Unknown agent type "{name}".' if name else "No agent type was given."
 
 
-def _refuse(vocabulary: Vocabulary, message: str, catalog: Catalog, allowed: tuple[str, ...] | None) -> Refusal:
+def _refuse(
+    message: str,
+    catalog: Catalog,
+    allowed: tuple[str, ...] | None,
+    code: str = UnknownAgentError.code,
+) -> Refusal:
     names = [name for name in sorted(catalog.names) if allowed is None or name in allowed]
-    return Refusal(code="UNKNOWN_AGENT", message=f"{message} Available agents: {', '.join(names) or 'none'}.")
+    return Refusal(code=code, message=f"{message} Available agents: {', '.join(names) or 'none'}.")

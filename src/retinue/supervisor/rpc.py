@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from retinue.domain.budget import Budget
 from retinue.domain.delegation import Refusal
 from retinue.domain.request import EVERYTHING, RunRequest
 from retinue.errors import RetinueError, UsageError
@@ -88,14 +89,17 @@ class Rpc:
         found = resolve_type(_text(request, "type"), crew.world.catalog(), crew.settings)
         if isinstance(found, Refusal):
             return _failure(found.message)
-        model, turns = _model(options.get("model")), options.get("maxTurns")
+        model, budget = _model(options.get("model")), options.get("budget")
+        if options.get("isolation") not in (None, "off", "worktree"):
+            return _failure("isolation must be 'worktree' or 'off'.")
         run = RunRequest(
             spec=found.spec,
             task=f"{found.spec.initial_prompt}\n\n{prompt}" if found.spec.initial_prompt else prompt,
             cwd=_folder(options.get("cwd")) or crew.world.cwd,
             model=model,
             thinking=_text(options, "thinking"),
-            limits={"max_turns": turns or None} if _is_count(turns) else {},
+            limits=_limits(options.get("maxTurns")),
+            budget=Budget.read(budget) if budget is not None else None,
             pinned=EVERYTHING if model else EVERYTHING - {"model"},
             schema=found.spec.output_schema,
             isolation="worktree" if options.get("isolation") == "worktree" else None,
@@ -132,8 +136,12 @@ def _text(source: Mapping[str, Any], name: str) -> str | None:
     return value.strip() or None if isinstance(value, str) else None
 
 
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+def _limits(turns: Any) -> dict[str, float | None]:
+    if turns is None:
+        return {}
+    if type(turns) is not int or turns < 0:
+        raise UsageError(f"maxTurns must be a whole number, 0 or more, not {turns!r}.")
+    return {"max_turns": turns or None}
 
 
 def _model(value: Any) -> str | None:

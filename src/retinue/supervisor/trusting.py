@@ -103,13 +103,15 @@ def _may_bring(spec: AgentSpec) -> bool:
 
 
 def _withheld(world: World) -> tuple[str, ...]:
-    """What the settings of the project would bring, said by the run a person starts."""
+    """What the settings would bring and what could not be read of them, said by the run a person
+    starts. What permissions lose by it, they say themselves."""
     settings: tuple[str, ...] = ()
     if world.settings.problems:
         from retinue.guard.trust_subjects import untrusted
 
-        settings = untrusted(world.settings)
-    return (*settings, *world.hooks.notes())
+        theirs = [each for each in world.settings.problems if not each.field or each.field.startswith("permissions.")]
+        settings = (*untrusted(world.settings), *(str(each) for each in world.settings.problems if each not in theirs))
+    return (*dict.fromkeys(settings), *world.hooks.notes())
 
 
 def subjects(world: World) -> list[Subject]:

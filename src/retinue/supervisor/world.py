@@ -54,6 +54,7 @@ class World:
         self._trust_everything = trust
         self._settings_seen: Signature = ()
         self.session_settings: dict[str, Any] = {}
+        self._cleaned = False
         """Raw values by setting name that hold in this process alone, before any file."""
         self.clock: Clock = SYSTEM_CLOCK
         self.approvers: list[Approver] = []
@@ -194,6 +195,16 @@ class World:
         settings = self.settings.settings
         folder = self.state / "checkpoints"
         return Vault(folder, enabled=settings.checkpoints_enabled, largest_mb=settings.checkpoints_max_file_mb)
+
+    def end_leftovers(self, *, again: bool = False) -> tuple[str, ...]:
+        """Ends what commands of dead processes still do, and says what that was; once is enough
+        unless one died since."""
+        if self._cleaned and not again:
+            return ()
+        self._cleaned = True
+        from retinue.supervisor.leftovers import end_leftovers
+
+        return end_leftovers(self.log.reader)
 
     async def close(self) -> None:
         await close_servers()

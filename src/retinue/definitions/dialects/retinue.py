@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from retinue.definitions.dialects.shared_rows import DESCRIPTION, LIMITING, NAME
-from retinue.definitions.dialects.structures import HOOKS, MODEL, SERVERS
+from retinue.definitions.dialects.structures import BUDGET, HOOKS, MODEL, SERVERS
 from retinue.definitions.dialects.table import Dialect, Field
 from retinue.definitions.dialects.tools import DENY, RULES, TOOLS
 from retinue.definitions.dialects.values import (
@@ -48,6 +48,7 @@ UNION: tuple[Field, ...] = (
     Field("temperature", TEMPERATURE, "model.temperature"),
     Field("max_turns", TURNS, "max_turns", ("maxTurns", "maxSteps", "steps")),
     Field("timeout_seconds", SECONDS, "timeout_seconds", ("timeout",)),
+    Field("budget", BUDGET, "budget", note="what a run of it and all below it may spend"),
     Field("prompt_mode", PROMPT_MODE, "prompt_mode"),
     Field("initial_prompt", TEXT, "initial_prompt", ("initialPrompt",)),
     Field("inherit_context", SWITCH, "inherit_context"),

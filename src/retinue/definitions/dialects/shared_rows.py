@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from retinue.definitions.dialects.structures import BUDGET
 from retinue.definitions.dialects.table import Field
 from retinue.definitions.dialects.tools import DENY, SPACED_TOOLS, TOOLS
 from retinue.definitions.dialects.values import (
@@ -45,6 +46,7 @@ LIMITING: tuple[Field, ...] = (
         note=SLIP,
     ),
     Field("max_turns", TURNS, "max_turns", ("maxTurns", "max-turns"), note=SLIP),
+    Field("budget", BUDGET, "budget", note="a key of Retinue, honoured in every dialect"),
     Field("isolation", ISOLATION, "isolation", note=SLIP),
     Field("allowed_subagents", SUBAGENTS, "subagents", ("allowedSubagents",), note=SLIP),
 )

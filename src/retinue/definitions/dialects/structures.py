@@ -1,4 +1,4 @@
-"""The kinds of nested values: models with fallbacks, MCP servers, hooks."""
+"""The kinds of nested values: models with fallbacks, MCP servers, hooks, budgets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 from retinue.definitions.dialects.names import bare, describe, read_names
 from retinue.definitions.dialects.table import UNSET, BadValueError, Kind
 from retinue.definitions.dialects.values import UNSET_RULE
+from retinue.domain.budget import Budget
 from retinue.domain.spec import HookSpec, ServerRef
+from retinue.errors import UsageError
 
 _EVENT_KEYS = ("event", "point", "hook")
 _HANDLER_KEYS = ("command", "url", "prompt", "python", "script", "handler")
@@ -16,8 +18,8 @@ _MILLISECONDS_FROM = 1000
 
 
 class UnreadableGuardError(BadValueError):
-    """Hooks that cannot be read: the file is refused, since a guard that is missing guards
-    nothing."""
+    """Hooks or a budget that cannot be read: the file is refused, since a guard that is missing
+    guards nothing."""
 
 
 class ModelChoice(NamedTuple):
@@ -146,6 +148,22 @@ def _timeout(event: str, value: Any) -> float | None:
     return value / 1000 if value >= _MILLISECONDS_FROM else float(value)
 
 
+def _budget(value: Any) -> Any:
+    if value is None:
+        return UNSET
+    try:
+        return Budget.read(value)
+    except UsageError as error:
+        raise UnreadableGuardError(error.message.rstrip("."), error.remedy) from error
+
+
 MODEL = Kind("name of a model, or a list to try in order; inherit", UNSET_RULE, _model, textual=True)
 SERVERS = Kind("names, or name: settings pairs", "the entry is dropped, and reported", _servers, "grants")
 HOOKS = Kind("mapping of events to handlers", "the file is refused", _hooks, "grants")
+BUDGET = Kind(
+    "mapping: tokens, usd, turns, tool_calls, seconds, spawns",
+    "the file is refused",
+    _budget,
+    "limits",
+    combine=lambda one, other: one.within(other),
+)

@@ -41,6 +41,12 @@ def refusal_document(error: RetinueError) -> str:
     return _text(refused(code, str(error)))
 
 
+def refused_summary(error: RetinueError) -> str:
+    """The object of `retinue -p --output-format json` for a run that never started."""
+    refusal = {"code": error.code, "message": error.message, "remedy": error.remedy}
+    return _text({"type": "result", "run_id": None, "status": "refused", "is_error": True, "error": refusal})
+
+
 def summary_document(run: Run, outcome: Outcome) -> str:
     """The object of `retinue -p --output-format json`."""
     failure = outcome.failure
@@ -61,6 +67,7 @@ def summary_document(run: Run, outcome: Outcome) -> str:
             "tool_uses": outcome.tool_uses,
             "duration_ms": outcome.duration_ms,
             "usage": outcome.usage,
+            "tree_usage": outcome.tree_usage,
             "evidence": outcome.evidence,
             "branch": outcome.branch,
             "notes": outcome.notes,

@@ -6,34 +6,36 @@ import asyncio
 import contextlib
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from retinue.domain.events import TRANSIENT, Event, ThinkingDelta, ToolProgress
+from retinue.domain.events import TRANSIENT, Event, RunEnded, ThinkingDelta, ToolProgress
 from retinue.domain.outcome import Outcome
+from retinue.domain.usage import Usage
 from retinue.faces.cli.progress import Progress
-from retinue.faces.cli.visible import harmless
+from retinue.faces.cli.visible import for_reader, harmless
 
 if TYPE_CHECKING:
-    from retinue.faces.api import Run
+    from retinue.faces.api import Retinue, Run
 
 Output = Literal["text", "result", "events", "summary"]
 """text: the answer. result: the result object of `run --json`. events: every event as a line,
 the outcome last. summary: the object of `-p --output-format json`."""
 
 
-async def drive(run: Run, output: Output, *, quiet: bool = False) -> int:
+async def drive(crew: Retinue, run: Run, output: Output, *, quiet: bool = False) -> int:
     """Shows the run until it ends and prints what was asked for. Gives the exit code.
 
     The first Ctrl-C stops the run, which keeps what it has said; the second gives up waiting.
     """
     with _stop_on_interrupt(run):
         if output == "events":
-            outcome = await _print_events(run)
+            outcome = await _print_events(crew, run)
         else:
             silent = quiet or output != "text"
             progress = Progress(run.agent, run_id=run.id, quiet=silent, answers=sys.stdout.isatty())
-            outcome = await _show(run, progress)
+            outcome = await _show(crew, run, progress)
             if not (output == "text" and progress.has_shown(outcome.text)):
                 print(_document(run, outcome, output), flush=True)
     if output == "text" and not outcome.ok:
@@ -41,35 +43,67 @@ async def drive(run: Run, output: Output, *, quiet: bool = False) -> int:
     return outcome.exit_code
 
 
-async def _show(run: Run, progress: Progress) -> Outcome:
+async def _show(crew: Retinue, run: Run, progress: Progress) -> Outcome:
+    """How the run itself ended is the last thing that is shown."""
+    last: Event | None = None
     if not progress.quiet:
-        async for event in run.events(tree=True):
-            (progress.show if run.is_new(event) else progress.learn)(event)
-    return await run.wait()
+        async for event in _whole(crew, run):
+            if event.run_id == run.id and isinstance(event.body, RunEnded) and run.is_new(event):
+                last = event
+            else:
+                (progress.show if run.is_new(event) else progress.learn)(event)
+    outcome = await _ended(crew, run)
+    if last is not None:
+        progress.show(replace(last, body=RunEnded(outcome)))
+    return outcome
 
 
-async def _print_events(run: Run) -> Outcome:
+async def _print_events(crew: Retinue, run: Run) -> Outcome:
     """One JSON object per line, flushed, so that a reader sees each as it happens."""
     from retinue.log.encode import event_to_json, outcome_to_json
 
     out = sys.stdout.buffer
     last: Event | None = None
-    async for event in run.events(tree=True):
+    async for event in _whole(crew, run):
         out.write(event_to_json(event) + b"\n")
         if not isinstance(event.body, TRANSIENT) or isinstance(event.body, (ThinkingDelta, ToolProgress)):
             out.flush()
         last = event if event.run_id == run.id else last
-    outcome = await run.wait()
+    outcome = await _ended(crew, run)
     if last is not None:
         out.write(outcome_to_json(last, outcome) + b"\n")
     out.flush()
     return outcome
 
 
+async def _whole(crew: Retinue, run: Run) -> AsyncIterator[Event]:
+    """Every event of the run and of all below it. What still works there when the run has ended
+    cannot outlive this program: it is stopped, and how it ended comes, too."""
+    seen: dict[str, int] = {}
+    async for event in run.events(tree=True):
+        seen[event.run_id] = event.seq
+        yield event
+    await _end_below(crew, run)
+    for event in run.recorded(tree=True):
+        if event.seq > seen.get(event.run_id, 0):
+            yield event
+
+
+async def _ended(crew: Retinue, run: Run) -> Outcome:
+    """The outcome, with what the whole tree has used in the end."""
+    outcome = await run.wait()
+    await _end_below(crew, run)
+    below = crew.supervisor.members[run.id].below
+    return outcome if below == Usage() else replace(outcome, tree_usage=outcome.usage + below)
+
+
+async def _end_below(crew: Retinue, run: Run) -> None:
+    await crew.supervisor.end_tree(crew.supervisor.members[run.id], "The program ended.", by="program")
+
+
 def _document(run: Run, outcome: Outcome, output: Output) -> str:
     if output == "text":
-        text = outcome.text or "No output."
-        return harmless(text) if sys.stdout.isatty() else text
+        return for_reader(outcome.text) or "No output."
     from retinue.faces.cli.documents import result_document, summary_document
 
     return result_document(run, outcome) if output == "result" else summary_document(run, outcome)
@@ -78,9 +112,9 @@ def _document(run: Run, outcome: Outcome, output: Output) -> str:
 def _explain(run: Run, outcome: Outcome) -> None:
     """Why it was not a success, and how to go on, in words on stderr."""
     if outcome.failure is not None:
-        print(f"retinue: {outcome.failure.message}", file=sys.stderr)
+        print(harmless(f"retinue: {outcome.failure.message}"), file=sys.stderr)
         if outcome.failure.remedy:
-            print(f"  {outcome.failure.remedy}", file=sys.stderr)
+            print(harmless(f"  {outcome.failure.remedy}"), file=sys.stderr)
     if outcome.partial and outcome.text:
         print("retinue: the text above is what the agent had said before it failed", file=sys.stderr)
     print(f"  Go on with: retinue runs resume {run.id}", file=sys.stderr)

@@ -44,17 +44,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     from retinue.faces.cli.foreground import Output, drive
-    from retinue.faces.cli.requests import limits_of, open_crew
+    from retinue.faces.cli.requests import budget_of, limits_of, open_crew
 
-    if args.prompt is None:
-        raise UsageError("There is no prompt.", remedy="Say what to do: retinue -p 'What does this project do?'")
-    prompt, cwd = _prompt(args.prompt), folder(args.cwd)
     formats: dict[str, Output] = {"text": "text", "json": "summary", "stream-json": "events"}
 
     async def work() -> int:
-        async with open_crew(args, cwd) as crew:
+        if args.prompt is None:
+            raise UsageError("There is no prompt.", remedy="Say what to do: retinue -p 'What does this project do?'")
+        prompt, limits, budget = _prompt(args.prompt), limits_of(args), budget_of(args)
+        async with open_crew(args, folder(args.cwd)) as crew:
             if args.resume:
-                said = await crew.say(prompt, to=args.resume, limits=limits_of(args) or None)
+                _say_what_is_kept(args)
+                said = await crew.say(prompt, to=args.resume, model=args.model, limits=limits or None, budget=budget)
                 if said.run is None:
                     print(f"retinue: {said.agent} has it and goes on where it runs", file=sys.stderr)
                     return 0
@@ -65,11 +66,19 @@ def execute(args: argparse.Namespace) -> int:
                     agent=args.agent,
                     model=args.model,
                     thinking=args.thinking,
-                    limits=limits_of(args),
+                    limits=limits,
+                    budget=budget,
                 )
-            return await drive(run, formats[args.output_format], quiet=args.quiet)
+            return await drive(crew, run, formats[args.output_format], quiet=args.quiet)
 
-    return guarded(work, as_json=False)
+    return guarded(work, "summary" if args.output_format == "json" else None)
+
+
+def _say_what_is_kept(args: argparse.Namespace) -> None:
+    given = {"--agent": args.agent, "--thinking": args.thinking, "--permission-mode": args.permission_mode}
+    ignored = [name for name, value in given.items() if value is not None]
+    if ignored:
+        print(f"retinue: {', '.join(ignored)} ignored: a resumed run keeps what it had", file=sys.stderr)
 
 
 def _prompt(value: str) -> str:
@@ -79,4 +88,4 @@ def _prompt(value: str) -> str:
     named = value[1:]
     if parse_mention(value) is not None and not ("\n" not in named and Path(named).expanduser().exists()):
         return value
-    return read_task(value)
+    return read_task(value, "prompt")

@@ -35,6 +35,7 @@ COMMANDS: dict[str, Command | Group] = {
             "tail": Command("watch a run of any process until it ends", f"{_RUNS}.tail"),
             "steer": Command("say something to a run of any process", f"{_RUNS}.steer"),
             "stop": Command("stop a run of any process, its tree, or all", f"{_RUNS}.stop"),
+            "background": Command("let whoever waits for a run go on without it", f"{_RUNS}.background"),
             "resume": Command("go on with an interrupted, stopped or ended run", f"{_RUNS}.resume"),
             "effects": Command("what a run really did: files, commands, hosts, denials", f"{_RUNS}.effects"),
             "undo": Command("put back the files a run has changed", f"{_RUNS}.undo"),

@@ -29,7 +29,7 @@ from retinue.domain.events import (
     Warned,
 )
 from retinue.domain.format import format_duration, format_tokens
-from retinue.faces.cli.visible import harmless, visible
+from retinue.faces.cli.visible import harmless, one_line, visible
 
 SPAWNING = frozenset({"Agent", "subagent", "dispatch_agent"})
 MOST_TOOLS = 8
@@ -86,9 +86,9 @@ class Progress:
         name = self._names.get(event.run_id, event.run_id[:8])
         if isinstance(body, RunCreated) and not self.quiet:
             about = body.options.get("description")
-            return f"  ▸ {name}: {_first_line(about if isinstance(about, str) and about else body.task, 80)}"
+            return f"  ▸ {name}: {one_line(about if isinstance(about, str) and about else body.task, 80)}"
         if isinstance(body, RunResumed) and not self.quiet:
-            return f"  ▸ {name} goes on: {_first_line(body.prompt, 80)}"
+            return f"  ▸ {name} goes on: {one_line(body.prompt, 80)}"
         if isinstance(body, Warned):
             return f"  ! {name}: {body.text}"
         if isinstance(body, RunEnded) and not self.quiet:
@@ -100,7 +100,7 @@ class Progress:
         if self.live:
             return None
         who = self._names.get(event.run_id, self.agent if event.run_id == self.run_id else event.run_id[:8])
-        return f"? {who} waits for an answer: {_first_line(body.title, 100)} (retinue inbox answer {body.item_id} …)"
+        return f"? {who} waits for an answer: {one_line(body.title, 100)} (retinue inbox answer {body.item_id} …)"
 
     def _line(self, body: Body) -> str | None:
         if isinstance(body, Warned):
@@ -120,7 +120,7 @@ class Progress:
             case ToolStarted():
                 return f"  {body.call.name} {summary(body.call.arguments)}".rstrip()
             case ToolEnded() if body.result.is_error:
-                return f"  ✗ {body.name}: {_first_line(body.result.text)}"
+                return f"  ✗ {body.name}: {one_line(body.result.text, 160)}"
             case Retrying():
                 return f"  … {body.failure.message} Trying again in {body.delay:.1f}s (attempt {body.attempt})."
             case LimitReached():
@@ -178,9 +178,4 @@ def _tools(names: Sequence[str]) -> str:
 def summary(arguments: Mapping[str, Any], width: int = 100) -> str:
     """A call's arguments on one line: the values that say what it is about, cut to `width`."""
     values = [str(value) for value in arguments.values() if isinstance(value, (str, int, float))]
-    return _first_line(" ".join(values), width)
-
-
-def _first_line(text: str, width: int = 160) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= width else line[: width - 1] + "…"
+    return one_line(" ".join(values), width)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from retinue.domain.budget import Budget
+from retinue.errors import UsageError
 from retinue.faces.api import Retinue
 from retinue.faces.cli.asking import terminal
 from retinue.faces.cli.consent import ask_for_trust
@@ -27,3 +29,18 @@ def limits_of(args: argparse.Namespace) -> dict[str, float | None]:
     if args.max_budget_usd is not None:
         limits["max_cost_usd"] = args.max_budget_usd
     return limits
+
+
+def budget_of(args: argparse.Namespace) -> Budget | None:
+    """`--budget tokens=200000,spawns=3`, as often as it was given. Raises UsageError."""
+    given: dict[str, float] = {}
+    for part in (part for each in args.budget or () for part in each.split(",")):
+        kind, _, number = part.partition("=")
+        try:
+            value = float(number)
+            given[kind.strip()] = int(value) if value == int(value) else value
+        except (ValueError, OverflowError):
+            raise UsageError(
+                f"'{part}' is no --budget.", remedy="Say what and how much: --budget tokens=200000,spawns=3"
+            ) from None
+    return Budget.read(given, "--budget") if given else None

@@ -16,10 +16,11 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Callable, Coroutine
-from typing import get_args
+from typing import Literal, get_args
 
 from retinue.domain.spec import PermissionMode
 from retinue.errors import RetinueError
+from retinue.faces.cli.numbers import count, positive
 from retinue.faces.cli.task import folder, read_schema, read_task
 
 
@@ -37,9 +38,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     """What `run` and the headless main agent have in common."""
     parser.add_argument("--model", metavar="M", help="provider/model or a part of its name: retinue models list")
     parser.add_argument("--thinking", metavar="LEVEL", help="off, minimal, low, medium, high, xhigh or max")
-    parser.add_argument("--max-turns", type=count, metavar="N", help="ask to wrap up after N turns; 0: no limit")
-    parser.add_argument("--timeout", type=seconds, metavar="SECONDS", help="end the run after this time (exit 124)")
-    parser.add_argument("--max-budget-usd", type=seconds, metavar="X", help="end the run when it has cost this much")
+    add_limits(parser)
     parser.add_argument(
         "--permission-mode",
         choices=get_args(PermissionMode),
@@ -52,27 +51,27 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress on standard error, only warnings")
 
 
-def count(value: str) -> int:
-    number = int(value)
-    if number < 0:
-        raise argparse.ArgumentTypeError("must be 0 or more")
-    return number
-
-
-def seconds(value: str) -> float:
-    number = float(value)
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError("must be more than 0")
-    return number
+def add_limits(parser: argparse.ArgumentParser) -> None:
+    """What a run may use up; a run that is resumed may get more."""
+    parser.add_argument("--max-turns", type=count, metavar="N", help="ask to wrap up after N turns; 0: no limit")
+    parser.add_argument("--timeout", type=positive, metavar="SECONDS", help="end the run after this time (exit 124)")
+    parser.add_argument(
+        "--max-budget-usd", type=positive, metavar="X", help="what it and all agents below it may cost together"
+    )
+    parser.add_argument(
+        "--budget",
+        action="append",
+        metavar="KIND=N,…",
+        help="what it and all agents below it may use together: tokens, usd, turns, toolCalls, seconds, spawns",
+    )
 
 
 def execute(args: argparse.Namespace) -> int:
     from retinue.faces.cli.foreground import Output, drive
-    from retinue.faces.cli.requests import limits_of, open_crew
-
-    task, schema, cwd = read_task(args.task), read_schema(args.schema), folder(args.cwd)
+    from retinue.faces.cli.requests import budget_of, limits_of, open_crew
 
     async def work() -> int:
+        task, schema, cwd = read_task(args.task), read_schema(args.schema), folder(args.cwd)
         async with open_crew(args, cwd) as crew:
             run = await crew.spawn(
                 args.agent,
@@ -80,25 +79,26 @@ def execute(args: argparse.Namespace) -> int:
                 model=args.model,
                 thinking=args.thinking,
                 limits=limits_of(args),
+                budget=budget_of(args),
                 schema=schema,
                 isolation=args.isolation,
                 background=False,
             )
             output: Output = "events" if args.mode == "json" else "result" if args.json else "text"
-            return await drive(run, output, quiet=args.quiet)
+            return await drive(crew, run, output, quiet=args.quiet)
 
-    return guarded(work, as_json=args.json)
+    return guarded(work, "result" if args.json else None)
 
 
-def guarded(work: Callable[[], Coroutine[None, None, int]], *, as_json: bool) -> int:
-    """Runs `work` on an event loop. With `--json` even a refusal is a document on stdout."""
+def guarded(work: Callable[[], Coroutine[None, None, int]], document: Literal["result", "summary"] | None) -> int:
+    """Runs `work` on an event loop. With a JSON document on stdout even a refusal is one."""
     try:
         return asyncio.run(work())
     except RetinueError as error:
-        if as_json:
-            from retinue.faces.cli.documents import refusal_document
+        if document is not None:
+            from retinue.faces.cli.documents import refusal_document, refused_summary
 
-            print(refusal_document(error))
+            print(refusal_document(error) if document == "result" else refused_summary(error))
         raise
     except asyncio.CancelledError:
         print("retinue: stopped; see `retinue runs list`", file=sys.stderr)

@@ -9,8 +9,9 @@ from typing import Any
 from retinue.errors import UsageError
 
 
-def read_task(value: str) -> str:
-    """The text itself, what stdin holds for `-`, or what a file holds for `@path`."""
+def read_task(value: str, what: str = "task") -> str:
+    """The text itself, what stdin holds for `-`, or what a file holds for `@path`. `what` is what
+    people call it."""
     try:
         if value == "-":
             text = sys.stdin.buffer.read().decode("utf-8")
@@ -20,9 +21,11 @@ def read_task(value: str) -> str:
             text = value
     except (OSError, UnicodeDecodeError) as error:
         where = "standard input" if value == "-" else value[1:]
-        raise UsageError(f"The task could not be read from {where}: {error}.") from error
+        raise UsageError(
+            f"The {what} could not be read from {where}: {error}.", remedy="Give it as words, or name another file."
+        ) from error
     if not text.strip():
-        raise UsageError("The task is empty.", remedy="Give it as words, as @file, or as - to read standard input.")
+        raise UsageError(f"The {what} is empty.", remedy="Give it as words, as @file, or as - to read standard input.")
     return text
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import sys
 
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_HARMFUL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""What a terminal obeys, takes for a new line, or lets turn the text around."""
 
 
 def visible(text: str) -> str:
@@ -21,6 +23,19 @@ def in_line(text: str) -> str:
 
 
 def harmless(text: str) -> str:
-    """`text` with control characters written out, and its own signs left alone: for answers,
-    which may be in any script."""
-    return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)
+    """`text` with what would move the cursor, change colours or turn it around written out, and
+    its own signs left alone: for answers, which may be in any script."""
+    if not _HARMFUL.search(text):
+        return text
+    return _HARMFUL.sub(lambda found: ascii(found[0])[1:-1], text.replace("\r\n", "\n"))
+
+
+def one_line(text: str, width: int) -> str:
+    """Harmless, on one line, cut to `width`."""
+    line = harmless(" ".join(text.split()))
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def for_reader(text: str) -> str:
+    """For stdout: as it is for a program, harmless where a person reads it."""
+    return harmless(text) if sys.stdout.isatty() else text

@@ -187,13 +187,13 @@ class Session:
     async def _begin(self, text: str) -> None:
         """A new leg of the main run, or its first."""
         self._beginning = True
-        model = {"model": self.model} if self.model else {}
+        options = {**self._options, "model": self.model} if self.model else self._options
         try:
             if self.main_id is None:
-                self.run = await self._crew.prompt(text, agent=self._agent, **{**self._options, **model})
+                self.run = await self._crew.prompt(text, agent=self._agent, **options)
             else:
                 self._awaited = True
-                self.run = await self._crew.resume(self.main_id, text, **model)
+                self.run = await self._crew.resume(self.main_id, text, model=self.model)
         except BaseException:
             self._awaited = False
             if self.run is None or self.run.outcome is not None:

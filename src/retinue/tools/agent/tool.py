@@ -6,9 +6,11 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import ClassVar, Literal, cast
 
+from retinue.domain.budget import Budget
 from retinue.domain.delegation import ChildView, Delegation, Refusal, SpawnCall
 from retinue.domain.format import format_duration
 from retinue.domain.tool import ToolContext, ToolOutput, ToolSpec, failed, ok
+from retinue.errors import UsageError
 from retinue.tools.arguments import Arguments
 from retinue.tools.base import Properties
 from retinue.tools.delegation.base import DelegationTool, Live, flag_property, make_spec, said, text_property
@@ -26,11 +28,12 @@ from retinue.tools.delegation.views import (
     status_note,
     succeeded,
 )
+from retinue.tools.errors import ToolError
 
 _LEVELS = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
 _THINKING = {**{level: level for level in _LEVELS}, "none": "off"}
 _ISOLATION = {"off": "off", "none": "off", "worktree": "worktree"}
-_FIXED = ("model", "thinking", "isolated", "isolation", "inherit_context")
+_FIXED = ("model", "thinking", "max_turns", "isolated", "isolation", "inherit_context", "name")
 """What a resumed agent keeps from its first run, whatever the call says."""
 _MANAGE = (
     "It fires while a session of this project or `retinue schedule daemon` runs. "
@@ -55,6 +58,7 @@ class AgentTool(DelegationTool):
         "model": text_property("provider/name or part of it"),
         "thinking": text_property(", ".join(_LEVELS)),
         "max_turns": {"type": "integer", "description": "Turn limit"},
+        "budget": {"type": "object", "description": "usd, tokens, turns, tool_calls, seconds, spawns"},
         "isolated": flag_property("Built-in tools only"),
         "isolation": text_property("worktree: own git checkout", enum=["off", "worktree"]),
         "inherit_context": flag_property("It sees this conversation"),
@@ -134,6 +138,9 @@ def agent_spec(wording: Wording) -> ToolSpec:
     properties = dict(AgentTool.properties)
     if not wording.worktrees:
         del properties["isolation"]
+    if wording.default != Wording().default:
+        said = f"Default {one_line(wording.default, 128)}" if wording.default else "Required"
+        properties["subagent_type"] = text_property(said)
     if not wording.background:
         properties["run_in_background"] = flag_property("true: do not wait for the result")
     if not wording.schedules:
@@ -154,6 +161,7 @@ def _call(given: Arguments, call_id: str) -> SpawnCall:
         model=_word(given, "model"),
         thinking=thinking or None,
         max_turns=given.whole("max_turns", "maxTurns"),
+        budget=_budget(given),
         background=said(given, "run_in_background", "background"),
         resume=_name(given, "resume"),
         isolated=said(given, "isolated"),
@@ -164,6 +172,16 @@ def _call(given: Arguments, call_id: str) -> SpawnCall:
         retry=retry.strip() if retry else None,
         call_id=call_id,
     )
+
+
+def _budget(given: Arguments) -> Budget | None:
+    found = given.items("budget")
+    if not found or found == [{}]:
+        return None
+    try:
+        return Budget.read(found[0] if len(found) == 1 else found)
+    except UsageError as error:
+        raise ToolError(f"Agent: {error}") from error
 
 
 def _word(given: Arguments, name: str, *others: str) -> str | None:
@@ -181,11 +199,10 @@ def _resuming(call: SpawnCall, given: Arguments) -> tuple[SpawnCall, tuple[str, 
     kept = SpawnCall(
         prompt=call.prompt,
         description=one_line(given.optional_text("description", "title") or "", 200),
-        max_turns=call.max_turns,
+        budget=call.budget,
         background=call.background,
         resume=call.resume,
         schedule=call.schedule,
-        name=call.name,
         retry=call.retry,
         call_id=call.call_id,
     )

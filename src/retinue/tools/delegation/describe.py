@@ -28,8 +28,8 @@ _LARGEST = 100_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wording:
     """What decides the texts a model sees of the delegation tools. `depth` is that of the run
-    which has the tool (main is 0); `background` says how agents work when the call does not;
-    `template` is the text of mode `custom`."""
+    which has the tool (main is 0); `background` says how agents work and `default` which is
+    started when the call does not say; `template` is the text of mode `custom`."""
 
     types: tuple[TypeLine, ...] = ()
     mode: Mode = "full"
@@ -38,6 +38,7 @@ class Wording:
     depth: int = 0
     max_depth: int = 3
     background: bool = True
+    default: str | None = "general-purpose"
     schedules: bool = False
     worktrees: bool = True
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from retinue.domain.delegation import ChildView, Delegation, Refusal, SpawnCall
 from retinue.domain.tool import ToolContext, ToolOutput, ToolSpec, failed, ok
+from retinue.errors import DisabledAgentError, SpawnDeniedError
 from retinue.tools.arguments import Arguments
 from retinue.tools.base import Properties
 from retinue.tools.delegation.base import DelegationTool, make_spec, shipped_prompt, text_property
@@ -65,9 +66,9 @@ def _refused(refusal: Refusal, agent: str) -> str:
     match refusal.code:
         case "UNKNOWN_AGENT":
             start = f"Unknown subagent: {name}"
-        case "AGENT_DISABLED" | "SUBAGENT_DISABLED":
+        case DisabledAgentError.code | "SUBAGENT_DISABLED":
             start = f"Subagent '{name}' is disabled"
-        case "SPAWN_DENIED":
+        case SpawnDeniedError.code:
             return _led("Subagent spawn denied: ", refusal.message)
         case _:
             return _led("Subagent failed: ", refusal.message)

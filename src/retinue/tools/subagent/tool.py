@@ -147,7 +147,8 @@ def _output(result: dict[str, Any]) -> ToolOutput:
     error = details.get("error")
     is_error = error is not None and error["code"] != "SUBAGENT_OUTPUT_TRUNCATED"
     text = "\n".join(part["text"] for part in result["content"])
-    return ToolOutput((Text(text),), is_error, ToolEffect("failed") if is_error else ToolEffect(), details)
+    effect = ToolEffect("failed" if is_error else "finished", code=error["code"] if error is not None else None)
+    return ToolOutput((Text(text),), is_error, effect, details)
 
 
 def _trimmed(given: Arguments, name: str) -> str:

@@ -15,6 +15,7 @@ import time
 
 from retinue.domain.format import format_wait
 from retinue.faces.cli.inbox._show import body, headline, one_line
+from retinue.faces.cli.numbers import count
 from retinue.faces.cli.runs.common import add_where, project
 from retinue.log.inbox import Listed, how_closed, items
 from retinue.log.query import Reader, everywhere
@@ -27,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_where(parser)
     parser.add_argument("--all", action="store_true", help="also what was answered, expired or withdrawn")
     parser.add_argument("--everywhere", action="store_true", help="of all projects")
-    parser.add_argument("--limit", type=int, default=50, metavar="N", help="at most N items (default: 50; 0: all)")
+    parser.add_argument("--limit", type=count, default=50, metavar="N", help="at most N items (default: 50; 0: all)")
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 from retinue.domain.format import format_cost, format_tokens, format_wait
 from retinue.errors import UnknownRunError
 from retinue.faces.cli.task import folder
+from retinue.faces.cli.visible import harmless, one_line
 from retinue.log.query import Reader, find_run
 from retinue.log.rows import RunRow
 from retinue.settings.places import retinue_home, state_folder
@@ -29,9 +30,12 @@ def project(args: argparse.Namespace) -> Path:
 def locate(args: argparse.Namespace) -> tuple[Path, RunRow]:
     """The run that `args.run` names: by its id or the beginning of it, in this project or any
     other, or as @name in this one."""
-    if args.run.startswith("@"):
-        return _named(project(args), args.run[1:])
-    return find_run(retinue_home(), args.run, first=project(args))
+    if not args.run.startswith("@"):
+        return find_run(retinue_home(), args.run, first=project(args))
+    from retinue.supervisor.recover import find_run as find_here
+
+    with Reader.open(project(args)) as reader:
+        return project(args), find_here(reader, args.run)
 
 
 def project_of(state: Path, row: RunRow) -> Path:
@@ -42,16 +46,6 @@ def project_of(state: Path, row: RunRow) -> Path:
             return Path(reader.run(row.root_id).cwd)
         except UnknownRunError:
             return Path(row.cwd)
-
-
-def _named(folder: Path, name: str) -> tuple[Path, RunRow]:
-    from retinue.supervisor.recover import find_named
-
-    with Reader.open(folder) as reader:
-        found = find_named(reader, name.lower())
-    if found is None:
-        raise UnknownRunError(f"No run of this project is called @{name}.", remedy="See: retinue runs list")
-    return folder, found
 
 
 def status(row: RunRow) -> str:
@@ -68,5 +62,6 @@ def line(row: RunRow, width: int, name: str | None = None) -> str:
     cost = format_cost(row.usage.cost_usd)
     facts += [cost] if cost else []
     who = f"{'  ' * row.depth}{row.agent}{f' @{name}' if name else ''}"
-    text = f"{mark} {row.id[:8]}  {word:<11} {who}  {' · '.join(facts)}  {ago} ago  {' '.join(row.task.split())}"
+    told = f"{' · '.join(facts)}  {ago} ago  {one_line(row.task, width)}"
+    text = f"{mark} {row.id[:8]}  {word:<11} {harmless(who)}  {told}"
     return text if len(text) <= width else text[: width - 1] + "…"

@@ -1,4 +1,5 @@
-"""Runs of this project, newest first, with the names by which agents are addressed.
+"""Runs of this project, newest first, each with its agents below it and the names by which they
+are addressed.
 
 Under a run whose process died stand the calls of which nobody knows what they did.
 
@@ -16,7 +17,9 @@ from pathlib import Path
 from typing import get_args
 
 from retinue.domain.states import State
+from retinue.faces.cli.numbers import count
 from retinue.faces.cli.runs.common import add_where, line, project
+from retinue.faces.cli.visible import one_line
 from retinue.log.pending import describe_call
 from retinue.log.query import Reader, everywhere
 from retinue.log.rows import RunRow
@@ -28,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="of all projects")
     parser.add_argument("--state", choices=get_args(State), action="append", help="only runs in this state")
     parser.add_argument("--agent", metavar="NAME", help="only runs of this agent")
-    parser.add_argument("--limit", type=int, default=20, metavar="N", help="at most N runs (default: 20; 0: all)")
+    parser.add_argument("--limit", type=count, default=20, metavar="N", help="at most N runs (default: 20; 0: all)")
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -51,15 +54,29 @@ def execute(args: argparse.Namespace) -> int:
         return 0
     width = shutil.get_terminal_size((160, 24)).columns
     names = {} if args.all else _names(project(args), rows)
-    for row in rows:
+    for row in _as_trees(rows):
         print(line(row, width, names.get(row.id)))
         for call in unknown.get(row.id, ()):
-            print(f"    ? nobody knows what this did: {call}"[:width])
+            print(f"    {one_line(f'? nobody knows what this did: {call}', width - 4)}")
     if any(row.state == "interrupted" for row in rows):
         print("Go on with one: retinue runs resume ID", file=sys.stderr)
     if not rows:
         print("No runs here yet. Start one: retinue run Explore 'Where is …?'", file=sys.stderr)
     return 0
+
+
+def _as_trees(rows: list[RunRow]) -> list[RunRow]:
+    """The same rows, but below each run those that it started, in the order it did."""
+    shown = {row.id for row in rows}
+    below: dict[str | None, list[RunRow]] = {}
+    for row in rows:
+        below.setdefault(row.parent_id if row.parent_id in shown else None, []).append(row)
+    found: list[RunRow] = []
+    waiting = below.get(None, [])[::-1]
+    while waiting:
+        found.append(waiting.pop())
+        waiting += below.get(found[-1].id, [])
+    return found
 
 
 def _unknown(folder: Path, rows: list[RunRow]) -> dict[str, list[str]]:

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from retinue.errors import StateError
-from retinue.faces.cli.run import count
+from retinue.faces.cli.numbers import count
 from retinue.faces.cli.runs.common import add_where, project
 
 _SECONDS = 3600.0

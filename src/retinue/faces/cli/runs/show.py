@@ -25,7 +25,7 @@ from retinue.domain.messages import Text, ToolCall
 from retinue.domain.outcome import Outcome
 from retinue.faces.cli.progress import summary
 from retinue.faces.cli.runs.common import add_where, locate, status
-from retinue.faces.cli.visible import harmless, in_line
+from retinue.faces.cli.visible import harmless, in_line, one_line
 from retinue.faces.cli.worktrees.common import where_saved
 from retinue.log.pending import describe_call
 from retinue.log.query import Reader
@@ -84,7 +84,7 @@ def _story(reader: Reader, row: RunRow) -> list[str]:
                     elif isinstance(part, ToolCall):
                         lines.append(f"[{turn}] → {part.name} {summary(part.arguments)}")
             case ToolEnded() if event.body.result.is_error:
-                lines.append(f"    ✗ {event.body.name}: {event.body.result.text.splitlines()[0][:160]}")
+                lines.append(f"    ✗ {event.body.name}: {one_line(event.body.result.text, 160)}")
             case Retrying(attempt, _, failure):
                 lines.append(f"    … attempt {attempt}: {failure.message}")
             case LimitReached(_, _, detail):

@@ -29,7 +29,7 @@ def execute(args: argparse.Namespace) -> int:
     from retinue.guard.redact import Redactor
 
     folder, row = locate(args)
-    said = read_task(args.message)
+    said = read_task(args.message, "message")
     message = Redactor(os.environ)(said)
     if message is not said:
         print("retinue: a secret in the message was taken out; give it to the agent in a file", file=sys.stderr)

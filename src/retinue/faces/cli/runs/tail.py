@@ -11,9 +11,10 @@ import asyncio
 import sys
 from pathlib import Path
 
+from retinue.faces.cli.numbers import count
 from retinue.faces.cli.progress import Progress
 from retinue.faces.cli.runs.common import add_where, locate
-from retinue.faces.cli.visible import harmless
+from retinue.faces.cli.visible import for_reader
 from retinue.log.encode import event_to_json
 from retinue.log.follow import follow
 from retinue.log.query import Reader
@@ -22,7 +23,7 @@ from retinue.log.rows import RunRow
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="ID", help="id of the run, its beginning, or @name")
-    parser.add_argument("--after", type=int, default=0, metavar="SEQ", help="only events after this number")
+    parser.add_argument("--after", type=count, default=0, metavar="SEQ", help="only events after this number")
     add_where(parser)
 
 
@@ -37,7 +38,7 @@ def execute(args: argparse.Namespace) -> int:
         if reader.run(row.id).state == "interrupted":
             print(f"retinue: interrupted; go on with: retinue runs resume {row.id[:8]}", file=sys.stderr)
     if outcome is not None and not args.json:
-        print(harmless(outcome.text) or "No output.")
+        print(for_reader(outcome.text) or "No output.")
     return 0
 
 

@@ -24,3 +24,13 @@ def clip(text: str, lines: int, characters: int) -> tuple[str, int]:
     rows = short.split("\n")
     shown = "\n".join(rows[:lines])
     return shown, text.count("\n") - shown.count("\n")
+
+
+def ends(text: str, most: int) -> tuple[str, int, str]:
+    """The first and the last lines of a text of more than `most`, and how many are between them;
+    a shorter one whole."""
+    rows = text.split("\n")
+    if len(rows) <= most:
+        return text, 0, ""
+    half = most // 2
+    return "\n".join(rows[:half]), len(rows) - 2 * half, "\n".join(rows[-half:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import ClassVar
 
 from rich.console import Group, RenderableType
@@ -17,12 +18,16 @@ from retinue.domain.format import format_duration
 from retinue.domain.messages import ToolCall, ToolResult
 from retinue.faces.tui.board.marks import STYLES
 from retinue.faces.tui.board.text import fit, one_line
-from retinue.faces.tui.chat.clean import clean, clip
+from retinue.faces.tui.chat.clean import clean, clip, ends
 from retinue.faces.tui.chat.diffs import changes_files, diff_of, styled
 
 SHOWN_LINES = 200
 SHOWN_CHARACTERS = 20_000
 PROGRESS_KEPT = 4_000
+REPORT_LINES = 40
+"""Of what an agent found; a second look shows all of it."""
+_REPORTS = frozenset({"get_subagent_result", "Agent", "subagent", "dispatch_agent"})
+_AT_WORK = re.compile(r"Agent: .*\nType: .* \| Status: (?:queued|starting|running|waiting)\b")
 _SUBJECT = ("file_path", "path", "command", "pattern", "query", "url", "description", "prompt", "task")
 
 
@@ -100,6 +105,16 @@ class ToolBlock(Folded):
         self._duration = 0
         self._progress = ""
         self._asking = False
+        self._whole = False
+
+    def action_flip(self) -> None:
+        """A long report of an agent opens with its two ends, and then whole."""
+        text = self._result.text if self._result is not None and self.call.name in _REPORTS else ""
+        self._whole = self.unfolded and not self._whole and text.count("\n") >= REPORT_LINES
+        if self._whole:
+            self.redraw()
+        else:
+            self.fold(self.unfolded)
 
     def progress(self, text: str) -> None:
         self._progress = (self._progress + text)[-PROGRESS_KEPT:]
@@ -129,6 +144,8 @@ class ToolBlock(Folded):
         if self._result is None:
             parts: list[RenderableType] = [diff if diff is not None else arguments(self.call)]
             return Group(*parts, Text(clean(self._progress))) if self._progress else parts[0]
+        if self.call.name in _REPORTS and not self._whole:
+            return Group(arguments(self.call), report(clean(self._result.text)))
         shown, missing = clip(clean(self._result.text), SHOWN_LINES, SHOWN_CHARACTERS)
         more = Text(f"\n… {missing:,} more lines" if missing > 0 else "", STYLES["dim"])
         if diff is not None:
@@ -144,7 +161,10 @@ class ToolBlock(Folded):
             return "●", "accent"
         if self._effect.denied is not None:
             return "⊘", "warning"
-        return ("✗", "error") if self._result.is_error else ("✓", "success")
+        if self._result.is_error:
+            return "✗", "error"
+        reads = self.call.name == "get_subagent_result"
+        return ("●", "accent") if reads and _AT_WORK.match(self._result.text) else ("✓", "success")
 
     def _notes(self) -> list[str]:
         notes = ["waits for your answer"] if self._asking else []
@@ -158,6 +178,16 @@ class ToolBlock(Folded):
             lines = self._result.text.count("\n") + 1
             notes += [f"{lines:,} lines"] if lines > 1 else []
         return notes
+
+
+def report(text: str) -> Text:
+    """What an agent found: whole if it is short, else its two ends and how much is between them."""
+    head, missing, tail = ends(text, REPORT_LINES)
+    drawn = Text(head[:SHOWN_CHARACTERS], STYLES["dim"])
+    if missing:
+        drawn.append(f"\n── {missing:,} more lines ──\n", STYLES["accent"])
+        drawn.append(tail[-SHOWN_CHARACTERS:], STYLES["dim"])
+    return drawn
 
 
 def heading(call: ToolCall) -> str:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from retinue.domain.lean import dataclass
 from retinue.errors import UsageError
-
-if TYPE_CHECKING:
-    from retinue.settings.table import Settings
 
 N = TypeVar("N", int, float)
 _MOST = 10**15
@@ -28,18 +25,6 @@ class Budget:
     spawns: int | None = None
 
     @classmethod
-    def of_settings(cls, settings: Settings) -> Budget:
-        """The budget of a whole tree, as `budget.*` has it."""
-        return cls(
-            tokens=settings.budget_tokens,
-            usd=settings.budget_usd,
-            turns=settings.budget_turns,
-            tool_calls=settings.budget_tool_calls,
-            seconds=settings.budget_seconds,
-            spawns=settings.budget_spawns,
-        )
-
-    @classmethod
     def read(cls, raw: Any, where: str = "budget") -> Budget:
         """From a file or a call: `{"usd": 0.5, "toolCalls": 40}`. Raises UsageError for anything
         else: a budget that is misread must not become no budget."""
@@ -53,6 +38,10 @@ class Budget:
                 raise UsageError(f"`{where}.{key}` is unknown.", remedy=f"Known: {', '.join(sorted(known))}.")
             values[name] = None if value is None else _amount(value, f"{where}.{key}", name in ("usd", "seconds"))
         return cls(**values)
+
+    def said(self) -> dict[str, float]:
+        """What is limited, by name."""
+        return {each.name: value for each in fields(self) if (value := getattr(self, each.name)) is not None}
 
     def within(self, other: Budget) -> Budget:
         """The tighter of both, one by one."""
@@ -77,9 +66,3 @@ def lower(one: N | None, other: N | None) -> N | None:
 
 
 NO_LIMITS = Budget()
-
-
-def allows_unpriced(settings: Settings) -> bool:
-    """Whether models without a price may be used under a budget in dollars. A repository that was
-    cloned cannot say so."""
-    return settings.budget_allow_unpriced and settings.origin("budget_allow_unpriced").personal
