@@ -231,3 +231,21 @@ def test_a_foreground_run_is_moved_to_the_background_by_another_process(project,
     assert heard.count("<task-notification>") == 1 and "found it" in heard
     ended = project.retinue("runs", "background", "@scout")
     assert (ended.returncode, "has ended" in ended.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "call", "said"),
+    [
+        ("claude", agent("child"), "Subagents are switched off"),
+        ("devkit", ("subagent", {"agent": "Explore", "task": "child"}), "Subagents are switched off"),
+        ("codingcode", ("dispatch_agent", {"agent": "Explore", "prompt": "child"}), "Subagent dispatch is disabled"),
+    ],
+)
+def test_delegation_that_is_switched_off_meanwhile_is_refused(project, serve, vocabulary, call, said):
+    settings(project, delegationVocabulary=vocabulary)
+    off = ("bash", {"command": f"{project.program[0]} -m retinue settings set subagents.enabled false"})
+    play = Play([off], [call])
+    serve(play.answer)
+    assert project.retinue("-p", "Go").returncode == 0
+    assert said in play.seen[1], play.seen
+    assert "retry" not in play.seen[1]

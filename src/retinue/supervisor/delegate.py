@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.25
 SHORTEST_PREFIX = 4
+SWITCHED_OFF = "Subagents are switched off in the settings. Do the task yourself."
 MOST_LISTED = 100
 _FINAL = frozenset({OverBudgetError.code, SpawnDeniedError.code})
 """Refusals after which the same call must not be made again."""
@@ -67,6 +68,7 @@ class Delegate:
             return whole
         if whole.resume:
             return await self._resume(whole)
+        self._crew.notice_settings()
         refusal = self._premature(whole)
         if refusal is not None:
             return refusal
@@ -301,6 +303,8 @@ class Delegate:
                 f"Agents may be nested {settings.max_subagent_depth} deep at most; this one would be number {depth}."
             )
             return Refusal(code="SUBAGENT_DEPTH_EXCEEDED", message=message)
+        if not settings.subagents_enabled:  # since this run was offered the tool
+            return Refusal(code="SUBAGENTS_DISABLED", message=SWITCHED_OFF)
         if not call.prompt.strip():
             return Refusal(code="INVALID_INPUT", message="Missing required argument: prompt.")
         return None

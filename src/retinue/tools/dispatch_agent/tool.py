@@ -18,6 +18,7 @@ from retinue.tools.delegation.views import error_text, notes, partial_text, stat
 from retinue.tools.errors import ToolError
 
 _NOTHING = "(subagent completed without output)"
+_SWITCHED_OFF = "Subagent dispatch is disabled in global settings"
 
 
 class DispatchAgentTool(DelegationTool):
@@ -34,7 +35,7 @@ class DispatchAgentTool(DelegationTool):
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
         if not self.enabled:
-            return failed("Subagent dispatch is disabled in global settings")
+            return failed(_SWITCHED_OFF)
         agent, prompt = given.text("agent", "profile").strip(), given.text("prompt", "task").strip()
         if not prompt:
             raise ToolError('dispatch_agent: "prompt" is blank. Say what the agent should do.')
@@ -68,6 +69,8 @@ def _refused(refusal: Refusal, agent: str) -> str:
             start = f"Unknown subagent: {name}"
         case DisabledAgentError.code | "SUBAGENT_DISABLED":
             start = f"Subagent '{name}' is disabled"
+        case "SUBAGENTS_DISABLED":
+            return _SWITCHED_OFF
         case SpawnDeniedError.code:
             return _led("Subagent spawn denied: ", refusal.message)
         case _:
