@@ -66,3 +66,31 @@ def test_every_command_of_the_readme_exists_with_its_options(line):
 def test_links_of_the_readme_lead_somewhere():
     for target in re.findall(r"\]\(([^)#]+)\)", README):
         assert (ROOT / target).exists(), target
+
+
+RUNS = (ROOT / "docs" / "runs.md").read_text("utf-8")
+
+
+def test_the_example_of_many_runs_runs_with_the_embedded_default(tmp_path):
+    (example,) = re.findall(r"```python\n(.*?)```", RUNS, re.DOTALL)
+    done = subprocess.run(
+        [sys.executable, "-c", example],
+        cwd=ROOT / "src",
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("looks it up completed") == 2
+    assert "completed {'version': 2}" in done.stdout
+
+
+def test_the_page_on_many_runs_names_every_event_and_only_commands_that_exist():
+    from retinue.faces.cli.main import COMMANDS
+    from retinue.supervisor.bus import NAMES
+
+    assert [name for name in NAMES if f"`{name}`" not in RUNS] == []
+    verbs = {
+        verb for line in re.findall(r"`retinue runs ([^`]*)`((?:, `[a-z]+`)*)", RUNS) for verb in line[0].split()[:1]
+    }
+    assert verbs and verbs <= set(COMMANDS["runs"].commands)
