@@ -1,5 +1,6 @@
 """Y05 through the faces: `@name message` on the command line and in the library."""
 
+import json
 import os
 import threading
 
@@ -78,6 +79,10 @@ def test_Y05_a_running_agent_of_another_process_is_steered_from_the_command_line
     said = project.retinue("-p", "@explore only src", "--resume", main_id(project))
     assert (said.returncode, said.stdout) == (0, ""), said.stderr
     assert "Explore has it" in said.stderr
+    for kind in ("json", "stream-json"):
+        told = project.retinue("-p", f"@explore as {kind}", "--resume", main_id(project), "--output-format", kind)
+        document = json.loads(told.stdout)
+        assert (document["status"], document["agent"], document["is_error"]) == ("delivered", "Explore", False)
     steered = project.retinue("runs", "steer", "@explore", "and docs")
     assert steered.returncode == 0, steered.stderr
     hold.set()
@@ -107,6 +112,7 @@ def test_runs_are_found_by_name_in_every_command_and_an_unknown_name_says_so(pro
     assert project.retinue("-p", "Review this").returncode == 0
     shown = project.json("runs", "show", "@explore", "--json")
     assert shown["run"]["agent"] == "Explore"
+    assert project.json("runs", "show", "@main", "--json")["run"]["id"] == main_id(project)
     missing = project.retinue("runs", "steer", "@nobody", "hello")
     assert missing.returncode == 2
     assert "@nobody" in missing.stderr

@@ -30,6 +30,7 @@ from retinue.domain.usage import Usage
 from retinue.errors import UnknownRunError
 from retinue.log.pending import describe_call
 from retinue.supervisor.assembling import restored
+from retinue.supervisor.handles import RESERVED
 from retinue.supervisor.notify import announced, notification
 from retinue.supervisor.permits_bounds import from_record
 from retinue.supervisor.record import Tag, tag_of
@@ -150,9 +151,12 @@ def find_child(reader: Reader, parent_id: str, wanted: str, shortest: int) -> Pa
 
 def find_named(reader: Reader, name: str) -> RunRow | None:
     """The run that a person means by a name: one that lives before one that does not, then the
-    newest. Agents of agents have no names for people."""
+    newest. Agents of agents have no names for people; `main` is the run a person talks to."""
     rows = [row for row in reader.list_runs(limit=_MOST_NAMED) if row.depth <= 1]
-    alike = [row for row in rows if past(reader, row).tag.name == name]
+    if name in RESERVED:
+        alike = [row for row in rows if row.depth == 0]
+    else:
+        alike = [row for row in rows if past(reader, row).tag.name == name]
     return next((row for row in alike if row.state in LIVE), alike[0] if alike else None)
 
 

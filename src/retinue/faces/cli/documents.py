@@ -47,6 +47,11 @@ def refused_summary(error: RetinueError) -> str:
     return _text({"type": "result", "run_id": None, "status": "refused", "is_error": True, "error": refusal})
 
 
+def delivered_summary(run_id: str, agent: str) -> str:
+    """The same where an agent of another process was told something."""
+    return _text({"type": "result", "run_id": run_id, "agent": agent, "status": "delivered", "is_error": False})
+
+
 def summary_document(run: Run, outcome: Outcome) -> str:
     """The object of `retinue -p --output-format json`."""
     failure = outcome.failure

@@ -15,10 +15,14 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from retinue.errors import UsageError
 from retinue.faces.cli.run import add_run_options, guarded
 from retinue.faces.cli.task import folder, read_task
+
+if TYPE_CHECKING:
+    from retinue.faces.say import Said
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -57,8 +61,7 @@ def execute(args: argparse.Namespace) -> int:
                 _say_what_is_kept(args)
                 said = await crew.say(prompt, to=args.resume, model=args.model, limits=limits or None, budget=budget)
                 if said.run is None:
-                    print(f"retinue: {said.agent} has it and goes on where it runs", file=sys.stderr)
-                    return 0
+                    return _delivered(said, args.output_format)
                 run = said.run
             else:
                 run = await crew.prompt(
@@ -72,6 +75,16 @@ def execute(args: argparse.Namespace) -> int:
             return await drive(crew, run, formats[args.output_format], quiet=args.quiet)
 
     return guarded(work, "summary" if args.output_format == "json" else None)
+
+
+def _delivered(said: Said, form: str) -> int:
+    """An agent of another process has it: there is no answer to wait for here."""
+    print(f"retinue: {said.agent} has it and goes on where it runs", file=sys.stderr)
+    if form != "text":
+        from retinue.faces.cli.documents import delivered_summary
+
+        print(delivered_summary(said.run_id, said.agent))
+    return 0
 
 
 def _say_what_is_kept(args: argparse.Namespace) -> None:
