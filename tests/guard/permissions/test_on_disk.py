@@ -28,6 +28,7 @@ def bash(scene: tuple[Path, Path], command: str, mode: PermissionMode = "default
 @pytest.mark.parametrize("command", ["rg x *", "sort *", "sed -n p *", "cd sub && sort *", "sort ?*", "sort [!.]*"])
 def test_a_pattern_is_not_trusted_where_a_file_is_called_like_an_option(scene: tuple[Path, Path], command: str) -> None:
     """`sort *` with a file `--output=x` writes, `rg x *` with `--pre=./evil` runs a program."""
+    (scene[0] / "out").unlink()
     before = bash(scene, command)
     for folder in (scene[0], scene[0] / "sub"):
         (folder / "--output=x").touch()
@@ -38,6 +39,7 @@ def test_a_pattern_is_not_trusted_where_a_file_is_called_like_an_option(scene: t
 
 
 def test_names_behind_a_folder_are_no_options(scene: tuple[Path, Path]) -> None:
+    (scene[0] / "out").unlink()
     (scene[0] / "--output=x").touch()
     assert bash(scene, "sort ./*").verdict == "allow"
     assert bash(scene, "sort src/*").verdict == "allow"
@@ -71,6 +73,53 @@ def test_a_folder_of_programs_in_the_workspace_is_protected(scene: tuple[Path, P
     assert given.decide(ToolUse("write", {"path": "x.py"}, TOOLS["write"])).verdict == "allow"
     assert given.decide(ToolUse("write", {"path": ".venv/lib/x.py"}, TOOLS["write"])).verdict == "allow"
     assert given.fork("acceptEdits").decide(ToolUse("write", {"path": "bin/ls"}, TOOLS["write"])).verdict == "ask"
+
+
+LEAVING = [
+    "cat *.txt",
+    "head -1 n*",
+    "cat */key",
+    "cat sub/*/key",
+    "grep x *",
+    "grep -R x .",
+    "grep -R x",
+    "grep --dereference-recursive x sub",
+    "rg -L x",
+    "rg --follow x sub",
+    "diff -r . sub",
+    "wc -l < *.txt",
+]
+
+
+@pytest.mark.parametrize("command", LEAVING)
+def test_no_pattern_leads_out_of_the_workspace_through_a_link(scene: tuple[Path, Path], command: str) -> None:
+    """A clone can hold links to anywhere; `cat link` is asked about, and so is `cat *`."""
+    ws, home = scene
+    (home / "key").write_text("secret")
+    (ws / "sub/plain.txt").write_text("x")
+    for link in ("out", "envlink", "inlink"):
+        (ws / link).unlink()
+    assert bash(scene, command).verdict == "allow"
+    (ws / "notes.txt").symlink_to(home / "key")
+    for folder in (ws / "home", ws / "sub/home"):
+        folder.symlink_to(home)
+    assert bash(scene, command).verdict == "ask"
+
+
+@pytest.mark.parametrize("command", ["touch *.txt", "sed -i s/a/b/ */key", "cp src/app.py */key"])
+def test_no_pattern_writes_out_of_the_workspace_through_a_link(scene: tuple[Path, Path], command: str) -> None:
+    ws, home = scene
+    assert bash(scene, command, "acceptEdits").verdict == "allow"
+    (home / "key").write_text("secret")
+    (ws / "notes.txt").symlink_to(home / "key")
+    (ws / "home").symlink_to(home)
+    assert bash(scene, command, "acceptEdits").verdict == "ask"
+
+
+def test_links_that_stay_inside_are_no_reason_to_ask(scene: tuple[Path, Path]) -> None:
+    (scene[0] / "out").unlink()
+    for command in ("cat */app.py", "grep -R x .", "grep -R x src", "cat *link"):
+        assert bash(scene, command).verdict == "allow", command
 
 
 GOING_THROUGH = [

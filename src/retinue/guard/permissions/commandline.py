@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from retinue.domain.lean import dataclass
 from retinue.guard.permissions.call import Call
+from retinue.guard.permissions.folders import followed, leads_out
 from retinue.guard.permissions.marks import YES, shown
 from retinue.guard.permissions.matching import allows_step
 from retinue.guard.permissions.place import match_path
@@ -70,11 +71,16 @@ class Covering:
         if step.inner or not all(is_harmless(name) or (splits and name == "IFS") for name, _ in step.assigned):
             return False
         if self._reads and is_reader(step) and (step.name != "git" or self._call.git_programs is None):
-            return step.name in SPEAKING or step.name in _NO_PATHS or all(map(self._readable, operands(step)))
+            free = step.name in SPEAKING or step.name in _NO_PATHS
+            return free or (all(map(self._readable, operands(step))) and not any(map(self._leaves, followed(step))))
         if not self._edits:
             return False
         paths = edited(step)
         return paths is not None and bool(paths) and all(map(self._writable, paths))
+
+    def _leaves(self, folder: str) -> bool:
+        place = self._call.place
+        return any(leads_out(place.forms(folder, base)[-1], place) for base in self._call.bases)
 
     def _readable(self, path: str) -> bool:
         return path == "-" or path in _DEVICES or self._inside(path) or self._ruled(path, READING)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from retinue.guard.permissions.marks import is_known
+from retinue.guard.permissions.place import Place
 from retinue.guard.permissions.shell.commands import operands
 from retinue.guard.permissions.shell.step import Script, Step
 
@@ -44,6 +45,23 @@ def gone_through(script: Script) -> Iterator[Through]:
             yield from map(Through, _starts(step))
         elif name in _COPYING or (name in _RECURSIVE and _letters(step, _RECURSIVE[name])):
             yield from map(Through, operands(step))
+
+
+def followed(step: Step) -> tuple[str, ...]:
+    """The folders that a command goes through and follows links in."""
+    if step.name in _GREPS and (_letters(step, "R") or _long(step, "--dereference-rec")):
+        return _searched(step)
+    if step.name in _SKIPPING and (_letters(step, "L") or _long(step, "--follow")):
+        return _searched(step)
+    return operands(step) if step.name == "diff" and (_letters(step, "r") or _long(step, "--rec")) else ()
+
+
+def leads_out(folder: str, place: Place) -> bool:
+    """Whether a link below the folder leads out of the working directories, or may."""
+    for count, path in enumerate(entries(folder, hidden=True)):
+        if count >= MOST_ENTRIES or (os.path.islink(path) and not place.holds(os.path.realpath(path))):  # noqa: PTH114
+            return True
+    return False
 
 
 def entries(folder: str, *, hidden: bool) -> Iterator[str]:

@@ -17,11 +17,14 @@ from retinue.domain.lean import dataclass
 from retinue.guard.permissions.marks import GLOB, HOLE, MARKS, MAYBE, NO, YES, Match, is_known, match
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
     from re import Pattern
 
     from retinue.guard.permissions.rule import Rule
+
+
+_MOST_MATCHES = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +89,15 @@ class Place:
         return None if rest is None else f"{self.copied[1]}/{rest}".rstrip("/")
 
     def inside(self, path: str, base: str | None = None) -> bool:
-        """Whether it certainly is in a working directory. `$X/…` is nowhere for certain."""
+        """Whether it certainly is in a working directory. `$X/…` is nowhere for certain; a pattern
+        is where the files are that it matches now, links followed."""
         real = self.forms(path, base)[-1]
-        if HOLE in real:
+        if HOLE in real or not self.holds(real):
             return False
+        return GLOB not in real or all(map(self.holds, _targets(real)))
+
+    def holds(self, real: str) -> bool:
+        """Whether a path without links is in a working directory."""
         return any(below(real, root) is not None for root in self.real_roots)
 
 
@@ -123,6 +131,16 @@ def _followed(path: str, folders: dict[str, str]) -> str:
         real = folders[folder] = os.path.realpath(folder)
     there = f"{real.rstrip('/')}/{name}"
     return os.path.realpath(there) if os.path.islink(there) else there  # noqa: PTH114 - by text, and quick
+
+
+def _targets(pattern: str) -> Iterator[str]:
+    """Where the files are that a pattern of the shell becomes; nowhere for one that matches very
+    many."""
+    import glob
+
+    text = "".join("*" if letter == GLOB else glob.escape(letter) for letter in pattern)
+    for count, found in enumerate(glob.iglob(text)):  # noqa: PTH207 - by text, and quick
+        yield os.path.realpath(found) if count < _MOST_MATCHES else ""
 
 
 def match_path(rule: Rule, place: Place, path: str, base: str | None = None) -> Match:
