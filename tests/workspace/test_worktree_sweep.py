@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import threading
@@ -166,6 +167,23 @@ def test_a_lock_that_a_killed_git_left_on_its_branch_is_waited_for_and_removed(s
     assert (saved.branch, saved.kept) == (branch, None)
     assert not any(lock.exists() for lock in locks) and other.exists()
     assert scene.show(f"{branch}:z") == "z" and scene.show(f"{branch}-side:x") == "x"
+
+
+def test_a_git_that_is_killed_while_it_names_the_branch_leaves_nothing_in_the_way(scene, tmp_path):
+    program, lock = tmp_path / "bin" / "git", scene.path / ".git/refs/heads/retinue-agent-00000001-0000-4aa.lock"
+    program.parent.mkdir()
+    killed = f"touch {tmp_path}/killed {lock}; exit 137"
+    program.write_text(
+        f'#!/bin/sh\ncase "$*" in *update-ref*refs/heads/*) [ -e {tmp_path}/killed ] || {{ {killed}; }} ;; esac\n'
+        f'exec {shutil.which("git")} "$@"\n'
+    )
+    program.chmod(0o755)
+    worktree = scene.make()
+    (worktree.record.path / "x").write_text("x")
+    scene.environment["PATH"] = f"{program.parent}:{scene.environment['PATH']}"
+    saved = scene.finish(worktree)
+    assert (tmp_path / "killed").exists() and not lock.exists()
+    assert (saved.branch, saved.kept) == (f"retinue-agent-{worktree.record.run}", None)
 
 
 def test_one_that_is_taken_up_again_has_no_locks_of_a_killed_git(scene):

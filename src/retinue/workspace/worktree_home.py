@@ -56,11 +56,11 @@ def bring_home(record: Record, git: Git, main: Git, head: str) -> Brought:
         if own is not None:
             plain = _plain(own)  # a branch that came home into this one keeps its name
             wanted_name = plain if plain.startswith(BRANCH) else f"{BRANCH}{record.run}-{plain}"
-            name = _free(main, f"refs/heads/{wanted_name}", other)
+            name = _free(record, main, f"refs/heads/{wanted_name}", other)
             notes.append(f"its branch {own} is saved as {name.removeprefix('refs/heads/')}")
     hidden = [other for other in others if not any(sha == other and "/heads/" in ref for sha, ref in names)]
     for number, other in enumerate(hidden, 1):
-        _free(main, f"refs/retinue/{record.run}/{number}", other)
+        _free(record, main, f"refs/retinue/{record.run}/{number}", other)
     if hidden:
         notes.append(f"{len(hidden)} abandoned commits are kept under refs/retinue/{record.run}/")
     _check_reachable(main, wanted)
@@ -106,7 +106,7 @@ def _branch(record: Record, main: Git, head: str) -> str:
         if old == record.tip and main.holds("merge-base", "--is-ancestor", old, head):
             main("update-ref", "-m", "retinue: saved", f"refs/heads/{before}", head, old)
             return before
-    return _free(main, f"refs/heads/{BRANCH}{record.run}", head).removeprefix("refs/heads/")
+    return _free(record, main, f"refs/heads/{BRANCH}{record.run}", head).removeprefix("refs/heads/")
 
 
 def _checked_out(main: Git, branch: str) -> str | None:
@@ -118,16 +118,17 @@ def _checked_out(main: Git, branch: str) -> str | None:
     return None
 
 
-def _free(main: Git, wanted: str, sha: str) -> str:
+def _free(record: Record, main: Git, wanted: str, sha: str) -> str:
     """Creates a ref at `sha` and gives its name: `wanted`, or with a number after it when that is
     taken by something else."""
     nothing = "0" * len(sha)
     for number in range(1, _MOST_NAMES):
         name = wanted if number == 1 else f"{wanted}-{number}"
-        if main.ask("update-ref", "-m", "retinue: saved", name, sha, nothing) is not None:
+        command = ("update-ref", "-m", "retinue: saved", name, sha, nothing)
+        if main.ask(*command) is not None:
             return name
         there = main.ask("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
-        if there == sha:
+        if there == sha or (there is None and _unlock_names(record) and main.ask(*command) is not None):
             return name
         if there is None and number > 3:
             break
@@ -136,9 +137,9 @@ def _free(main: Git, wanted: str, sha: str) -> str:
     return f"{wanted}-saved"
 
 
-def _unlock_names(record: Record) -> None:
-    """Removes the lock that a git of an earlier attempt left on a name of this run when it was
-    killed: nobody else has reason to write to these names, and no later attempt could."""
+def _unlock_names(record: Record) -> bool:
+    """Removes the lock that a git of ours left on a name of this run when it was killed: nobody
+    else has reason to write to these names, and no later attempt could. False if there was none."""
     refs = Path(record.common) / "refs"
     locks = [*(refs / "heads").glob(f"{BRANCH}{record.run}*.lock"), *(refs / "retinue" / record.run).glob("*.lock")]
     until = time.monotonic() + LOCK_SECONDS
@@ -146,6 +147,7 @@ def _unlock_names(record: Record) -> None:
         while lock.exists() and time.monotonic() < until:
             time.sleep(0.02)
         lock.unlink(missing_ok=True)
+    return bool(locks)
 
 
 def _plain(name: str) -> str:

@@ -90,7 +90,8 @@ def run_git(git: Path, checkout: Path | None, *arguments: str) -> str:
 def _uncommitted(git: Path, checkout: Path) -> dict[str, str]:
     listed = run_git(git, checkout, "status", "--porcelain", "-z", "-uall", "--no-renames").split("\0")
     files = [checkout / line[3:] for line in listed if line and not line.endswith("/")]
-    plain = [file for file in files if file.is_file() and not file.is_symlink()]
+    # An empty one is git's own: a checkout, or a commit, that was cut off.
+    plain = [file for file in files if file.is_file() and not file.is_symlink() and file.stat().st_size]
     return {blob_of(file.read_text()): f"in {checkout.name}/{file.name}" for file in plain}
 
 
