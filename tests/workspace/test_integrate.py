@@ -143,6 +143,16 @@ def test_what_a_check_starts_does_not_outlive_it(scene, tmp_path):
         pytest.fail("still running")
 
 
+def test_what_a_killed_git_had_begun_to_register_is_removed(scene):
+    one = branch(scene, "one", {"one": "1\n"})
+    (scene.state / "integrate" / "retinue-integrate-dead").mkdir(parents=True)
+    entry = scene.path / ".git" / "worktrees" / "retinue-integrate-dead"
+    entry.mkdir(parents=True)
+    (entry / "locked").write_text("initializing")
+    assert [each.state for each in run(scene, one)] == ["merged"]
+    assert not entry.exists() and clean(scene)
+
+
 def test_only_one_integrates_at_a_time(scene):
     with Queue.open(scene.state), pytest.raises(StateError, match="Another process"):
         run(scene)

@@ -22,7 +22,7 @@ from retinue.settings.places import private_folder
 from retinue.workspace.git import Git, GitError, clean, paths
 from retinue.workspace.integrate_state import Entry, Queue
 from retinue.workspace.worktree_home import BRANCH
-from retinue.workspace.worktree_remove import remove_folder
+from retinue.workspace.worktree_remove import registered, remove_folder
 from retinue.workspace.worktree_repository import identity
 
 TAIL = 4000
@@ -207,11 +207,13 @@ def _checkout(git: Git, branch: str) -> Path | None:
 
 
 def _remove(plan: Plan, folder: Path) -> None:
-    plan.git.ask("worktree", "remove", "--force", "--force", str(folder))
+    if plan.git.ask("worktree", "remove", "--force", "--force", str(folder)) is None:
+        for entry in registered(plan.git.folder / plan.git.text("rev-parse", "--git-common-dir"), folder):
+            remove_folder(entry)
     remove_folder(folder)
 
 
 def _remove_stale(plan: Plan) -> None:
-    """What a killed process left: the queue is ours now, so it is nobody's."""
+    """What a killed process, or a git of its, left: the queue is ours now, so it is nobody's."""
     for folder in (plan.state / "integrate").glob("retinue-integrate-*"):
         _remove(plan, folder)

@@ -48,18 +48,24 @@ def locked_by_user(record: Record) -> bool:
 
 
 def entries(record: Record) -> list[Path]:
-    """Where git has it registered. Git chooses another name than the run's when that is taken."""
-    return [path for path in (Path(record.common) / "worktrees").glob(f"{record.run}*") if _is_entry(path, record)]
+    """Where git has it registered."""
+    return registered(Path(record.common), record.path)
 
 
-def _is_entry(path: Path, record: Record) -> bool:
+def registered(common: Path, folder: Path) -> list[Path]:
+    """The entries that the repository at `common` has for a worktree at `folder`. Git chooses
+    another name than the folder's when that is taken."""
+    return [path for path in (common / "worktrees").glob(f"{folder.name}*") if _is_of(path, folder)]
+
+
+def _is_of(entry: Path, folder: Path) -> bool:
     try:
-        said = (path / "gitdir").read_text("utf-8", "surrogateescape").strip()
+        said = (entry / "gitdir").read_text("utf-8", "surrogateescape").strip()
     except OSError:
         said = ""
     if not said:
-        return path.name == record.run
-    return os.path.realpath(path / Path(said).parent) == os.path.realpath(record.path)
+        return entry.name == folder.name
+    return os.path.realpath(entry / Path(said).parent) == os.path.realpath(folder)
 
 
 def remove_folder(path: Path) -> None:
