@@ -38,7 +38,7 @@ _OPTIONS = (
     "core.quotePath=false",
     "core.safecrlf=false",
 )
-_HALF_MADE = re.compile(rb"failed to read \S+/worktrees/\S+/commondir")
+_HALF_MADE = re.compile(rb"failed to read [^\n]*worktrees/[^\n]+/commondir")
 _WAITS = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 _KEPT = ("GIT_EXEC_PATH", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH")
 
