@@ -51,6 +51,7 @@ def connect(folder: Path, migrations: tuple[Migration, ...] = MIGRATIONS) -> sql
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=NORMAL")
             connection.execute("PRAGMA foreign_keys=ON")
+            connection.execute("PRAGMA cache_size=-32768")
             connection.execute("PRAGMA journal_size_limit=16777216")
             migrate(connection, path, migrations)
             # SQLite opens a file it may not write without a word; asking for the lock finds out.

@@ -14,7 +14,7 @@ import gc
 MANY = 32
 _DEFAULT = (700, 10, 10)
 _CALM = (50_000, 10, 10)
-_PATIENT = (100_000, 20, 20)
+_PATIENT = (300_000, 20, 20)
 
 
 def calm() -> None:
