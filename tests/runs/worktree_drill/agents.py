@@ -61,6 +61,8 @@ class Agents:
         results = request.results
         for step, result in zip(plan.steps, results, strict=False):
             text = _text(result)
+            if text.startswith("Denied"):  # then less is drilled than it seems
+                self.seen.denied.add(f"{job}: {step.arguments} was denied: {text[:300]}")
             if result.get("is_error") or any(word in text for word in _LOST):
                 self.seen.missed.add(job)
                 continue

@@ -57,6 +57,7 @@ def everything(scene: Scene, repository: Repository, before: dict[str, Any], nam
         *_nothing_left(scene, repository),
         *_untouched(repository, before),
         *_outcomes(scene, repository),
+        *sorted(scene.agents.seen.denied),
         *(f"a process is left: {pid}" for name in names for pid in carrying(name)),
     ):
         scene.find(finding)

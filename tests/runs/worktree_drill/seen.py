@@ -30,6 +30,8 @@ class Seen:
         """Files that a job removed, by job."""
         self.missed: set[str] = set()
         """Jobs that had a call whose result is not known."""
+        self.denied: set[str] = set()
+        """Calls that were not run."""
         self._lock = threading.Lock()
         seen = self
 
