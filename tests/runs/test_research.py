@@ -320,5 +320,5 @@ def test_logs_can_be_followed(project: Project, serve: Any, site: Site) -> None:
         assert first["run_id"] != second["run_id"]
     finally:
         following.send_signal(signal.SIGINT)
-        following.communicate(timeout=20)
+        following.communicate(timeout=60)
     assert following.returncode == 130
