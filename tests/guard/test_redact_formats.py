@@ -122,6 +122,18 @@ def test_ordinary_text_stays(text):
     assert redact(text) is text
 
 
+@pytest.mark.parametrize("service", TOKENS)
+def test_words_seen_before_are_judged_by_where_they_stand(service):
+    """Repeated words are looked at once, unless their neighbours are others."""
+    secret = TOKENS[service]
+    parts = secret.split(".")
+    ordinary = "".join(f' "{part}" "toolu_0123456789abcdef01234567"' for part in [*parts, *parts] if part != secret)
+    text = f'{ordinary} "{secret}" x{secret} "{secret}" "{secret}" end'
+    clean = redact(text)
+    assert f'"{secret}"' not in clean
+    assert redact(f'"{secret}"') * 2 in clean.replace(" ", "")
+
+
 NAMES = """
 api_key API_KEY ACCESS_KEY_ID key AccountKey auth_token TOKEN "token secret_key client_secret SECRET "secret
 PASSWORD "password passphrase "passwd ;password ;Pwd Authorization authorization bearer Bearer export?FOO

@@ -25,12 +25,25 @@ def test_the_collector_is_patient_while_many_runs_live_and_as_before_when_none_d
     assert gc.get_threshold() == (700, 10, 10)
 
 
+def test_the_collector_waits_the_longer_the_more_runs_live():
+    heap = Heap()
+    waits = []
+    for count in (MANY, 100, 1_000, 100, 10_000):
+        heap.runs(count)
+        waits.append(gc.get_threshold()[0])
+    assert waits == sorted(waits)
+    assert all(wait >= 1_000 * count for wait, count in zip(waits, (MANY, 100, 1_000, 100, 10_000), strict=True))
+    assert waits[-1] <= 20_000_000
+    heap.runs(0)
+    assert gc.get_threshold() == (700, 10, 10)
+
+
 def test_the_command_line_is_calm_from_its_start_and_again_when_no_run_lives():
     calm()
     before = gc.get_threshold()
     assert before[0] > 700
     heap = Heap()
-    heap.runs(MANY)
+    heap.runs(10 * MANY)
     assert gc.get_threshold()[0] > before[0]
     heap.runs(0)
     assert gc.get_threshold() == before

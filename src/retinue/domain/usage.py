@@ -40,3 +40,6 @@ class Usage:
     def context_tokens(self) -> int:
         """What this one request occupied in the model's window."""
         return self.input + self.cache_read + self.cache_write + self.output
+
+
+NOTHING = Usage()

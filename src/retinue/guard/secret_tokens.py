@@ -107,6 +107,7 @@ def tokens(text: bytes) -> Iterator[tuple[int, int, bytes]]:
     """Where tokens stand, in order, each with what is shown instead."""
     mask = text.translate(_WORDS)
     find, length, done = mask.find, len(mask), 0
+    harmless: set[bytes] = set()
     begin = find(_LONG)
     while begin >= 0:
         end = find(b" ", begin)
@@ -114,13 +115,17 @@ def tokens(text: bytes) -> Iterator[tuple[int, int, bytes]]:
             end = length
         word = text[begin:end]
         # Most are names with neither digits nor dashes, and need no closer look.
-        if (
-            not word.replace(b"_", b"").isalpha() or word[:2] in _FIRST_TWO or (begin and text[begin - 1] == _BACKSLASH)
-        ) and not _is_name(text, begin, end):
-            start, stop = _whole(text, mask, begin, end)
-            for found, shown in _matches(text, max(start, done), stop):
-                done = found[1]
-                yield *found, shown
+        if not word.replace(b"_", b"").isalpha() or word[:2] in _FIRST_TWO or (begin and text[begin - 1] == _BACKSLASH):
+            # Ids and parts of paths come again and again: between the same neighbours they mean the same.
+            around = text[max(begin - 1, 0) : end + 1]
+            if around not in harmless:
+                start, stop = _whole(text, mask, begin, end)
+                matches = [] if _is_name(text, begin, end) else list(_matches(text, max(start, done), stop))
+                for found, shown in matches:
+                    done = found[1]
+                    yield *found, shown
+                if not matches and (start, stop) == (begin, end):
+                    harmless.add(around)
         begin = find(_LONG, end)
 
 

@@ -9,7 +9,7 @@ from retinue.domain.events import AssistantEnded, Body, Event, RunCreated, TextD
 from retinue.domain.lean import dataclass
 from retinue.log.encode import encode, whole
 from retinue.log.redaction import Redactor
-from retinue.log.rows import INSERT_RUN, UPDATE_COUNTS, UPDATE_RUN, Tally, changing, counts, identity
+from retinue.log.rows import COUNTED, INSERT_RUN, UPDATE_COUNTS, UPDATE_RUN, Tally, changing, counts, identity
 
 if TYPE_CHECKING:
     import sqlite3
@@ -78,11 +78,11 @@ class Changes:
 
     def take(self, event: Event) -> None:
         body, run_id = event.body, event.run_id
-        if isinstance(body, (TextDelta, ThinkingDelta)):
-            kind = "text" if isinstance(body, TextDelta) else "thinking"
-            self.texts.setdefault(run_id, {}).setdefault((event.seq, kind), []).append(body.text)
-            return
-        if isinstance(body, ToolProgress):
+        kind = type(body)
+        if kind not in COUNTED:
+            if isinstance(body, (TextDelta, ThinkingDelta)):
+                place = (event.seq, "text" if kind is TextDelta else "thinking")
+                self.texts.setdefault(run_id, {}).setdefault(place, []).append(body.text)
             return
         tally = self._tally(run_id)
         if isinstance(body, RunCreated):
@@ -90,14 +90,17 @@ class Changes:
         if tally.take(event):
             self.changed[run_id] = None
         if isinstance(body, AssistantEnded) and body.message.failure is None:
-            # The message holds the text whole now. A failed one may not: then the pieces stay.
-            texts = self.texts.pop(run_id, {})
-            older = {place: parts for place, parts in texts.items() if place[0] < tally.turn_seq}
-            if older:
-                self.texts[run_id] = older
-            if tally.saved_text:
-                self.obsolete.append((run_id, tally.turn_seq))
-                tally.saved_text = False
+            self._said_whole(run_id, tally)
+
+    def _said_whole(self, run_id: str, tally: Tally) -> None:
+        """The message holds the text whole now. (A failed one may not: then the pieces stay.)"""
+        texts = self.texts.pop(run_id, None)
+        older = {place: parts for place, parts in texts.items() if place[0] < tally.turn_seq} if texts else None
+        if older:
+            self.texts[run_id] = older
+        if tally.saved_text:
+            self.obsolete.append((run_id, tally.turn_seq))
+            tally.saved_text = False
 
     def _tally(self, run_id: str) -> Tally:
         tally = self.touched.get(run_id)

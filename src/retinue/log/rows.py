@@ -107,7 +107,7 @@ class Tally:
         return Tally(*_everything(self))
 
     def take(self, event: Event) -> bool:
-        """Counts one event in; says whether the row has changed."""
+        """Counts one event in, of those in `COUNTED`; says whether the row has changed."""
         changed = self._take(event.body, event)
         if changed:
             self.updated_at = event.at
@@ -157,6 +157,11 @@ class Tally:
 
 
 _everything = attrgetter(*Tally.__slots__)
+COUNTED = frozenset(
+    {TurnStarted, ToolEnded, TurnEnded, AssistantEnded, Compacted, InboxOpened, InboxClosed}
+    | {RunCreated, RunStarted, RunResumed, RunEnded}
+)
+"""The events that a tally takes anything from; there are as many others."""
 
 
 def larger(counted: Usage, total: Usage, more: Usage | None = None) -> Usage:

@@ -73,7 +73,19 @@ class Lines:
         self._pending: Pending | None = None
 
     def take(self, event: Event) -> list[bytes]:
-        match event.body:
+        match event.body:  # what comes most often comes first
+            case ToolStarted() | ToolEnded() | InboxOpened() | InboxClosed() as body:
+                if self._pending is not None:
+                    self._pending.take(body)
+            case TurnStarted() | RunResumed() | RunEnded():
+                return self._settle(event)
+            case AssistantEnded() as body:
+                settled = self._settle(event)
+                self._pending = Pending(body.message) if body.message.tool_calls else None
+                return [*settled, self._line(event, "assistant", _assistant(event, body.message))]
+            case ToolsEnded(message):
+                self._pending = None
+                return self._results(event, message)
             case RunCreated() as body:
                 self._task, self._cwd = body.task, body.cwd
                 return [self._line(event, "user", {"role": "user", "content": body.task})]
@@ -81,18 +93,6 @@ class Lines:
                 self._cwd = body.cwd
             case MessageAdded(message):
                 return self._user(event, message)
-            case AssistantEnded() as body:
-                settled = self._settle(event)
-                self._pending = Pending(body.message) if body.message.tool_calls else None
-                return [*settled, self._line(event, "assistant", _assistant(event, body.message))]
-            case ToolStarted() | ToolEnded() | InboxOpened() | InboxClosed() as body:
-                if self._pending is not None:
-                    self._pending.take(body)
-            case ToolsEnded(message):
-                self._pending = None
-                return self._results(event, message)
-            case TurnStarted() | RunResumed() | RunEnded():
-                return self._settle(event)
             case Compacted() as body:
                 return [*self._settle(event), self._boundary(event, body)]
             case _:

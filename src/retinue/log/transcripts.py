@@ -44,7 +44,8 @@ class Transcripts:
         over: list[str] = []
         for event in events:
             body = event.body
-            if type(body) in _SILENT:
+            kind = type(body)
+            if kind in _SILENT:
                 continue
             if isinstance(body, RunCreated):
                 self._files[event.run_id] = _File(_early_path(body))
@@ -53,13 +54,14 @@ class Transcripts:
                 continue
             if isinstance(body, RunStarted):
                 file.path = Path(body.transcript) if body.transcript else None
-            file.lines += file.making.take(event)
-            if type(body) in _BREAKS:
+            if kind is not TurnEnded:
+                file.lines += file.making.take(event)
+            if kind in _BREAKS:
                 ready[event.run_id] = None
-            if isinstance(body, RunStarted) and file.path is None:
-                del self._files[event.run_id]
-            if isinstance(body, RunEnded):
-                over.append(event.run_id)
+                if kind is RunStarted and file.path is None:
+                    del self._files[event.run_id]
+                if kind is RunEnded:
+                    over.append(event.run_id)
         for run_id in ready:
             self._write(run_id)
         for run_id in over:

@@ -15,7 +15,7 @@ from retinue.domain.lean import replace
 from retinue.domain.messages import AssistantMessage, StopReason, ToolCall, ToolMessage, UserMessage
 from retinue.domain.outcome import SUCCESS, Ended, Outcome
 from retinue.domain.tool import Tool, ToolOutput
-from retinue.domain.usage import Usage
+from retinue.domain.usage import NOTHING
 from retinue.loop.ask import Ask
 from retinue.loop.compact import MOST_OVERFLOWS, Compactor, Reason
 from retinue.loop.controls import Controls
@@ -31,8 +31,6 @@ from retinue.loop.tally import Tally, failure_of
 from retinue.loop.tokens import Conversation, overhead
 from retinue.loop.watch import Watch
 from retinue.models.protocol import Model, ModelRequest
-
-NOTHING = Usage()
 
 _LATE = "It ended before it heard the last news of its agents; what they found is told when it is resumed."
 

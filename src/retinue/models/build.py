@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 from retinue.models.presets import Api
@@ -50,10 +51,15 @@ def _bridged(selection: Selection) -> Model:
     return PydanticAIModel(selection.info, selection.info.id)
 
 
+@cache
+def _class_for(api: Api) -> Callable[..., Model]:
+    module, name = _WIRE[api]
+    return cast("Callable[..., Model]", getattr(importlib.import_module(module), name))
+
+
 def _wired(selection: Selection, transport: Transport) -> Model:
     provider, info = selection.provider, selection.info
-    module, name = _WIRE[provider.api]
-    make = cast("Callable[..., Model]", getattr(importlib.import_module(module), name))
+    make = _class_for(provider.api)
     quirks: dict[str, Any] = dict(provider.quirks)
     if provider.query:
         quirks["query"] = {**provider.query, **quirks.get("query", {})}

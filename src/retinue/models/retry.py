@@ -13,7 +13,7 @@ import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from retinue.domain import events
 from retinue.domain.events import TextDelta
@@ -47,18 +47,12 @@ class RetryPolicy:
 class Gate(Protocol):
     """Stands before every attempt, for a limiter that many runs share. `before` may wait; if it
     gives a failure, nothing is sent and the trying ends with that. `after` is called once for each
-    attempt that was sent, with the failure or None, even if the attempt is cancelled."""
+    attempt that was sent, with the failure or None, even if the attempt is cancelled. One that has
+    a method `began` wants to know when the first part of an answer arrives."""
 
     async def before(self) -> Failure | None: ...
 
     async def after(self, failure: Failure | None) -> None: ...
-
-
-@runtime_checkable
-class WatchfulGate(Protocol):
-    """A gate that wants to know when the first part of an answer arrives."""
-
-    def began(self) -> None: ...
 
 
 class _OpenGate:
@@ -86,7 +80,7 @@ class Retrying:
         self._model = model
         self._policy = policy or RetryPolicy()
         self._gate: Gate = gate or _OpenGate()
-        self._began = gate.began if isinstance(gate, WatchfulGate) else None
+        self._began: Callable[[], None] | None = getattr(gate, "began", None)
         self._sleep = sleep
         self._draw = draw
         self._clock = clock

@@ -6,6 +6,11 @@ the network cuts the bytes, the payloads are the same.
 
 from __future__ import annotations
 
+import re
+
+_PLAIN = re.compile(rb"(?:event: [^\n]*+\n)?data: ([^\n]*+)\n\n")
+"""An event as nearly all are: perhaps its name, one line of data, and nothing else."""
+
 
 class Events:
     """Feed bytes, get the payloads of the events they complete."""
@@ -32,10 +37,15 @@ class Events:
         if self._first:
             self._first = False
             data = data.removeprefix(b"\xef\xbb\xbf")
-        lines = data.split(b"\n")
+        payloads: list[bytes] = []
+        start = 0
+        if not self._data:
+            while (plain := _PLAIN.match(data, start)) is not None:
+                payloads.append(plain[1])
+                start = plain.end()
+        lines = (data[start:] if start else data).split(b"\n")
         last = lines.pop()
         self._rest = [last] if last else []
-        payloads: list[bytes] = []
         for line in lines:
             if line.startswith(b"data:"):
                 self._data.append(line[6:] if line.startswith(b"data: ") else line[5:])

@@ -22,7 +22,7 @@ from retinue.domain.budget import NO_LIMITS, Budget, lower
 from retinue.domain.clock import SYSTEM_CLOCK, Clock
 from retinue.domain.format import format_wait
 from retinue.domain.limits import LimitName, Limits
-from retinue.domain.usage import Usage
+from retinue.domain.usage import NOTHING, Usage
 from retinue.errors import LaunchError
 from retinue.loop.account import Verdict
 from retinue.supervisor.budget_pot import Pot
@@ -116,11 +116,18 @@ class Account:
 
     def charge(self, usage: Usage, *, turns: int = 0, tool_calls: int = 0) -> None:
         account: Account | None = self
-        while account is not None:
+        while account is not None and usage is not NOTHING:
             account.usage += usage
             account = account._parent
         if usage.cost_usd is None and usage.context_tokens:
             self._unpriced = True
+        if self._pots:
+            self._pay_all(usage, turns, tool_calls)
+        if self._asked_at is not None:
+            self._slowest = max(self._slowest, self._clock.monotonic() - self._asked_at)
+            self._asked_at = None
+
+    def _pay_all(self, usage: Usage, turns: int, tool_calls: int) -> None:
         cost = _pico(usage.cost_usd or 0.0)
         if usage.context_tokens:
             self._last["tokens"], self._last["usd"] = usage.total_tokens, cost
@@ -128,11 +135,10 @@ class Account:
         self._pay("usd", cost)
         self._pay("turns", turns)
         self._pay("tool_calls", tool_calls)
-        if self._asked_at is not None:
-            self._slowest = max(self._slowest, self._clock.monotonic() - self._asked_at)
-            self._asked_at = None
 
     def verdict(self) -> Verdict | None:
+        if not self._pots and self._deadline == math.inf:
+            return None  # nothing limits it
         if self._unpriced and not self._allow_unpriced and "usd" in self._pots:
             return Verdict("cost", "The price of the model is not known, so the cost budget cannot be kept.")
         near: Verdict | None = None

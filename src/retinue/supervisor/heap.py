@@ -2,8 +2,9 @@
 
 What is imported stays, and conversations are plain data without cycles that die by themselves;
 but Python's collector walks all of them again and again, which for a thousand runs is a tenth of
-the processor time. The command line makes it look less often from its start, and while many runs
-of a process live it looks less often still; then its thresholds are again what they were.
+the processor time. The command line makes it look less often from its start. While many runs of a
+process live it looks when as many objects have come as so many runs may well have, so what
+garbage there is never outweighs what is in use; then its thresholds are again what they were.
 Thresholds that a program has set itself are left alone.
 """
 
@@ -14,7 +15,8 @@ import gc
 MANY = 32
 _DEFAULT = (700, 10, 10)
 _CALM = (50_000, 10, 10)
-_PATIENT = (300_000, 20, 20)
+_OF_A_RUN = 1_000
+"""Objects that a run may have, of those the collector counts; a short one has a third."""
 
 
 def calm() -> None:
@@ -27,12 +29,24 @@ class Heap:
 
     def __init__(self) -> None:
         self._found: tuple[int, int, int] | None = None
+        self._set: tuple[int, int, int] | None = None
 
     def runs(self, count: int) -> None:
-        if count >= MANY and self._found is None and gc.get_threshold() in (_DEFAULT, _CALM):
-            self._found = gc.get_threshold()
-            gc.set_threshold(*_PATIENT)
-        elif count == 0 and self._found is not None:
-            if gc.get_threshold() == _PATIENT:
-                gc.set_threshold(*self._found)
-            self._found = None
+        if count == 0:
+            self._restore()
+        elif count >= MANY and (self._set is None or count * _OF_A_RUN > self._set[0]):
+            self._raise(2 * count * _OF_A_RUN)
+
+    def _raise(self, objects: int) -> None:
+        now = gc.get_threshold()
+        if self._found is None and now in (_DEFAULT, _CALM):
+            self._found = now
+        elif now != self._set:
+            return
+        self._set = (max(objects, _CALM[0]), 20, 20)
+        gc.set_threshold(*self._set)
+
+    def _restore(self) -> None:
+        if self._found is not None and gc.get_threshold() == self._set:
+            gc.set_threshold(*self._found)
+        self._found = self._set = None

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from retinue.workspace.worktree import Worktree
     from retinue.workspace.worktree_save import Saved
 
+_FOLDER = "worktrees"
+"""A name in the path of every worktree of ours."""
+
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
@@ -72,14 +75,16 @@ async def prepared(
     above = None if leg is None or request.cwd.is_dir() else _above(request.cwd, world)
     if above is not None:
         raise _gone(above)
-    check(request.spec, request)
+    own, inside = _wants_own(request, world, leg), _FOLDER in request.cwd.parts
+    if own or inside:
+        check(request.spec, request)  # before anything is made or taken over
     isolation: Isolation | None = None
     notes: tuple[str, ...] = ()
-    if _wants_own(request, world, leg):
+    if own:
         worktree = await _worktree(request, world, run_id, description, leg)
         isolation, notes = _isolation(worktree, request.cwd), worktree.notes
     else:
-        isolation = await asyncio.to_thread(_inherited, request.cwd, world)
+        isolation = await asyncio.to_thread(_inherited, request.cwd, world) if inside else None
         if "worktree" in (request.isolation, request.spec.isolation):
             notes = ("it works in the checkout itself: worktrees are switched off (worktreeIsolation)",)
     if isolation is None:
@@ -268,7 +273,7 @@ def _inherited(cwd: Path, world: World) -> Isolation | None:
 
 def _above(cwd: Path, world: World) -> str | None:
     """The run in whose worktree `cwd` is, or was."""
-    if "worktrees" not in cwd.parts:
+    if _FOLDER not in cwd.parts:
         return None
     from retinue.workspace.worktree_record import place
 

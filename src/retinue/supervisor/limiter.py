@@ -78,7 +78,10 @@ _OF_PROCESS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Path, Limiters]] 
 def process_limiters(home: Path) -> Limiters:
     """The limiters that everything on the running event loop shares, whatever its project."""
     by_home = _OF_PROCESS.setdefault(asyncio.get_running_loop(), {})
-    return by_home.setdefault(home, Limiters(home))
+    limiters = by_home.get(home)
+    if limiters is None:
+        limiters = by_home[home] = Limiters(home)
+    return limiters
 
 
 def account_of(provider: Provider) -> str:

@@ -36,12 +36,13 @@ async def attend(
 ) -> None:
     """Everything of one leg. However it ends, the run has its ending and the slot is free."""
     controls, cwd = member.handle.controls, member.handle.launch.request.cwd
+    waits = place is not None and not place.done()
     try:
         if place is not None:
             await _slot(controls, place)
         if controls.stopping:
             await _never_started(member, world, "stopped", Failure("stopped", "Stopped before it had started."))
-        elif not cwd.is_dir():  # it may have waited for long
+        elif waits and not cwd.is_dir():  # it may have waited for long
             gone = f"The working directory {cwd} does not exist any more."
             await _never_started(member, world, "error", Failure("not_found", gone, "Make it again and resume."))
         else:

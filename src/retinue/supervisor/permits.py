@@ -73,7 +73,7 @@ def permissions_for(
         mode = mode_for(request, world, parent.mode, notes)
         above, roots = parent.place, parent.place.roots
         others = roots if roots[0] == where else roots[1:]
-        place = Place.of(where, others, above.home, copied, above.programs, above.consented)
+        place = Place.of(where, others, above.home, copied, above.programs, above.consented, world.real)
         return parent.fork(mode, rules, place=place, limits=limits, presets=presets)
     mode = mode_for(request, world, None, notes)
     sources = _sources(world)
@@ -84,7 +84,7 @@ def permissions_for(
     def consented(path: Path, content: bytes) -> bool:
         return world.trust.is_trusted(path, content)
 
-    place = Place.of(where, folders, home, copied, programs, consented)
+    place = Place.of(where, folders, home, copied, programs, consented, world.real)
     return Policy(mode, place, (*sources.rules, *rules), limits=limits, presets=presets)
 
 

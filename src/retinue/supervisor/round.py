@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -24,6 +24,11 @@ class Round:
     def get(self, key: Hashable) -> Any:
         """What was kept under `key` in this round, or None."""
         return self._known.get(key)
+
+    def once(self, key: Hashable, find: Callable[[], T]) -> T:
+        """What `find` gives, which is not None; it is called once in this round."""
+        known: T | None = self._known.get(key)
+        return self.keep(key, find()) if known is None else known
 
     def keep(self, key: Hashable, value: T) -> T:
         with contextlib.suppress(RuntimeError):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retinue.context.task import task_message
@@ -25,7 +26,6 @@ from retinue.errors import StateError
 from retinue.log.encode import dump
 from retinue.loop.job import Compaction, Job, Prior
 from retinue.loop.run import run_loop
-from retinue.settings.places import private_folder
 from retinue.supervisor.asking import companion_for, part
 from retinue.supervisor.auditing import Audit
 from retinue.supervisor.browsing import reach_of
@@ -223,8 +223,8 @@ def _context(handle: RunHandle, world: World, launch: Launch) -> ToolContext:
     roots = (launch.request.cwd, *(world.cwd / root for root in world.settings.settings.extra_roots))
     context = ToolContext(
         run_id=handle.id,
-        roots=tuple(root.expanduser().resolve() for root in roots),
-        outputs=private_folder(world.state) / "outputs" / handle.id,
+        roots=tuple(Path(world.real(str(root.expanduser()))) for root in roots),
+        outputs=world.state / "outputs" / handle.id,
         environment=world.tool_environment,
         tool_timeout=launch.limits.tool_seconds,
         child=launch.request.parent_id is not None,

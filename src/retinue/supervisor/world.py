@@ -94,6 +94,10 @@ class World:
 
         return Extensions(self)
 
+    def real(self, path: str) -> str:
+        """Where `path` leads, links followed; the same for all who ask in one round."""
+        return self.round.once(("real", path), lambda: os.path.realpath(path))
+
     def catalog(self) -> Catalog:
         """The agents as they are on disk now; unchanged files are not read again."""
         from retinue.definitions.catalog import Catalog

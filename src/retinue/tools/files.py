@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import islice
+from typing import Self
 
 from retinue.domain.lean import dataclass
 from retinue.tools.errors import ToolError
@@ -36,11 +35,19 @@ _KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """A name in an open folder: what `os` functions with `dir_fd` want. `folder` is None where
-    paths are opened by name; `name` is the whole path then."""
+    """A name in an open folder: what `os` functions with `dir_fd` want. Leave it through `with`,
+    which closes the folder. `folder` is None where paths are opened by name; `name` is the whole
+    path then."""
 
     folder: int | None
     name: str
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.folder is not None:
+            os.close(self.folder)
 
     def stat(self) -> os.stat_result | None:
         """What is there, links not followed; None when nothing is."""
@@ -50,8 +57,7 @@ class Spot:
             return None
 
 
-@contextmanager
-def spot(place: Confined, *, create: bool = False) -> Iterator[Spot]:
+def spot(place: Confined, *, create: bool = False) -> Spot:
     """`place` as a name in its open parent folder; `create` makes the folders above it."""
     parts = place.parts
     if not parts:
@@ -59,13 +65,8 @@ def spot(place: Confined, *, create: bool = False) -> Iterator[Spot]:
     if not BY_DESCRIPTOR:
         if create:
             place.path.parent.mkdir(parents=True, exist_ok=True)
-        yield Spot(None, str(place.path))
-        return
-    folder = _walk(place, parts[:-1], create)
-    try:
-        yield Spot(folder, parts[-1])
-    finally:
-        os.close(folder)
+        return Spot(None, place.real)
+    return Spot(_walk(place, parts[:-1], create), parts[-1])
 
 
 def _walk(place: Confined, parts: tuple[str, ...], create: bool) -> int:
@@ -95,17 +96,34 @@ def _make_folder(name: str, folder: int) -> None:
 def open_regular(where: Spot, place: Confined) -> int:
     """A descriptor to read a regular file. Pipes, devices and folders are refused before they
     are opened, because opening them alone may block or have effects."""
+    return _open_regular(where, place)[0]
+
+
+def read_little(place: Confined, most: int) -> bytes | None:
+    """The whole of a regular file that has fewer than `most` bytes; None for a larger one."""
+    with spot(place) as where:
+        descriptor, size = _open_regular(where, place)
+    try:
+        data = os.read(descriptor, most)
+        whole = len(data) < most and (len(data) == size or not os.read(descriptor, 1))
+        return data if whole else None
+    finally:
+        os.close(descriptor)
+
+
+def _open_regular(where: Spot, place: Confined) -> tuple[int, int]:
     found = where.stat()
     if found is None:
         raise FileNotFoundError(2, "No such file or directory", place.shown)
     refuse_irregular(found, place)
     descriptor = os.open(where.name, _READ, dir_fd=where.folder)
     try:
-        refuse_irregular(os.fstat(descriptor), place)
+        opened = os.fstat(descriptor)
+        refuse_irregular(opened, place)
     except ToolError:
         os.close(descriptor)
         raise
-    return descriptor
+    return descriptor, opened.st_size
 
 
 def refuse_irregular(found: os.stat_result, place: Confined) -> None:

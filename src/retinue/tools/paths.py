@@ -15,6 +15,9 @@ from retinue.domain.lean import dataclass
 from retinue.domain.tool import ToolContext
 from retinue.tools.errors import ToolError
 
+_DETOURS = frozenset({"", ".", ".."})
+_folded = str if os.sep == "/" else os.path.normcase
+
 
 @dataclass(frozen=True, slots=True)
 class Confined:
@@ -22,12 +25,17 @@ class Confined:
     relative to the working directory where it is inside."""
 
     root: Path
-    path: Path
+    real: str
+    """The path itself, as text: most of those who need it want no more."""
     shown: str
 
     @property
+    def path(self) -> Path:
+        return Path(self.real)
+
+    @property
     def parts(self) -> tuple[str, ...]:
-        below = _below(str(self.path), self.root)
+        below = _below(self.real, self.root)
         return tuple(below.split(os.sep)) if below else ()  # noqa: PTH206 - see _below
 
 
@@ -40,7 +48,7 @@ def confine(text: str, context: ToolContext, *, writing: bool = False) -> Confin
         outputs = Path(os.path.realpath(context.outputs))
         root = outputs if _below(path, outputs) is not None else None
     if root is not None:
-        return Confined(root, Path(path), _shown(path, context))
+        return Confined(root, path, _shown(path, context))
     allowed = ", ".join(str(root) for root in context.roots)
     where = f"{text!r} leads to {path}, which is" if path != text else f"{text} is"
     if context.instead is not None and (below := _below(path, context.instead[0])) is not None:
@@ -53,10 +61,12 @@ def as_written(text: str, context: ToolContext) -> Confined | None:
     """Where `text` leads if it names something below the working directory and no part of it is
     a link. That is not looked at here: `retinue.tools.files`, which opens it part by part,
     refuses links. None for a path with detours; `confine` knows where those lead."""
-    path, root = os.path.join(context.root, text), context.root  # noqa: PTH118
-    if not _is_straight(path, root) or "\0" in text or text.startswith("~"):
+    root = context.root
+    path = os.path.join(root, text)  # noqa: PTH118
+    below = _straight_below(path, root)
+    if below is None or "\0" in text or text.startswith("~"):
         return None
-    return Confined(root, Path(path), _shown(path, context))
+    return Confined(root, path, visible(below))
 
 
 def shown(path: Path, context: ToolContext) -> str:
@@ -80,7 +90,7 @@ def visible(name: str) -> str:
 def _below(path: str, root: Path) -> str | None:
     """What follows `root` in `path`: nothing for itself, None for a path outside. Both hold no
     links. (By text: asking Path objects took most of the time of a small read.)"""
-    whole, start = os.path.normcase(path), os.path.normcase(root)
+    whole, start = _folded(path), _folded(str(root))
     if whole == start:
         return ""
     start = start if start.endswith(os.sep) else start + os.sep
@@ -103,11 +113,12 @@ def _resolve(text: str, context: ToolContext) -> str:
 def _is_plain(path: str, root: Path) -> bool:
     """Whether `path` is its own real path: below the root, which is real, without detours and
     links. Looks only at what is below the root; whatever is doubtful is not plain."""
-    if not _is_straight(path, root):
+    below = _straight_below(path, root)
+    if below is None:
         return False
     start = f"{root}{os.sep}"
     try:
-        for part in path[len(start) :].split("/"):
+        for part in below.split("/"):
             start += part
             if stat.S_ISLNK(os.lstat(start).st_mode):
                 return False
@@ -117,9 +128,10 @@ def _is_plain(path: str, root: Path) -> bool:
     return True
 
 
-def _is_straight(path: str, root: Path) -> bool:
-    """Whether `path` goes down from the root by names alone."""
+def _straight_below(path: str, root: Path) -> str | None:
+    """What follows the root in `path`, if it goes down from there by names alone."""
     start = f"{root}{os.sep}"
     if os.sep != "/" or not path.startswith(start):
-        return False
-    return not any(part in ("", ".", "..") for part in path[len(start) :].split("/"))
+        return None
+    below = path[len(start) :]
+    return below if _DETOURS.isdisjoint(below.split("/")) else None

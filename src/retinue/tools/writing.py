@@ -57,20 +57,20 @@ def rewrite(place: Confined, context: ToolContext, change: Callable[[bytes | Non
         if found is not None and not found.st_mode & 0o222:
             raise ToolError(f"{place.shown} is marked read-only. Change its mode first if it must be changed.")
         after = content_hash(new)
-        touched = TouchedPath(str(place.path), None if old is None else content_hash(old), after)
+        touched = TouchedPath(place.real, None if old is None else content_hash(old), after)
         if new != old:
             if ledger:
                 ledger.writing(place.path, old, new, found.st_mode if found else None)
             _replace(where, new, found)
             if ledger:
                 ledger.wrote(place.path, touched.before, after)
-    context.seen[str(place.path)] = after
+    context.seen[place.real] = after
     return Change(old, new, ToolEffect(writes=(touched,)))
 
 
 def check_fresh(place: Confined, context: ToolContext, current: bytes) -> None:
     """Refuses when this run's knowledge of the file is older than the file."""
-    known, now = context.seen.get(str(place.path)), content_hash(current)
+    known, now = context.seen.get(place.real), content_hash(current)
     if known is not None and known != now:
         who = context.ledger.changed_by(place.path, now) if context.ledger else None
         changed = f"was changed by {who} since you read it" if who else "changed since it was last read here"
@@ -129,7 +129,7 @@ def _keep_owner_and_mode(descriptor: int, old: os.stat_result) -> None:
 
 @contextmanager
 def _locked(where: Spot, place: Confined) -> Iterator[None]:
-    with _LOCKS[hash(str(place.path)) % len(_LOCKS)], _flocked(where):
+    with _LOCKS[hash(place.real) % len(_LOCKS)], _flocked(where):
         yield
 
 

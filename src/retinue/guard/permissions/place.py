@@ -56,12 +56,14 @@ class Place:
         copied: tuple[str, str] | None = None,
         programs: str = "",
         consented: Callable[[Path, bytes], bool] | None = None,
+        real: Callable[[str], str] = os.path.realpath,
     ) -> Place:
+        """`real` says where the folders lead, links followed."""
         here = os.path.abspath(cwd)  # noqa: PTH100 - links must stay as they are written
         house = os.path.abspath(home or os.path.expanduser("~"))  # noqa: PTH100, PTH111 - the same
         roots = dict.fromkeys([here, *(_joined(here, each, house) for each in more)])
-        real_roots = tuple(dict.fromkeys(map(os.path.realpath, roots)))
-        twins = (os.path.realpath(copied[0]), os.path.realpath(copied[1])) if copied is not None else None
+        real_roots = tuple(dict.fromkeys(map(real, roots)))
+        twins = (real(copied[0]), real(copied[1])) if copied is not None else None
         return cls(here, tuple(roots), house, real_roots, {}, {}, twins, programs, consented)
 
     def now(self) -> Place:

@@ -82,7 +82,7 @@ def open_file(text: str, context: ToolContext, most: int) -> Document:
         digest = hashlib.file_digest(file, "sha256")
         digest.update(_extension(name).encode())
         file.seek(0)
-        about = About(str(place.path), name, _extension(name), mimetypes.guess_type(name)[0] or "", size)
+        about = About(place.real, name, _extension(name), mimetypes.guess_type(name)[0] or "", size)
         return Document(about, file, stack.pop_all(), digest.hexdigest())
 
 

@@ -115,7 +115,7 @@ def _changed(
     """The new bytes and both texts. Of the ways to read the bytes the first in which every
     edit matches is taken, so a file with stray bytes can still be edited as it was shown."""
     if data is None:
-        known = context.ledger is not None and str(place.path) in context.seen
+        known = context.ledger is not None and place.real in context.seen
         who = context.ledger.changed_by(place.path, "") if known and context.ledger else None
         if who:
             raise ToolError(f"{place.shown} was deleted by {who} since you read it. Use write if it must exist again.")

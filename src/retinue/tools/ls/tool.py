@@ -25,7 +25,7 @@ class LsTool(BuiltinTool):
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
         place = confine(given.optional_text("path", *FOLDER_NAMES) or ".", context)
         text = await in_thread(lambda: _listing(place))
-        return ok(text, ToolEffect(reads=(str(place.path),)))
+        return ok(text, ToolEffect(reads=(place.real,)))
 
 
 def _listing(place: Confined) -> str:

@@ -18,7 +18,7 @@ from retinue.tools.arguments import PATH_NAMES, Arguments
 from retinue.tools.base import BuiltinTool, Properties
 from retinue.tools.content import SNIFFED, binary_kind, content_hash, forms_of, image_type, wide_encoding
 from retinue.tools.errors import ToolError
-from retinue.tools.files import list_folder, open_regular, spot
+from retinue.tools.files import list_folder, open_regular, read_little, spot
 from retinue.tools.paths import Confined, as_written, confine
 from retinue.tools.read.lines import LINES, Window, window, window_of
 from retinue.tools.threads import in_thread
@@ -60,15 +60,10 @@ def _little(text: str, context: ToolContext) -> tuple[Confined, bytes] | None:
     if place is None:
         return None
     try:
-        with spot(place) as where:
-            descriptor = open_regular(where, place)
-        try:
-            data = os.read(descriptor, _LITTLE)
-            return (place, data) if len(data) < _LITTLE and not os.read(descriptor, 1) else None
-        finally:
-            os.close(descriptor)
+        data = read_little(place, _LITTLE)
     except (OSError, ValueError, ToolError):
         return None
+    return None if data is None else (place, data)
 
 
 def _read(place: Confined, first: int, limit: int, context: ToolContext, stopped: Callable[[], bool]) -> ToolOutput:
@@ -93,7 +88,7 @@ def _content(
     stopped: Callable[[], bool] = lambda: False,
 ) -> ToolOutput:
     """A file whose first bytes are `start`: all of it, where those are fewer than a chunk."""
-    effect = ToolEffect(reads=(str(place.path),))
+    effect = ToolEffect(reads=(place.real,))
     media_type = image_type(start)
     if media_type is not None:
         return _image(place, start + rest.read(IMAGE_BYTES), media_type, size, context, effect)
@@ -108,7 +103,7 @@ def _content(
     else:
         found = window(chain([start], _chunks(rest)), first, limit, to_end=size <= LARGEST, stopped=stopped)
     if found.digest is not None:
-        context.seen[str(place.path)] = found.digest
+        context.seen[place.real] = found.digest
     return ok(_render(place, found, codec), effect)
 
 
@@ -136,7 +131,7 @@ def _image(
         raise ToolError(
             f"{place.shown} is an image of {format_bytes(size)}; at most {most} can be shown. Make it smaller."
         )
-    context.seen[str(place.path)] = content_hash(data)
+    context.seen[place.real] = content_hash(data)
     text = f"{place.shown}: {media_type}, {format_bytes(len(data))}"
     return ToolOutput((Text(text), Image(media_type, base64.b64encode(data).decode())), effect=effect)
 
@@ -170,7 +165,7 @@ def _similar(place: Confined) -> str:
     """Names of the same folder that look like the missing one."""
     import difflib
 
-    parent = Confined(place.root, place.path.parent, place.shown)
+    parent = Confined(place.root, str(place.path.parent), place.shown)
     try:
         names = [entry.name for entry in list_folder(parent, 5000)]
     except OSError:

@@ -62,7 +62,7 @@ def _preview(given: Arguments, context: ToolContext) -> str:
 
 def _new(place: Confined, context: ToolContext, content: str, old: bytes | None) -> bytes:
     if old is not None:
-        if str(place.path) not in context.seen:
+        if place.real not in context.seen:
             who = context.ledger.changed_by(place.path, content_hash(old)) if context.ledger else None
             by = f" (it was written by {who})" if who else ""
             raise ToolError(
