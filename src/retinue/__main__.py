@@ -6,12 +6,15 @@ import sys
 
 
 def main() -> int:
-    from retinue.supervisor.heap import calm
+    from retinue.supervisor.heap import calm, leave
 
     calm()
     from retinue.faces.cli.main import run
 
-    return run(sys.argv[1:])
+    try:
+        return run(sys.argv[1:])
+    finally:
+        leave()
 
 
 if __name__ == "__main__":

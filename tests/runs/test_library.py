@@ -1,8 +1,10 @@
 """The library against a real model server: watch, steer, stop, resume after a restart, listen, call."""
 
 import asyncio
+import gc
 import json
 import threading
+from collections import Counter
 
 import pytest
 
@@ -63,6 +65,25 @@ async def test_a_stopped_run_is_resumed_by_another_session(project, serve):
         assert again.id == run.id
     first, last = server.requests[0].body, server.requests[-1].body
     assert (first["model"], first["system"], first["tools"]) == (last["model"], last["system"], last["tools"])
+
+
+async def test_what_a_session_held_goes_with_it_and_waits_for_no_garbage_collector(project, serve):
+    serve(answer)
+    gc.collect()
+    async with crew_of(project) as crew:
+        for run in await asyncio.gather(*(crew.spawn("general-purpose", "look") for _ in range(20))):
+            assert (await run.wait()).text == "done"
+    del crew, run
+    await asyncio.sleep(0)
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        gc.collect()
+        left = Counter(type(each).__qualname__ for each in gc.garbage)
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+    held = ("Member", "RunHandle", "Launch", "Outcome", "Audit", "AnthropicModel", "Connection", "HttpResponseParser")
+    assert not {name: left[name] for name in held if left[name] > 2}
 
 
 async def test_other_programs_call_by_envelope(project, serve):

@@ -184,6 +184,6 @@ async def test_closing_the_supervisor_lets_nothing_start_any_more(scene):
     from retinue.errors import LaunchError
 
     async with scene:
-        await scene.main()
+        main = await scene.main()
     with pytest.raises(LaunchError, match="ending"):
-        await scene.crew.start(scene.crew.members[next(iter(scene.crew.members))].handle.launch.request)
+        await scene.crew.start(main.handle.launch.request)

@@ -91,7 +91,6 @@ _BEGINNINGS = (
     ),
     *(b"hf_", b"npm_", b"pypi-", b"gsk_", b"xai-", b"AKIA", b"ASIA", b"whsec_", b"GOCSPX-", b"pplx-", b"dckr_"),
 )
-_FIRST_TWO = frozenset(beginning[:2] for beginning in _BEGINNINGS)
 _WORDS = bytes(120 if chr(code).isascii() and (chr(code).isalnum() or chr(code) in "_-") else 32 for code in range(256))
 _LONG = b"x" * SHORTEST_TOKEN
 _BACKSLASH = 0x5C
@@ -113,14 +112,14 @@ def tokens(text: bytes) -> Iterator[tuple[int, int, bytes]]:
         end = find(b" ", begin)
         if end < 0:
             end = length
-        word = text[begin:end]
-        # Most are names with neither digits nor dashes, and need no closer look.
-        if not word.replace(b"_", b"").isalpha() or word[:2] in _FIRST_TWO or (begin and text[begin - 1] == _BACKSLASH):
-            # Ids and parts of paths come again and again: between the same neighbours they mean the same.
-            around = text[max(begin - 1, 0) : end + 1]
-            if around not in harmless:
+        # Names, ids and parts of paths come again and again: between the same neighbours they mean the same.
+        around = text[begin - 1 : end + 1] if begin else text[: end + 1]
+        if around not in harmless:
+            if _is_name(text, begin, end):
+                harmless.add(around)
+            else:
                 start, stop = _whole(text, mask, begin, end)
-                matches = [] if _is_name(text, begin, end) else list(_matches(text, max(start, done), stop))
+                matches = list(_matches(text, max(start, done), stop))
                 for found, shown in matches:
                     done = found[1]
                     yield *found, shown

@@ -31,7 +31,7 @@ class Connection(asyncio.Protocol):
         self.status = 0
         self.headers: dict[str, str] = {}
         self._loop = asyncio.get_running_loop()
-        self._parser = HttpResponseParser(self)
+        self._parser: HttpResponseParser | None = HttpResponseParser(self)
         self._busy = False
         self._waiter: asyncio.Future[None] | None = None
         self._watch: asyncio.TimerHandle | None = None
@@ -139,7 +139,7 @@ class Connection(asyncio.Protocol):
         self.attach(transport)
 
     def data_received(self, data: bytes) -> None:
-        if not self._busy or self.complete:
+        if not self._busy or self.complete or self._parser is None:
             self._keep = False
             self.abort()
             return
@@ -161,13 +161,14 @@ class Connection(asyncio.Protocol):
                 self._fail("dropped", f"{self.address.origin} closed the connection before the answer was complete.")
         self._end_watch()
         self._wake()
+        self._parser = None  # it refers to this connection: both would wait for the garbage collector
 
     # ---------------------------------------------------------------- called by the parser
     def on_header(self, name: bytes, value: bytes) -> None:
         self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
-        status = self._parser.get_status_code()
+        status = self._status_code()
         if status < 200:  # an interim answer, such as 100 Continue
             self.headers = {}
             return
@@ -186,11 +187,15 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def on_message_complete(self) -> None:
-        if self.status:
+        if self.status and self._parser is not None:
             self.complete = True
             self._keep = self._parser.should_keep_alive()
 
     # ---------------------------------------------------------------- inside
+    def _status_code(self) -> int:
+        assert self._parser is not None  # it is the parser that calls
+        return self._parser.get_status_code()
+
     def _framed(self) -> bool:
         return "content-length" in self.headers or "chunked" in self.headers.get("transfer-encoding", "").lower()
 

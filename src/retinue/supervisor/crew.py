@@ -282,6 +282,9 @@ class Supervisor:
         await self.world.close()
         if "outlet" in self.__dict__:
             await self.outlet.close()
+        for member in self.members.values():
+            member.release()
+        self.members.clear()
 
     async def __aenter__(self) -> Supervisor:
         if not self.opened:

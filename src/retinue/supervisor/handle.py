@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 from retinue.domain.events import TRANSIENT, Event, RunEnded
@@ -13,24 +13,23 @@ from retinue.loop.controls import Controls
 
 if TYPE_CHECKING:
     from retinue.log.rows import RunPlace
-    from retinue.log.store import Log
     from retinue.supervisor.crew import Supervisor
     from retinue.supervisor.hooking import RunHooks
     from retinue.supervisor.launch import Launch
+    from retinue.supervisor.member import Member
 
 
 class RunHandle:
     """A run of this process. It exists in the log before anyone holds its handle, and goes on
     whether or not anyone keeps it."""
 
-    def __init__(self, place: RunPlace, launch: Launch, log: Log) -> None:
+    def __init__(self, crew: Supervisor, place: RunPlace, launch: Launch) -> None:
         self.place = place
         self.launch = launch
         self.controls = Controls()
-        self.stopper: Callable[[str], bool] = self.controls.stop
-        self.steerer: Callable[[str], bool] = self.controls.steer
+        self._crew = crew
         self.hooks: RunHooks | None = None
-        self._log = log
+        self._log = crew.world.log
         self._made_at = time.time()
         self._ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
@@ -98,9 +97,24 @@ class RunHandle:
         """Says something to the agent after its current tool calls. False once it has ended."""
         return self.steerer(text)
 
+    def steerer(self, text: str) -> bool:
+        """The same, at once."""
+        member = self._member()
+        return member is not None and self._crew.steer(member, text)
+
     async def stop(self, reason: str = "Stopped by the user.") -> bool:
         """Ends the run as `stopped` and keeps what it has said. False once it has ended."""
         return self.stopper(reason)
+
+    def stopper(self, reason: str) -> bool:
+        """The same, at once."""
+        member = self._member()
+        return member is not None and self._crew.stop(member, reason)
+
+    def _member(self) -> Member | None:
+        """The run, unless this is the handle of an earlier leg of it, or it was forgotten."""
+        member = self._crew.members.get(self.id)
+        return member if member is not None and member.handle is self else None
 
     async def wait(self) -> Outcome:
         """The outcome, whatever it is: a failed run does not raise. Cancelling the wait leaves
@@ -125,20 +139,10 @@ class RunHandle:
 def handle_for(crew: Supervisor, place: RunPlace, launch: Launch, hooks: RunHooks) -> RunHandle:
     """The handle of a leg that `crew` is about to begin. Of an earlier leg it steers and stops
     nothing any more."""
-    handle = RunHandle(place, launch, crew.world.log)
+    handle = RunHandle(crew, place, launch)
     hooks.attach(handle)
     if launch.gate is not None:
         launch.gate.waiting = handle.controls.waiting
-
-    def stop(reason: str) -> bool:
-        member = crew.members.get(place.run_id)
-        return member is not None and member.handle is handle and crew.stop(member, reason)
-
-    def steer(text: str) -> bool:
-        member = crew.members.get(place.run_id)
-        return member is not None and member.handle is handle and crew.steer(member, text)
-
-    handle.stopper, handle.steerer = stop, steer
     return handle
 
 

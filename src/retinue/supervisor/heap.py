@@ -24,6 +24,12 @@ def calm() -> None:
     gc.set_threshold(*_CALM)
 
 
+def leave() -> None:
+    """For a process of ours at its end: what is left goes with it. To look for garbage in that, as
+    Python does when it ends, is a twentieth of the work of a short command."""
+    gc.freeze()
+
+
 class Heap:
     """Of one supervisor. `runs` says how many of its runs live now."""
 

@@ -95,7 +95,7 @@ class RunHooks:
 
     async def close(self) -> None:
         """Nobody hears of this run any more, and nothing its hooks started goes on."""
-        self._handlers, self.watches = {}, False
+        self._handlers, self.watches, self._handle = {}, False, None
         if "_bus" in self.__dict__:
             await self._bus.close()
 

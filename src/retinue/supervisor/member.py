@@ -144,6 +144,12 @@ class Member:
         """It cannot be recorded any more: for the log it was cut off here."""
         self.status, self.finished, self.activity = "interrupted", self.clock.now(), ""
 
+    def release(self) -> None:
+        """Nothing more will come of it: it goes with the last who holds it, and not only when the
+        garbage collector comes by."""
+        self.audit = self.companion = self.parent = None
+        self.children = []
+
     def again(self, handle: RunHandle, *, background: bool, call_id: str | None) -> None:
         """The next leg begins. Counts go on; what was said about the last end is void."""
         self.handle, self.background, self.call_id = handle, background, call_id

@@ -39,7 +39,7 @@ class PageConnection(Connection):
         super().data_received(data)
 
     def on_headers_complete(self) -> None:
-        status = self._parser.get_status_code()
+        status = self._status_code()
         if status < 200:
             self.headers = {}
             return
