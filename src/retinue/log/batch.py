@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from retinue.domain.events import AssistantEnded, Body, Event, RunCreated, TextDelta, ThinkingDelta, ToolProgress
 from retinue.domain.lean import dataclass
+from retinue.log.bulk import insert, update
 from retinue.log.encode import encode, whole
 from retinue.log.redaction import Redactor
-from retinue.log.rows import COUNTED, INSERT_RUN, UPDATE_COUNTS, UPDATE_RUN, Tally, changing, counts, identity
+from retinue.log.rows import CHANGING, COUNTED, COUNTS, IDENTITY, Tally, changing, counts, identity
 
 if TYPE_CHECKING:
     import sqlite3
@@ -21,8 +22,8 @@ _STREAMED = frozenset({TextDelta, ThinkingDelta, ToolProgress})
 _LOOKED_AT = 256
 """How many bodies are looked through for secrets at once."""
 
-_INSERT_EVENT = "INSERT INTO events (run_id, seq, at, type, body) VALUES (?, ?, ?, ?, ?)"
-_INSERT_TEXT = "INSERT INTO partials (run_id, seq, kind, text) VALUES (?, ?, ?, ?)"
+_EVENT = ("run_id", "seq", "at", "type", "body")
+_TEXT = ("run_id", "seq", "kind", "text")
 _DELETE_TEXT = "DELETE FROM partials WHERE run_id=? AND seq>=?"
 
 
@@ -111,23 +112,20 @@ class Changes:
 
     def write(self, connection: sqlite3.Connection, rows: list[Row], owner: str) -> None:
         """All of it, inside the transaction that the caller began."""
-        if rows:
-            connection.executemany(_INSERT_EVENT, rows)
-        for run_id, start in self.created.items():
-            connection.execute(INSERT_RUN, start + changing(self.touched[run_id], owner))
-        for run_id in self.changed:
-            if run_id not in self.created:
-                tally = self.touched[run_id]
-                if tally.moved:
-                    connection.execute(UPDATE_RUN, (*changing(tally, owner), run_id))
-                else:
-                    connection.execute(UPDATE_COUNTS, (*counts(tally), run_id))
-        for run_id, start_seq in self.obsolete:
-            connection.execute(_DELETE_TEXT, (run_id, start_seq))
+        insert(connection, "events", _EVENT, rows)
+        created = [start + changing(self.touched[run_id], owner) for run_id, start in self.created.items()]
+        insert(connection, "runs", (*IDENTITY, *CHANGING), created)
+        changed = [(run_id, self.touched[run_id]) for run_id in self.changed if run_id not in self.created]
+        moved = [(*changing(tally, owner), run_id) for run_id, tally in changed if tally.moved]
+        update(connection, "runs", CHANGING, moved)
+        update(connection, "runs", COUNTS, [(*counts(tally), run_id) for run_id, tally in changed if not tally.moved])
+        if self.obsolete:
+            connection.executemany(_DELETE_TEXT, self.obsolete)
+        texts = []
         for run_id, pieces in self.texts.items():
             self._tally(run_id).saved_text = True
-            for (seq, kind), parts in pieces.items():
-                connection.execute(_INSERT_TEXT, (run_id, seq, kind, whole("".join(parts))))
+            texts += [(run_id, seq, kind, whole("".join(parts))) for (seq, kind), parts in pieces.items()]
+        insert(connection, "partials", _TEXT, texts)
 
     def settle(self) -> None:
         """The transaction is committed: this is what is so now."""

@@ -172,18 +172,17 @@ def larger(counted: Usage, total: Usage, more: Usage | None = None) -> Usage:
     return counted + more if more is not None else counted
 
 
-_IDENTITY = "id, parent_id, root_id, depth, agent, task, cwd, created_at"
-_CHANGING = (
-    "owner, state, ended, error, model, transcript, started_at, ended_at, turns, tool_uses, compactions, "
-    "input, output, cache_read, cache_write, cost_usd, updated_at"
+IDENTITY = ("id", "parent_id", "root_id", "depth", "agent", "task", "cwd", "created_at")
+CHANGING = (
+    *("owner", "state", "ended", "error", "model", "transcript", "started_at", "ended_at", "turns", "tool_uses"),
+    *("compactions", "input", "output", "cache_read", "cache_write", "cost_usd", "updated_at"),
 )
-_COUNTS = "model, turns, tool_uses, compactions, input, output, cache_read, cache_write, cost_usd, updated_at"
-_NAMES = _CHANGING.split(", ")
-INSERT_RUN = f"INSERT INTO runs ({_IDENTITY}, {_CHANGING}) VALUES ({', '.join('?' * (8 + len(_NAMES)))})"  # noqa: S608
-UPDATE_RUN = f"UPDATE runs SET {', '.join(f'{name}=?' for name in _NAMES)} WHERE id=?"  # noqa: S608
-UPDATE_COUNTS = f"UPDATE runs SET {', '.join(f'{name}=?' for name in _COUNTS.split(', '))} WHERE id=?"  # noqa: S608
+COUNTS = (
+    *("model", "turns", "tool_uses", "compactions"),
+    *("input", "output", "cache_read", "cache_write", "cost_usd", "updated_at"),
+)
 """For the many events that do not move a run to another state: it leaves the indexes alone."""
-SELECT_RUN = f"SELECT {_IDENTITY}, {_CHANGING} FROM runs"  # noqa: S608
+SELECT_RUN = f"SELECT {', '.join((*IDENTITY, *CHANGING))} FROM runs"  # noqa: S608
 
 
 def identity(event: Event, body: RunCreated) -> tuple[object, ...]:
