@@ -7,7 +7,6 @@ message says so in its `stop` and `failure`, and text that was shown is kept in 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from dataclasses import replace
 
 from retinue.domain.clock import Clock
@@ -17,14 +16,27 @@ from retinue.domain.messages import AssistantMessage, Text
 from retinue.loop.interrupt import Interrupt, Interrupted
 from retinue.loop.shrink import cut
 from retinue.loop.watch import Countdown
-from retinue.models.protocol import Finished, Model, ModelRequest
+from retinue.models.protocol import Finished, Model, ModelRequest, Part
 
 
 class Ask:
-    """After `bodies` is exhausted, `message` is the answer, `shown` the last text that was
-    streamed and then declared void by a retry, and `sent` whether there was a request at all."""
+    """`next` gives the events of the answer and then None. From there on `message` is the answer,
+    `shown` the last text that was streamed and then declared void by a retry, and `sent` whether
+    there was a request at all. Call `close` whatever happens."""
 
-    __slots__ = ("_clock", "_idle", "_interrupt", "_model", "_request", "_text", "message", "sent", "shown")
+    __slots__ = (
+        "_clock",
+        "_idle",
+        "_interrupt",
+        "_model",
+        "_patience",
+        "_request",
+        "_stream",
+        "_text",
+        "message",
+        "sent",
+        "shown",
+    )
 
     def __init__(
         self, model: Model, request: ModelRequest, interrupt: Interrupt, idle: Countdown, clock: Clock
@@ -34,38 +46,57 @@ class Ask:
         self._interrupt = interrupt
         self._idle = idle
         self._clock = clock
+        self._stream: AsyncGenerator[Part, None] | None = None
+        self._patience = 0.0
         self._text: list[str] = []
         self.message = AssistantMessage(())
         self.shown = ""
         self.sent = False
 
-    async def bodies(self) -> AsyncGenerator[Body, None]:
-        feed, now, part_of = self._idle.feed, self._clock.monotonic, self._interrupt.part
-        patience = 0.0
-        self.sent = self._interrupt.ending is None
+    async def next(self) -> Body | None:
         try:
-            async with aclosing(self._model.stream(self._request)) as stream:
+            if self._stream is None:
+                self.sent = self._interrupt.ending is None
+                self._stream = self._model.stream(self._request)
+            try:
                 while True:
-                    feed(now() + patience)
-                    part = await part_of(stream)
-                    patience = 0.0
-                    if isinstance(part, TextDelta):
-                        self._text.append(part.text)
-                        yield part
-                    elif isinstance(part, ThinkingDelta):
-                        yield part
-                    elif isinstance(part, Finished):
+                    self._idle.feed(self._clock.monotonic() + self._patience)
+                    part = await self._interrupt.part(self._stream)
+                    self._patience = 0.0
+                    if isinstance(part, Finished):
                         self.message = self._whole(part.message)
-                        return
-                    elif isinstance(part, Retrying):
-                        yield self._void(part)
-                        patience = max(part.delay, 0.0)  # this silence is announced
+                        break
+                    body = self._shown(part)
+                    if body is not None:
+                        return body
+            except BaseException:
+                await self.close()
+                raise
+            await self.close()
         except Interrupted:
             self.message = self._cut()
         except StopAsyncIteration:
             self._fail(Failure("dropped", "The model's stream ended without an end."))
         except Exception as error:  # noqa: BLE001 - a model that raises is a failed request, not a dead run
             self._fail(Failure("internal", cut(f"The model raised {type(error).__name__}: {error}", 1_000)))
+        return None
+
+    def _shown(self, part: Part) -> Body | None:
+        """What others see of a part; None for a mere sign of life."""
+        if isinstance(part, TextDelta):
+            self._text.append(part.text)
+            return part
+        if isinstance(part, ThinkingDelta):
+            return part
+        if isinstance(part, Retrying):
+            self._patience = max(part.delay, 0.0)  # this silence is announced
+            return self._void(part)
+        return None
+
+    async def close(self) -> None:
+        """Nothing more is wanted of the model's stream."""
+        if self._stream is not None:
+            await self._stream.aclose()
 
     def _void(self, part: Retrying) -> Retrying:
         text = part.partial or "".join(self._text)

@@ -9,7 +9,6 @@ the task always stay.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import aclosing
 from typing import Literal
 
 from retinue.domain.events import Compacted
@@ -150,9 +149,11 @@ class Compactor:
             temperature=self._job.temperature,
         )
         ask = Ask(self._model, request, self._interrupt, self._idle, self._job.clock)
-        async with aclosing(ask.bodies()) as bodies:
-            async for _ in bodies:
+        try:
+            while await ask.next() is not None:
                 pass
+        finally:
+            await ask.close()
         self._usage += ask.message.usage
         said = ask.message.text.strip()
         if not said or ask.message.stop in ("error", "refusal", "aborted"):

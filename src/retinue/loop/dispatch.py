@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Mapping
 
 from retinue.domain.effects import ToolEffect
 from retinue.domain.events import Body, ToolEnded, ToolProgress, ToolStarted, Warned
@@ -39,8 +39,9 @@ class _Running:
 
 
 class Dispatch:
-    """Runs the calls of one assistant message. After `bodies` is exhausted, `message` holds the
-    results, `answer` the output that ends the run if one does, and `warnings` what to report."""
+    """Runs the calls of one assistant message. `next` gives the events and then None: from there on
+    `message` holds the results, `answer` the output that ends the run if one does, and `warnings`
+    what to report. Call `close` whatever happens."""
 
     def __init__(
         self,
@@ -64,6 +65,7 @@ class Dispatch:
         self._stop = stop
         self._allowed = allowed
         self._queue = deque(calls)
+        self._announced: ToolCall | None = None
         self._running: dict[str, _Running] = {}
         self._outbox: deque[Body] = deque()
         self._results: dict[str, ToolResult] = {}
@@ -78,24 +80,25 @@ class Dispatch:
     def message(self) -> ToolMessage:
         return ToolMessage(tuple(self._results[call.id] for call in self._calls))
 
-    async def bodies(self) -> AsyncGenerator[Body, None]:
-        try:
-            while self._queue or self._running or self._outbox:
-                while self._outbox:
-                    yield self._outbox.popleft()
-                if self._interrupt.ending is not None or self.answer is not None:
-                    self._give_up()
-                elif self._may_start():
-                    call = self._queue.popleft()
-                    if self._is_over_the_limit(call):
-                        continue
-                    yield ToolStarted(call)
-                    self._start(call)
+    async def next(self) -> Body | None:
+        """A call begins when the event that says so is dealt with: when the next one is wanted."""
+        if self._announced is not None:
+            call, self._announced = self._announced, None
+            self._start(call)
+        while self._queue or self._running or self._outbox:
+            if self._outbox:
+                return self._outbox.popleft()
+            if self._interrupt.ending is not None or self.answer is not None:
+                self._give_up()
+            elif self._may_start():
+                call = self._queue.popleft()
+                if self._is_over_the_limit(call):
                     continue
-                if self._running and not self._outbox:
-                    await self._interrupt.woken()
-        finally:
-            await self._reap()
+                self._announced = call
+                return ToolStarted(call)
+            if self._running and not self._outbox:
+                await self._interrupt.woken()
+        return None
 
     def waiting(self, call_id: str, begins: bool) -> None:
         """The call waits for a person or another run: its clock stands still meanwhile."""
@@ -215,8 +218,8 @@ class Dispatch:
             self._outbox.append(ToolProgress(call_id, text))
         self._interrupt.wake()
 
-    async def _reap(self) -> None:
-        """The generator was closed or cancelled in the middle: nothing it started goes on."""
+    async def close(self) -> None:
+        """If the run was closed or cancelled in the middle, nothing it started goes on."""
         if self._running:
             tasks = [running.task for running in self._running.values()]
             self._running.clear()

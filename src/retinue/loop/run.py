@@ -13,17 +13,15 @@ That gives no RunEnded; to end a run with an outcome, call `Controls.stop`.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 
 from retinue.domain.events import AssistantEnded, Body, RunEnded, ToolsEnded, TurnStarted
-from retinue.domain.messages import AssistantMessage
 from retinue.loop.controls import Controls
 from retinue.loop.job import Job
 from retinue.loop.steps import Steps
 from retinue.models.protocol import Model
 
 
-async def run_loop(job: Job, model: Model, controls: Controls) -> AsyncGenerator[Body, None]:
+async def run_loop(job: Job, model: Model, controls: Controls) -> AsyncGenerator[Body, None]:  # noqa: C901 - the loop
     """Runs `job` to its end. Raises UsageError at once if its schema is none."""
     steps = Steps(job, model, controls)
     try:
@@ -38,35 +36,33 @@ async def run_loop(job: Job, model: Model, controls: Controls) -> AsyncGenerator
                 break
             yield TurnStarted(steps.number)
             ask = steps.ask()
-            async with aclosing(ask.bodies()) as bodies:
-                async for body in bodies:
+            try:
+                while (said := await ask.next()) is not None:
+                    yield said
+            finally:
+                await ask.close()
+            message = steps.answered(ask)
+            yield AssistantEnded(steps.number, message)
+            if steps.calls:
+                dispatch = steps.dispatch(message.stop)
+                try:
+                    while (done := await dispatch.next()) is not None:
+                        yield done
+                finally:
+                    await dispatch.close()
+                yield ToolsEnded(steps.dispatched(dispatch))
+            yield steps.turn_ended(message)
+            for body in steps.after_turn():
+                yield body
+            await steps.consult()
+            while steps.is_final:
+                for body in steps.finish():
                     yield body
-            async with aclosing(_after(steps, steps.answered(ask))) as bodies:
-                async for body in bodies:
-                    yield body
+                if steps.is_final:
+                    await steps.hold()
+                    await steps.consult()
         for body in steps.limit_reached():
             yield body
         yield RunEnded(steps.end())
     finally:
         steps.release()
-
-
-async def _after(steps: Steps, message: AssistantMessage) -> AsyncGenerator[Body, None]:
-    """From the model's message on: its tool calls, the end of the turn, perhaps of the run."""
-    yield AssistantEnded(steps.number, message)
-    if steps.calls:
-        dispatch = steps.dispatch(message.stop)
-        async with aclosing(dispatch.bodies()) as bodies:
-            async for body in bodies:
-                yield body
-        yield ToolsEnded(steps.dispatched(dispatch))
-    yield steps.turn_ended(message)
-    for body in steps.after_turn():
-        yield body
-    await steps.consult()
-    while steps.is_final:
-        for body in steps.finish():
-            yield body
-        if steps.is_final:
-            await steps.hold()
-            await steps.consult()
