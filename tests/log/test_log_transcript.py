@@ -1,6 +1,7 @@
 """Transcripts: JSON lines that follow the run, survive compaction and crashes, and never shrink (P01 to P06)."""
 
 import json
+from pathlib import Path
 
 import log_stories as stories
 import pytest
@@ -36,7 +37,7 @@ def lines(path):
 
 @pytest.fixture
 def path(tmp_path):
-    return transcript_path(tmp_path, "run-1")
+    return Path(transcript_path(tmp_path, "run-1"))
 
 
 async def write(folder, bodies, place=PLACE):
@@ -69,7 +70,7 @@ def test_P01_a_folder_as_one_name(cwd, name):
 def test_P02_projects_have_their_own_transcripts(tmp_path):
     one, two = ((tmp_path / name) for name in ("one", "two"))
     environment = {"RETINUE_HOME": str(tmp_path / "home")}
-    paths = [transcript_path(state_folder(folder, environment), "run-1") for folder in (one, two)]
+    paths = [Path(transcript_path(state_folder(folder, environment), "run-1")) for folder in (one, two)]
     assert paths[0] != paths[1]
     assert paths[0].parent.parent.parent == tmp_path / "home" / "projects"
     assert paths[0].name == "run-1.jsonl"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from retinue.domain.events import Body, TurnEnded, TurnStarted
@@ -91,16 +91,19 @@ class Redactor:
         if KEY_BEGIN in data:
             data = cut_out(data, private_keys(data))
         low = data.lower()
-        for family in self._families if len(low) > _LITTLE else [each for each in self._families if each.word in low]:
+        for family in self._worth_a_look(low):
             found = family.spans(data, low)
             if found:
                 data = cut_out(data, found)
                 low = data.lower()
         return cut_out(data, tokens(data)) if len(data) >= SHORTEST_TOKEN else data
 
+    def _worth_a_look(self, low: bytes) -> Sequence[Family]:
+        return self._families if len(low) > _LITTLE else [each for each in self._families if each.word in low]
+
     def _found(self, data: bytes) -> Iterator[Span]:
         low = data.lower()
-        for family in self._families:
+        for family in self._worth_a_look(low):
             yield from family.spans(data, low)
         yield from tokens(data)
         if KEY_BEGIN in data:

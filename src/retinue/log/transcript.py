@@ -9,6 +9,7 @@ made again at any time. Messages have the shape of the pi family; a compaction l
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -46,9 +47,9 @@ from retinue.log.pending import Pending
 _STOP: dict[StopReason, str] = {"end": "stop", "tool_use": "toolUse", "refusal": "stop"}
 
 
-def transcript_path(folder: Path, run_id: str) -> Path:
+def transcript_path(folder: Path, run_id: str) -> str:
     """Where the transcript of a run of this project goes."""
-    return folder / "transcripts" / f"{run_id}.jsonl"
+    return os.path.join(folder, "transcripts", f"{run_id}.jsonl")  # noqa: PTH118 - a quarter of the time
 
 
 def wants_transcript(of_file: bool | None, of_settings: bool | None) -> bool:

@@ -46,7 +46,7 @@ class Quirks:
         """Raises ConfigurationError for a name or a value that means nothing."""
         if isinstance(value, Quirks):
             return value
-        return cls._read(value or {})
+        return cls._read(value) if value else cls()
 
     @classmethod
     def _read(cls, data: Mapping[str, Any]) -> Self:

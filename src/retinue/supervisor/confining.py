@@ -11,7 +11,7 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from retinue.settings.places import home, retinue_home
+from retinue.settings.places import home
 
 if TYPE_CHECKING:
     from retinue.domain.request import RunRequest
@@ -71,7 +71,7 @@ def confinement_for(
     policy = Policy(
         writable=changing,
         readonly=readonly,
-        hidden=(retinue_home(world.environment), *hidden, *_hidden(settings, world)),
+        hidden=(world.home, *hidden, *_hidden(settings, world)),
         shown=(context.outputs, *context.roots, *writable, *shown),
         network=_network(settings) if guarded else "on",
         limits=_limits(settings),

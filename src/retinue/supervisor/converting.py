@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retinue.domain.tool import Confinement, Tool
-from retinue.settings.places import home, retinue_home
+from retinue.settings.places import home
 from retinue.supervisor.confining import can_sandbox
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def _confinement(world: World) -> Confinement | None:
     from retinue.guard.sandbox.box import Box
     from retinue.guard.sandbox.policy import Policy
 
-    hidden: tuple[Path, ...] = (retinue_home(world.environment),)
+    hidden: tuple[Path, ...] = (world.home,)
     return Box(Policy(hidden=hidden, network="off", home=home(world.environment)), "convert")
 
 

@@ -384,4 +384,4 @@ class Supervisor:
     def _transcript(self, spec: AgentSpec, run_id: str) -> str | None:
         if not wants_transcript(spec.session.transcript, self.settings.output_transcript):
             return None
-        return str(transcript_path(self.world.state, run_id))
+        return transcript_path(self.world.state, run_id)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from retinue.extensions.plugins.plugin import Plugin, Plugins
 from retinue.extensions.plugins.visible import agent_folders, skill_folders, visible_plugins
-from retinue.settings.places import retinue_home
 
 if TYPE_CHECKING:
     from retinue.domain.spec import AgentSpec
@@ -156,7 +155,7 @@ class Extensions:
     def _roots(self, plugin: Plugin) -> dict[str, str]:
         """What programs of a plugin find in their environment. Python among them keeps its caches
         elsewhere: those in the folder are not part of what was consented to."""
-        caches = retinue_home(self._world.environment) / "cache" / "python"
+        caches = self._world.home / "cache" / "python"
         return {**dict.fromkeys(ROOTS, str(plugin.place)), "PYTHONPYCACHEPREFIX": str(caches)}
 
     # Consent

@@ -233,9 +233,10 @@ class RunHooks:
         not for long: someone may wait for the end."""
         if not self._began:
             self.notes += [warning.text for warning in self._early]
-        with suppress(TimeoutError):
-            async with asyncio.timeout(ENDING_SECONDS):
-                await self._tell_of(outcome)
+        if self._handlers:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(ENDING_SECONDS):
+                    await self._tell_of(outcome)
 
     async def _tell_of(self, outcome: Outcome) -> None:
         failure = outcome.failure

@@ -20,7 +20,6 @@ from retinue.domain.tool import Tool
 from retinue.domain.toolnames import canonical
 from retinue.errors import DisabledAgentError, LaunchError, UnknownModelError
 from retinue.models.select import Selection, build_model, select_model
-from retinue.settings.places import retinue_home
 from retinue.supervisor.assembling import assemble, inherited
 from retinue.supervisor.checking import well_formed
 from retinue.supervisor.confining import can_sandbox, is_readonly
@@ -179,7 +178,7 @@ def _gate(selection: Selection, world: World, system: str, tools: tuple[Tool, ..
     if provider.id in ("offline", "local"):
         return None
     prefix = shared_prefix(provider, selection.info.id, system, [tool.spec for tool in tools])
-    limiters = process_limiters(retinue_home(world.environment))
+    limiters = process_limiters(world.home)
     return limiters.gate_for(provider.id, account_of(provider), prefix)
 
 

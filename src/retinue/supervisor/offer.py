@@ -11,7 +11,7 @@ from retinue.domain.events import AssistantEnded
 from retinue.domain.request import RunRequest
 from retinue.domain.spec import AgentSpec
 from retinue.domain.tool import Tool
-from retinue.settings.places import home, repository_root, retinue_home
+from retinue.settings.places import home, repository_root
 from retinue.supervisor.resolution import GENERAL
 from retinue.tools.delegation.base import Live
 from retinue.tools.delegation.describe import Wording, find_template
@@ -59,7 +59,7 @@ def offered_tools(delegation: Delegation, world: World, request: RunRequest, not
 
 def _agent_dir(world: World) -> str:
     """Where a person's own agents are, as they would write it."""
-    folder = retinue_home(world.environment) / "agents"
+    folder = world.home / "agents"
     return Wording().agent_dir if folder == home(world.environment) / ".retinue" / "agents" else str(folder)
 
 

@@ -223,8 +223,8 @@ def _context(handle: RunHandle, world: World, launch: Launch) -> ToolContext:
     roots = (launch.request.cwd, *(world.cwd / root for root in world.settings.settings.extra_roots))
     context = ToolContext(
         run_id=handle.id,
-        roots=tuple(Path(world.real(str(root.expanduser()))) for root in roots),
-        outputs=world.state / "outputs" / handle.id,
+        roots=tuple(map(world.real_path, roots)),
+        outputs=Path(world.state, "outputs", handle.id),
         environment=world.tool_environment,
         tool_timeout=launch.limits.tool_seconds,
         child=launch.request.parent_id is not None,

@@ -12,7 +12,6 @@ from retinue.extensions.mcp.config import ServerConfig, read_server
 from retinue.extensions.mcp.discover import Configured, configured_servers
 from retinue.extensions.mcp.listing import ListingMemory
 from retinue.extensions.mcp.pool import Habits
-from retinue.settings.places import retinue_home
 from retinue.supervisor.serving_scope import Scope
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ def server_subjects(world: World) -> list[Subject]:
 
 
 def habits_of(world: World) -> Habits:
-    home, settings = retinue_home(world.environment), world.settings.settings
+    home, settings = world.home, world.settings.settings
     return Habits(
         cwd=world.cwd,
         environment=world.environment,

@@ -71,7 +71,7 @@ def consent_stays(world: World, path: Path) -> Iterator[None]:
     yield
     after = content()
     brought = settings_subject(path, parse_object(after)[0], after) if agreed and after != before else None
-    if brought is not None and path.parent != retinue_home(world.environment):
+    if brought is not None and path.parent != world.home:
         world.trust.grant(path, after, what=brought.what)
 
 

@@ -80,7 +80,7 @@ class World:
     def trust(self) -> Trust:
         from retinue.guard.trust import Trust
 
-        return Trust(retinue_home(self.environment), everything=self._trust_everything)
+        return Trust(self.home, everything=self._trust_everything)
 
     @cached_property
     def hooks(self) -> SessionHooks:
@@ -93,6 +93,14 @@ class World:
         from retinue.supervisor.extending import Extensions
 
         return Extensions(self)
+
+    def real_path(self, path: Path) -> Path:
+        """The same as a path, of which `~` may be a part."""
+        return self.round.once(("real path", path), lambda: Path(self.real(str(path.expanduser()))))
+
+    @cached_property
+    def home(self) -> Path:
+        return retinue_home(self.environment)
 
     def real(self, path: str) -> str:
         """Where `path` leads, links followed; the same for all who ask in one round."""
