@@ -138,6 +138,14 @@ async def test_a_key_brings_its_providers_everyday_model(environment: dict[str, 
     assert (await select(None, environment)).info.full_name == model
 
 
+@pytest.mark.parametrize("name", ["local", "offline", "pydantic-ai"])
+async def test_a_server_may_have_the_name_of_an_embedded_model(name: str) -> None:
+    described = {"providers": {name: {"api": "openai", "baseUrl": "http://127.0.0.1:9/v1"}}}
+    selection = await select(f"{name}/mine", settings=described)
+    assert (selection.provider.base_url, selection.info.id) == ("http://127.0.0.1:9/v1", "mine")
+    assert type(build_model(selection, Transport())).__name__ in ("OpenAIChatModel", "Retrying")
+
+
 async def test_a_described_provider_with_a_key_counts() -> None:
     entry = {"deepseek": {}, "mine": {"baseUrl": "https://x.example/v1", "apiKeyEnv": "MINE", "models": ["m1", "m2"]}}
     assert (await select(None, {"DEEPSEEK_API_KEY": "d"}, {"providers": entry})).info.id == "deepseek-v4-pro"

@@ -260,6 +260,8 @@ def test_a_resume_does_not_bring_back_what_was_revoked(project: Project, serve: 
     project.retinue("run", "careful", "work")
     (project.cwd / "ended").unlink()
     assert project.json("trust", "remove", "--json")["files"][0]["state"] == "unknown"
+    nothing = project.retinue("trust", "remove", ".retinue/agents/nobody.md")
+    assert (nothing.returncode, "No consent was given to" in nothing.stderr) == (2, True)
     project.retinue("runs", "resume", run_id(project), "again")
     assert not (project.cwd / "ended").exists()
     project.retinue("runs", "resume", run_id(project), "again", "--trust")

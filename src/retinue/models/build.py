@@ -29,15 +29,16 @@ def build_model(selection: Selection, transport: Transport, *, gate: Gate | None
     nothing. Raises ConfigurationError for quirks that mean nothing and MissingExtraError for a
     local model without its extra."""
     provider, info = selection.provider, selection.info
-    if provider.id == "offline":
+    embedded = provider.id if provider.api == "embedded" else None  # a server may have such a name, too
+    if embedded == "offline":
         from retinue.models.embedded.offline import OfflineModel
 
         return OfflineModel()
-    if provider.id == "local":
+    if embedded == "local":
         from retinue.models.embedded.local import LocalModel
 
         return LocalModel(selection.path, info)
-    model = _bridged(selection) if provider.id == "pydantic-ai" else _wired(selection, transport)
+    model = _bridged(selection) if embedded == "pydantic-ai" else _wired(selection, transport)
     if selection.attempts == 1 and gate is None:
         return model
     from retinue.models.retry import Retrying, RetryPolicy

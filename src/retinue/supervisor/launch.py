@@ -175,7 +175,7 @@ async def choose_model(request: RunRequest, world: World, notes: list[str], pare
 def _gate(selection: Selection, world: World, system: str, tools: tuple[Tool, ...]) -> LimiterGate | None:
     """All runs of this user at one provider share one limiter; embedded models need none."""
     provider = selection.provider
-    if provider.id in ("offline", "local"):
+    if provider.api == "embedded" and provider.id in ("offline", "local"):
         return None
     prefix = shared_prefix(provider, selection.info.id, system, [tool.spec for tool in tools])
     limiters = process_limiters(world.home)

@@ -47,9 +47,11 @@ def execute(args: argparse.Namespace) -> int:
         for subject in found:
             world.trust.grant(subject.path, *subject.contents, what=subject.what)
     elif args.action == "remove":
-        places = [world.cwd / path for path in args.paths] or [each.path for each in found]
-        for path in places:
+        for path in [each.path for each in found] if not args.paths else ():
             world.trust.revoke(path)
+        unknown = [path for path in args.paths if not world.trust.revoke(world.cwd / path)]
+        if unknown:
+            raise UsageError(f"No consent was given to {', '.join(unknown)}.", remedy="See: retinue trust")
     print(_document(found, world) if args.json else _listing(found, world))
     return 0
 
