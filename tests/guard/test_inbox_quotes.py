@@ -53,3 +53,28 @@ async def test_where_nobody_can_answer_the_policy_decides(tmp_path, monkeypatch)
         main = await scene.main()
         found = (await started(scene, main, 2))[-1]
         assert isinstance(found, Refusal) and "who is not there" in found.message
+
+
+@pytest.mark.parametrize(("settings", "asks"), [({}, True), ({"quote_above": 1_000}, False)])
+async def test_a_person_who_is_there_is_asked_before_many_agents_unless_they_set_a_number(
+    tmp_path, monkeypatch, settings, asks
+):
+    async with Scene(tmp_path, monkeypatch, max_concurrent=50, **settings) as scene:
+        asked = []
+
+        async def approver(item):
+            asked.append(item)
+            return InboxAnswer("deny", by="test")
+
+        scene.crew.world.approvers.append(approver)
+        main = await scene.main()
+        found = await started(scene, main, 33)
+        assert all(isinstance(each, ChildView) for each in found[:32])
+        assert isinstance(found[32], Refusal) is asks
+        assert len(asked) == asks
+
+
+async def test_without_a_person_a_hundred_agents_start_unasked(tmp_path, monkeypatch):
+    async with Scene(tmp_path, monkeypatch, max_concurrent=120) as scene:
+        main = await scene.main()
+        assert all(isinstance(each, ChildView) for each in await started(scene, main, 100))

@@ -11,7 +11,7 @@ from retinue.errors import StateError
 from retinue.models.protocol import ModelInfo
 from retinue.settings.field import Origin
 from retinue.settings.table import Settings
-from retinue.supervisor.fanout import Ask, FanOut, Policy, headless_policy
+from retinue.supervisor.fanout import Ask, FanOut, Policy, free_agents, headless_policy
 from retinue.supervisor.quote import Quote, Wanted
 from retinue.testing import FakeClock, settle
 
@@ -160,3 +160,21 @@ def test_only_the_user_can_allow_what_nobody_is_asked_about() -> None:
     for layer in ("project", "local"):
         assert headless_policy(Settings(values, {"quote_policy": Origin(layer, "x")})) == "refuse"
     assert headless_policy(Settings()) == "refuse"
+
+
+@pytest.mark.parametrize(
+    ("said", "origin", "there", "alone"),
+    [
+        (1_000, "default", 32, 1_000),
+        (5, "user", 5, 5),
+        (2_000, "user", 2_000, 2_000),
+        (None, "flag", None, None),
+        (5, "project", 5, 5),
+        (2_000, "project", 32, 1_000),
+        (None, "local", 32, 1_000),
+    ],
+)
+def test_a_person_is_asked_early_and_a_repository_can_only_lower_the_number(said, origin, there, alone):
+    settings = Settings({"quote_above": said}, {"quote_above": Origin(origin, "x")})
+    assert free_agents(settings, can_ask=True) == there
+    assert free_agents(settings, can_ask=False) == alone

@@ -188,7 +188,8 @@ class Settings(
     )
     quote_above: int | None = setting(
         1_000, Whole(0, 10**6, zero_is_none=True), section="budgets", applies="next run",
-        doc="When one run wants to start more agents than this, what they will cost is estimated and consent is asked.",
+        doc="When one run wants to start more agents than this, what they will cost is estimated and consent is asked. "
+        "Unless you set it: 32 where a person can be asked. A repository can only lower it.",
     )
     quote_policy: Literal["refuse", "allow"] = setting(
         "refuse", Choice("refuse", "allow"), section="budgets", applies="next run",

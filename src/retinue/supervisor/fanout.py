@@ -19,10 +19,22 @@ if TYPE_CHECKING:
     from retinue.settings.table import Settings
 
 GATHER_SECONDS = 0.05
+ASKED_ABOVE, REFUSED_ABOVE = 32, 1_000
 
 Ask = Callable[[Quote], Awaitable[bool]]
 """Puts a quote before a person, and gives the answer."""
 Policy = Literal["refuse", "allow"]
+
+
+def free_agents(settings: Settings, *, can_ask: bool) -> int | None:
+    """How many agents a run starts as it likes; None: any number. A person who is there is asked
+    earlier than a program without one is refused, unless the user set a number; a repository can
+    only lower it."""
+    said, origin = settings.quote_above, settings.origin("quote_above")
+    usual = ASKED_ABOVE if can_ask else REFUSED_ABOVE
+    if origin.layer == "default":
+        return usual
+    return said if origin.personal else min(said or usual, usual)
 
 
 def headless_policy(settings: Settings) -> Policy:
