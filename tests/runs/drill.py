@@ -39,6 +39,11 @@ def said_to(body: dict[str, Any]) -> list[str]:
     return found
 
 
+def _cut_off(result: dict[str, Any]) -> bool:
+    """Whether a call was cut off before it was carried out: what it asked for was not done."""
+    return bool(result.get("is_error")) and "already running" not in str(result["content"])
+
+
 class Drill:
     """The main agent starts `agents` agents, starts again those whose start was cut off, takes up
     those that were interrupted, and answers when it has heard of all."""
@@ -107,11 +112,14 @@ class Drill:
     def _lead(self, body: dict[str, Any]) -> Reply:
         last: dict[str, tuple[int, str]] = {}
         taken_up: dict[str, int] = {}
+        calls: dict[str, str] = {}
         for place, (role, kind, part) in enumerate(parts(body)):
             if role == "user" and kind == "text":
                 last.update({run_id: (place, status) for run_id, status in BLOCK.findall(part["text"])})
             elif kind == "tool_use" and part["input"].get("resume"):
-                taken_up[part["input"]["resume"]] = place
+                calls[part["id"]] = part["input"]["resume"]
+            elif kind == "tool_result" and part["tool_use_id"] in calls and not _cut_off(part):
+                taken_up[calls[part["tool_use_id"]]] = place
         cut = [i for i, (place, how) in last.items() if how == "Interrupted" and taken_up.get(i, -1) < place]
         if cut:
             return Reply("Taking up. ", [("Agent", {"prompt": "go on", "resume": run_id}) for run_id in cut])
