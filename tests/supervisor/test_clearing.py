@@ -46,8 +46,10 @@ async def test_J16_young_ones_stay_unless_they_are_named(scene):
         way = Delegate(scene.crew, main.id)
         child = await ended(scene, main, "young", "completed")
         assert way.clear((), 5, True) == ()
+        assert way.conversation(child.id)
         assert way.clear((child.id,), 5, False) == (child.id,)
         assert way.children() == ()
+        assert not way.conversation(child.id)
 
 
 async def test_U04_agents_of_agents_are_hidden_from_the_tools_of_the_main_agent_and_but_for_U01_from_its_events(scene):

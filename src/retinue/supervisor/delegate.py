@@ -279,7 +279,9 @@ class Delegate:
         """The child that an id, a beginning of one or a name means; nobody else's runs exist
         here. Children of earlier processes are found in the log."""
         wanted = agent_id.strip().removeprefix("@")
-        mine = self._me.children
+        mine, meant = self._me.children, self._crew.members.get(wanted)
+        if meant is not None and meant.parent is self._me and wanted not in self._me.cleared:
+            return meant
         for child in mine:
             if wanted in (child.id, child.name):
                 return child
