@@ -53,7 +53,7 @@ class Transcripts:
             if file is None:
                 continue
             if isinstance(body, RunStarted):
-                file.path = Path(body.transcript) if body.transcript else None
+                file.path = body.transcript or None
             if kind is not TurnEnded:
                 file.lines += file.making.take(event)
             if kind in _BREAKS:
@@ -70,7 +70,7 @@ class Transcripts:
     def reopen(self, run_id: str, path: Path, events: Iterable[Event]) -> None:
         """Goes on with the file of a run that is taken up again: what a crash left half-written
         is cut off, what it left unwritten is added, and all the rest stays."""
-        file = self._files[run_id] = _File(path)
+        file = self._files[run_id] = _File(str(path))
         past = [line for event in events for line in file.making.take(event)]
         file.lines = past[mend(path) :]
         self._write(run_id)
@@ -91,7 +91,7 @@ class Transcripts:
 class _File:
     __slots__ = ("failed", "lines", "making", "path")
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: str | None) -> None:
         self.path = path
         self.making = Lines()
         self.lines: list[bytes] = []
@@ -104,19 +104,19 @@ def rebuild_transcript(path: Path, events: Iterable[Event]) -> int:
     lines = transcript_lines(events)
     draft = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
-        append(draft, lines)
+        append(str(draft), lines)
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
     return len(lines)
 
 
-def append(path: Path, lines: list[bytes]) -> None:
+def append(path: str, lines: list[bytes]) -> None:
     """Adds whole lines: if not all of them can be written, none is left behind."""
     try:
         descriptor = os.open(path, _APPENDING, 0o600)
     except FileNotFoundError:
-        private_folder(path.parent)
+        private_folder(Path(path).parent)
         descriptor = os.open(path, _APPENDING, 0o600)
     data, written = b"".join(lines), 0
     try:
@@ -142,6 +142,6 @@ def mend(path: Path) -> int:
     return data.count(b"\n")
 
 
-def _early_path(body: RunCreated) -> Path | None:
+def _early_path(body: RunCreated) -> str | None:
     chosen = body.options.get("transcript")
-    return Path(chosen) if isinstance(chosen, str) and chosen else None
+    return chosen if isinstance(chosen, str) and chosen else None
