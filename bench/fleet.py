@@ -7,6 +7,10 @@
 2. `retinue -p` with 64 agents times 5 turns: the CPU of the whole process, its start included.
 3. The same with a model that takes 200 ms: the time from the main agent's calls to its next
    request, against the six answers that each agent has to wait for one after another.
+
+For some minutes after thousands of files were deleted, as this does at its end, ext4 takes up to a
+millisecond to make one, and a run has a transcript: a second measurement soon after the first is
+better made in memory (`TMPDIR=/dev/shm`).
 """
 
 from __future__ import annotations
