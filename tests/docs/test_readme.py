@@ -12,32 +12,31 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
 
 
-def test_the_python_example_runs_with_the_embedded_default(tmp_path):
-    (example,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    assert len(example.splitlines()) <= 30
+def python(*arguments, folder, home):
+    """What Python prints as a user of a fresh home runs it in a folder of the repository."""
     done = subprocess.run(
-        [sys.executable, "-c", example],
-        cwd=ROOT / "src",
-        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
+        [sys.executable, *arguments],
+        cwd=ROOT / folder,
+        env={"PATH": os.environ["PATH"], "HOME": str(home)},
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert "completed" in done.stdout
-    assert re.search(r"[\w/]+\.py:\d+", done.stdout)
+    return done.stdout
+
+
+def test_the_python_example_runs_with_the_embedded_default(tmp_path):
+    (example,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert len(example.splitlines()) <= 30
+    said = python("-c", example, folder="src", home=tmp_path)
+    assert "completed" in said
+    assert re.search(r"[\w/]+\.py:\d+", said)
 
 
 def test_the_headless_example_runs_with_the_embedded_default(tmp_path):
     (prompt,) = re.findall(r'\$ retinue -p "([^"]+)"', README)
-    done = subprocess.run(
-        [sys.executable, "-m", "retinue", "-p", prompt],
-        cwd=ROOT / "examples",
-        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "language model" in done.stdout
+    said = python("-m", "retinue", "-p", prompt, folder="examples", home=tmp_path)
+    assert "language model" in said
 
 
 def test_the_agent_example_loads_without_a_problem(tmp_path):
@@ -73,16 +72,9 @@ RUNS = (ROOT / "docs" / "runs.md").read_text("utf-8")
 
 def test_the_example_of_many_runs_runs_with_the_embedded_default(tmp_path):
     (example,) = re.findall(r"```python\n(.*?)```", RUNS, re.DOTALL)
-    done = subprocess.run(
-        [sys.executable, "-c", example],
-        cwd=ROOT / "src",
-        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("looks it up completed") == 2
-    assert "completed {'version': 2}" in done.stdout
+    said = python("-c", example, folder="src", home=tmp_path)
+    assert said.count("looks it up completed") == 2
+    assert "completed {'version': 2}" in said
 
 
 def test_the_page_on_many_runs_names_every_event_and_only_commands_that_exist():
