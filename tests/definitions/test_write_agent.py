@@ -76,3 +76,13 @@ def test_no_list_of_names_is_ever_written_so_that_it_allows_more(
 def test_kimi_files_cannot_hold_a_prompt_and_say_so() -> None:
     with pytest.raises(UsageError, match="prompt in a file of its own"):
         write_agent(AgentSpec(name="a"), "kimi")
+
+
+@pytest.mark.parametrize("dialect", ["retinue", "claude", "opencode", "gemini", "copilot"])
+@pytest.mark.parametrize("said", ["{}", "", "{usd: null}"])
+def test_a_budget_that_limits_nothing_is_none(dialect: DialectName, said: str) -> None:
+    file = f"---\nname: nm\ndescription: dd\nbudget: {said}\n---\nDo it."
+    parsed = parse(file.encode(), path="nm.md", dialect=dialect)
+    assert parsed.error is None
+    assert parsed.spec is not None
+    assert parsed.spec.budget is None

@@ -14,7 +14,7 @@ import pytest
 from retinue.errors import StateError
 from retinue.log import database
 from retinue.log.database import check, connect, connect_to_read, log_file, log_folders
-from retinue.log.migrations import MIGRATIONS
+from retinue.log.migrations import MIGRATIONS, migrate, version_of
 from retinue.log.query import Reader
 from retinue.log.rows import RunPlace
 from retinue.log.store import Log
@@ -242,3 +242,21 @@ def test_many_processes_may_open_a_new_log_at_once(tmp_path):
     connection = connect_to_read(tmp_path / "p")
     assert connection.execute("SELECT count(*) FROM migrations").fetchone()[0] == len(MIGRATIONS)
     connection.close()
+
+
+def test_a_log_that_another_process_makes_while_it_is_looked_at_is_ours(tmp_path):
+    path = tmp_path / "log.db"
+    for moment in range(1, 4):  # before the first, the second and the third question about it
+        path.unlink(missing_ok=True)
+        looking, making = sqlite3.connect(path, isolation_level=None), sqlite3.connect(path, isolation_level=None)
+        asked = []
+
+        def meanwhile(statement, moment=moment, making=making, asked=asked):
+            asked.append(statement)
+            if len(asked) == moment:
+                migrate(making, path)
+
+        looking.set_trace_callback(meanwhile)
+        assert version_of(looking, path) in (0, len(MIGRATIONS))
+        looking.close()
+        making.close()

@@ -219,9 +219,10 @@ def migrate(connection: sqlite3.Connection, path: Path, migrations: tuple[Migrat
 def version_of(connection: sqlite3.Connection, path: Path, known: int = len(MIGRATIONS)) -> int:
     """The number of steps the file has had. Raises StateError for a file that is not ours or
     that a newer Retinue wrote: reading it by guess could hide what is in it."""
+    has_tables = _has_tables(connection)  # first: whoever makes the log meanwhile gives it both at once
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     application = int(connection.execute("PRAGMA application_id").fetchone()[0])
-    foreign = application != APPLICATION_ID if version else _has_tables(connection)
+    foreign = application != APPLICATION_ID if version else has_tables
     if foreign:
         raise StateError(
             f"{path} is a database of another program, not a log of Retinue.",

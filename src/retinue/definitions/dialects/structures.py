@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from retinue.definitions.dialects.names import bare, describe, read_names
 from retinue.definitions.dialects.table import UNSET, BadValueError, Kind
 from retinue.definitions.dialects.values import UNSET_RULE
-from retinue.domain.budget import Budget
+from retinue.domain.budget import NO_LIMITS, Budget
 from retinue.domain.spec import HookSpec, ServerRef
 from retinue.errors import UsageError
 
@@ -152,7 +152,8 @@ def _budget(value: Any) -> Any:
     if value is None:
         return UNSET
     try:
-        return Budget.read(value)
+        budget = Budget.read(value)
+        return UNSET if budget == NO_LIMITS else budget
     except UsageError as error:
         raise UnreadableGuardError(error.message.rstrip("."), error.remedy) from error
 
