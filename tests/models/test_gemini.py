@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from retinue.domain.messages import (
     AssistantMessage,
@@ -19,9 +17,8 @@ from retinue.domain.messages import (
     UserMessage,
     user,
 )
-from retinue.models.gemini_schema import gemini_schema
 from retinue.models.transport import Transport
-from tests.models.scripts import READ, RELAXED, answer, collect, gemini_events, model, request, thought
+from tests.models.scripts import READ, answer, collect, gemini_events, model, request, thought
 from tests.models.servers import Reply, Server, failing, sse
 
 PICTURE = Image("image/png", "iVBORw0KGgo=")
@@ -205,114 +202,5 @@ def test_parameters() -> None:
     assert body["systemInstruction"] == {"parts": [{"text": "Be brief."}]}
     declared = body["tools"][0]["functionDeclarations"][0]
     assert declared["name"] == READ.name
-    assert declared["parameters"] == {
-        "type": "object",
-        "properties": {"path": {"type": "string"}},
-        "required": ["path"],
-    }
-
-
-# ------------------------------------------------------------------ schemas
-def test_a_schema_keeps_its_meaning_in_geminis_words() -> None:
-    schema = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "type": "object",
-        "additionalProperties": False,
-        "$defs": {
-            "Node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/Node"}, "v": {"type": "integer"}}}
-        },
-        "properties": {
-            "mode": {"const": "fast"},
-            "level": {"enum": [1, 2], "type": "integer"},
-            "maybe": {"type": ["string", "null"], "format": "email"},
-            "either": {"oneOf": [{"type": "string"}, {"type": "number"}]},
-            "several": {"type": ["string", "number", "null"]},
-            "option": {"anyOf": [{"type": "boolean"}, {"type": "null"}], "description": "On?"},
-            "node": {"$ref": "#/$defs/Node"},
-            "when": {"type": "string", "format": "date-time"},
-            "list": {"type": "array"},
-            "pair": {"type": "array", "prefixItems": [{"type": "number"}]},
-            "both": {"allOf": [{"properties": {"a": {"type": "string"}}}, {"properties": {"b": {"type": "string"}}}]},
-        },
-        "required": ["mode", "missing"],
-    }
-    out = gemini_schema(schema)
-    assert out is not None
-    properties = out["properties"]
-    assert out["required"] == ["mode"] and "additionalProperties" not in out
-    assert properties["mode"] == {"enum": ["fast"], "type": "string"}
-    assert properties["level"] == {"type": "integer", "description": "One of: 1, 2."}
-    assert properties["maybe"] == {"type": "string", "nullable": True}
-    assert properties["either"] == {"anyOf": [{"type": "string"}, {"type": "number"}]}
-    assert properties["several"] == {**properties["either"], "nullable": True}
-    assert properties["option"] == {"type": "boolean", "description": "On?", "nullable": True}
-    assert properties["node"]["properties"]["v"] == {"type": "integer"}
-    assert properties["when"]["format"] == "date-time"
-    assert properties["list"] == {"type": "array", "items": {"type": "string"}}
-    assert properties["pair"]["items"] == {"type": "number"}
-    assert properties["both"]["properties"].keys() == {"a", "b"}
-    assert gemini_schema({"type": "object", "properties": {}}) is None
-
-
-def test_references_that_multiply_come_to_an_end() -> None:
-    inner = {name: {"$ref": "#"} for name in "abcdef"}
-    out = gemini_schema({"type": "object", "properties": inner})
-    assert out is not None and len(str(out)) < 500_000
-    again = {"type": "object", "properties": {"a": {"type": "string"}}, "allOf": [{"$ref": "#"}] * 6}
-    gemini_schema(again)
-
-
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=8,
-)
-KEYWORDS = [
-    "type",
-    "properties",
-    "items",
-    "anyOf",
-    "oneOf",
-    "allOf",
-    "$ref",
-    "enum",
-    "const",
-    "required",
-    "format",
-    "$defs",
-]
-schemas = st.recursive(
-    st.dictionaries(st.sampled_from(KEYWORDS), json_values, max_size=4),
-    lambda inner: st.fixed_dictionaries(
-        {"type": st.sampled_from(["object", "array", "string"])},
-        optional={
-            "properties": st.dictionaries(st.text(max_size=4), inner, max_size=3),
-            "items": inner,
-            "anyOf": st.lists(inner, max_size=3),
-            "allOf": st.lists(inner, max_size=3),
-            "$ref": st.sampled_from(["#", "#/properties/a", "#/$defs/x", "http://x", ""]),
-        },
-    ),
-    max_leaves=10,
-)
-
-
-@RELAXED
-@given(schemas)
-def test_any_schema_becomes_one_that_gemini_knows(schema: dict[str, Any]) -> None:
-    known = {"title", "description", "minItems", "maxItems", "minLength", "maxLength", "minimum", "maximum"}
-    known |= {"minProperties", "maxProperties", "pattern", "default", "enum", "format", "type", "nullable"}
-    known |= {"anyOf", "properties", "required", "items"}
-
-    def check(node: dict[str, Any]) -> None:
-        assert node.keys() <= known
-        for child in [
-            *node.get("properties", {}).values(),
-            *node.get("anyOf", []),
-            *([node["items"]] if "items" in node else []),
-        ]:
-            check(child)
-
-    out = gemini_schema(schema)
-    if out is not None:
-        check(out)
+    assert declared["parametersJsonSchema"] == READ.parameters
+    assert "parameters" not in declared, "the two fields exclude each other"

@@ -19,42 +19,18 @@ from tests.models.scripts import (
     FORMATS,
     answer,
     anthropic_events,
-    chat_call,
     chat_events,
     collect,
     gemini_events,
     model,
     request,
-    responses_call,
     responses_events,
     responses_text,
+    said,
 )
 from tests.models.servers import Reply, Server, failing, raw_server, sse
 
 pytestmark = pytest.mark.parametrize("provider", FORMATS)
-
-
-def said(provider: str, text: str = "", call: Any = None) -> list[bytes]:
-    """A whole answer with a text and, if arguments are given, one tool call."""
-    if provider == "anthropic":
-        blocks: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
-        if call is not None:
-            blocks.append({"type": "tool_use", "id": "c1", "name": "read", "input": call})
-        return sse(*anthropic_events(*blocks, stop="end_turn" if call is None else "tool_use"))
-    if provider == "openai":
-        deltas = [{"content": text}] if text else []
-        if call is not None:
-            deltas += chat_call(0, "c1", "read", call)
-        return sse(*chat_events(*deltas, stop="stop" if call is None else "tool_calls"), done=True)
-    if provider == "openai-responses":
-        items = [responses_text(text)] if text else []
-        if call is not None:
-            items.append(responses_call("c1", "read", call))
-        return sse(*responses_events(*items))
-    parts: list[dict[str, Any]] = [{"text": text}] if text else []
-    if call is not None:
-        parts.append({"functionCall": {"name": "read", "args": call, "id": "c1"}})
-    return sse(*gemini_events(*parts))
 
 
 def begun(provider: str, text: str) -> list[bytes]:

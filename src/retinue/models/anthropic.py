@@ -21,11 +21,13 @@ from retinue.domain.messages import (
     ToolResult,
     UserMessage,
 )
+from retinue.domain.tool import ToolSpec
 from retinue.models.content import NOTHING, own, safe_id, sent_arguments, visible
 from retinue.models.draft import CallDraft, Draft, TextDraft, ThinkingDraft, replace_usage
 from retinue.models.failures import Wire, from_error
 from retinue.models.protocol import ModelInfo, ModelRequest
 from retinue.models.thinking import anthropic_adaptive, anthropic_budget, anthropic_style, level_of, version_of
+from retinue.models.tool_schema import portable_schema
 from retinue.models.wire import Reader, WireModel
 
 _MARK = {"type": "ephemeral"}
@@ -57,10 +59,7 @@ class AnthropicModel(WireModel):
             "stream": True,
         }
         if request.tools:
-            tools = [
-                {"name": tool.name, "description": tool.description, "input_schema": dict(tool.parameters)}
-                for tool in request.tools
-            ]
+            tools = [_tool(tool) for tool in request.tools]
             body["tools"] = tools
             if marked:
                 tools[-1]["cache_control"] = _MARK
@@ -101,6 +100,11 @@ class AnthropicModel(WireModel):
 
 
 # ------------------------------------------------------------------ request
+def _tool(tool: ToolSpec) -> dict[str, Any]:
+    schema = portable_schema(tool.parameters)
+    return {"name": tool.name, "description": schema.described(tool.description), "input_schema": schema.parameters}
+
+
 def build_messages(messages: tuple[Message, ...], info: ModelInfo, stale: set[str]) -> list[dict[str, Any]]:
     """Alternating turns: neighbours of the same role are one message, results before words."""
     turns: list[dict[str, Any]] = []
@@ -108,7 +112,7 @@ def build_messages(messages: tuple[Message, ...], info: ModelInfo, stale: set[st
         if isinstance(message, AssistantMessage):
             role, blocks = "assistant", _assistant(message, info, stale)
         elif isinstance(message, ToolMessage):
-            role, blocks = "user", [_result(result, info) for result in message.results]
+            role, blocks = "user", _results(message, info)
         else:
             role, blocks = "user", _user(message, info)
         if not blocks:
@@ -138,8 +142,22 @@ def _block(part: Text | Image) -> dict[str, Any]:
     return {"type": "image", "source": {"type": "base64", "media_type": part.media_type, "data": part.data}}
 
 
+def _results(message: ToolMessage, info: ModelInfo) -> list[dict[str, Any]]:
+    """The results of a turn. An error may hold text only ("all content must be type 'text' if
+    'is_error' is true"), so its images follow after the last result."""
+    blocks = [_result(result, info) for result in message.results]
+    for result in message.results:
+        images = [part for part in visible(result.content, info) if isinstance(part, Image)]
+        if result.is_error and images:
+            blocks.append({"type": "text", "text": f"Images from the failed call of {result.name}:"})
+            blocks += [_block(image) for image in images]
+    return blocks
+
+
 def _result(result: ToolResult, info: ModelInfo) -> dict[str, Any]:
     parts = visible(result.content, info)
+    if result.is_error:
+        parts = [part for part in parts if isinstance(part, Text)]
     block: dict[str, Any] = {"type": "tool_result", "tool_use_id": safe_id(result.call_id)}
     if len(parts) == 1 and isinstance(parts[0], Text):
         block["content"] = parts[0].text

@@ -8,9 +8,9 @@ from retinue.domain.failure import Failure
 from retinue.models.draft import Draft, TextDraft, replace_usage
 from retinue.models.failures import Wire, from_error
 from retinue.models.gemini_body import build_contents
-from retinue.models.gemini_schema import gemini_schema
 from retinue.models.protocol import ModelRequest
 from retinue.models.thinking import gemini_config, level_of
+from retinue.models.tool_schema import gemini_parameters, portable_schema
 from retinue.models.wire import Reader, WireModel
 
 _REFUSALS = frozenset(
@@ -37,10 +37,11 @@ class GeminiModel(WireModel):
         if request.tools:
             declarations = []
             for tool in request.tools:
-                declaration: dict[str, Any] = {"name": tool.name, "description": tool.description}
-                parameters = gemini_schema(tool.parameters)
+                described = portable_schema(tool.parameters).described(tool.description)
+                declaration: dict[str, Any] = {"name": tool.name, "description": described}
+                parameters = gemini_parameters(tool.parameters)
                 if parameters is not None:
-                    declaration["parameters"] = parameters
+                    declaration["parametersJsonSchema"] = parameters
                 declarations.append(declaration)
             body["tools"] = [{"functionDeclarations": declarations}]
             if request.tool_choice != "auto":

@@ -9,12 +9,14 @@ import orjson
 
 from retinue.domain.failure import Failure
 from retinue.domain.messages import StopReason
+from retinue.domain.tool import ToolSpec
 from retinue.models.chat_body import build_messages
 from retinue.models.draft import CallDraft, Draft, ThinkingDraft, replace_usage
 from retinue.models.failures import Wire, from_error
 from retinue.models.partial_json import parse_arguments
 from retinue.models.protocol import ModelRequest
 from retinue.models.thinking import level_of, openai_effort, version_of
+from retinue.models.tool_schema import portable_schema
 from retinue.models.wire import Reader, WireModel
 
 _STOPS: dict[str, StopReason] = {
@@ -56,17 +58,7 @@ class OpenAIChatModel(WireModel):
         if quirks.stream_usage:
             body["stream_options"] = {"include_usage": True}
         if request.tools:
-            body["tools"] = [
-                {
-                    "type": "function",
-                    "function": {
-                        "name": tool.name,
-                        "description": tool.description,
-                        "parameters": dict(tool.parameters),
-                    },
-                }
-                for tool in request.tools
-            ]
+            body["tools"] = [_tool(tool) for tool in request.tools]
             if request.tool_choice != "auto":
                 body["tool_choice"] = request.tool_choice
             if quirks.parallel_tool_calls is not None:
@@ -102,6 +94,15 @@ class OpenAIChatModel(WireModel):
         reasons = self._openai and self._info.thinking and (version_of(self._info.id, "gpt-") or (5, 0)) >= (5, 0)
         if request.temperature is not None and self._quirks.temperature and not reasons:
             body["temperature"] = request.temperature
+
+
+def _tool(tool: ToolSpec) -> dict[str, Any]:
+    schema = portable_schema(tool.parameters)
+    described = schema.described(tool.description)
+    return {
+        "type": "function",
+        "function": {"name": tool.name, "description": described, "parameters": schema.parameters},
+    }
 
 
 class ChatReader:

@@ -8,11 +8,13 @@ from typing import Any
 import orjson
 
 from retinue.domain.failure import Failure
+from retinue.domain.tool import ToolSpec
 from retinue.models.draft import CallDraft, Draft, TextDraft, ThinkingDraft, replace_usage
 from retinue.models.failures import Wire, from_error
 from retinue.models.protocol import ModelRequest
 from retinue.models.responses_body import build_input
 from retinue.models.thinking import level_of, openai_effort
+from retinue.models.tool_schema import portable_schema
 from retinue.models.wire import Reader, WireModel
 
 
@@ -33,16 +35,7 @@ class OpenAIResponsesModel(WireModel):
         if request.system:
             body["instructions"] = request.system
         if request.tools:
-            body["tools"] = [
-                {
-                    "type": "function",
-                    "name": tool.name,
-                    "description": tool.description,
-                    "parameters": dict(tool.parameters),
-                    "strict": False,
-                }
-                for tool in request.tools
-            ]
+            body["tools"] = [_tool(tool) for tool in request.tools]
             if request.tool_choice != "auto":
                 body["tool_choice"] = request.tool_choice
             if self._quirks.parallel_tool_calls is not None:
@@ -60,6 +53,18 @@ class OpenAIResponsesModel(WireModel):
                 body["reasoning"] = {"effort": openai_effort(self._info.id, level), "summary": "auto"}
         elif request.temperature is not None and self._quirks.temperature:
             body["temperature"] = request.temperature
+
+
+def _tool(tool: ToolSpec) -> dict[str, Any]:
+    schema = portable_schema(tool.parameters)
+    described = schema.described(tool.description)
+    return {
+        "type": "function",
+        "name": tool.name,
+        "description": described,
+        "parameters": schema.parameters,
+        "strict": False,
+    }
 
 
 class ResponsesReader:

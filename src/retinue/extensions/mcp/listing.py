@@ -19,6 +19,7 @@ from typing import Any
 import orjson
 
 from retinue.domain.lean import dataclass
+from retinue.models.tool_schema import folded_keywords, portable_schema
 from retinue.settings.jsonfile import read_object
 from retinue.settings.places import private_folder
 
@@ -26,6 +27,8 @@ MEMORY_SECONDS = 24 * 3600
 MOST_TOOLS = 2_000
 _DESCRIPTION = 8_000
 _SCHEMA_BYTES = 128 * 1024
+_KEY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+_NOT_KEY = re.compile(r"[^a-zA-Z0-9_.-]+")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -62,7 +65,47 @@ def listing(raw: Iterable[Any], *, uses_roots: bool = False) -> Listing:
             break
         else:
             kept.setdefault(made.name, made)
+            problems += _adapted(made)
     return Listing(tuple(kept.values()), uses_roots, tuple(problems), time.time())
+
+
+def _adapted(tool: Listed) -> list[str]:
+    """What of a tool's parameters providers refuse, and what becomes of it."""
+    said: list[str] = []
+    if folded := folded_keywords(tool.parameters):
+        keywords = " and ".join(folded)
+        said.append(
+            f"{tool.name[:80]!r}: model providers refuse {keywords} at the top of its parameters; it is offered with "
+            "one object that has all of them, and the condition in words"
+        )
+    if renamed := safe_keys(tool.parameters)[1]:
+        pairs = ", ".join(f"{old!r} as {new!r}" for new, old in renamed.items())
+        said.append(f"{tool.name[:80]!r}: model providers refuse some of its argument names; offered are {pairs}"[:400])
+    return said
+
+
+def safe_keys(schema: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, str]]:
+    """Return a schema whose argument names providers take, and the names that were changed, new
+    to old. Anthropic refuses the whole request for a name outside `^[a-zA-Z0-9_.-]{1,64}$`
+    (claude-code#79418, composio#3500); only the top level is checked (decocms/studio#6874)."""
+    portable = portable_schema(schema).parameters
+    properties = portable["properties"]
+    if all(_KEY.fullmatch(name) for name in properties):
+        return schema, {}
+    renamed: dict[str, str] = {}
+    for name in properties:
+        if _KEY.fullmatch(name):
+            continue
+        base = _NOT_KEY.sub("_", name)[:56] or "argument"
+        fresh, number = base, 2
+        while fresh in properties or fresh in renamed:
+            fresh, number = f"{base}_{number}", number + 1
+        renamed[fresh] = name
+    new_of = {old: new for new, old in renamed.items()}
+    changed = {**portable, "properties": {new_of.get(name, name): child for name, child in properties.items()}}
+    if "required" in portable:
+        changed["required"] = [new_of.get(name, name) for name in portable["required"]]
+    return changed, renamed
 
 
 def _listed(tool: Any) -> Listed:
@@ -94,7 +137,8 @@ class ListingMemory:
         try:
             at = float(data["at"])
             tools = tuple(Listed(t["name"], t["description"], t["parameters"], t["read_only"]) for t in data["tools"])
-            found = Listing(tools, bool(data["uses_roots"]), (), at)
+            problems = tuple(said for tool in tools for said in _adapted(tool))
+            found = Listing(tools, bool(data["uses_roots"]), problems, at)
         except (KeyError, TypeError, ValueError):
             return None
         return found if 0 <= time.time() - at < MEMORY_SECONDS else None

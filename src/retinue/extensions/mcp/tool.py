@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import field
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,7 +16,7 @@ from retinue.domain.toolnames import served_name
 from retinue.extensions.mcp.config import ServerConfig
 from retinue.extensions.mcp.connection import ServerError, ServerGoneError
 from retinue.extensions.mcp.elicit import Question
-from retinue.extensions.mcp.listing import Listed
+from retinue.extensions.mcp.listing import Listed, safe_keys
 from retinue.extensions.mcp.pool import Caller, Server
 from retinue.extensions.mcp.process import CannotStartError
 
@@ -37,11 +38,15 @@ class ServedTool:
     characters: int
     seconds: float | None
     ask: AskFor | None = None
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Arguments whose names no provider takes: as the model writes them, and as the server does."""
 
     async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
         caller = Caller(context.roots, self.seconds, partial(self._elicit, call_id) if self.ask is not None else None)
         hosts = (urlsplit(self.server.config.url).hostname or "",) if self.server.config.url else ()
         progress = partial(context.progress, call_id)
+        if self.renamed:
+            arguments = {self.renamed.get(name, name): value for name, value in arguments.items()}
         try:
             result = await self.server.call(self.remote, arguments, caller, progress)
         except CannotStartError as error:
@@ -75,13 +80,14 @@ def served_tool(
     server: Server, listed: Listed, *, characters: int, seconds: float | None, ask: AskFor | None
 ) -> ServedTool:
     config = server.config
+    parameters, renamed = safe_keys(listed.parameters)
     spec = ToolSpec(
         name=served_name(config.name, listed.name),
         description=f"[MCP:{config.name}] {listed.description}".strip(),
-        parameters=listed.parameters,
+        parameters=parameters,
         effects=effects(config, listed),
     )
-    return ServedTool(spec, server, listed.name, characters, seconds, ask)
+    return ServedTool(spec, server, listed.name, characters, seconds, ask, renamed)
 
 
 def effects(config: ServerConfig, listed: Listed) -> frozenset[EffectKind]:

@@ -1,0 +1,257 @@
+"""The parameters of a tool as every provider accepts them.
+
+Schemas of foreign tools (MCP servers, plugins) are whatever their author wrote, and one that a
+provider refuses makes it refuse the *whole* request, every turn. What is refused, and where that
+was seen:
+
+    at the top: oneOf, anyOf, allOf       Anthropic (claude-code#40075, langchain#39271)
+    at the top: also not, enum, const     OpenAI (opencode#32489: "schema must have type 'object'
+                                          and not have 'oneOf'/'anyOf'/'allOf'/'enum'/'not'")
+    an array without items                OpenAI ("array schema missing items")
+    items as a list, required: true,      Anthropic ("must match JSON Schema draft 2020-12"): forms
+    exclusiveMinimum: true                of drafts 3, 4 and 7
+    const, discriminator, examples,       Gemini (pydantic-ai's GoogleJsonSchemaTransformer)
+    exclusive bounds, formats of texts
+
+Alternatives at the top are folded into one object; the condition that is lost is told to the
+model in words, and the tool's own check still holds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+COMBINED = ("allOf", "anyOf", "oneOf")
+_REFUSED_AT_TOP = (*COMBINED, "not", "enum", "const", "$ref")
+_DEEPEST = 24
+_REFERENCES = 12
+_MOST_FOLDS = 200
+"""Schemas that are folded for one tool: references at the top can multiply without end."""
+_MOST_CACHED = 1024
+_BY_NAME = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
+_SINGLE = ("items", "additionalProperties", "not", "contains", "propertyNames", "if", "then", "else")
+
+
+class PortableSchema(NamedTuple):
+    """`lost` says in a sentence for the model what the schema no longer says; empty when it
+    says all."""
+
+    parameters: dict[str, Any]
+    lost: str = ""
+
+    def described(self, description: str) -> str:
+        if not self.lost:
+            return description
+        return f"{description}\n{self.lost}".strip()
+
+
+_cache: dict[int, tuple[Mapping[str, Any], PortableSchema]] = {}
+_gemini_cache: dict[int, tuple[Mapping[str, Any], dict[str, Any]]] = {}
+
+
+def portable_schema(parameters: Mapping[str, Any]) -> PortableSchema:
+    """Return `parameters` in the form that all providers accept. The same object gives the same
+    result without work, because every turn sends every tool."""
+    known = _cache.get(id(parameters))
+    if known is not None and known[0] is parameters:
+        return known[1]
+    made = _make(parameters)
+    if len(_cache) >= _MOST_CACHED:
+        _cache.clear()
+    _cache[id(parameters)] = (parameters, made)
+    return made
+
+
+def gemini_parameters(parameters: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the portable schema in Gemini's dialect; None for a tool without parameters."""
+    known = _gemini_cache.get(id(parameters))
+    if known is None or known[0] is not parameters:
+        schema = _walk(portable_schema(parameters).parameters, _for_gemini, 0)
+        if len(_gemini_cache) >= _MOST_CACHED:
+            _gemini_cache.clear()
+        known = _gemini_cache[id(parameters)] = (parameters, schema)
+    return known[1] if known[1].get("properties") or known[1].get("additionalProperties") else None
+
+
+def folded_keywords(parameters: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the keywords at the top of a schema that no provider would take there."""
+    return tuple(key for key in COMBINED if parameters.get(key))
+
+
+def _make(parameters: Mapping[str, Any]) -> PortableSchema:
+    folding = _Folding(parameters)
+    root = folding.fold(parameters, 0)
+    for key in _REFUSED_AT_TOP:
+        root.pop(key, None)
+    root["type"] = "object"
+    if not isinstance(root.get("properties"), Mapping):
+        root["properties"] = {}
+    return PortableSchema(_walk(root, _modern, 0), " ".join(dict.fromkeys(folding.lost)))
+
+
+# ------------------------------------------------------------------ the top
+class _Folding:
+    """Makes one object of a schema with alternatives at its top. `lost` collects what was lost."""
+
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self.lost: list[str] = []
+        self._root = root
+        self._left = _MOST_FOLDS
+
+    def fold(self, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
+        """What stands beside the alternatives wins over them."""
+        self._left -= 1
+        schema = _resolved(schema, self._root)
+        out = {key: value for key, value in schema.items() if key not in COMBINED}
+        if depth > _REFERENCES:
+            return out
+        for key in COMBINED:
+            members = [each for each in _list(schema.get(key)) if isinstance(each, Mapping)]
+            variants = [self.fold(member, depth + 1) for member in members if self._left > 0]
+            if variants:
+                self._merge(out, key, variants)
+        return out
+
+    def _merge(self, out: dict[str, Any], key: str, variants: list[dict[str, Any]]) -> None:
+        out["properties"] = _merged_properties(out, variants)
+        needs = [[name for name in _list(variant.get("required")) if isinstance(name, str)] for variant in variants]
+        if key == "allOf":
+            _require(out, [name for names in needs for name in names])
+            _forbid_unknown(out, variants)
+            return
+        _require(out, [name for name in needs[0] if all(name in names for names in needs)])
+        if sentence := _choice(key, needs):
+            self.lost.append(sentence)
+
+
+def _merged_properties(out: Mapping[str, Any], variants: list[dict[str, Any]]) -> dict[str, Any]:
+    """All properties of all variants; one that they describe differently may be either."""
+    offered: dict[str, list[Any]] = {}
+    for variant in variants:
+        for name, child in _properties(variant).items():
+            choices = offered.setdefault(str(name), [])
+            if child not in choices:
+                choices.append(child)
+    merged: dict[str, Any] = {}
+    for name, choices in offered.items():
+        merged[name] = choices[0] if len(choices) == 1 else {"anyOf": choices}
+    return {**merged, **_properties(out)}
+
+
+def _require(out: dict[str, Any], names: list[str]) -> None:
+    required = [name for name in _list(out.get("required")) if isinstance(name, str)]
+    required += [name for name in names if name not in required]
+    required = [name for name in dict.fromkeys(required) if name in _properties(out)]
+    if required:
+        out["required"] = required
+    else:
+        out.pop("required", None)
+
+
+def _forbid_unknown(out: dict[str, Any], variants: list[dict[str, Any]]) -> None:
+    """`additionalProperties: false` of one member would forbid what the others bring."""
+    others = [variant.get("additionalProperties") for variant in variants]
+    if any(other is False for other in others) and "additionalProperties" not in out:
+        out["additionalProperties"] = False
+
+
+def _choice(key: str, needs: list[list[str]]) -> str:
+    """The condition of a choice in words; empty when all variants ask for the same."""
+    if all(names == needs[0] for names in needs):
+        return ""
+    count = "exactly one" if key == "oneOf" else "at least one"
+    sets = " or ".join(f"({', '.join(names)})" if names else "(nothing further)" for names in needs)
+    return f"Give {count} of these sets of arguments: {sets}."
+
+
+def _resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema with the reference at its top followed; what stands beside it wins."""
+    for _ in range(_REFERENCES):
+        reference = schema.get("$ref")
+        if not isinstance(reference, str):
+            return dict(schema)
+        found: Any = root
+        for step in reference.removeprefix("#").strip("/").split("/"):
+            name = step.replace("~1", "/").replace("~0", "~")
+            found = found.get(name) if isinstance(found, Mapping) and step else found
+        beside = {key: value for key, value in schema.items() if key != "$ref"}
+        schema = {**(found if isinstance(found, Mapping) and found is not schema else {}), **beside}
+    return {key: value for key, value in schema.items() if key != "$ref"}
+
+
+# ------------------------------------------------------------------ the whole tree
+def _walk(schema: Any, change: Any, depth: int) -> Any:
+    """A copy in which `change` was applied to every schema, the outer ones first."""
+    if not isinstance(schema, Mapping):
+        return schema
+    if depth > _DEEPEST:
+        return {}
+    out = change(dict(schema))
+    for key in _BY_NAME:
+        if isinstance(out.get(key), Mapping):
+            out[key] = {str(name): _walk(child, change, depth + 1) for name, child in out[key].items()}
+    for key in _LISTS:
+        if isinstance(out.get(key), list):
+            out[key] = [_walk(child, change, depth + 1) for child in out[key]]
+    for key in _SINGLE:
+        if isinstance(out.get(key), Mapping):
+            out[key] = _walk(out[key], change, depth + 1)
+    return out
+
+
+def _modern(schema: dict[str, Any]) -> dict[str, Any]:
+    """Forms of older drafts in the words of draft 2020-12; what means nothing is left out."""
+    if isinstance(schema.get("items"), list):
+        schema["prefixItems"] = schema.pop("items")
+    kinds = schema.get("type")
+    if kinds == "array" or (isinstance(kinds, list) and "array" in kinds):
+        schema.setdefault("items", {})
+    for key, plain in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+        if isinstance(schema.get(key), bool):
+            exclusive = schema.pop(key)
+            if exclusive and plain in schema:
+                schema[key] = schema.pop(plain)
+    if "required" in schema:
+        names = [name for name in _list(schema.pop("required")) if isinstance(name, str)]
+        if names:
+            schema["required"] = list(dict.fromkeys(names))
+    for key in COMBINED:
+        if key in schema and not (isinstance(schema[key], list) and schema[key]):
+            del schema[key]
+    if "enum" in schema and not (isinstance(schema["enum"], list) and schema["enum"]):
+        del schema["enum"]
+    return schema
+
+
+def _for_gemini(schema: dict[str, Any]) -> dict[str, Any]:
+    for key in ("$schema", "discriminator", "examples", "exclusiveMinimum", "exclusiveMaximum"):
+        schema.pop(key, None)
+    if "const" in schema:
+        const = schema.pop("const")
+        schema["enum"] = [const]
+        kind = _KINDS.get(type(const))
+        if kind is not None:
+            schema.setdefault("type", kind)
+    if schema.get("type") == "string" and isinstance(schema.get("format"), str):
+        words = f"Format: {schema.pop('format')}."
+        before = schema.get("description")
+        schema["description"] = f"{before} {words}" if before else words
+    if isinstance(schema.get("required"), list):
+        schema["required"] = [name for name in schema["required"] if name in _properties(schema)]
+        if not schema["required"]:
+            del schema["required"]
+    return schema
+
+
+_KINDS: dict[type, str] = {str: "string", bool: "boolean", int: "integer", float: "number"}
+
+
+def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = schema.get("properties")
+    return found if isinstance(found, Mapping) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
