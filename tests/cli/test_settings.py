@@ -97,3 +97,45 @@ def test_a_bad_file_is_a_warning_and_the_rest_holds(place: Path, capsys) -> None
     assert run(["settings", "get", "graceTurns"]) == 0
     said = capsys.readouterr()
     assert said.out.strip() == "3" and "maxConcurrent is ignored" in said.err
+
+
+def test_B43_a_value_that_would_not_count_in_the_file_is_refused_with_where_it_does(place: Path, capsys) -> None:
+    assert run(["settings", "set", "sandbox.network", '["pypi.org"]']) == 2
+    said = capsys.readouterr().err
+    assert "counts only in your own settings" in said and "--user" in said
+    assert list(place.iterdir()) == []
+    assert run(["settings", "set", "sandbox.network", '["pypi.org"]', "--user"]) == 0
+    capsys.readouterr()
+    assert document(capsys, "get", "sandbox.network")["value"] == ["pypi.org"]
+
+
+def test_B28_unset_removes_a_setting_or_a_name_that_is_none_and_says_when_it_is_not_there(place: Path, capsys) -> None:
+    file = place / ".retinue/settings.json"
+    file.parent.mkdir()
+    file.write_text('{"graceTurns": 7, "permisions": {"deny": ["Bash"]}, "web": {"jina": true, "maxResults": 3}}')
+    assert run(["settings", "unset", "graceTurns"]) == 0
+    assert run(["settings", "unset", "permisions"]) == 0
+    assert run(["settings", "unset", "web.jina"]) == 0
+    assert json.loads(file.read_text()) == {"web": {"maxResults": 3}}
+    assert run(["settings", "unset", "maxConcurrent"]) == 2
+    assert f"maxConcurrent is not set in {file}" in capsys.readouterr().err
+    assert run(["settings", "unset", "maxConcurent"]) == 2
+    assert "Did you mean maxConcurrent?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["doctor"], ["run", "Explore", "where is alpha?"]])
+def test_B28_rules_for_tools_that_do_not_exist_are_reported_by_the_doctor_and_by_runs(
+    place: Path, capsys, command: list[str]
+) -> None:
+    file = place / ".retinue/settings.json"
+    file.parent.mkdir()
+    rules = {"deny": ["Bsh(rm:*)", "Sendmail(to:*)", "mcp__mail__send", "ExitPlanMode", "WebFetch(domain:x.example)"]}
+    file.write_text(json.dumps({"permissions": rules, "permisions": {}}))
+    run(command)
+    printed = capsys.readouterr()
+    said = printed.out + printed.err
+    assert "'Bsh(rm:*)' names a tool that does not exist; did you mean Bash?" in said
+    assert "'Sendmail(to:*)' names a tool that does not exist" in said
+    assert "permisions is not a setting; did you mean permissions?" in said
+    assert "every file was understood" not in said
+    assert said.count("names a tool that does not exist") == 2

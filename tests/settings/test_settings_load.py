@@ -11,7 +11,7 @@ from settings_place import Home
 
 from retinue.settings.field import Origin
 from retinue.settings.load import load_settings
-from retinue.settings.table import Settings
+from retinue.settings.table import Settings, fields
 
 
 def files_of(folder: Path) -> set[str]:
@@ -53,14 +53,70 @@ def test_S01_global_only_project_only_and_merged_field_by_field(place: Home) -> 
     assert (settings.retry_enabled, settings.retry_max_attempts) == (False, 3)
 
 
-def test_S01_unknown_fields_are_ignored_but_a_slip_is_pointed_out(place: Home) -> None:
+def test_B28_unknown_names_are_always_reported_and_a_slip_with_what_was_meant(place: Home) -> None:
     place.write(place.project_file, {"outputStyle": {}, "editorMode": "vim", "maxConcurent": 8, "grace_turns": 2})
     loaded = place.load()
     assert loaded.settings == Settings()
     assert set(loaded.unknown) == {"outputStyle", "editorMode", "maxConcurent", "grace_turns"}
-    assert len(loaded.warnings) == 2
-    assert "did you mean maxConcurrent?" in loaded.warnings[0]
-    assert "did you mean graceTurns?" in loaded.warnings[1]
+    said = {problem.field: problem.message for problem in loaded.problems}
+    assert "did you mean maxConcurrent?" in said["maxConcurent"]
+    assert "did you mean graceTurns?" in said["grace_turns"]
+    assert "is not a setting, it has no effect" in said["outputStyle"]
+    assert "is not a setting, it has no effect" in said["editorMode"]
+
+
+def test_B28_a_misspelt_guard_is_reported_with_what_it_costs_whether_group_or_name(place: Home) -> None:
+    place.write(place.project_file, {"permisions": {"deny": ["Bash"]}, "permissions": {"dney": ["Bash"], "allow": []}})
+    said = {problem.field: problem.message for problem in place.load().problems}
+    assert said == {
+        "permisions": "is not a setting; did you mean permissions? The rules in it protect nothing until it is "
+        "corrected.",
+        "permissions.dney": "is not a setting; did you mean permissions.deny? The rules in it protect nothing until "
+        "it is corrected.",
+    }
+
+
+def test_a_group_that_is_no_object_is_reported_with_what_belongs_in_it(place: Home) -> None:
+    place.write(place.project_file, {"retry": True, "$schema": "https://example.com/schema.json"})
+    (problem,) = place.load().problems
+    assert (problem.field, problem.message) == ("retry", "is ignored; it must be an object with enabled, maxAttempts")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("budget.allowUnpriced", True),
+        ("quotePolicy", "allow"),
+        ("lsp.sandbox", "off"),
+        ("sandbox.network", "on"),
+        ("sandbox.network", ["pypi.org"]),
+        ("sandbox.passEnvironment", ["TOKEN"]),
+        ("statusLine.command", "date"),
+        ("worktree.shell", "checked"),
+    ],
+)
+def test_B43_what_counts_only_in_your_own_settings_has_no_effect_in_a_project_and_is_said(
+    place: Home, name: str, value: Any
+) -> None:
+    for path in (place.project_file, place.local_file):
+        place.write(path, {name: value})
+        loaded = place.load()
+        assert loaded.get(name) == fields()[name].default
+        (problem,) = loaded.problems
+        assert (problem.where, problem.field) == (str(path), name)
+        assert "counts only in your own settings" in problem.message
+        path.unlink()
+    place.write(place.user_file, {name: value})
+    loaded = place.load()
+    assert (loaded.get(name), loaded.problems) == (tuple(value) if isinstance(value, list) else value, ())
+
+
+def test_B43_a_project_may_still_ask_for_less_than_your_own_settings_allow(place: Home) -> None:
+    place.write(place.user_file, {"sandbox": {"network": ["pypi.org"]}})
+    place.write(place.project_file, {"sandbox": {"network": ["evil.example"]}})
+    assert place.load().settings.sandbox_network == ("pypi.org",)
+    place.write(place.project_file, {"sandbox": {"network": "off"}})
+    assert place.load().settings.sandbox_network == "off"
 
 
 def test_the_order_is_user_project_local_environment_flag(place: Home) -> None:

@@ -25,8 +25,6 @@ PI = {
     "waitTimeoutSeconds": ([30, 3_600], [29, 3_601]),
     "abortResendKey": (["f9"], ["", 9]),
     "widgetDisplayMode": (["auto", "rich", "compact"], ["tiny"]),
-    "rollupChildUsage": ([True], [1]),
-    "herdrReportWorking": ([False], ["no"]),
     "fleetView": ([False], [0]),
     "widgetMode": (["all", "background", "off"], ["some"]),
     "outputTranscript": ([False], ["false"]),
@@ -35,12 +33,12 @@ PI = {
     "fallbackSubagent": (["scout", "none", False], [5, True]),
     "strictAgentFiles": ([True], [1]),
     "agentMentions": (["model", "direct", "off", True, False], ["on", 1]),
-    "rememberAgents": ([False], [0]),
     "worktreeIsolation": ([False], [0]),
-    "reportUsage": ([True], [1]),
     "showCost": ([True], ["x"]),
 }
 """The settings of pi-subagents, each with values that it takes and some that it does not."""
+WITHOUT_EFFECT = ("rollupChildUsage", "herdrReportWorking", "rememberAgents", "reportUsage")
+"""Its settings that Retinue has no counterpart for."""
 
 
 @pytest.fixture
@@ -62,6 +60,14 @@ def test_S03_every_setting_of_pi_subagents_is_known_by_its_name_and_range(place:
         (warning,) = loaded.warnings
         assert str(place.project_file) in warning
         assert name in warning
+
+
+@pytest.mark.parametrize("name", WITHOUT_EFFECT)
+def test_B4_a_setting_that_nothing_reads_is_said_to_have_no_effect(place: Home, name: str) -> None:
+    assert name not in spellings()
+    place.write(place.project_file, {name: True})
+    (warning,) = place.load().warnings
+    assert f"{name} is no setting any more, it has no effect" in warning
 
 
 json_values = st.recursive(

@@ -84,9 +84,9 @@ def test_S03_accepted(load_project: Load, name: str, raw: Any, value: Any) -> No
 
 @pytest.mark.parametrize(("name", "raw"), REFUSED)
 def test_S03_a_bad_value_falls_alone_and_is_named(load_project: Load, place: Home, name: str, raw: Any) -> None:
-    loaded = load_project(json.dumps({name: raw, "rememberAgents": False}))
+    loaded = load_project(json.dumps({name: raw, "fleetView": False}))
     assert loaded.get(name) == getattr(Settings(), fields()[name].attribute)
-    assert loaded.settings.remember_agents is False
+    assert loaded.settings.fleet_view is False
     assert len(loaded.warnings) == 1
     assert loaded.warnings[0].startswith(f"{place.project_file}: {name} is ignored; it must be ")
 

@@ -10,10 +10,9 @@ from retinue.domain.limits import Limits
 from retinue.domain.usage import Usage
 from retinue.errors import LaunchError, UsageError
 from retinue.models.protocol import ModelInfo, Prices
-from retinue.settings.field import Origin
 from retinue.settings.table import Settings
 from retinue.supervisor.budget import Account, Budget
-from retinue.supervisor.purse import allows_unpriced, of_settings
+from retinue.supervisor.purse import of_settings
 from retinue.testing import FakeClock
 
 
@@ -199,13 +198,6 @@ def test_a_request_whose_cost_turns_out_unknown_is_the_last() -> None:
     failed = Account(Budget(usd=5.0))
     failed.charge(Usage(cost_usd=None))
     assert failed.verdict() is None, "a request that never happened costs nothing"
-
-
-def test_a_cloned_repository_cannot_allow_models_without_a_price() -> None:
-    values = {"budget_allow_unpriced": True}
-    assert allows_unpriced(Settings(values, {"budget_allow_unpriced": Origin("user", "settings.json")}))
-    for layer in ("project", "local"):
-        assert not allows_unpriced(Settings(values, {"budget_allow_unpriced": Origin(layer, "x")}))
 
 
 def test_the_budget_of_settings() -> None:

@@ -161,6 +161,6 @@ async def test_a_projects_own_settings_cannot_open_the_network(folder: Path, mon
     async with Scene(folder, monkeypatch) as scene:
         member = await start(scene, "look", readonly=True)
         result = await bash(scene, member, "look", "echo x > /dev/tcp/127.0.0.1/1; cat < /dev/null")
-        assert scene.crew.settings.sandbox_network == "on"
+        assert scene.crew.settings.sandbox_network == "off"
         await end(scene, member, "look")
     assert "refused" in result.text or "denied" in result.text

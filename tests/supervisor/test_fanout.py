@@ -11,7 +11,7 @@ from retinue.errors import StateError
 from retinue.models.protocol import ModelInfo
 from retinue.settings.field import Origin
 from retinue.settings.table import Settings
-from retinue.supervisor.fanout import Ask, FanOut, Policy, free_agents, headless_policy
+from retinue.supervisor.fanout import Ask, FanOut, Policy, free_agents
 from retinue.supervisor.quote import Quote, Wanted
 from retinue.testing import FakeClock, settle
 
@@ -152,14 +152,6 @@ async def test_an_estimate_that_fails_does_not_leave_anyone_waiting() -> None:
     run.fanout = FanOut(1, broken, clock=run.clock)
     text = outcomes(await run.spawn(2))[1]
     assert text is not None and "The log is gone." in text
-
-
-def test_only_the_user_can_allow_what_nobody_is_asked_about() -> None:
-    values = {"quote_policy": "allow"}
-    assert headless_policy(Settings(values, {"quote_policy": Origin("environment", "RETINUE_QUOTE_POLICY")})) == "allow"
-    for layer in ("project", "local"):
-        assert headless_policy(Settings(values, {"quote_policy": Origin(layer, "x")})) == "refuse"
-    assert headless_policy(Settings()) == "refuse"
 
 
 @pytest.mark.parametrize(

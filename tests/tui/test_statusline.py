@@ -98,12 +98,14 @@ async def test_a_flood_is_bounded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("where", "counts"), [("user", True), ("project", False), ("local", False)])
 def test_a_cloned_project_cannot_bring_a_command(tmp_path: Path, where: str, counts: bool) -> None:
-    from retinue.settings.write import save_settings
+    from retinue.settings.write import target_file
 
     env = {"HOME": str(tmp_path), "RETINUE_HOME": str(tmp_path / "home")}
     project = tmp_path / "project"
     project.mkdir()
-    save_settings({"statusLine.command": "echo hi"}, cwd=project, target=where, environment=env)
+    path = target_file(project, where, env)
+    path.parent.mkdir()
+    path.write_text('{"statusLine": {"command": "echo hi"}}')
     assert command_of(load_settings(project, environment=env).settings) == ("echo hi" if counts else None)
 
 

@@ -8,12 +8,13 @@ from pathlib import Path
 
 from retinue.definitions.builtins import BUILTIN_FOLDER, FALLBACK, builtins_disabled
 from retinue.definitions.cache import FileCache, Reading
-from retinue.definitions.discover import Folder, PluginFolder, find_folders, levels
+from retinue.definitions.discover import Folder, PluginFolder, find_folders
 from retinue.definitions.flags import read_flag
 from retinue.definitions.precedence import Entry, Failed, claimed_name, resolve
 from retinue.domain.lean import dataclass
 from retinue.domain.spec import AgentSpec, Problem
 from retinue.errors import DefinitionError, UnknownAgentError
+from retinue.settings.table import Settings
 
 _FILES = FileCache()
 
@@ -44,14 +45,16 @@ class Catalog:
         policy_folders: Iterable[Path | str] = (),
         environment: Mapping[str, str] | None = None,
         builtins: bool = True,
+        settings: Settings | None = None,
         cache: FileCache | None = None,
     ) -> Catalog:
-        """Raises UsageError for an `agents_json` that is no object; a bad file never raises."""
+        """Raises UsageError for an `agents_json` that is no object; a bad file never raises.
+        `settings` are those seen from `cwd`; without them they are read."""
         files = _FILES if cache is None else cache
         folders = find_folders(
             cwd, environment=environment, policy_folders=policy_folders, plugin_folders=plugin_folders
         )
-        if builtins and not builtins_disabled(levels(cwd), environment):
+        if builtins and not builtins_disabled(cwd, environment, settings):
             folders.append(BUILTIN_FOLDER)
         readings = [files.read(folder) for folder in folders]
         if agents_json is not None:
@@ -123,10 +126,13 @@ class Catalog:
         )
 
     def require_readable(self) -> None:
-        """For those who want a broken file to stop the start. Raises DefinitionError."""
+        """Raise DefinitionError for the first file that cannot be loaded (strictAgentFiles)."""
         for each in self.newly_failed(None):
             where = f"{each.path}:{each.line}" if each.line else each.path
-            raise DefinitionError(f"{where}: {each.reason}", remedy=each.problem.remedy)
+            raise DefinitionError(
+                f"{where}: {each.reason}",
+                remedy=f"{each.problem.remedy} strictAgentFiles is on: nothing starts before the file is corrected.",
+            )
 
 
 _LAST: dict[str, tuple[tuple[Reading, ...], Catalog]] = {}

@@ -36,7 +36,7 @@ _GIVES = (
     "web.allowHosts",
     "web.searxngUrl",
 )
-_GIVES_WHEN_TRUE = ("hooks.failOpen", "disableAllHooks")
+_GIVES_WHEN_TRUE = ("hooks.failOpen", "disableAllHooks", "allowWrite", "subagents.allowWrite")
 _WEAKENS_WHEN_FALSE = ("checkpoints.enabled", "worktreeIsolation")
 _PERMISSIONS = ("permissions.allow", "permissions.additionalDirectories", "permissions.defaultMode")
 """What widens permissions needs consent too; that is kept where the rules are gathered."""

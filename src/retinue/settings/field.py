@@ -48,7 +48,19 @@ class Alias(NamedTuple):
 class Field:
     """One row of the table. As a class attribute it yields the default until a value is set."""
 
-    __slots__ = ("aliases", "applies", "attribute", "default", "doc", "kind", "merges", "name", "section", "variables")
+    __slots__ = (
+        "aliases",
+        "applies",
+        "attribute",
+        "default",
+        "doc",
+        "kind",
+        "merges",
+        "name",
+        "personal_when",
+        "section",
+        "variables",
+    )
 
     def __init__(
         self,
@@ -62,11 +74,13 @@ class Field:
         variables: tuple[str, ...],
         applies: Applies,
         merges: bool,
+        personal_when: Callable[[Any], bool] | None,
     ) -> None:
         self.default, self.kind, self.doc, self.section = default, kind, doc, section
         self.name, self.aliases, self.variables = name, aliases, variables
         self.applies: Applies = applies
         self.merges = merges
+        self.personal_when = personal_when
         self.attribute = ""
 
     def __set_name__(self, owner: type, attribute: str) -> None:
@@ -89,9 +103,12 @@ def setting(
     variables: tuple[str, ...] = (),
     applies: Applies = "live",
     merges: bool = False,
+    personal_when: Callable[[Any], bool] | None = None,
 ) -> T:
-    """Declares a setting. `merges`: an object whose keys are merged over the layers, not
-    replaced as a whole. The type says what an instance gives; the class attribute is a Field."""
+    """Declare a setting. `merges`: an object whose keys are merged over the layers, not
+    replaced as a whole. `personal_when`: the values that count only in the user's own settings,
+    because a repository that was cloned must not bring them. The type says what an instance
+    gives; the class attribute is a Field."""
     named = tuple(Alias(alias) if isinstance(alias, str) else alias for alias in aliases)
     field = Field(
         default,
@@ -103,6 +120,7 @@ def setting(
         variables=variables,
         applies=applies,
         merges=merges,
+        personal_when=personal_when,
     )
     return cast(T, field)
 

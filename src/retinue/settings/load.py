@@ -16,10 +16,11 @@ from retinue.settings.field import Alias, Field, Layer, Origin
 from retinue.settings.jsonfile import JsonObject, read_object
 from retinue.settings.kinds import DROPPED
 from retinue.settings.places import repository_root, retinue_home
-from retinue.settings.table import Settings, fields, find, spellings
+from retinue.settings.table import Settings, fields, find, groups, spellings
 
 FILE = "settings.json"
 LOCAL_FILE = "settings.local.json"
+PERSONAL = "this value counts only in your own settings (retinue settings set … --user)"
 
 
 class SettingsProblem(NamedTuple):
@@ -144,8 +145,7 @@ def _read_file(origin: Origin, file: JsonObject, problems: list[SettingsProblem]
         if raw is None:
             continue  # null says nothing, as if the name were not there
         if field is None:
-            unknown[name] = None
-            _suggest(name, origin, problems)
+            _report_unknown(name, origin, problems, unknown)
         elif alias is None or field.attribute not in read.values:
             _take(read, field, alias, raw, problems)
     return read
@@ -163,7 +163,11 @@ def _take(read: Read, field: Field, alias: Alias | None, raw: Any, problems: lis
     if alias is not None and alias.convert is not None and raw is not DROPPED:
         raw = alias.convert(raw)
     value = raw if raw is DROPPED else field.kind.read(raw, name, complain)
-    if value is not DROPPED:
+    if value is DROPPED:
+        return
+    if field.personal_when is not None and not read.origin.personal and field.personal_when(value):
+        problems.append(SettingsProblem(read.origin.where, name, f"has no effect here: {PERSONAL}"))
+    else:
         read.values[field.attribute] = value
         read.names[field.attribute] = name
 
@@ -171,19 +175,17 @@ def _take(read: Read, field: Field, alias: Alias | None, raw: Any, problems: lis
 def _flat(data: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """Names and values with the groups opened: {"retry": {"enabled": …}} as `retry.enabled`.
     Own names come last, so that they win over aliases in the same file."""
-    groups = {name.rpartition(".")[0] for name in spellings() if "." in name}
-    groups |= {name.partition(".")[0] for name in groups}
     found: list[tuple[str, Any]] = []
 
     def walk(prefix: str, level: Mapping[str, Any]) -> None:
         for key, value in level.items():
             name = f"{prefix}{key}"
-            if name in fields() and name in groups and isinstance(value, dict):
+            if name in fields() and name in groups() and isinstance(value, dict):
                 # An object of its own that shares its name with a group: `hooks`.
                 inner = {k: v for k, v in value.items() if f"{name}.{k}" in spellings()}
                 walk(f"{name}.", inner)
                 found.append((name, {k: v for k, v in value.items() if k not in inner}))
-            elif name in groups and isinstance(value, dict):
+            elif name in groups() and isinstance(value, dict):
                 walk(f"{name}.", value)
             else:
                 found.append((name, value))
@@ -221,33 +223,13 @@ def _field(name: str) -> Field:
     return field
 
 
-def _suggest(name: str, origin: Origin, problems: list[SettingsProblem]) -> None:
-    """A name nobody knows is left alone, unless it looks like a slip."""
-    folded = _fold(name)
-    meant = next((known for known in spellings() if _slip(folded, _fold(known))), None)
-    if meant is not None:
-        problems.append(SettingsProblem(origin.where, name, f"is not a setting; did you mean {meant}?"))
+def _report_unknown(name: str, origin: Origin, problems: list[SettingsProblem], unknown: dict[str, None]) -> None:
+    from retinue.settings.suggest import explain_unknown
 
-
-def _fold(name: str) -> str:
-    return name.replace("_", "").replace("-", "").lower()
-
-
-def _slip(one: str, other: str) -> bool:
-    """Equal, or apart by one letter that is wrong, missing, too many or swapped."""
-    if abs(len(one) - len(other)) > 1 or len(other) < 5:
-        return one == other
-    start = _shared(one, other)
-    one, other = one[start:], other[start:]
-    end = _shared(one[::-1], other[::-1])
-    one, other = one[: len(one) - end], other[: len(other) - end]
-    return max(len(one), len(other)) <= 1 or (len(one) == 2 and one == other[::-1])
-
-
-def _shared(one: str, other: str) -> int:
-    """How many letters both begin with."""
-    pairs = zip(one, other, strict=False)
-    return next((index for index, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+    message = explain_unknown(name)
+    if message is not None:
+        unknown[name] = None
+        problems.append(SettingsProblem(origin.where, name, message))
 
 
 def _absolute(path: Path) -> Path:

@@ -183,6 +183,7 @@ class Settings(
     )
     budget_allow_unpriced: bool = setting(
         False, _FLAG, name="budget.allowUnpriced", section="budgets", applies="next run",
+        personal_when=bool,
         doc="Under a budget in dollars, use models whose price is not known, as if they cost nothing. "
         "Counts only in your own settings.",
     )
@@ -192,7 +193,7 @@ class Settings(
         "Unless you set it: 32 where a person can be asked. A repository can only lower it.",
     )
     quote_policy: Literal["refuse", "allow"] = setting(
-        "refuse", Choice("refuse", "allow"), section="budgets", applies="next run",
+        "refuse", Choice("refuse", "allow"), section="budgets", applies="next run", personal_when="allow".__eq__,
         doc="What happens above quoteAbove when nobody can be asked. `allow` counts only in your own settings.",
     )
 
@@ -220,10 +221,6 @@ class Settings(
     wait_timeout_seconds: int = setting(
         270, Whole(30, 3_600), section="sub-agents",
         doc="How long waiting for a background result lasts before it returns without one.",
-    )
-    remember_agents: bool = setting(
-        True, _FLAG, section="sub-agents",
-        doc="Keep the names of finished agents, so that they can be addressed again.",
     )
     tool_description_mode: Literal["full", "compact", "custom"] = setting(
         "full", Choice("full", "compact", "custom"), section="sub-agents", applies="next session",
@@ -334,17 +331,9 @@ class Settings(
         True, _FLAG, section="output", applies="next run",
         doc="Write the transcript of every run to a file of JSON lines.",
     )
-    report_usage: bool = setting(
-        False, _FLAG, section="output",
-        doc="Tell the calling agent how many tokens its agents used.",
-    )
     show_cost: bool = setting(
         False, _FLAG, section="output",
         doc="Show what each agent cost, where the price is known.",
-    )
-    rollup_child_usage: bool = setting(
-        False, _FLAG, section="output",
-        doc="Show the tokens of an agent's own agents in its line, too.",
     )
 # fmt: on
 
@@ -362,6 +351,13 @@ def spellings() -> Mapping[str, tuple[Field, Alias | None]]:
     for field in fields().values():
         found.update({alias.name: (field, alias) for alias in field.aliases})
     return found
+
+
+@cache
+def groups() -> frozenset[str]:
+    """The objects that settings stand in: `retry` and `web.cache` of `retry.enabled`, `web.cache.seconds`."""
+    inner = {name.rpartition(".")[0] for name in spellings() if "." in name}
+    return frozenset(inner | {name.partition(".")[0] for name in inner})
 
 
 def find(name: str) -> Field | None:

@@ -52,6 +52,7 @@ class EyesSettings(Values):
     )
     lsp_sandbox: Literal["on", "off"] = setting(
         "on", Choice("on", "off"), name="lsp.sandbox", section="language servers", applies="next session",
+        personal_when="off".__eq__,
         doc="Start language servers in a sandbox where they can change nothing and reach nobody. `off` counts only in "
         "your own settings. Without a sandbox, servers that run a project's own programs are started only with `off`.",
     )

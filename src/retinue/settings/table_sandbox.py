@@ -20,6 +20,7 @@ class SandboxSettings(Values):
     )
     sandbox_network: str | tuple[str, ...] = setting(
         "off", Either(Choice("off", "on"), Texts()), name="sandbox.network", section="sandbox", applies="next run",
+        personal_when=lambda value: bool(value) and value != "off",
         doc="What sandboxed shells reach: nobody (off), everybody (on), or the listed hosts (`pypi.org`, "
         "`*.example.com`) through a proxy that lets only them pass. More than `off` counts only in your own settings.",
     )
@@ -29,6 +30,7 @@ class SandboxSettings(Values):
     )
     sandbox_pass_environment: tuple[str, ...] = setting(
         (), Texts(), name="sandbox.passEnvironment", section="sandbox", applies="next run",
+        personal_when=bool,
         doc="Names of environment variables that sandboxed shells get although they look like secrets. "
         "Counts only in your own settings.",
     )

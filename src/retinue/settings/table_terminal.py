@@ -60,12 +60,8 @@ class TerminalSettings(Values):
         "{inbox} {session} {version}; a part in [square brackets] is left out when a fact in it is empty.",
     )
     status_line_command: str | None = setting(
-        None, Text("a command"), name="statusLine.command", section="terminal app",
+        None, Text("a command"), name="statusLine.command", section="terminal app", personal_when=bool,
         doc="A shell command whose first line of output is the status line. It gets what it may show as JSON on "
         "standard input, as Claude Code's statusLine does. Counts only in your own settings.",
-    )
-    herdr_report_working: bool = setting(
-        True, _FLAG, section="terminal app",
-        doc="Accepted for files written for pi; Retinue has no herdr to report to.",
     )
 # fmt: on

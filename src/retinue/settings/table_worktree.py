@@ -30,6 +30,7 @@ class WorktreeSettings(Values):
     )
     worktree_shell: Literal["confined", "checked"] = setting(
         "confined", Choice("confined", "checked"), name="worktree.shell", section="worktrees", applies="next run",
+        personal_when="checked".__eq__,
         doc="What becomes of the shell of an isolated agent on a host without a sandbox: it is withheld, or every "
         "command is checked, which stops accidents but not programs. `checked` counts only in your own settings.",
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -48,9 +48,32 @@ def save_settings(
     """Writes `changes` (raw values by setting name; None removes the setting, `Append` adds to
     what this file has) to one file.
     UsageError when a name or value is not acceptable: then nothing is written."""
-    wanted = {name: _checked(name, raw) for name, raw in changes.items()}
-    env = os.environ if environment is None else environment
-    path = target_file(Path(cwd), target, env)
+    wanted = {name: _checked(name, raw, target) for name, raw in changes.items()}
+
+    def edit(data: dict[str, Any]) -> None:
+        for name, field in wanted.items():
+            raw = changes[name]
+            _change(data, field, _longer(data, field, raw.entry) if isinstance(raw, Append) else raw)
+
+    return _edit_file(edit, Path(cwd), target, environment)
+
+
+def remove_unknown(
+    name: str, *, cwd: Path | str, target: Target = "project", environment: Mapping[str, str] | None = None
+) -> Saved:
+    """Remove a name that is no setting from one file."""
+
+    def edit(data: dict[str, Any]) -> None:
+        data.pop(name, None)
+        _remove(data, name.split("."))
+
+    return _edit_file(edit, Path(cwd), target, environment)
+
+
+def _edit_file(
+    edit: Callable[[dict[str, Any]], None], cwd: Path, target: Target, environment: Mapping[str, str] | None
+) -> Saved:
+    path = target_file(cwd, target, os.environ if environment is None else environment)
     try:
         if target == "user":
             private_folder(path.parent)
@@ -62,11 +85,8 @@ def save_settings(
             file = read_object(real, exact=True)
             if file.problem not in (None, EMPTY):
                 return Saved(path, False, f"{path} {file.problem}; repair it first, so that nothing in it is lost")
-            data = file.data
-            for name, field in wanted.items():
-                raw = changes[name]
-                _change(data, field, _longer(data, field, raw.entry) if isinstance(raw, Append) else raw)
-            replace_file(real, _text(data), new_mode=0o600 if target == "user" else 0o666)
+            edit(file.data)
+            replace_file(real, _text(file.data), new_mode=0o600 if target == "user" else 0o666)
     except (OSError, RuntimeError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         return Saved(path, False, f"{path} cannot be written: {reason}")
@@ -103,16 +123,27 @@ def replace_file(path: Path, text: bytes, *, new_mode: int = 0o666) -> None:
             os.close(folder)
 
 
-def _checked(name: str, raw: Any) -> Field:
+def counts_in(target: Target, field: Field, value: Any) -> bool:
+    """Whether this value of a setting has an effect in that file."""
+    return target == "user" or value is None or field.personal_when is None or not field.personal_when(value)
+
+
+def _checked(name: str, raw: Any, target: Target) -> Field:
     field = find(name)
     if field is None:
         raise UsageError(f"There is no setting '{name}'.", remedy="See all of them with: retinue settings list")
     complaints: list[str] = []
+    value = None
     if raw is not None:
         raw = [raw.entry] if isinstance(raw, Append) else raw
-        field.kind.read(raw, field.name, lambda at, accepts: complaints.append(f"{at} must be {accepts}."))
+        value = field.kind.read(raw, field.name, lambda at, accepts: complaints.append(f"{at} must be {accepts}."))
     if complaints:
         raise UsageError(complaints[0], remedy=f"{field.name}: {field.doc}")
+    if not counts_in(target, field, value):
+        raise UsageError(
+            f"This value of {field.name} counts only in your own settings, not in a file of the project.",
+            remedy=f"Write it there: retinue settings set {field.name} … --user",
+        )
     return field
 
 

@@ -25,9 +25,20 @@ if TYPE_CHECKING:
 _MEGABYTE = 1024 * 1024
 
 
-def is_readonly(request: RunRequest, parent: Launch | None, mode: PermissionMode) -> bool:
-    """Whether a run may change nothing: because its file or mode says so, or its parent's did."""
-    return bool(request.spec.readonly) or mode == "plan" or (parent is not None and parent.readonly)
+def is_readonly(
+    request: RunRequest, parent: Launch | None, mode: PermissionMode, settings: Settings, notes: list[str]
+) -> bool:
+    """Whether a run may change nothing: because its file or mode says so, its parent's did, or it
+    was written for devkit-pi, whose agents write only with `allowWrite`."""
+    if bool(request.spec.readonly) or mode == "plan" or (parent is not None and parent.readonly):
+        return True
+    if request.spec.dialect != "devkit" or settings.allow_write:
+        return False
+    notes.append(
+        "It runs read-only: agents written for devkit-pi write only with the setting allowWrite "
+        "(retinue settings set allowWrite true)."
+    )
+    return True
 
 
 def can_sandbox(settings: Settings) -> bool:
@@ -75,7 +86,7 @@ def confinement_for(
         shown=(context.outputs, *context.roots, *writable, *shown),
         network=_network(settings) if guarded else "on",
         limits=_limits(settings),
-        pass_environment=_passed(settings),
+        pass_environment=settings.sandbox_pass_environment,
         home=home(world.environment) if guarded else None,
     )
     return Box(policy, context.run_id)
@@ -89,14 +100,9 @@ async def put_away(context: ToolContext) -> None:
 
 def _network(settings: Settings) -> Network:
     chosen = settings.sandbox_network
-    if chosen in ("off", ()) or not settings.origin("sandbox_network").personal:
-        return "off"
-    return "on" if isinstance(chosen, str) else chosen
-
-
-def _passed(settings: Settings) -> tuple[str, ...]:
-    personal = settings.origin("sandbox_pass_environment").personal
-    return settings.sandbox_pass_environment if personal else ()
+    if isinstance(chosen, str):
+        return "on" if chosen == "on" else "off"
+    return chosen or "off"
 
 
 def _hidden(settings: Settings, world: World) -> tuple[Path, ...]:

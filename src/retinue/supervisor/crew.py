@@ -288,6 +288,8 @@ class Supervisor:
 
     async def __aenter__(self) -> Supervisor:
         if not self.opened:
+            if self.settings.strict_agent_files:
+                self.world.catalog().require_readable()
             self.opened = True
             if "outlet" in self.__dict__:
                 self.outlet.open()

@@ -17,7 +17,7 @@ from retinue.domain.events import ResultRead
 from retinue.domain.request import RunRequest
 from retinue.domain.states import LIVE
 from retinue.errors import OverBudgetError, RetinueError, SpawnDeniedError, StateError
-from retinue.supervisor.fanout import FanOut, free_agents, headless_policy
+from retinue.supervisor.fanout import FanOut, free_agents
 from retinue.supervisor.guarding import ask_quote
 from retinue.supervisor.launch import choose_model
 from retinue.supervisor.member import Member
@@ -54,7 +54,7 @@ class Delegate:
             free_agents(crew.settings, can_ask=crew.world.can_ask),
             lambda wanted: quote(wanted, crew.world.log.reader, at_once=crew.queue.limit),
             ask=(lambda found: ask_quote(self._me, crew.world, found)) if crew.world.can_ask else None,
-            policy=headless_policy(crew.settings),
+            policy=crew.settings.quote_policy,
             clock=crew.clock,
         )
 

@@ -37,11 +37,6 @@ def free_agents(settings: Settings, *, can_ask: bool) -> int | None:
     return said if origin.personal else min(said or usual, usual)
 
 
-def headless_policy(settings: Settings) -> Policy:
-    """What happens when nobody can be asked. Only the user can allow it, not a repository."""
-    return settings.quote_policy if settings.origin("quote_policy").personal else "refuse"
-
-
 class FanOut:
     """The agents that one run has started. Use from one event loop; close it with the run."""
 

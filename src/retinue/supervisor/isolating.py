@@ -166,7 +166,7 @@ def _with_safe_shell(launch: Launch, world: World) -> Launch:
     shells = [tool.spec.name for tool in launch.tools if tool.spec.confinable]
     if isolation is None or not shells or can_sandbox(settings):
         return launch
-    if settings.worktree_shell == "checked" and settings.origin("worktree_shell").personal:
+    if settings.worktree_shell == "checked":
         from retinue.supervisor.isolating_shell import CheckedShell
 
         note = f"commands of {', '.join(shells)} are only checked: nothing here can keep programs to the worktree"

@@ -75,8 +75,7 @@ class Languages:
 
     @property
     def _trusting(self) -> bool:
-        settings = self._world.settings.settings
-        return settings.lsp_sandbox == "off" and settings.origin("lsp_sandbox").personal
+        return self._world.settings.settings.lsp_sandbox == "off"
 
     @property
     def _confines(self) -> bool:

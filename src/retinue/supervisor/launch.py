@@ -102,7 +102,7 @@ async def prepare(
     served = await serve(request, world, notes, parent)
     extended = await extend(request, world, notes)
     mode = mode_for(request, world, parent.mode if parent else None, notes)
-    readonly = is_readonly(request, parent, mode)
+    readonly = is_readonly(request, parent, mode, world.settings.settings, notes)
     kit = choose_tools(request, world, notes, delegation, bounds(parent, served), served, extended, readonly)
     tools = kit.tools if served is None else served.settle(kit.tools, selection.info.window)
     named = {tool.spec.name: tool for tool in tools}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from retinue.domain.lean import dataclass
 from retinue.domain.spec import PermissionMode
+from retinue.domain.toolnames import ALIASES, canonical
 from retinue.guard.permissions.modes import effective_mode
 from retinue.guard.permissions.place import Place
 from retinue.guard.permissions.policy import Limit, Policy
@@ -122,6 +123,11 @@ def permitted(tools: Mapping[str, Tool], request: RunRequest, world: World, note
     return tuple(kept)
 
 
+def rule_notes(world: World) -> tuple[str, ...]:
+    """What is wrong with the permission rules of all files, one sentence each."""
+    return tuple(_sources(world).notes)
+
+
 def _trusted(world: World, path: Path) -> bool:
     try:
         return world.trust.is_trusted(path, path.read_bytes())
@@ -165,9 +171,35 @@ def _sources(world: World) -> Sources:
             *policy_blocks(notes),
         ]
         found = gather(blocks, lambda path: _trusted(world, path))
-        found.notes[:0] = notes
+        found.notes[:0] = [*notes, *_unknown_tools(found.rules, world)]
         world.round.keep("permissions", found)
     return found
+
+
+def _unknown_tools(rules: Sequence[Rule], world: World) -> list[str]:
+    """What to say about rules for tools that there are none of: most likely a slip in a name."""
+    notes = []
+    for rule in rules:
+        name = next(iter(rule.tools)) if len(rule.tools) == 1 else ""
+        if name and not name.startswith("mcp__") and not canonical(name):
+            notes += _about_unknown(rule, name, world)
+    return notes
+
+
+def _about_unknown(rule: Rule, name: str, world: World) -> list[str]:
+    from difflib import get_close_matches
+
+    from retinue.definitions.lint.tools import ELSEWHERE
+    from retinue.definitions.own_names import in_dialect
+
+    if name.lower() in ELSEWHERE or any(name.lower() == own.lower() for own in world.tools):
+        return []
+    near = get_close_matches(name.lower(), [alias for alias in ALIASES if len(alias) > 3], n=1, cutoff=0.8)
+    if not near and any(plugin.code for plugin in world.extensions.plugins.found):
+        return []  # which tools a plugin has is known only when it is imported
+    meant = f"; did you mean {in_dialect(near[0], 'claude')[0]}?" if near else ""
+    lost = "it allows nothing" if rule.kind == "allow" else "it does NOT protect anything until it is corrected"
+    return [f"{rule.source}: the {rule.kind} rule {rule.text!r} names a tool that does not exist{meant} ({lost})"]
 
 
 def _own_blocks(world: World, notes: list[str]) -> list[Block]:

@@ -38,7 +38,7 @@ def open_account(
         _budget(request, settings, root=parent is None),
         parent,
         resumed=resumed,
-        allow_unpriced=allows_unpriced(settings),
+        allow_unpriced=settings.budget_allow_unpriced,
         clock=clock,
     )
     try:
@@ -59,12 +59,6 @@ def of_settings(settings: Settings) -> Budget:
         seconds=settings.budget_seconds,
         spawns=settings.budget_spawns,
     )
-
-
-def allows_unpriced(settings: Settings) -> bool:
-    """Whether models without a price may be used under a budget in dollars. A repository that was
-    cloned cannot say so."""
-    return settings.budget_allow_unpriced and settings.origin("budget_allow_unpriced").personal
 
 
 def check_readable(loaded: Loaded) -> None:

@@ -114,7 +114,11 @@ class World:
         if found is None:
             plugins = self.extensions.agents
             found = Catalog.load(
-                self.cwd, agents_json=self.agents_json, plugin_folders=plugins, environment=self.environment
+                self.cwd,
+                agents_json=self.agents_json,
+                plugin_folders=plugins,
+                environment=self.environment,
+                settings=self.settings.settings,
             )
             self.round.keep("catalog", found)
         return found

@@ -47,7 +47,7 @@ def _confinement(patient: Patient) -> Iterator[Row]:
     from retinue.guard.sandbox.probe import why_not
 
     settings = patient.loaded.settings
-    if settings.lsp_sandbox == "off" and settings.origin("lsp_sandbox").personal:
+    if settings.lsp_sandbox == "off":
         detail = "language servers run with your rights, and some run programs of the project"
         yield "warning", "sandbox", detail, "retinue settings set lsp.sandbox on"
     elif why_not() is not None or settings.sandbox_mode == "off":

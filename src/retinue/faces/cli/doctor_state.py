@@ -14,7 +14,12 @@ Row = tuple[str, ...]
 
 
 def settings(patient: Patient) -> Iterator[Row]:
-    warnings = patient.loaded.warnings
+    from retinue.supervisor.permits import rule_notes
+    from retinue.supervisor.world import World
+
+    rules = rule_notes(World(patient.cwd, environment=patient.environment))
+    others = [warning for warning in patient.loaded.warnings if not any(rule.startswith(warning) for rule in rules)]
+    warnings = [*rules, *others]
     for warning in warnings:
         yield "warning", "settings", warning, "Correct the file; the rest of it counts."
     if not warnings:

@@ -95,6 +95,7 @@ COMMANDS: dict[str, Command | Group] = {
             "list": Command("every setting with its value and origin", f"{_SETTINGS}.list"),
             "get": Command("one setting; --explain shows every layer that has a say", f"{_SETTINGS}.get"),
             "set": Command("change one setting in one file", f"{_SETTINGS}.set"),
+            "unset": Command("remove one setting from one file", f"{_SETTINGS}.unset"),
         },
     ),
     "worktrees": Group(

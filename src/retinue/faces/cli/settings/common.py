@@ -31,11 +31,15 @@ def plain(value: Any, key: str = "") -> Any:
 
 
 def explained(loaded: Loaded, name: str) -> Explanation:
+    from retinue.settings.suggest import nearest_name
+
     try:
         return loaded.explain(name)
     except KeyError:
+        meant = nearest_name(name)
+        hint = f" Did you mean {meant}?" if meant else ""
         raise UsageError(
-            f"There is no setting '{name}'.{_guess(name)}", remedy="See all of them with: retinue settings list"
+            f"There is no setting '{name}'.{hint}", remedy="See all of them with: retinue settings list --all"
         ) from None
 
 
@@ -81,12 +85,3 @@ def explanation(found: Explanation) -> str:
     if field.aliases:
         lines.append(f"  aliases   {', '.join(alias.name for alias in field.aliases)}")
     return "\n".join(lines)
-
-
-def _guess(name: str) -> str:
-    from difflib import get_close_matches
-
-    from retinue.settings.table import spellings
-
-    near = get_close_matches(name, list(spellings()), n=1, cutoff=0.6)
-    return f" Did you mean {near[0]}?" if near else ""

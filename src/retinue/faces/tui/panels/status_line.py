@@ -70,8 +70,5 @@ class StatusLine(Static):
 
 
 def command_of(settings: Settings) -> str | None:
-    """The command to ask, if there is one and the user themselves have set it."""
-    command = settings.status_line_command
-    if command is None or settings.status_line_type == "template":
-        return None
-    return command if settings.origin("status_line_command").personal else None
+    """The command to ask, if there is one."""
+    return None if settings.status_line_type == "template" else settings.status_line_command

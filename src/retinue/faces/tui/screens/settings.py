@@ -28,7 +28,7 @@ from retinue.settings.field import Field
 from retinue.settings.load import Loaded
 from retinue.settings.table import fields
 from retinue.settings.variables import raw_value
-from retinue.settings.write import Saved, Target, save_settings, target_file
+from retinue.settings.write import Saved, Target, counts_in, save_settings, target_file
 from retinue.supervisor.trusting import consent_stays
 
 
@@ -142,7 +142,7 @@ class SettingsScreen(Sheet[None]):
                 return answer
 
     async def _save(self, field: Field, raw: Any) -> None:
-        target = self._target
+        target: Target = self._target if counts_in(self._target, field, raw) else "user"
         saved = await asyncio.to_thread(self._write, field, raw, target)
         world = self.host.crew.supervisor.world
         if saved.persisted or raw is None:

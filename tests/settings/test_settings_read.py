@@ -1,0 +1,47 @@
+"""A setting is read, or it is not there."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import retinue
+from retinue.settings.table import fields
+
+SOURCE = Path(retinue.__file__).parent
+
+
+@cache
+def names_read() -> frozenset[str]:
+    """Attributes taken of something called `settings` (of anything, where the name is of several
+    words), and texts that a layer's values are asked for by; in the whole package but the folder
+    that declares and loads settings."""
+    found: set[str] = set()
+    for path in SOURCE.rglob("*.py"):
+        if path.parent != SOURCE / "settings":
+            for node in ast.walk(ast.parse(path.read_text())):
+                found |= _names(node)
+    return frozenset(found)
+
+
+def _names(node: ast.AST) -> set[str]:
+    if isinstance(node, ast.Attribute):
+        of_settings = "_" in node.attr or ast.unparse(node.value).split(".")[-1].strip("_") == "settings"
+        return {node.attr} if of_settings else set()
+    if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("layer.values.get"):
+        return {each.value for each in node.args if isinstance(each, ast.Constant)}
+    if isinstance(node, ast.Dict):  # a table of the settings that become parts of one thing
+        return {key.value for key in node.keys if isinstance(key, ast.Constant) and "_" in str(key.value)}
+    return set()
+
+
+@pytest.mark.parametrize("field", fields().values(), ids=lambda field: field.name)
+def test_something_outside_the_table_reads_every_setting(field) -> None:
+    assert field.attribute in names_read(), f"nothing reads {field.name}: make it work, or take it out of the table"
+
+
+def test_the_walk_would_notice_a_setting_that_nothing_reads() -> None:
+    assert not {"remember_agents", "report_usage", "rollup_child_usage"} & names_read()
