@@ -18,9 +18,9 @@ from retinue.domain.messages import AssistantMessage, Text, Thinking
 from retinue.models.protocol import Finished, Model, ModelInfo, ModelRequest, Part
 from retinue.models.retry import Retrying, RetryPolicy
 from retinue.models.transport import Transport
-from tests.models.scripts import FORMATS, RELAXED, info, model, request
+from tests.models.scripts import FORMATS, RELAXED, info, model, request, said
 from tests.models.servers import Reply, Server, failing
-from tests.models.test_wire_faults import begun, said
+from tests.models.test_wire_faults import begun
 
 ALL_KINDS: tuple[FailureKind, ...] = (
     "authentication", "rate_limit", "overloaded", "server", "context_overflow", "invalid_request", "not_found",
@@ -81,24 +81,79 @@ async def test_success_needs_no_retry() -> None:
 async def test_what_was_shown_is_handed_on_when_it_becomes_void() -> None:
     dropped = Failure("dropped", "cut")
     parts = await run(Scripted(("half an", dropped), ("the whole answer", None)), Time())
-    assert parts[2] == RetryingEvent(1, 0.25, dropped, partial="halfan")
+    assert parts[2] == RetryingEvent(1, 0.875, dropped, partial="halfan")
     assert final(parts).text == "thewholeanswer" and final(parts).failure is None
 
 
-async def test_delays_double_up_to_the_cap_with_full_jitter() -> None:
+async def test_delays_double_up_to_the_cap_with_a_quarter_of_jitter() -> None:
     time, failure = Time(), Failure("server", "oops")
-    policy = RetryPolicy(attempts=9, cap=4.0)
-    await run(Scripted(*[("", failure)] * 9), time, 1.0, policy)
-    assert time.slept == [0.5, 1.0, 2.0, 4.0, 4.0, 4.0, 4.0, 4.0]
+    policy = RetryPolicy(attempts=6, cap=16.0)
+    await run(Scripted(*[("", failure)] * 6), time, 1.0, policy)
+    assert time.slept == [1.0, 2.0, 4.0, 8.0, 16.0]
     time = Time()
-    await run(Scripted(*[("", failure)] * 9), time, 0.0, policy)
-    assert time.slept == [0.0] * 8
+    await run(Scripted(*[("", failure)] * 6), time, 0.0, policy)
+    assert time.slept == [0.75, 1.5, 3.0, 6.0, 12.0]
+
+
+class Storm(Scripted):
+    """Fails for so many seconds of a clock, then answers."""
+
+    def __init__(self, time: Time, seconds: float, failure: Failure) -> None:
+        super().__init__()
+        self.time, self.seconds, self.failure = time, seconds, failure
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Part, None]:
+        if self.time.now < self.seconds:
+            yield Finished(AssistantMessage((), "error", failure=self.failure))
+        else:
+            yield Finished(AssistantMessage((Text("ok"),)))
+
+
+@pytest.mark.parametrize("draw", [0.0, 1.0])
+@pytest.mark.parametrize("kind", ["server", "overloaded", "rate_limit"])
+async def test_a_storm_of_ten_minutes_is_survived(kind: FailureKind, draw: float) -> None:
+    time = Time()
+    parts = await run(Storm(time, 600.0, Failure(kind, "x")), time, draw)
+    assert final(parts).text == "ok"
+    assert time.now < 1000.0
+
+
+@pytest.mark.parametrize("draw", [0.0, 1.0])
+async def test_a_network_that_goes_away_for_ten_minutes_is_survived_by_a_run_that_had_answers(draw: float) -> None:
+    time = Time()
+    storm = Storm(time, 0.0, Failure("dropped", "no route"))
+    retrying = Retrying(storm, sleep=time.sleep, draw=lambda: draw, clock=lambda: time.now)
+    assert final([part async for part in retrying.stream(request())]).text == "ok"
+    storm.seconds = 600.0
+    assert final([part async for part in retrying.stream(request())]).text == "ok"
+
+
+async def test_a_server_that_never_answered_is_given_up_soon() -> None:
+    time = Time()
+    parts = await run(Storm(time, 600.0, Failure("dropped", "connection refused")), time, 1.0)
+    assert time.slept == [1.0, 2.0, 4.0]
+    assert (final(parts).failure or Failure("internal", "")).message.endswith("(tried 4 times)")
+
+
+async def test_the_announced_wait_is_the_gates_when_that_is_longer() -> None:
+    class Gate:
+        async def before(self) -> None: ...
+
+        async def after(self, failure: Failure | None) -> None: ...
+
+        def held(self) -> float:
+            return 42.0
+
+    time = Time()
+    parts = await run(Scripted(("", Failure("overloaded", "x")), ("ok", None)), time, gate=Gate())
+    assert isinstance(parts[0], RetryingEvent) and parts[0].delay == 42.0
+    assert time.slept == [42.0]
 
 
 async def test_retry_after_is_honoured_with_jitter_on_top() -> None:
     time = Time()
     await run(Scripted(("", Failure("rate_limit", "slow", retry_after=10.0)), ("ok", None)), time, 0.5)
-    assert time.slept == [10.25]
+    assert time.slept == [10.5]
 
 
 async def test_a_wait_beyond_patience_ends_at_once() -> None:
@@ -113,7 +168,7 @@ async def test_a_wait_beyond_patience_ends_at_once() -> None:
 async def test_after_the_last_failure_the_longest_text_stays() -> None:
     failure = Failure("dropped", "cut")
     inner = Scripted(("a", failure), ("the longest of all", failure), ("b c", failure), ("", failure), ("x", failure))
-    message = final(await run(inner, Time()))
+    message = final(await run(inner, Time(), policy=RetryPolicy(attempts=5, first_contact=5)))
     assert (message.stop, message.text) == ("error", "thelongestofall")
     assert message.failure is not None and "tried 5 times" in message.failure.message and inner.closed == 5
 
@@ -224,6 +279,6 @@ async def test_a_burst_of_529_a_500_a_429_and_a_cut_stream_are_survived(provider
         parts = await run(model(provider, server.url, transport=transport), time, 0.0, policy)
         await transport.close()
     assert final(parts).text == "The answer." and final(parts).failure is None
-    assert time.slept == [1.0, 1.0, 0.0, 2.0, 0.0]
+    assert time.slept == [1.0, 1.0, 3.0, 2.0, 12.0]
     kinds = [part.failure.kind for part in parts if isinstance(part, RetryingEvent)]
     assert kinds == ["overloaded", "overloaded", "server", "rate_limit", "dropped"]

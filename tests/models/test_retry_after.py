@@ -47,6 +47,29 @@ def test_headers(headers: dict[str, str], seconds: float | None) -> None:
     assert found == (None if seconds is None else pytest.approx(seconds))
 
 
+@pytest.mark.parametrize(
+    ("said", "seconds"),
+    [
+        ("Please try again in 11.054s. Visit https://x", 11.054),
+        ("Please try again in 6m0.5s.", 360.5),
+        ("Please retry in 34.074824224s.", 34.074824224),
+        ("Retry after 20 seconds", 20.0),
+        ("Please wait 2 minutes before you try again", 120.0),
+        ("try again in 250ms", 0.25),
+        ("Please try again later. Limit 30000, used 3 models", None),
+        ("", None),
+    ],
+)
+def test_a_wait_in_prose(said: str, seconds: float | None) -> None:
+    found = retry_after({}, None, NOW, said)
+    assert found == (None if seconds is None else pytest.approx(seconds))
+    assert retry_after({"retry-after": "3"}, None, NOW, said) == 3.0, "a header is more exact"
+
+
+def test_azures_header() -> None:
+    assert retry_after({"x-ms-retry-after-ms": "1500"}, None, NOW) == 1.5
+
+
 def test_the_details_of_a_google_error() -> None:
     assert retry_after({}, [{"reason": "x"}, {"retryDelay": "3.5s"}], NOW) == 3.5
     assert retry_after({}, [{"retryDelay": 7}, None], NOW) is None

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from retinue.models import connect
+from retinue.models.address import Address, proxy_for
+from retinue.models.failures import Wire, from_transport
 from retinue.models.transport import Transport, TransportError
 from tests.models.servers import Handler, Reply, Server, listening, settle
 from tests.models.test_transport import fetch
@@ -62,6 +64,26 @@ async def test_a_proxy_that_is_down_is_named_without_its_password(
     with pytest.raises(TransportError) as caught:
         await fetch(transport, "http://models.example/v1")
     assert f"127.0.0.1:{port}" in caught.value.message and "secret" not in caught.value.message
+    assert caught.value.problem == "proxy", "the server's address is not what is wrong"
+    failure = from_transport(Wire("openai/m", "http://models.example/v1"), caught.value)
+    assert "HTTPS_PROXY" in failure.remedy and "base URL" not in failure.remedy
+
+
+async def test_a_socks_proxy_is_refused_by_name(transport: Transport, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:9050")
+    with pytest.raises(TransportError) as caught:
+        await fetch(transport, "https://models.example/v1")
+    assert "speaks socks5" in caught.value.message
+    assert not from_transport(Wire("openai/m", "http://x"), caught.value).transient
+
+
+def test_no_proxy_may_name_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", "http://proxy.example:3128")
+    monkeypatch.setenv("NO_PROXY", "localhost, 10.0.0.0/8,fd00::/8")
+    assert proxy_for(Address("http", "10.1.2.3", 80)) is None
+    assert proxy_for(Address("http", "fd00::1", 80)) is None
+    assert proxy_for(Address("http", "11.1.2.3", 80)) == "http://proxy.example:3128"
+    assert proxy_for(Address("http", "models.example", 80)) == "http://proxy.example:3128"
 
 
 async def test_a_proxy_that_refuses_the_tunnel(transport: Transport, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +91,7 @@ async def test_a_proxy_that_refuses_the_tunnel(transport: Transport, monkeypatch
         monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{proxy.port}")
         with pytest.raises(TransportError) as caught:
             await fetch(transport, "https://models.example/v1")
-        assert caught.value.problem == "unreachable" and "407" in caught.value.message
+        assert caught.value.problem == "proxy" and "407" in caught.value.message
         assert proxy.seen[0].method == "CONNECT" and proxy.seen[0].target == "models.example:443"
 
 

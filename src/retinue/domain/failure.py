@@ -8,6 +8,7 @@ from retinue.domain.lean import dataclass
 
 FailureKind = Literal[
     "authentication",  # key missing, wrong or without rights
+    "quota",  # no credit left, or a spend limit reached: no retry helps
     "rate_limit",  # 429; retry_after may be known
     "overloaded",  # 529 / 503: the provider is busy
     "server",  # other 5xx
@@ -39,7 +40,9 @@ class Failure:
     remedy: str = ""
     status: int | None = None
     retry_after: float | None = None
+    again: bool | None = None
+    """What the server says of trying again (`x-should-retry`); None: the kind decides."""
 
     @property
     def transient(self) -> bool:
-        return self.kind in TRANSIENT
+        return self.kind in TRANSIENT if self.again is None else self.again

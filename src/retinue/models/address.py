@@ -77,9 +77,30 @@ def proxy_for(address: Address) -> str | None:
         return None
     from urllib.request import proxy_bypass
 
-    if proxy_bypass(f"{address.host}:{address.port}"):
+    if proxy_bypass(f"{address.host}:{address.port}") or _in_a_network(address.host):
         return None
     return proxy if "://" in proxy else "http://" + proxy
+
+
+def _in_a_network(host: str) -> bool:
+    """Whether NO_PROXY exempts a numeric address by a network such as 10.0.0.0/8, which the
+    standard library does not read."""
+    exempt = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+    if "/" not in exempt or not (":" in host or host[-1:].isdigit()):
+        return False
+    from ipaddress import ip_address, ip_network
+
+    try:
+        number = ip_address(host)
+    except ValueError:
+        return False
+    for entry in exempt.split(","):
+        try:
+            if "/" in entry and number in ip_network(entry.strip(), strict=False):
+                return True
+        except ValueError:
+            continue
+    return False
 
 
 def _loopback(host: str) -> bool:

@@ -10,7 +10,7 @@ from functools import cache
 
 from retinue.models.address import Address, display_url, parse_url
 from retinue.models.http1 import Connection
-from retinue.models.transport import TransportError
+from retinue.models.transport import TransportError, TransportProblem
 
 
 @cache
@@ -47,9 +47,13 @@ async def open_connection(address: Address, seconds: float | None, tls: ssl.SSLC
         reason = (error.reason or "handshake failed").replace("_", " ").lower()
         raise TransportError("unreachable", f"No TLS with {goal}: {reason}.") from None
     except socket.gaierror:
-        raise TransportError("unreachable", f"The host name of {goal} cannot be resolved.") from None
+        problem: TransportProblem = "unreachable" if address.proxy is None else "proxy"
+        raise TransportError(problem, f"The host name of {goal} cannot be resolved.") from None
     except OSError as error:
         refused = error.errno == errno.ECONNREFUSED or f"[Errno {errno.ECONNREFUSED}]" in str(error)
+        if address.proxy is not None:
+            said = "connection refused" if refused else error.strerror or "no connection"
+            raise TransportError("proxy", f"{goal[0].upper()}{goal[1:]} does not answer: {said}.") from None
         if refused:
             raise TransportError("refused", f"Nothing answers at {goal}: connection refused.") from None
         raise TransportError("unreachable", f"{goal} cannot be reached: {error.strerror or 'no connection'}.") from None
@@ -76,10 +80,14 @@ def _is_number(host: str) -> bool:
 
 
 async def _through_proxy(address: Address, proxy: str, tls: ssl.SSLContext | None) -> Connection:
+    scheme = proxy.partition("://")[0].lower()
+    if scheme not in ("http", "https"):
+        said = f"The proxy {display_url(proxy)} speaks {scheme}; only http and https proxies can be used."
+        raise TransportError("proxy", said, passing=False)
     try:
         place, _, authorization = parse_url(proxy)
     except ValueError:
-        raise TransportError("url", f"The proxy {display_url(proxy)} is not an http or https URL.") from None
+        raise TransportError("proxy", f"The proxy {display_url(proxy)} is not a URL.", passing=False) from None
     connection = await _dial(place, address, tls)
     if not address.secure:
         return connection
@@ -91,9 +99,9 @@ async def _through_proxy(address: Address, proxy: str, tls: ssl.SSLContext | Non
         answered = await connection.exchange(f"{head}\r\n".encode("ascii"), b"", None)
         if not answered or connection.status != 200:
             said = f"answered {connection.status}" if answered else "hung up"
-            raise TransportError(
-                "unreachable", f"The proxy {display_url(proxy)} {said} when asked for {address.origin}."
-            )
+            if connection.status == 407:
+                said += " (it wants a user and a password in its URL)"
+            raise TransportError("proxy", f"The proxy {display_url(proxy)} {said} when asked for {address.origin}.")
         return await connection.upgraded(tls or default_tls())
     except BaseException:
         connection.abort()

@@ -14,6 +14,7 @@ from typing import Any
 from retinue.domain.failure import Failure, FailureKind
 from retinue.domain.lean import dataclass
 from retinue.models.address import display_url
+from retinue.models.failure_causes import OTHER_REGION, OVERFLOW, WORDS, find_cause
 from retinue.models.partial_json import parse_event
 from retinue.models.retry_after import retry_after
 from retinue.models.transport import TransportError
@@ -26,61 +27,6 @@ KEY_VARIABLES = {
 }
 
 _LIMIT = 600
-
-_OVERFLOW = (
-    "prompt is too long",
-    "input is too long",
-    "context_length_exceeded",
-    "context length exceeded",
-    "maximum context length",
-    "maximum prompt length",
-    "exceed context limit",
-    "exceeds the context",
-    "exceed the context",
-    "exceeds the available context",
-    "exceed_context_size",
-    "exceeds the maximum number of tokens",
-    "exceeds the maximum allowed number of input tokens",
-    "exceeds the model's context",
-    "exceeds model context",
-    "context window exceeds",
-    "context window",
-    "context the overflows",
-    "context overflow",
-    "too large for model with",
-    "reduce the length of the messages",
-    "reduce the length of the input",
-    "reduce your prompt",
-    "request_too_large",
-    "too many tokens in the prompt",
-)
-_QUOTA = ("insufficient_quota", "billing", "credit balance", "insufficient balance", "enforced_spend_limit")
-
-# First match wins; searched in the error's type, code and status words, never in its prose.
-_WORDS: tuple[tuple[str, FailureKind], ...] = (
-    ("overloaded", "overloaded"),
-    ("unavailable", "overloaded"),
-    ("insufficient_system_resource", "overloaded"),
-    ("rate_limit", "rate_limit"),
-    ("resource_exhausted", "rate_limit"),
-    ("too_many_requests", "rate_limit"),
-    ("authentication", "authentication"),
-    ("unauthenticated", "authentication"),
-    ("permission", "authentication"),
-    ("invalid_api_key", "authentication"),
-    ("billing", "authentication"),
-    ("insufficient_quota", "authentication"),
-    ("not_found", "not_found"),
-    ("timeout", "timeout"),
-    ("deadline_exceeded", "timeout"),
-    ("content_filter", "refused"),
-    ("content_policy", "refused"),
-    ("policy_violation", "refused"),
-    ("bio_policy", "refused"),
-    ("invalid", "invalid_request"),
-    ("failed_precondition", "invalid_request"),
-    ("unsupported", "invalid_request"),
-)
 
 _SECRETS = (
     r"(?i)\b(?:sk|pk|rk|xai|gsk|key)-[A-Za-z0-9_*.\-]{8,}|\bAIza[0-9A-Za-z_\-]{20,}"
@@ -113,17 +59,22 @@ class Wire:
 def from_status(wire: Wire, status: int, headers: Mapping[str, str], body: bytes, now: float | None = None) -> Failure:
     """An answer whose status is not success."""
     said, words, details = _read(body)
-    kind = _kind(status, said.lower(), words)
-    text = wire.scrub(said)
-    failure = _failure(wire, kind, f"{wire.name} answered {status}" + (f": {text}" if text else "."), status)
-    if kind == "authentication" and _no_credit(said, words):
-        variable = wire.key_variable or KEY_VARIABLES.get(wire.provider) or "this key"
-        return replace(failure, remedy=f"The account behind {variable} has no credit left.")
-    if 300 <= status < 400:
+    if status < 300:
+        return Failure("invalid_request", f"{wire.name} answered {status} without an answer.", _BASE_URL, status)
+    if status < 400:
         place = wire.scrub(display_url(headers.get("location", "elsewhere")))
-        return replace(failure, message=f"{wire.name} answered {status}: moved to {place}.", remedy=_BASE_URL)
+        message = f"{wire.name} answered {status}: moved to {place}."
+        return Failure("invalid_request", message, _BASE_URL, status)
+    text = wire.scrub(said)
+    message = f"{wire.name} answered {status}" + (f": {text}" if text else ".")
+    failure = _failure(wire, message, status, said, words, details)
+    if status == 403 and body.lstrip()[:1] == b"<":
+        failure = replace(failure, remedy=_BLOCKED)
+    again = {"true": True, "false": False}.get(headers.get("x-should-retry", "").lower())
+    if again is not None and failure.kind not in ("quota", "authentication", "context_overflow"):
+        failure = replace(failure, again=again)
     if failure.transient:
-        failure = replace(failure, retry_after=retry_after(headers, details, now))
+        failure = replace(failure, retry_after=retry_after(headers, details, now, said))
     return failure
 
 
@@ -132,10 +83,9 @@ def from_error(wire: Wire, error: Any) -> Failure:
     said, words, details = _parts(error)
     code = error.get("code") if isinstance(error, dict) else None
     status = code if isinstance(code, int) and 400 <= code < 600 else None
-    kind = _kind(status, said.lower(), words)
     text = wire.scrub(said or words)
-    failure = _failure(wire, kind, f"{wire.name} broke off: {text or 'without a reason'}", status)
-    return replace(failure, retry_after=retry_after({}, details, None)) if failure.transient else failure
+    failure = _failure(wire, f"{wire.name} broke off: {text or 'without a reason'}", status, said, words, details)
+    return replace(failure, retry_after=retry_after({}, details, None, said)) if failure.transient else failure
 
 
 def from_transport(wire: Wire, error: TransportError) -> Failure:
@@ -146,6 +96,9 @@ def from_transport(wire: Wire, error: TransportError) -> Failure:
         case "refused":
             remedy = f"Start the server, or correct the base URL of '{wire.provider}' ({place})."
             return Failure("dropped", text, remedy)
+        case "proxy":
+            remedy = "Correct HTTPS_PROXY, HTTP_PROXY or ALL_PROXY, or name the host in NO_PROXY."
+            return Failure("dropped", text, remedy, again=error.passing)
         case "unreachable":
             return Failure("dropped", text, f"Check the network, the proxy and the base URL of '{wire.provider}'.")
         case "certificate":
@@ -169,32 +122,70 @@ def malformed(wire: Wire, what: str) -> Failure:
 _BASE_URL = "Check that the base URL leads to the API of a model server."
 
 
-def _failure(wire: Wire, kind: FailureKind, message: str, status: int | None) -> Failure:
-    variable = wire.key_variable or KEY_VARIABLES.get(wire.provider)
-    remedies: dict[FailureKind, str] = {
-        "authentication": f"Set {variable} to a valid key." if variable else f"Check the key of '{wire.provider}'.",
-        "rate_limit": "Wait, or run fewer agents at once.",
-        "context_overflow": "Shorten the conversation, or use a model with a larger window.",
-        "not_found": f"See the models with: retinue models list. The base URL is {display_url(wire.url)}.",
-    }
-    return Failure(kind, message, remedies.get(kind, ""), status)
+_BLOCKED = (
+    "Something between here and the provider answered (a firewall, a VPN, a bot check): try from another network, "
+    "and check the proxy and the base URL."
+)
+
+
+def _failure(wire: Wire, message: str, status: int | None, said: str, words: str, details: Any) -> Failure:
+    """The kind by status and words, and the remedy by the cause that the provider names."""
+    everything = f"{said} {words} {_flat(details)}".lower()
+    cause = find_cause(everything)
+    kind = _kind(status, said.lower(), words)
+    if cause is not None and cause.kind is not None and kind != "context_overflow":
+        kind = cause.kind
+    key = wire.key_variable or KEY_VARIABLES.get(wire.provider) or f"the key of '{wire.provider}'"
+    remedy = _remedy(wire, kind, key)
+    if cause is not None and cause.kind == kind:
+        named = f"The key in {key} has expired: make a new one." if cause.remedy == "expired" else cause.remedy
+        remedy = named.format(key=key, provider=wire.provider) or remedy
+    if kind == "context_overflow" and "tokens per minute" in everything:
+        remedy = "One request exceeds the tokens per minute of this account: raise its tier, or use another model."
+    return Failure(kind, message, remedy, status)
+
+
+def _remedy(wire: Wire, kind: FailureKind, key: str) -> str:
+    match kind:
+        case "authentication":
+            known = wire.key_variable or KEY_VARIABLES.get(wire.provider)
+            remedy = f"Set {key} to a valid key." if known else f"Check {key}."
+            if other := OTHER_REGION.get(wire.provider):
+                remedy += (
+                    f" A key of {display_url(other)} works only there: set it as providers.{wire.provider}.baseUrl."
+                )
+            return remedy
+        case "quota":
+            return f"The account behind {key} may not spend more: add credit, raise its limit, or use another key."
+        case "rate_limit":
+            return "Wait, or run fewer agents at once."
+        case "context_overflow":
+            return "Shorten the conversation, or use a model with a larger window."
+        case "not_found":
+            return f"See the models with: retinue models list. The base URL is {display_url(wire.url)}."
+        case _:
+            return ""
 
 
 def _kind(status: int | None, said: str, words: str) -> FailureKind:
     """The status first; words where several things share a status, or there is none."""
     if status == 429:
-        return "authentication" if _no_credit(said, words) else "rate_limit"
-    if status in (401, 402, 403):
+        return "rate_limit"
+    if status == 402:
+        return "quota"
+    if status in (401, 403, 407):
         return "authentication"
-    if status == 413 or any(phrase in said or phrase in words for phrase in _OVERFLOW):
-        return "context_overflow"
+    if status == 413 or any(phrase in said or phrase in words for phrase in OVERFLOW):
+        return "rate_limit" if _fits_later(said) else "context_overflow"
     if status in (404, 405):
         return "not_found"
     if status in (503, 529):
         return "overloaded"
     if status in (408, 504):
         return "timeout"
-    named = next((kind for word, kind in _WORDS if word in words), None)
+    if status == 409:
+        return "server"  # a lock that was not free in time: the makers' SDKs repeat it
+    named = next((kind for word, kind in WORDS if word in words), None)
     if status is not None and status >= 500:
         return named if named in ("overloaded", "rate_limit") else "server"
     if status is not None and status >= 400:
@@ -204,8 +195,20 @@ def _kind(status: int | None, said: str, words: str) -> FailureKind:
     return named or "server"
 
 
-def _no_credit(said: str, words: str) -> bool:
-    return any(word in f"{words} {said.lower()}" for word in _QUOTA)
+def _fits_later(said: str) -> bool:
+    """Whether a request that is too large for this minute is not for the next one. Groq answers
+    413 "… on tokens per minute (TPM): Limit 6000, Requested 7193 …" to one that never fits."""
+    found = re.search(r"limit (\d+).*?requested (\d+)", said)
+    return "tokens per minute" in said and found is not None and int(found[2]) <= int(found[1])
+
+
+def _flat(details: Any) -> str:
+    """Codes and reasons inside an error's details, wherever the provider put them."""
+    if isinstance(details, dict):
+        return " ".join(_flat(value) for value in list(details.values())[:20])
+    if isinstance(details, list):
+        return " ".join(_flat(value) for value in details[:20])
+    return details[:200] if isinstance(details, str) else ""
 
 
 def _read(body: bytes) -> tuple[str, str, Any]:
@@ -228,4 +231,4 @@ def _parts(error: Any) -> tuple[str, str, Any]:
         return (str(error) if error is not None else ""), "", None
     said = next((error[key] for key in ("message", "detail", "msg", "error") if error.get(key)), "")
     words = " ".join(str(error[key]) for key in ("type", "code", "status") if error.get(key) is not None)
-    return str(said), words.lower(), error.get("details")
+    return str(said), words.lower(), error.get("details") or error.get("metadata")

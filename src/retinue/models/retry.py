@@ -1,9 +1,11 @@
 """Trying again when a request failed for a passing reason.
 
-Full jitter, so that many agents that failed together do not come back together. The server's
-own Retry-After is honoured, with jitter on top. Requests to models change nothing in the world,
-so a retry repeats no effect; text that was already shown is handed on with the announcement, so
-that a display can void it and nobody loses it.
+A run of hours must survive a deploy, a storm of overload or a network that is away for minutes,
+so patience is long: about ten minutes in all. A server that never answered this run is given up
+much sooner: then its address is wrong, or it is not running. The server's own Retry-After is
+honoured, with jitter on top. Requests to models change nothing in the world, so a retry repeats
+no effect; text that was already shown is handed on with the announcement, so that a display can
+void it and nobody loses it.
 """
 
 from __future__ import annotations
@@ -17,38 +19,52 @@ from typing import Protocol
 
 from retinue.domain import events
 from retinue.domain.events import TextDelta
-from retinue.domain.failure import Failure
+from retinue.domain.failure import Failure, FailureKind
 from retinue.domain.lean import dataclass
 from retinue.domain.messages import AssistantMessage, Text, Thinking, ToolCall
 from retinue.models.protocol import Finished, Model, ModelInfo, ModelRequest, Part
+
+ATTEMPTS = 15
+"""With the waits below, a storm of ten minutes is survived whatever the jitter draws."""
+UNANSWERED: frozenset[FailureKind] = frozenset({"dropped", "timeout", "malformed"})
+"""Failures in which no model server spoke."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
     """`attempts` counts the first one. A Retry-After beyond `longest_wait`, or a wait beyond
-    `total_seconds` since the first attempt, ends the trying: waiting less would be pointless."""
+    `total_seconds` since the first attempt, ends the trying: waiting less would be pointless.
+    `first_contact` is for a server that has never answered."""
 
-    attempts: int = 5
-    base: float = 0.5
-    cap: float = 30.0
-    longest_wait: float = 120.0
-    total_seconds: float = 600.0
+    attempts: int = ATTEMPTS
+    base: float = 1.0
+    cap: float = 100.0
+    longest_wait: float = 600.0
+    total_seconds: float = 1800.0
+    first_contact: int = 4
 
-    def delay(self, failed: int, failure: Failure, draw: Callable[[], float]) -> float | None:
+    def delay(self, failed: int, failure: Failure, draw: Callable[[], float], *, answered: bool = True) -> float | None:
         """Seconds to wait after the attempt of that number; None when it was the last."""
-        if failed >= self.attempts or not failure.transient:
+        most = self.attempts
+        if not answered and failure.kind in UNANSWERED:
+            most = min(most, self.first_contact)
+        if failed >= most or not failure.transient:
             return None
-        jitter = draw() * min(self.cap, self.base * 2.0 ** min(failed - 1, 32))
+        step = min(self.cap, self.base * 2.0 ** min(failed - 1, 32))
         if failure.retry_after is None:
-            return jitter
-        return None if failure.retry_after > self.longest_wait else failure.retry_after + jitter
+            # A quarter is jitter: many agents that failed together must not come back together.
+            return step * (0.75 + 0.25 * draw())
+        if failure.retry_after > self.longest_wait:
+            return None
+        return failure.retry_after + draw() * min(step, 1.0 + 0.1 * failure.retry_after)
 
 
 class Gate(Protocol):
     """Stands before every attempt, for a limiter that many runs share. `before` may wait; if it
     gives a failure, nothing is sent and the trying ends with that. `after` is called once for each
     attempt that was sent, with the failure or None, even if the attempt is cancelled. One that has
-    a method `began` wants to know when the first part of an answer arrives."""
+    a method `began` wants to know when the first part of an answer arrives; one that has a method
+    `held` says for how many seconds it will let nobody pass."""
 
     async def before(self) -> Failure | None: ...
 
@@ -81,6 +97,8 @@ class Retrying:
         self._policy = policy or RetryPolicy()
         self._gate: Gate = gate or _OpenGate()
         self._began: Callable[[], None] | None = getattr(gate, "began", None)
+        self._held: Callable[[], float] | None = getattr(gate, "held", None)
+        self._answered = False
         self._sleep = sleep
         self._draw = draw
         self._clock = clock
@@ -124,11 +142,15 @@ class Retrying:
                 await self._gate.after(message.failure if message is not None else None)
             message = message or _ended(self.info, shown)
             if message.failure is None or message.stop != "error":
+                self._answered = True
                 yield Finished(message)
                 return
+            self._answered = self._answered or message.failure.kind not in UNANSWERED
             if longest is None or len(message.text) >= len(longest.text):
                 longest = message
-            wait = self._policy.delay(attempt, message.failure, self._draw)
+            wait = self._policy.delay(attempt, message.failure, self._draw, answered=self._answered)
+            if wait is not None and self._held is not None:
+                wait = max(wait, self._held())  # what is announced is what will be waited
             if wait is None or now() - started + wait > self._policy.total_seconds:
                 yield Finished(_final(message, longest, attempt))
                 return

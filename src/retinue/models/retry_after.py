@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -9,16 +10,24 @@ from typing import Any
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
-def retry_after(headers: Mapping[str, str], details: Any = None, now: float | None = None) -> float | None:
+_AMOUNT = r"(\d+(?:\.\d+)?) ?(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)(?![a-z])"
+_PROSE = re.compile(rf"(?:try again|retry|wait)[^\d.]{{0,24}}((?:{_AMOUNT}\s*)+)", re.IGNORECASE)
+
+
+def retry_after(
+    headers: Mapping[str, str], details: Any = None, now: float | None = None, said: str = ""
+) -> float | None:
     """Seconds from now, never negative; None if the server did not say. `headers` have
-    lower-case names; `details` is the list in a Google error."""
+    lower-case names; `details` is the list in a Google error; `said` is its prose, the only place
+    where a limit in the middle of a stream names a wait ("Please try again in 11.054s")."""
     now = time.time() if now is None else now
     for seconds in (
-        _number(headers.get("retry-after-ms"), 0.001),
+        _number(headers.get("retry-after-ms") or headers.get("x-ms-retry-after-ms"), 0.001),
         _number(headers.get("retry-after")),
         _http_date(headers.get("retry-after"), now),
         _google(details),
         _resets(headers, now),
+        _prose(said),
     ):
         if seconds is not None:
             return max(0.0, seconds)
@@ -50,6 +59,18 @@ def _google(details: Any) -> float | None:
         if isinstance(detail, dict) and isinstance(detail.get("retryDelay"), str):
             return duration(detail["retryDelay"])
     return None
+
+
+def _prose(said: str) -> float | None:
+    found = _PROSE.search(said[:2000])
+    if found is None:
+        return None
+    total = 0.0
+    for number, unit in re.findall(_AMOUNT, found[1], re.IGNORECASE):
+        word = unit.lower()
+        short = "ms" if word.startswith(("ms", "milli")) else word[0]
+        total += float(number) * _UNITS[short]
+    return total
 
 
 def _resets(headers: Mapping[str, str], now: float) -> float | None:

@@ -44,7 +44,7 @@ class Selection(NamedTuple):
     why: str
     thinking: str | None = None
     path: Path | None = None
-    attempts: int = 5
+    attempts: int = 15
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 

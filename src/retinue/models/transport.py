@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from retinue.models.http1 import Connection
 
 TransportProblem = Literal[
-    "refused", "unreachable", "certificate", "connect_timeout", "idle", "dropped", "garbage", "url"
+    "refused", "unreachable", "proxy", "certificate", "connect_timeout", "idle", "dropped", "garbage", "url"
 ]
 
 CONNECT_SECONDS = 30.0
@@ -46,12 +46,14 @@ KEEP_SECONDS = 50.0
 
 
 class TransportError(Exception):
-    """Below HTTP: no status exists. `problem` is what `failures.py` turns into a Failure."""
+    """Below HTTP: no status exists. `problem` is what `failures.py` turns into a Failure.
+    `passing` False: trying again cannot help."""
 
-    def __init__(self, problem: TransportProblem, message: str) -> None:
+    def __init__(self, problem: TransportProblem, message: str, *, passing: bool = True) -> None:
         super().__init__(message)
         self.problem = problem
         self.message = message
+        self.passing = passing
 
 
 class Response:

@@ -144,12 +144,12 @@ class WireModel:
         yield draft.finished()
 
     async def _open(self, request: ModelRequest, draft: Draft) -> Response | None:
-        """A response with status 200, or None with the failure in the draft. A parameter that
+        """A response that succeeded, or None with the failure in the draft. A parameter that
         the server refuses is left out and the request made again, here and from then on."""
         body = self._repairs.apply(self.body(request))
         while True:
             response = await self._transport.post(self._address(), self._headers, encode(body))
-            if response.status == 200:
+            if 200 <= response.status <= 203:
                 return response
             try:
                 text = await response.body()

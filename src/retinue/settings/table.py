@@ -144,9 +144,10 @@ class Settings(
         doc="Repeat model requests that failed for a passing reason.",
     )
     retry_max_attempts: int = setting(
-        5, Whole(1, 20), name="retry.maxAttempts", section="runs", applies="next run",
+        15, Whole(1, 20), name="retry.maxAttempts", section="runs", applies="next run",
         aliases=("subagents.retry.maxAttempts",),
-        doc="How often one model request is sent at most, the first time included.",
+        doc="How often one model request is sent at most, the first time included; the waits between grow to 100 "
+        "seconds, so that 15 survive ten minutes.",
     )
     compaction_at: float | None = setting(
         0.85, Number(0, 0.98, zero_is_none=True), name="compaction.at", section="runs", applies="next run",

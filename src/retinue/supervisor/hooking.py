@@ -38,6 +38,7 @@ _WATCHED: frozenset[HookEvent] = frozenset(
 _ERRORS = {
     "authentication": "authentication_failed",
     "budget": "billing_error",
+    "quota": "billing_error",
     "not_found": "model_not_found",
     "server": "server_error",
     "length": "max_output_tokens",

@@ -21,7 +21,7 @@ from retinue.supervisor.limiter_pace import Pace
 from retinue.supervisor.limiter_prefix import WARM_SECONDS, Prefix, Prefixes
 from retinue.supervisor.limiter_shared import Record, SharedLimits
 
-PATIENCE_SECONDS = 120.0
+PATIENCE_SECONDS = 600.0
 """A provider that closes for longer is not waited for: the request fails, and says until when."""
 BUSY: frozenset[FailureKind] = frozenset({"rate_limit", "overloaded"})
 _NO_ANSWER: frozenset[FailureKind] = frozenset({"server", "dropped", "timeout", "internal", "stopped"})
@@ -70,6 +70,10 @@ class LimiterGate:
         if self.out and not self.begun:
             self.begun = True
             self._limiter.answered(self)
+
+    def held(self) -> float:
+        """For how many seconds nobody of this account is let in."""
+        return self._limiter.state().held_seconds
 
     async def after(self, failure: Failure | None) -> None:
         """The request is over. Called while its task is being cancelled, nothing is learned."""
