@@ -63,9 +63,17 @@ def test_every_built_in_agent_can_be_ejected_verbatim(project: Project) -> None:
     builtin = [entry for entry in project.catalog().entries if entry.source == "builtin"]
     assert builtin
     for entry in builtin:
-        made = eject(entry.name, project.root)
+        made = eject(entry.qualified_name, project.root, dialect=entry.dialect)
         assert made.path.read_bytes() == Path(entry.path).read_bytes()
         assert meaning(project.agent(entry.name).spec) == meaning(entry.spec)
+        made.path.unlink()
+
+
+def test_a_devkit_agent_ejected_as_one_of_ours_keeps_its_hard_time_limit(project: Project) -> None:
+    made = eject("explorer", project.root)
+    assert "timeout_seconds: 900" in made.path.read_text()
+    assert made.losses == ()
+    assert project.agent("explorer").spec.timeout_seconds == 900
 
 
 def test_the_same_dialect_is_copied_byte_for_byte_with_comments_and_line_endings(project: Project) -> None:
@@ -80,7 +88,7 @@ def test_the_same_dialect_is_copied_byte_for_byte_with_comments_and_line_endings
 
 def test_another_dialect_gets_its_own_names_and_the_losses_are_told(project: Project) -> None:
     made = eject("Explore", project.root, dialect="claude")
-    assert "tools: Read, Grep, Glob, LS" in made.path.read_text()
+    assert "tools: Read, Bash, Grep, Glob, LS" in made.path.read_text()
     assert [loss.kind for loss in made.losses] == ["ignored-there"]
     assert project.agent("Explore").path == str(made.path)
 

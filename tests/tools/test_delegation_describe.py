@@ -34,8 +34,8 @@ ALL += "{{maxDepth}}|{{recursiveGuideline}}"
 
 @pytest.fixture
 def builtins(tmp_path):
-    """The eleven built-in agents, whatever is installed on this machine."""
-    entries = Catalog.load(tmp_path, environment={"HOME": str(tmp_path)}).agents
+    """The eleven built-in agents that Agent offers, whatever is installed on this machine."""
+    entries = Catalog.load(tmp_path, environment={"HOME": str(tmp_path)}).offered("claude")
     assert len(entries) == 11
     return [entry.spec for entry in entries]
 

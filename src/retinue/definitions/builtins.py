@@ -12,7 +12,13 @@ from retinue.domain.spec import AgentSpec
 from retinue.settings.load import load_settings
 from retinue.settings.table import Settings
 
-BUILTIN_FOLDER = Folder(str(Path(retinue.builtin.__file__).parent / "agents"), "builtin", "retinue")
+_AGENTS = Path(retinue.builtin.__file__).parent / "agents"
+BUILTIN_FOLDERS = (
+    Folder(str(_AGENTS), "builtin", "retinue"),
+    Folder(str(_AGENTS / "devkit"), "builtin", "devkit"),
+    Folder(str(_AGENTS / "codingcode"), "builtin", "codingcode"),
+)
+"""Those of devkit-pi and CodingCode are files of their dialects, so they have those limits too."""
 
 FALLBACK = AgentSpec(
     name="general-purpose",

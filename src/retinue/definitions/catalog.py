@@ -6,11 +6,12 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from retinue.definitions.builtins import BUILTIN_FOLDER, FALLBACK, builtins_disabled
+from retinue.definitions.builtins import BUILTIN_FOLDERS, FALLBACK, builtins_disabled
 from retinue.definitions.cache import FileCache, Reading
 from retinue.definitions.discover import Folder, PluginFolder, find_folders
 from retinue.definitions.flags import read_flag
-from retinue.definitions.precedence import Entry, Failed, claimed_name, resolve
+from retinue.definitions.precedence import Entry, Failed, claimed_name, is_profile, resolve
+from retinue.domain.delegation import Vocabulary
 from retinue.domain.lean import dataclass
 from retinue.domain.spec import AgentSpec, Problem
 from retinue.errors import DefinitionError, UnknownAgentError
@@ -55,7 +56,7 @@ class Catalog:
             cwd, environment=environment, policy_folders=policy_folders, plugin_folders=plugin_folders
         )
         if builtins and not builtins_disabled(cwd, environment, settings):
-            folders.append(BUILTIN_FOLDER)
+            folders.extend(BUILTIN_FOLDERS)
         readings = [files.read(folder) for folder in folders]
         if agents_json is not None:
             strongest = sum(folder.source == "policy" for folder in folders)
@@ -87,15 +88,30 @@ class Catalog:
         found += [Finding(each.path, problem) for each in self.failed for problem in each.parsed.problems]
         return tuple(found)
 
-    def find(self, name: str) -> Entry:
+    def offered(self, vocabulary: Vocabulary) -> tuple[Entry, ...]:
+        """What the delegation tools of `vocabulary` list: of a profile of CodingCode and the other
+        built-in agent of that name, each vocabulary has one."""
+        profiles = {entry.name.casefold() for entry in self.agents if is_profile(entry)}
+        if vocabulary == "codingcode":
+            return tuple(
+                entry
+                for entry in self.agents
+                if is_profile(entry) or entry.source != "builtin" or entry.name.casefold() not in profiles
+            )
+        return tuple(entry for entry in self.agents if not is_profile(entry))
+
+    def find(self, name: str, vocabulary: Vocabulary | None = None) -> Entry:
         """By exact name, then by `plugin:name`, then by the only name that differs in case.
-        A disabled agent is found: check `enabled` before starting it."""
+        A disabled agent is found: check `enabled` before starting it. CodingCode's own profiles
+        are found in its vocabulary, and elsewhere as `codingcode:explore`."""
         winners = self.winners
+        if vocabulary != "codingcode":
+            winners = tuple(entry for entry in winners if not is_profile(entry))
         for entry in winners:
             if entry.name == name:
                 return entry
         for entry in self.entries:
-            if entry.plugin is not None and entry.qualified_name == name:
+            if entry.qualified_name == name and entry.qualified_name != entry.name:
                 return entry
         folded = name.casefold()
         alike = [entry for entry in winners if entry.name.casefold() == folded]

@@ -10,11 +10,12 @@ from retinue.definitions.catalog import Catalog, Entry
 from retinue.definitions.compare import differences
 from retinue.definitions.convert import Loss, convert
 from retinue.definitions.create import agents_folder, file_name, write_new
+from retinue.definitions.dialects import DIALECTS
 from retinue.definitions.discover import PluginFolder, find_folders
 from retinue.definitions.edit import write_atomically
 from retinue.definitions.parse import parse, read_bytes
 from retinue.definitions.toggle import is_stub, stub, switch_off, switch_on
-from retinue.domain.lean import dataclass
+from retinue.domain.lean import dataclass, replace
 from retinue.domain.spec import DialectName, Problem
 from retinue.errors import ConfigurationError, UsageError
 
@@ -118,7 +119,12 @@ def _copy(entry: Entry, path: Path, dialect: DialectName) -> tuple[str, tuple[Lo
         again = parse(data, path=str(path), dialect=dialect)
         if again.spec is not None and not differences(entry.spec, again.spec) and _is_text(data):
             return data.decode(), ()
-    made = convert(entry.parsed, dialect)
+    parsed = entry.parsed
+    if entry.source == "builtin" and parsed.spec is not None:
+        # A copy of ours in another dialect has no other time limit than before: it is written out.
+        seconds = DIALECTS[parsed.dialect].limits.get("seconds")
+        parsed = replace(parsed, spec=replace(parsed.spec, timeout_seconds=parsed.spec.timeout_seconds or seconds))
+    made = convert(parsed, dialect)
     return made.text, made.losses
 
 

@@ -14,7 +14,7 @@ from retinue.definitions.discover import Folder
 from retinue.definitions.parse import file_name, sealed
 from retinue.definitions.parsed import Parsed
 from retinue.domain.lean import dataclass
-from retinue.domain.spec import AgentSpec, Problem, Source
+from retinue.domain.spec import AgentSpec, DialectName, Problem, Source
 
 
 class Entry:
@@ -55,6 +55,10 @@ class Entry:
         return self._parsed.file
 
     @property
+    def dialect(self) -> DialectName:
+        return self._spec.dialect
+
+    @property
     def enabled(self) -> bool:
         return self._spec.enabled
 
@@ -76,7 +80,15 @@ class Entry:
 
     @property
     def qualified_name(self) -> str:
+        if is_profile(self):
+            return f"codingcode:{self.name}"
         return f"{self.plugin}:{self.name}" if self.plugin else self.name
+
+
+def is_profile(entry: Entry) -> bool:
+    """Whether it is one of CodingCode's built-in profiles, `explore` and `plan`: called as other
+    built-in agents but for case, they are for `dispatch_agent`."""
+    return entry.source == "builtin" and entry.dialect == "codingcode"
 
 
 @dataclass(frozen=True, slots=True)

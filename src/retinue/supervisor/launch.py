@@ -117,7 +117,7 @@ async def prepare(
         model_name=selection.info.full_name,
         system=system,
         tools=tools,
-        limits=_limits(request, world.settings.settings, notes),
+        limits=_limits(request, world.settings.settings, notes, parent),
         thinking=_thinking(request) or selection.thinking,
         isolation=isolation,
         served=served,
@@ -254,9 +254,9 @@ def _with_subagents(spec: AgentSpec) -> ToolPolicy:
     return spec.tools
 
 
-def _limits(request: RunRequest, settings: Settings, notes: list[str]) -> Limits:
-    """Settings, then file and caller, of whom the stronger comes last. A 0 of a file lifts a
-    limit, as a None of the caller does."""
+def _limits(request: RunRequest, settings: Settings, notes: list[str], parent: Launch | None) -> Limits:
+    """Settings and what the file's dialect promises, then file and caller, of whom the stronger
+    comes last. A 0 of a file lifts a limit, as a None of the caller does."""
     spec = request.spec
     of_file = {"max_turns": spec.max_turns, "seconds": spec.timeout_seconds}
     said = {name: value or None for name, value in of_file.items() if value is not None}
@@ -266,18 +266,34 @@ def _limits(request: RunRequest, settings: Settings, notes: list[str]) -> Limits
             notes.append(f"{name} {stronger[name] or 'unlimited'} replaces {weaker[name] or 'unlimited'}")
     stronger = {name: value for name, value in stronger.items() if name not in BUDGETED}
     weaker = {name: value for name, value in weaker.items() if name not in BUDGETED}
-    values: dict[str, Any] = {
-        "max_turns": settings.default_max_turns,
-        "grace_turns": settings.grace_turns,
-        "seconds": settings.timeout_seconds,
-        "idle_seconds": settings.idle_timeout_seconds,
-        "tool_seconds": settings.tool_timeout_seconds,
-        "max_tool_calls": settings.max_tool_calls,
-        "repeated_calls": settings.repeated_calls,
-        **weaker,
-        **stronger,
-    }
+    values: dict[str, Any] = {name: getattr(settings, setting) for name, setting in _LIMIT_SETTINGS.items()}
+    values |= _limits_of_dialect(spec, settings, parent)
+    values |= weaker
+    values |= stronger
     return Limits(**values)
+
+
+_LIMIT_SETTINGS = {
+    "max_turns": "default_max_turns",
+    "grace_turns": "grace_turns",
+    "seconds": "timeout_seconds",
+    "idle_seconds": "idle_timeout_seconds",
+    "tool_seconds": "tool_timeout_seconds",
+    "max_tool_calls": "max_tool_calls",
+    "repeated_calls": "repeated_calls",
+}
+
+
+def _limits_of_dialect(spec: AgentSpec, settings: Settings, parent: Launch | None) -> dict[str, Any]:
+    """The limits that the documents of the file's dialect promise. What a person has set counts
+    more: these stand in the place of our defaults only."""
+    from retinue.definitions.dialects import DIALECTS
+
+    dialect = DIALECTS[spec.dialect]
+    limits: dict[str, Any] = dict(dialect.limits)
+    if parent is not None:
+        limits |= {name: getattr(parent.limits, name) for name in dialect.inherited_limits}
+    return {name: value for name, value in limits.items() if settings.origin(_LIMIT_SETTINGS[name]).layer == "default"}
 
 
 def _thinking(request: RunRequest) -> str | None:

@@ -104,6 +104,5 @@ def policy_text(world: World, request: RunRequest) -> str:
 
 def _startable(world: World, request: RunRequest) -> tuple[AgentSpec, ...]:
     allowed = request.spec.subagents
-    return tuple(
-        entry.spec for entry in world.catalog().agents if not isinstance(allowed, tuple) or entry.spec.name in allowed
-    )
+    entries = world.catalog().offered(world.settings.settings.delegation_vocabulary)
+    return tuple(entry.spec for entry in entries if not isinstance(allowed, tuple) or entry.name in allowed)

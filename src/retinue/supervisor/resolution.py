@@ -39,7 +39,7 @@ def resolve_type(
     back as the setting says, but never for the other vocabularies, for nested callers (`strict`),
     or past an allowlist."""
     name = (wanted or "").strip() or (GENERAL if strict and vocabulary == "claude" else "")
-    entry = _entry(name, catalog) if name else None
+    entry = _entry(name, catalog, vocabulary) if name else None
     found = entry.spec if entry is not None and entry.enabled else None
     if found is not None and (allowed is None or found.name in allowed):
         return Resolved(found)
@@ -55,7 +55,7 @@ def resolve_type(
     if fallback is None:
         note = f'Unknown agent type "{name}"; using general-purpose.' if name else ""
         return Resolved(catalog.general_purpose(), note)
-    other = _entry(fallback, catalog)
+    other = _entry(fallback, catalog, vocabulary)
     if other is None or not other.enabled:
         return _refuse(
             f'Unknown agent type "{name}", and the fallback "{fallback}" of the settings is unknown or disabled, too.',
@@ -109,10 +109,10 @@ def merge(spec: AgentSpec, call: SpawnCall, settings: Settings) -> Options:
     )
 
 
-def _entry(name: str, catalog: Catalog) -> Entry | None:
+def _entry(name: str, catalog: Catalog, vocabulary: Vocabulary) -> Entry | None:
     """The agent of that name, enabled or not."""
     try:
-        return catalog.find(name)
+        return catalog.find(name, vocabulary)
     except UnknownAgentError:
         return None
 

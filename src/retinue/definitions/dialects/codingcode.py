@@ -14,6 +14,7 @@ CODINGCODE = Dialect(
     description_required=True,
     frontmatter_required=True,
     foreign=LIMITING,
+    inherited_limits=("max_turns",),
     fields=(
         NAME,
         DESCRIPTION,

@@ -15,6 +15,7 @@ DEVKIT = Dialect(
     suffixes=(".md", ".markdown"),
     simple=True,
     foreign=LIMITING,
+    limits={"seconds": 900.0, "idle_seconds": 180.0},
     fields=(
         NAME,
         DESCRIPTION,

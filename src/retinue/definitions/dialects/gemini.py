@@ -13,6 +13,7 @@ GEMINI = Dialect(
     folders=(".gemini/agents/*.md", "~/.gemini/agents/*.md"),
     name_rule="file",
     foreign=LIMITING,
+    limits={"max_turns": 30, "seconds": 600.0},
     fields=(
         NAME,
         Field("display_name", TEXT, "display_name"),

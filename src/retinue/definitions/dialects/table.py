@@ -118,6 +118,11 @@ class Dialect:
     nested_under: str | None = None
     """The key below which the fields may stand (Kimi's `agent:`)."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    limits: Mapping[str, float] = field(default_factory=dict)
+    """Limits its documents promise where neither file, caller nor settings say one, by the names
+    of `Limits`."""
+    inherited_limits: tuple[str, ...] = ()
+    """Limits that a file which says none has from the run that starts it."""
     foreign: tuple[Field, ...] = ()
     notes: tuple[str, ...] = ()
     exact: Mapping[str, Match] = field(init=False, repr=False, default_factory=dict)

@@ -10,6 +10,7 @@ from retinue.definitions.catalog import Catalog, Entry
 from retinue.definitions.lint.codes import CODES
 from retinue.definitions.lint.finding import Finding
 from retinue.definitions.lint.subject import Subject
+from retinue.definitions.precedence import is_profile
 from retinue.domain.spec import Severity
 
 _FOLDERS = ("agents", "agent")
@@ -44,7 +45,8 @@ def check_catalog(catalog: Catalog) -> Iterator[Finding]:
                 remedy=code.remedy,
                 line=failed.line,
             )
-    yield from _case_clashes([entry for entry in catalog.winners if entry.source != "builtin"], catalog.winners)
+    others = [entry for entry in catalog.winners if not is_profile(entry)]  # those have a name of their own, too
+    yield from _case_clashes([entry for entry in catalog.winners if entry.source != "builtin"], others)
 
 
 def check_names(subjects: Iterable[Subject]) -> Iterator[Finding]:
