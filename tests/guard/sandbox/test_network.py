@@ -11,8 +11,7 @@ import pytest
 from tests.guard.sandbox.scene import Scene
 
 from retinue.guard.sandbox.box import Box
-from retinue.guard.sandbox.inside.retinue_proxy import address, allowed
-from retinue.guard.sandbox.launcher import in_python
+from retinue.guard.sandbox.inside.proxy import address, allowed
 from retinue.guard.sandbox.policy import Policy
 from retinue.guard.sandbox.probe import namespaces_work, why_not
 
@@ -44,9 +43,9 @@ def port() -> Iterator[int]:
     server.server_close()
 
 
-@pytest.fixture(params=[(), in_python("retinue_launcher")], ids=["machine-code", "python"])
-def box(request: pytest.FixtureRequest, scene: Scene, port: int) -> Iterator[Box]:
-    made = Box(Policy(network=("*.example.invalid", f"localhost:{port}")), "run", start=request.param)
+@pytest.fixture
+def box(scene: Scene, port: int) -> Iterator[Box]:
+    made = Box(Policy(network=("*.example.invalid", f"localhost:{port}")), "run")
     yield made
     made.close()
 

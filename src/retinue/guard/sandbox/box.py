@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import marshal
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from retinue.errors import ConfigurationError
-from retinue.guard.sandbox.bubblewrap import arguments, bubblewrap_works, restriction
-from retinue.guard.sandbox.environment import confined_environment
+from retinue.guard.sandbox.bubblewrap import bubblewrap_works, confining_arguments, masking_arguments, restriction
+from retinue.guard.sandbox.environment import confined_environment, with_proxy
 from retinue.guard.sandbox.kernel import machine
-from retinue.guard.sandbox.launcher import in_python, launcher
+from retinue.guard.sandbox.launcher import in_python
 from retinue.guard.sandbox.plan import make_plan
 from retinue.guard.sandbox.policy import Policy
 from retinue.guard.sandbox.scratch import Scratch
-from retinue.guard.sandbox.script import Script, script
 
 PROXY_PORT = 3128
 
@@ -26,12 +26,11 @@ class Box:
     """Starts programs inside a policy. Nothing is made before the first of them, and `close`
     removes what was."""
 
-    def __init__(self, policy: Policy, run_id: str = "none", *, start: Sequence[str] = ()) -> None:
-        """`start` are the words that start a launcher, if not the quickest one that works here."""
+    def __init__(self, policy: Policy, run_id: str = "none") -> None:
         here = machine()
         if here is None:
             raise ConfigurationError("This system cannot confine programs.", remedy="See: retinue doctor")
-        if any(os.path.realpath(path) == "/" for path in policy.writable):
+        if policy.change == "listed" and any(os.path.realpath(path) == "/" for path in policy.writable):
             raise ConfigurationError(
                 "The whole file system cannot be the workspace of a confined program.",
                 remedy="Start in a project's folder, or set sandbox.mode to readonly-only.",
@@ -39,41 +38,72 @@ class Box:
         self.policy = policy
         self._machine = here
         self._run_id = run_id
-        self._start = start
-        self._written: dict[Path, Path] = {}
+        self._plans = 0
 
     @property
     def readonly(self) -> bool:
         """Whether programs can change nothing that lasts, and reach nobody."""
-        return not self.policy.writable and self.policy.network == "off"
+        policy = self.policy
+        return policy.change == "listed" and not policy.writable and policy.network == "off"
+
+    @property
+    def uncovered(self) -> str:
+        """What of this policy the host cannot enforce, in sentences; empty if it can enforce all.
+        Starts a program once per process to find out."""
+        from retinue.guard.sandbox.probe import uncovered
+
+        return uncovered(self.policy)
 
     @property
     def notice(self) -> str:
         """For whoever wonders why something did not work."""
-        places = "the workspace and $TMPDIR" if self.policy.writable else "$TMPDIR"
         network = self.policy.network
         reach = {"off": "; there is no network", "on": ""}.get(network) if isinstance(network, str) else None
         if reach is None:
             reach = f"; only these hosts can be reached: {', '.join(network)}"
-        return f"this shell runs in a sandbox: only {places} can be written{reach}"
+        if self.policy.change == "all":
+            return f"in this shell, files that rules deny look empty or cannot be changed{reach}"
+        places = "the workspace and $TMPDIR" if self.policy.writable else "$TMPDIR"
+        seen = "" if self.policy.reach == "all" else "; only the workspace and the system can be read"
+        return f"this shell runs in a sandbox: only {places} can be written{seen}{reach}"
 
     @property
     def scratch(self) -> Path:
         return self._scratch.folder
 
+    def update(self, policy: Policy) -> None:
+        """Start later programs inside another policy. The scratch folder stays."""
+        if policy != self.policy:
+            self.policy = policy
+            self.__dict__.pop("_plan", None)
+            self.__dict__.pop("_plan_file", None)
+
     def wrap(self, argv: Sequence[str], cwd: Path) -> list[str]:
-        plan = self._written.get(cwd)
-        if plan is None:
-            plan = self._written[cwd] = self._scratch.keep(f"plan-{len(self._written)}", self._script.at(cwd))
-        return [*self._before, *(self._start or launcher()), str(plan), *argv]
+        """Return the words that start a program inside the policy: the same ones if there is
+        nothing to confine. A wall that cannot be put up ends them with the exit code 125."""
+        if self._plan is None:
+            return list(argv)
+        folder = os.path.realpath(cwd)
+        launched = [*in_python("launcher"), str(self._plan_file), folder, *argv]
+        if self._plan["namespaces"] == "bubblewrap":
+            if self.policy.change == "all":
+                return [*masking_arguments(self._plan, folder), *argv]
+            return [*confining_arguments(self._plan, self._plan_file), *launched]
+        hosts = self.policy.network
+        if isinstance(hosts, tuple):
+            return [*in_python("proxy"), ",".join(hosts), *launched]
+        return launched
 
     def environment(self, environment: Mapping[str, str]) -> dict[str, str]:
         network = self.policy.network
+        proxy = f"http://127.0.0.1:{PROXY_PORT}" if isinstance(network, tuple) else None
+        if self.policy.change == "all":
+            return with_proxy(environment, proxy)
         return confined_environment(
             environment,
             self.scratch,
             keep=self.policy.pass_environment,
-            proxy=f"http://127.0.0.1:{PROXY_PORT}" if isinstance(network, tuple) else None,
+            proxy=proxy,
             offline=network == "off",
         )
 
@@ -81,33 +111,25 @@ class Box:
         """Removes the scratch folder. Called at the end of the run, when none of its programs lives."""
         if "_scratch" in self.__dict__:
             self._scratch.remove()
-            del self.__dict__["_scratch"]
-            self.__dict__.pop("_plan", None)
-            self.__dict__.pop("_script", None)
-            self._written.clear()
+            for made in ("_scratch", "_plan", "_plan_file"):
+                self.__dict__.pop(made, None)
 
     @cached_property
     def _scratch(self) -> Scratch:
         return Scratch(self._run_id)
 
     @cached_property
-    def _plan(self) -> dict[str, Any]:
-        network = self.policy.network
-        for folder in self.policy.shown:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        proxy = PROXY_PORT if isinstance(network, tuple) else None
+    def _plan(self) -> dict[str, Any] | None:
         policy = self.policy
+        for folder in policy.shown:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        proxy = PROXY_PORT if isinstance(policy.network, tuple) else None
         if policy.namespaces == "try" and restriction() and bubblewrap_works() and proxy is None:
             policy = replace(policy, namespaces="bubblewrap")
         return make_plan(policy, self._machine, self.scratch, self._scratch.void, proxy=proxy)
 
     @cached_property
-    def _script(self) -> Script:
-        return script(self._plan, self._machine)
-
-    @property
-    def _before(self) -> list[str]:
-        if self._plan["namespaces"] == "bubblewrap":
-            return arguments(self._plan)
-        hosts = self.policy.network
-        return [*in_python("retinue_proxy"), ",".join(hosts)] if isinstance(hosts, tuple) else []
+    def _plan_file(self) -> Path:
+        # marshal, because the launcher can read it without importing anything. The folder is private.
+        self._plans += 1
+        return self._scratch.keep(f"plan-{self._plans}", marshal.dumps(self._plan))

@@ -6,9 +6,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from retinue.guard.sandbox.launcher import INSIDE
 
 _RESTRICTIONS = (
     ("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1"),
@@ -47,12 +50,32 @@ def bubblewrap_works() -> bool:
         return False
 
 
-def arguments(plan: dict[str, Any]) -> list[str]:
-    """How bubblewrap is told what the launcher would have done itself."""
-    program = bubblewrap() or "bwrap"
-    argv = [program, "--die-with-parent", "--unshare-pid", "--unshare-ipc", "--ro-bind", "/", "/", "--dev", "/dev"]
-    argv += ["--proc", "/proc", *(["--unshare-net"] if plan["isolate_network"] else [])]
-    for source, target, kind in plan["mounts"]:
-        if kind == "rw" or (kind == "ro" and Path(target).exists()):
-            argv += ["--bind" if kind == "rw" else "--ro-bind", source, target]
+def confining_arguments(plan: dict[str, Any], plan_file: Path) -> list[str]:
+    """How bubblewrap is told what the launcher would have done itself. The launcher starts inside,
+    so it must be seen there."""
+    argv = [*_start(plan), "--unshare-pid", "--unshare-ipc", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+    argv += _binds(plan)
+    for path in (str(plan_file), str(INSIDE.parent), sys.base_prefix):
+        argv += ["--ro-bind", path, path]
     return [*argv, "--"]
+
+
+def masking_arguments(plan: dict[str, Any], folder: str) -> list[str]:
+    """For a program that may change everything but some paths: no launcher is needed."""
+    return [*_start(plan), "--dev-bind", "/", "/", *_binds(plan), "--chdir", folder, "--"]
+
+
+def _start(plan: dict[str, Any]) -> list[str]:
+    program = bubblewrap() or "bwrap"
+    return [program, "--die-with-parent", *(["--unshare-net"] if plan["isolate_network"] else [])]
+
+
+def _binds(plan: dict[str, Any]) -> list[str]:
+    argv: list[str] = []
+    for source, target, kind in plan["mounts"]:
+        if kind == "early device" or not os.path.lexists(target):
+            continue
+        place = os.path.join(plan["void"], source) if kind == "cover" else source  # noqa: PTH118 - quick
+        free = kind in ("early rw", "pin") or (kind == "early shown" and plan["change"] == "all")
+        argv += ["--bind" if free else "--ro-bind", place, target]
+    return argv

@@ -39,6 +39,11 @@ def confined_environment(
     if offline:
         kept = {name: value for name, value in kept.items() if not _PROXIES.match(name)}
     kept.update(_places(scratch))
+    return with_proxy(kept, proxy)
+
+
+def with_proxy(environment: Mapping[str, str], proxy: str | None) -> dict[str, str]:
+    kept = dict(environment)
     if proxy is not None:
         kept.update(dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), proxy))
         kept["no_proxy"] = kept["NO_PROXY"] = "localhost,127.0.0.1,::1"

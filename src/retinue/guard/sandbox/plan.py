@@ -2,20 +2,20 @@
 
 There are two ways, and the launcher takes the first that works. *Inside* namespaces the program
 sees a file system that is read-only but for some folders, in which hidden paths are covered by
-empty ones. *Outside* of them Landlock alone bounds it: it cannot subtract, so what may be read
-is spelled out around what is hidden, and the filter refuses more.
+empty ones, and no other process. *Outside* of them Landlock alone bounds it, and the filter
+refuses more. *Among others* is inside, on hosts that do not let a program have its own /proc.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from retinue.guard.sandbox.kernel import Machine, landlock_abi
-from retinue.guard.sandbox.policy import DEVICES, Limits, Policy, secret_places
+from retinue.guard.sandbox.kernel import Machine, landlock_abi, own_proc_works
+from retinue.guard.sandbox.policy import DEVICES, Limits, Policy
 from retinue.guard.sandbox.seccomp import AF_INET, AF_INET6, program
+from retinue.guard.sandbox.view import SHM, View, readable_beside_processes
 
 _EXECUTE, _WRITE, _READ, _LIST = 1, 2, 4, 8
 _TRUNCATE, _IOCTL = 1 << 14, 1 << 15
@@ -28,31 +28,55 @@ _FILES_OF_OTHERS = 1 << 2  # CAP_DAC_READ_SEARCH
 _FILES_LIKE_ROOT = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4  # CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, FSETID
 
 _RLIMIT_CPU, _RLIMIT_FSIZE, _RLIMIT_DATA, _RLIMIT_CORE, _RLIMIT_NPROC = 0, 1, 2, 4, 6
-_SHM = "/dev/shm"  # noqa: S108 - where programs share memory: inside, a folder of their own
+_LAUNCHER_CALLS = """
+capset close_range ioctl landlock_add_rule landlock_create_ruleset landlock_restrict_self mount mount_setattr move_mount
+open_tree prctl prlimit64 rt_sigaction socket unshare
+""".split()
+
+_POWERS_OVER_MASKS = sum(1 << number for number in (2, 16, 17, 19, 21, 22, 27, 32, 33, 38, 39, 40))
+"""DAC_READ_SEARCH (files by handle), SYS_MODULE, SYS_RAWIO, SYS_PTRACE, SYS_ADMIN, SYS_BOOT, MKNOD,
+MAC_OVERRIDE, MAC_ADMIN, PERFMON, BPF, CHECKPOINT_RESTORE: what root could undo a mask with."""
 
 
 def make_plan(
     policy: Policy, machine: Machine, scratch: Path, void: Path, *, proxy: int | None = None
-) -> dict[str, Any]:
-    """All that does not depend on one command. `void` is a folder outside the scratch folder where
-    stand-ins for hidden paths are kept. Paths are resolved now: links that change later are not.
-    `proxy` is the port of a program that reaches some hosts only."""
-    abi, isolated = landlock_abi(), policy.network != "on"
-    paths = _Paths(policy, scratch)
-    return {
+) -> dict[str, Any] | None:
+    """Return all that does not depend on one command; None if nothing has to be done. `void` is a
+    folder outside the scratch folder where stand-ins for hidden paths are kept. Paths are resolved
+    now: links that change later are not. `proxy` is the port of a program that reaches some hosts
+    only. The values are what `marshal` takes."""
+    view = View(policy, scratch, void)
+    isolated = policy.network != "on"
+    plan: dict[str, Any] = {
+        "change": policy.change,
+        "calls": {name: machine.calls[name] for name in _LAUNCHER_CALLS},
         "namespaces": "must" if proxy else policy.namespaces,
         "isolate_network": isolated,
         "proxy": proxy,
-        "mounts": paths.mounts(void),
-        "landlock": {
-            "inside": {"handled": _handled(abi, network=False), "rules": paths.rules(abi, inside=True)},
-            "outside": {"handled": _handled(abi, network=isolated), "rules": paths.rules(abi, inside=False)},
-        },
+        "void": str(void),
+    }
+    if policy.change == "all":
+        plan["mounts"] = view.masks()
+        plan["processes"] = None
+        plan["powers_over_masks"] = _POWERS_OVER_MASKS
+        return plan if plan["mounts"] or isolated else None
+    return {**plan, **_confinement(policy, machine, view)}
+
+
+def _confinement(policy: Policy, machine: Machine, view: View) -> dict[str, Any]:
+    abi, isolated, own_processes = landlock_abi(), policy.network != "on", own_proc_works()
+    families = () if isolated else (AF_INET, AF_INET6)
+    landlock: dict[str, Any] = {}
+    for where in ("inside" if own_processes else "among others", "outside"):
+        handled = _handled(abi, network=isolated and where == "outside")
+        landlock[where] = {"handled": handled, "rules": _rules(view, abi, where)}
+    return {
+        "mounts": view.mounts(),
+        "own_processes": own_processes,
+        "landlock": landlock,
         "seccomp": {
             "inside": program(machine, inside=True, families=(AF_INET, AF_INET6), signals_scoped=True),
-            "outside": program(
-                machine, inside=False, families=() if isolated else (AF_INET, AF_INET6), signals_scoped=abi >= 6
-            ),
+            "outside": program(machine, inside=False, families=families, signals_scoped=abi >= 6),
         },
         "limits": _limits(policy.limits),
         "processes": policy.limits.processes,
@@ -60,99 +84,32 @@ def make_plan(
     }
 
 
-class _Paths:
-    def __init__(self, policy: Policy, scratch: Path) -> None:
-        self.scratch = os.path.realpath(scratch)
-        self.writable = _real(policy.writable)
-        self.readonly = _real(policy.readonly)
-        self.hidden = _real([*policy.hidden, *(secret_places(policy.home) if policy.home else ())])
-        self.shown = _real(policy.shown)
-
-    def mounts(self, void: Path) -> list[tuple[str, str, str]]:
-        """Source, target and kind, from the outside in; the launcher copies all sources first."""
-        wanted: dict[str, tuple[str, str]] = {}
-        for path in self.hidden:
-            wanted[path] = (self._stand_in(path, void), "ro")
-        wanted.update({path: (path, "ro") for path in self.shown})
-        wanted.update({path: (path, "rw") for path in (*self.writable, *self._pinned())})
-        wanted.update({path: (path, "ro") for path in self.readonly})
-        wanted[self.scratch] = (self.scratch, "rw")
-        wanted.update({f"/dev/{device}": (f"/dev/{device}", "device") for device in DEVICES})
-        if Path(_SHM).is_dir():
-            wanted[_SHM] = (_made(Path(self.scratch) / ".shm"), "rw")
-        ordered = sorted(wanted.items(), key=lambda entry: (entry[0].count("/"), entry[0]))
-        return [(source, target, kind) for target, (source, kind) in ordered]
-
-    def _pinned(self) -> list[str]:
-        """Folders on the way to something that must stay: as mounts of their own they can be
-        written but not moved away."""
-        ways = [(str(parent), path) for path in self.readonly for parent in Path(path).parents]
-        return [way for way, path in ways if any(way != top and _below(way, top) for top in self.writable)]
-
-    def _stand_in(self, path: str, void: Path) -> str:
-        """Something empty of the same kind, with the folders that lead to what is to be seen."""
-        if not Path(path).is_dir():
-            empty = void / "file"
-            empty.touch(mode=0o400)
-            return str(empty)
-        inner = [
-            other
-            for other in (*self.shown, *self.writable, *self.readonly, self.scratch)
-            if other != path and _below(other, path)
-        ]
-        place = void / (str(len(list(void.iterdir()))) if inner else "folder")
-        _made(place)
-        for other in inner:
-            inside = place / os.path.relpath(other, path)
-            if Path(other).is_dir():
-                _made(inside)
-            else:
-                _made(inside.parent)
-                inside.touch()
-        return str(place)
-
-    def readable(self) -> list[tuple[str, int]]:
-        """Everything but what is hidden and the devices, where nothing covers them."""
-        seen = [f"/dev/{name}" for name in (*DEVICES, "fd", "stdin", "stdout", "stderr")]
-        return _roots_to_read(_around([*self.hidden, "/dev"], [*seen, *self.shown, *self.writable, self.scratch]))
-
-    def rules(self, abi: int, *, inside: bool) -> list[tuple[str, int]]:
-        everything = (1 << _RIGHTS.get(abi, 16)) - 1
-        device = (_READ | _WRITE | _IOCTL | _TRUNCATE) & everything
-        reading = _roots_to_read(("/",)) if inside else self.readable()
-        changing = [*self.writable, self.scratch, *([_SHM] if inside else [])]
-        return [
-            *((path, access & everything) for path, access in reading),
-            *((path, everything if _is_dir(path) else everything & _OF_FILES) for path in changing),
-            *((f"/dev/{name}", device) for name in DEVICES),
-        ]
+def _rules(view: View, abi: int, where: str) -> list[tuple[str, int]]:
+    everything = (1 << _RIGHTS.get(abi, 16)) - 1
+    device = (_READ | _WRITE | _IOCTL | _TRUNCATE) & everything
+    listed: list[str] = []
+    if where == "inside":
+        reading = ["/"]
+    elif where == "among others":
+        reading = readable_beside_processes()
+    else:
+        reading, listed = view.readable()
+    changing = [*view.writable, view.scratch]
+    if where != "outside":
+        changing.append(SHM)
+    return [
+        *((path, _kind(path, _READING) & everything) for path in reading),
+        *((path, _LIST) for path in listed),
+        *((path, _kind(path, everything)) for path in changing),
+        *((f"/dev/{name}", device) for name in DEVICES),
+    ]
 
 
-def _roots_to_read(paths: Iterable[str]) -> list[tuple[str, int]]:
-    return [(path, _READING if _is_dir(path) else _READING & _OF_FILES) for path in paths]
-
-
-def _around(hidden: Sequence[str], shown: Sequence[str]) -> list[str]:
-    """The fewest folders and files that hold everything but `hidden`, yet hold `shown`."""
-    found: list[str] = []
-    ways = {str(parent) for path in hidden for parent in Path(path).parents}
-
-    def visit(folder: str) -> None:
-        if folder in hidden:
-            found.extend(path for path in shown if _below(path, folder))
-            return
-        if folder not in ways:
-            found.append(folder)
-            return
-        try:
-            entries = sorted(entry.path for entry in os.scandir(folder) if not entry.is_symlink())
-        except OSError:
-            return
-        for path in entries:
-            visit(path)
-
-    visit("/")
-    return list(dict.fromkeys(found))
+def _kind(path: str, access: int) -> int:
+    """Landlock takes no rights of folders for a file."""
+    if os.path.isdir(path):  # noqa: PTH112 - hundreds of these are asked for
+        return access
+    return access & _OF_FILES
 
 
 def _handled(abi: int, *, network: bool) -> bytes:
@@ -185,20 +142,3 @@ def _running() -> int:
         return int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
     except (OSError, ValueError, IndexError):
         return 4096
-
-
-def _real(paths: Iterable[Path]) -> list[str]:
-    return [os.path.realpath(path) for path in paths if os.path.exists(path)]  # noqa: PTH110 - quick
-
-
-def _is_dir(path: str) -> bool:
-    return os.path.isdir(path)  # noqa: PTH112 - hundreds of these are asked for
-
-
-def _below(path: str, folder: str) -> bool:
-    return folder == "/" or path == folder or path.startswith(folder + "/")
-
-
-def _made(path: Path) -> str:
-    path.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return str(path)

@@ -48,10 +48,22 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """`writable` folders and a scratch folder can be changed, and nothing else; inside them
-    `readonly` paths stay as they are. `hidden` paths look empty, but for `shown` folders in
-    them, which are made if they are missing. Another path that does not exist is left out."""
+    """What may be written: with `change="listed"` the `writable` folders and a scratch folder; with
+    `change="all"` whatever the process may write anyway. In both cases `readonly` paths stay as
+    they are.
 
+    What may be read: with `reach="all"` everything; with `reach="system"` the system, the user's
+    tools (`toolchains.py`), and what is `shown` or `writable`. In both cases `hidden` paths look
+    empty, but for `shown` folders in them, which are made if they are missing.
+
+    Another path that does not exist is left out. A path that is both hidden and read-only is hidden.
+
+    `change="all"` is for commands that somebody has allowed. It sets no limits, filters nothing and
+    passes the environment on as it is; it only hides and protects paths, so that the command cannot
+    undo that. Without such paths the command is started as it is."""
+
+    reach: Literal["system", "all"] = "all"
+    change: Literal["listed", "all"] = "listed"
     writable: tuple[Path, ...] = ()
     readonly: tuple[Path, ...] = ()
     hidden: tuple[Path, ...] = ()
@@ -62,6 +74,8 @@ class Policy:
     """Names of variables that stay although they look like secrets."""
     home: Path | None = None
     """The user's home folder: the places in it where people keep keys are hidden."""
+    path: str | None = None
+    """The PATH of programs, whose folders are shown with `reach="system"`; None for our own."""
     namespaces: Namespaces = "try"
 
 

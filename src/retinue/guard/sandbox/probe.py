@@ -6,10 +6,11 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
+from retinue.guard.sandbox.bubblewrap import bubblewrap_works, restriction
 from retinue.guard.sandbox.kernel import has_seccomp, landlock_abi, machine
 
 if TYPE_CHECKING:
-    from retinue.guard.sandbox.policy import Namespaces
+    from retinue.guard.sandbox.policy import Namespaces, Policy
 
 _TRUNCATION = 3
 """From this version on Landlock alone keeps files from being emptied."""
@@ -43,19 +44,70 @@ def namespaces_work() -> bool:
     return try_out("must", "exit 0")[0] == 0
 
 
+@cache
+def masks_work() -> bool:
+    """Whether files can be hidden from a program that is free otherwise. Starts one, once."""
+    import tempfile
+    from pathlib import Path
+
+    from retinue.guard.sandbox.policy import Policy
+
+    if machine() is None:
+        return False
+    with tempfile.NamedTemporaryFile(prefix="retinue-probe-") as file:
+        file.write(b"seen")
+        file.flush()
+        policy = Policy(change="all", network="on", hidden=(Path(file.name),))
+        code, said = run_inside(policy, 'cat "$1"', file.name)
+    return code == 0 and said == ""
+
+
+def uncovered(policy: Policy) -> str:
+    """Return what of a policy this host cannot enforce, in sentences."""
+    problem = why_not()
+    if policy.change == "all":
+        if (policy.hidden or policy.readonly or policy.home) and not masks_work():
+            return (
+                "Files that rules hide or protect cannot be kept from commands that may change everything: "
+                "namespaces are not available here."
+            )
+        return ""
+    if problem is not None:
+        return f"Nothing of this can be enforced here: {problem}."
+    if namespaces_available():
+        return ""
+    found = ["Without namespaces, the names of hidden files and the number of processes can be seen."]
+    if policy.writable and (policy.readonly or policy.hidden):
+        found.append("Files in a writable folder cannot be hidden or protected.")
+    if isinstance(policy.network, tuple):
+        found.append("Single hosts cannot be allowed, so such a shell does not start.")
+    return " ".join(found)
+
+
+def namespaces_available() -> bool:
+    """Whether programs get namespaces of their own here, made by us or by bubblewrap."""
+    return namespaces_work() or (restriction() is not None and bubblewrap_works())
+
+
 def try_out(namespaces: Namespaces, script: str, **variables: str) -> tuple[int, str]:
-    """Runs a script for sh in a read-only box: its exit code (-1 if it could not be started) and
+    """Run a script for sh in a read-only box: its exit code (-1 if it could not be started) and
     what it said."""
+    from retinue.guard.sandbox.policy import Policy
+
+    return run_inside(Policy(namespaces=namespaces), script, **variables)
+
+
+def run_inside(policy: Policy, script: str, *words: str, **variables: str) -> tuple[int, str]:
+    """Run a script for sh, with words as $1 and so on, inside a policy."""
     import subprocess
     from pathlib import Path
 
     from retinue.guard.sandbox.box import Box
-    from retinue.guard.sandbox.policy import Policy
 
-    box = Box(Policy(namespaces=namespaces), "probe")
+    box = Box(policy, "probe")
     try:
         done = subprocess.run(  # noqa: S603 - our own launcher
-            box.wrap(["/bin/sh", "-c", script], Path("/")),
+            box.wrap(["/bin/sh", "-c", script, "sh", *words], Path("/")),
             env={**box.environment({"PATH": "/usr/bin:/bin"}), **variables},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _PORTS = (80, 443)
 _HEAD = 32_768
 _SECONDS = 30
-_HAND = 3
+HAND = 3
 """The descriptor over which the launcher gives the socket away."""
 
 
@@ -30,8 +30,8 @@ def main(hosts: "list[str]", launcher: "list[str]") -> "NoReturn":
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     child = posix.fork()
     if child == 0:
-        posix.dup2(theirs.fileno(), _HAND)
-        posix.set_inheritable(_HAND, True)
+        posix.dup2(theirs.fileno(), HAND)
+        posix.set_inheritable(HAND, True)
         posix.execve(launcher[0], launcher, posix.environ)
     theirs.close()
     for number in (SIGTERM, SIGINT, SIGHUP):
@@ -161,11 +161,11 @@ def pour(source: socket.socket, target: socket.socket) -> None:
 
 def refuse(client: socket.socket, status: int, why: str) -> None:
     text = f"retinue sandbox: {why}\n".encode()
-    head = f"HTTP/1.1 {status} Refused\r\nContent-Length: {len(text)}\r\nConnection: close\r\n\r\n"
+    head = f"HTTP/1.1 {status} WallError\r\nContent-Length: {len(text)}\r\nConnection: close\r\n\r\n"
     with suppress(OSError):
         client.sendall(head.encode() + text)
     client.close()
 
 
-if __name__ == "retinue_proxy":
+if __name__ == "inside.proxy":
     main(sys.argv[1].split(","), sys.argv[2:])

@@ -1,0 +1,206 @@
+"""The program that puts up the walls of a plan and then becomes another program.
+
+    launcher PLAN FOLDER PROGRAM ARGUMENT…
+
+`plan.py` decides, this only does it: namespaces, mounts, limits, Landlock, seccomp, in this
+order, because each of them takes away what the ones before needed. If a wall that the plan wants
+cannot be put up, the program is not started: one line says why, and the exit code is 125.
+
+It runs as `python -I -S` for each confined command, so it imports built-in modules only, and
+`_ctypes` instead of `ctypes`, which would take five milliseconds. With namespaces three processes
+stay: this one, which waits; the first of a process namespace, with which everything inside it
+ends; and the program.
+"""
+
+import marshal
+import posix
+import sys
+
+from .calls import (
+    PR_CAP_AMBIENT,
+    PR_CAP_AMBIENT_CLEAR_ALL,
+    PR_CAPBSET_DROP,
+    PR_CAPBSET_READ,
+    PR_SET_NO_NEW_PRIVS,
+    PR_SET_PDEATHSIG,
+    PR_SET_SECCOMP,
+    SIG_DFL,
+    SIGKILL,
+    SIGPIPE,
+    SIGXFSZ,
+    WallError,
+    address,
+    attempt,
+    attempt_put,
+    call,
+    get,
+    numbers,
+    open_path,
+    words,
+)
+from .namespaces import FAILED, HAND, divide, enter, mask_paths
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+NOT_FOUND = 127
+_CAPABILITY_HEADER = (0x20080522).to_bytes(4, "little") + bytes(4)
+_SYS_ADMIN = 1 << 21
+
+
+def main(plan_file: str, folder: str, argv: "list[str]") -> "NoReturn":
+    try:
+        file = posix.open(plan_file, posix.O_RDONLY | posix.O_CLOEXEC)
+        plan = marshal.loads(posix.read(file, posix.fstat(file).st_size))  # noqa: S302 - ours, from a private folder
+        numbers.update(plan["calls"])
+        call("close_range", HAND + 1 if plan["proxy"] else HAND, 0xFFFFFFFF, 0)
+        if plan["change"] == "all":
+            mask(plan, folder)
+        else:
+            confine(plan, folder)
+    except BaseException as error:  # noqa: BLE001 - whatever it is: nothing runs without its walls
+        said = f"retinue sandbox: {explain(error)}\n"
+        posix.write(2, said.encode("utf-8", "replace"))
+        posix._exit(FAILED)
+    become(argv)
+
+
+def explain(error: BaseException) -> str:
+    cause = error.__cause__
+    if isinstance(cause, OSError):
+        return f"{error}: {cause.strerror}"
+    if isinstance(error, OSError):
+        return f"{error.strerror}: {error.filename}" if error.filename else str(error.strerror)
+    return str(error) or type(error).__name__
+
+
+def become(argv: "list[str]") -> "NoReturn":
+    try:
+        posix.execve(argv[0], argv, posix.environ)
+    except OSError as error:
+        posix.write(2, f"{argv[0]}: {error.strerror}\n".encode("utf-8", "replace"))
+    posix._exit(NOT_FOUND)
+
+
+def confine(plan: "dict[str, Any]", folder: str) -> None:
+    end_with_parent()
+    attempt_put("/proc/self/oom_score_adj", "800")  # when memory runs out, this goes first
+    inside = plan["namespaces"] == "bubblewrap"  # which has arranged everything before it starts this
+    if plan["namespaces"] in ("must", "try"):
+        inside = enter(plan)
+        if not inside and plan["namespaces"] == "must":
+            raise WallError("namespaces are not available here. See: retinue doctor")
+    enter_folder(folder)
+    if inside and plan["namespaces"] != "bubblewrap" and plan["own_processes"]:
+        divide(plan)
+    where = "inside" if inside else "outside"
+    if inside and not plan["own_processes"]:
+        where = "among others"
+    restrict(plan, where)
+
+
+def end_with_parent() -> None:
+    """Nothing of a command outlives a Retinue that was killed."""
+    parent = posix.getppid()
+    call("prctl", PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
+    if posix.getppid() != parent:
+        posix._exit(FAILED)
+
+
+def enter_folder(folder: str) -> None:
+    try:
+        posix.chdir(folder)
+    except OSError as error:
+        raise WallError(f"the working directory {folder} cannot be entered") from error
+
+
+def restrict(plan: "dict[str, Any]", where: str) -> None:
+    """The last steps, none of which can be undone, in the process that becomes the program."""
+    for number, most in plan["limits"]:
+        call("prlimit64", 0, number, words(most, most), 0)
+    for number in (SIGPIPE, SIGXFSZ):  # which Python ignores
+        attempt("rt_sigaction", number, SIG_DFL, 0, 8)
+    drop_capabilities(plan["capabilities"] if posix.geteuid() == 0 else 0)
+    call("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    restrict_paths(plan["landlock"][where])
+    code: bytes = plan["seccomp"]["outside" if where == "outside" else "inside"]
+    program = (len(code) // 8).to_bytes(8, "little") + address(code)
+    call("prctl", PR_SET_SECCOMP, 2, program, 0, 0)
+
+
+def drop_capabilities(kept: int) -> None:
+    """What this process has not got cannot be kept: then less is."""
+    attempt("prctl", PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    for capability in range(64):
+        if not kept >> capability & 1:
+            attempt("prctl", PR_CAPBSET_DROP, capability, 0, 0, 0)
+    for allowed in (kept, kept & held_capabilities(), 0):
+        if attempt("capset", _CAPABILITY_HEADER, capability_sets(allowed)):
+            return
+    raise WallError("capabilities cannot be given up")
+
+
+def capability_sets(allowed: int) -> bytes:
+    low, high = (allowed & 0xFFFFFFFF).to_bytes(4, "little"), (allowed >> 32).to_bytes(4, "little")
+    return low + low + bytes(4) + high + high + bytes(4)
+
+
+def held_capabilities() -> int:
+    _, _, rest = get("/proc/self/status").partition(b"CapPrm:")
+    return int(rest.split(None, 1)[0], 16)
+
+
+def restrict_paths(landlock: "dict[str, Any]") -> None:
+    handled: bytes = landlock["handled"]
+    try:
+        rules = call("landlock_create_ruleset", handled, len(handled), 0)
+        for path, access in landlock["rules"]:
+            try:
+                place = open_path(path)
+            except OSError:
+                continue  # what is not there needs no permission
+            attempt("landlock_add_rule", rules, 1, words(access, place), 0)
+            posix.close(place)
+        call("landlock_restrict_self", rules, 0)
+        posix.close(rules)
+    except OSError as error:
+        raise WallError("Landlock does not take the rules of this sandbox") from error
+
+
+def mask(plan: "dict[str, Any]", folder: str) -> None:
+    """Hide and protect paths from a program that is free otherwise. It cannot take that back: it
+    has no right to mount, and in a user namespace that it makes itself these mounts are locked.
+    Processes outside belong to another user namespace, so their view of the files is closed to it."""
+    alone = mask_paths(plan)
+    enter_folder(folder)
+    if alone:
+        divide(plan)
+    give_up(plan["powers_over_masks"] if alone else _SYS_ADMIN)
+    for number in (SIGPIPE, SIGXFSZ):
+        attempt("rt_sigaction", number, SIG_DFL, 0, 8)
+
+
+def give_up(powers: int) -> None:
+    attempt("prctl", PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    for capability in range(64):
+        if powers >> capability & 1:
+            attempt("prctl", PR_CAPBSET_DROP, capability, 0, 0, 0)
+            if has_in_bounds(capability):
+                raise WallError("the right to mount cannot be given up")
+    left = held_capabilities() & ~powers
+    try:
+        call("capset", _CAPABILITY_HEADER, capability_sets(left))
+    except OSError as error:
+        raise WallError("the right to mount cannot be given up") from error
+
+
+def has_in_bounds(capability: int) -> bool:
+    try:
+        return call("prctl", PR_CAPBSET_READ, capability, 0, 0, 0) == 1
+    except OSError:
+        return False  # the kernel does not know it
+
+
+if __name__ == "inside.launcher":
+    main(sys.argv[1], sys.argv[2], sys.argv[3:])

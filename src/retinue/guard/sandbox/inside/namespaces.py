@@ -1,0 +1,260 @@
+"""Namespaces and mounts for the launcher: a view of the system of its own."""
+
+import posix
+
+from .calls import (
+    AT_CWD,
+    PR_SET_PDEATHSIG,
+    SIG_DFL,
+    SIG_IGN,
+    SIGHUP,
+    SIGINT,
+    SIGKILL,
+    SIGTERM,
+    WallError,
+    attempt,
+    attempt_put,
+    call,
+    get,
+    open_path,
+    put,
+    words,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+FAILED = 125
+HAND = 3
+"""The descriptor over which a program that may reach some hosts gives its port away."""
+
+_AT_EMPTY_PATH, _AT_RECURSIVE = 0x1000, 0x8000
+_CLONE_TREE = 1 | 0x80000 | _AT_RECURSIVE
+"""open_tree: a private copy, closed on exec, with everything mounted below."""
+_FROM_EMPTY_PATH = 4
+NEWNS, NEWIPC, NEWUSER, NEWPID, NEWNET = 0x20000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
+_RDONLY, _NOSUID, _NODEV, _NOEXEC = 1, 2, 4, 8
+_PRIVATE = 1 << 18
+
+
+def enter(plan: "dict[str, Any]") -> bool:
+    """Get a view of the file system of its own, read-only but for what the plan says, and no
+    network. Return False, with everything as it was, if this host does not allow that."""
+    flags = NEWNS | NEWIPC | (NEWNET if plan["isolate_network"] else 0)
+    try:
+        if posix.geteuid() != 0 or not attempt("unshare", flags):
+            call("unshare", flags | NEWUSER)
+            map_own_ids()
+        call("mount_setattr", AT_CWD, "/", _AT_RECURSIVE, words(0, 0, _PRIVATE, 0), 32)
+        early, void = copies(plan)
+        call("mount_setattr", AT_CWD, "/", _AT_RECURSIVE, words(_SEALED, 0, 0, 0), 32)
+    except OSError:
+        return False
+    # From here on there is no way back: what fails now ends the start.
+    attach_all(plan, early, void)
+    open_network(plan)
+    return True
+
+
+def map_own_ids() -> None:
+    user, group = posix.geteuid(), posix.getegid()
+    attempt_put("/proc/self/setgroups", "deny")
+    put("/proc/self/uid_map", f"{user} {user} 1")
+    put("/proc/self/gid_map", f"{group} {group} 1")
+
+
+def copies(plan: "dict[str, Any]") -> "tuple[dict[str, int], int]":
+    """Take copies of what will be covered or read-only when its turn comes, and of the folder
+    with the stand-ins. A path that is gone has no copy."""
+    early: dict[str, int] = {}
+    for source, target, kind in plan["mounts"]:
+        if not kind.startswith("early"):
+            continue
+        try:
+            early[target] = call("open_tree", AT_CWD, source, _CLONE_TREE)
+        except FileNotFoundError:
+            continue
+    void = open_path(plan["void"])
+    return early, void
+
+
+_SEALED = _RDONLY | _NOSUID | _NODEV
+_ATTRIBUTES = {"early rw": _NOSUID | _NODEV, "early device": _NOSUID, "ro": _SEALED, "kept": _RDONLY}
+"""By kind of mount. `shown` differs: it is as free as its surroundings would be."""
+
+
+def attach_all(plan: "dict[str, Any]", early: "dict[str, int]", void: int) -> None:
+    """From the outside in. A device may be missing, and so may a path that was to be hidden or
+    kept as it is."""
+    attributes = {**_ATTRIBUTES, "early shown": _SEALED if plan["change"] == "listed" else 0}
+    for source, target, kind in plan["mounts"]:
+        try:
+            if kind == "cover":
+                tree = call("open_tree", void, source, _CLONE_TREE)
+            elif kind.startswith("early"):
+                if target not in early:
+                    continue
+                tree = early[target]
+            else:
+                tree = call("open_tree", AT_CWD, source, _CLONE_TREE)
+            change = attributes.get(kind, 0)  # stand-ins are copied from what is read-only
+            if change:
+                reach = _AT_EMPTY_PATH if kind == "early rw" else _AT_EMPTY_PATH | _AT_RECURSIVE
+                call("mount_setattr", tree, "", reach, words(change, 0, 0, 0), 32)
+            call("move_mount", tree, "", AT_CWD, target, _FROM_EMPTY_PATH)
+            posix.close(tree)
+        except FileNotFoundError:
+            if kind == "early rw":
+                raise WallError(f"{target} is gone") from None
+        except OSError as error:
+            if kind != "early device":
+                raise WallError(f"{target} cannot be put in its place") from error
+    posix.close(void)
+
+
+def wake_loopback() -> None:
+    """Programs may talk to themselves. Not vital: without it they cannot."""
+    try:
+        end = call("socket", 2, 2, 0)
+    except OSError:
+        return
+    attempt("ioctl", end, 0x8914, b"lo".ljust(16, b"\0") + (0x41).to_bytes(2, "little") + bytes(22))
+    posix.close(end)
+
+
+def hand_over(port: int) -> None:
+    """Open the one port that leads out, and give it to the process outside that serves it."""
+    from _socket import AF_INET, AF_UNIX, SCM_RIGHTS, SOCK_STREAM, SOL_SOCKET, socket
+
+    try:
+        listener = socket(AF_INET, SOCK_STREAM)
+        listener.bind(("127.0.0.1", port))
+        listener.listen(128)
+        hand = socket(AF_UNIX, SOCK_STREAM, 0, HAND)
+        hand.sendmsg([b"x"], [(SOL_SOCKET, SCM_RIGHTS, listener.fileno().to_bytes(4, "little"))])
+    except OSError as error:
+        raise WallError("the port that leads to the allowed hosts cannot be opened") from error
+    hand.close()
+    listener.close()
+
+
+def divide(plan: "dict[str, Any]") -> None:
+    """Go on in the program's process only, in a process namespace with a /proc of its own.
+    Whatever the program leaves running ends with it, because the first process of the namespace
+    does."""
+    try:
+        call("unshare", NEWPID)
+    except OSError as error:
+        raise WallError("other processes cannot be hidden. See: retinue doctor") from error
+    for number in (SIGTERM, SIGINT, SIGHUP):  # the program gets its own; SIGKILL ends everything at once
+        attempt("rt_sigaction", number, SIG_IGN, 0, 8)
+    first = posix.fork()
+    if first:
+        posix._exit(ending(first))
+    call("prctl", PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
+    try:
+        call("mount", "proc", "/proc", "proc", _NOSUID | _NODEV | _NOEXEC, 0)
+        if plan["processes"]:
+            limit_processes(plan["processes"])
+        call("mount_setattr", AT_CWD, "/proc", 0, words(_RDONLY, 0, 0, 0), 32)
+    except OSError as error:
+        raise WallError("other processes cannot be hidden. See: retinue doctor") from error
+    program = posix.fork()
+    if program:
+        posix._exit(ending(program))
+    for number in (SIGTERM, SIGINT, SIGHUP):
+        attempt("rt_sigaction", number, SIG_DFL, 0, 8)
+
+
+def limit_processes(most: int) -> None:
+    """Of root's processes, which rlimits do not count. Older kernels know only one number for all."""
+    attempt_put("/proc/sys/kernel/pid_max", str(max(most, 301)))
+
+
+def ending(child: int) -> int:
+    """Reap until `child` has ended, and return its code as a shell would."""
+    while True:
+        try:
+            done, status = posix.wait()
+        except InterruptedError:
+            continue
+        except ChildProcessError:
+            return FAILED
+        if done == child:
+            return posix.WEXITSTATUS(status) if posix.WIFEXITED(status) else 128 + posix.WTERMSIG(status)
+
+
+def unshare_with_ids(flags: int) -> None:
+    """Enter a user namespace in which ids mean what they meant. Only a process outside may write
+    more than one of them down, so for root, whose work is with files of others, one is forked
+    before."""
+    if posix.geteuid() != 0:
+        call("unshare", flags | NEWUSER)
+        map_own_ids()
+        return
+    ours, theirs = posix.pipe()
+    parent = posix.getpid()
+    helper = posix.fork()
+    if helper == 0:
+        posix.close(theirs)
+        posix._exit(write_all_ids(parent) if posix.read(ours, 1) else 1)
+    posix.close(ours)
+    try:
+        call("unshare", flags | NEWUSER)
+        posix.write(theirs, b"x")
+    finally:
+        posix.close(theirs)
+        _, status = posix.waitpid(helper, 0)
+    if status:
+        map_own_ids()
+
+
+def write_all_ids(pid: int) -> int:
+    try:
+        for name in ("uid_map", "gid_map"):
+            ranges = [row.split() for row in get(f"/proc/self/{name}").splitlines()]
+            text = "".join(f"{int(row[0])} {int(row[0])} {int(row[2])}\n" for row in ranges)
+            put(f"/proc/{pid}/{name}", text)
+    except OSError:
+        return 1
+    return 0
+
+
+def mask_paths(plan: "dict[str, Any]") -> bool:
+    """Cover and protect paths, and nothing else. Return whether that took a process namespace:
+    root can do without a user namespace, but must then not see other processes, whose view of
+    the files has no masks."""
+    flags = NEWNS | (NEWNET if plan["isolate_network"] else 0)
+    alone = False
+    try:
+        unshare_with_ids(flags)
+    except OSError as error:
+        alone = posix.geteuid() == 0 and attempt("unshare", flags)
+        if not alone:
+            raise WallError(
+                "files that rules deny cannot be hidden from commands, because namespaces are not available here. "
+                "See: retinue doctor"
+            ) from error
+    call("mount_setattr", AT_CWD, "/", _AT_RECURSIVE, words(0, 0, _PRIVATE, 0), 32)
+    early, void = copies(plan)
+    protect_stand_ins(void, plan["void"])
+    posix.close(void)
+    attach_all(plan, early, open_path(plan["void"]))
+    open_network(plan)
+    return alone
+
+
+def protect_stand_ins(void: int, path: str) -> None:
+    """They are written by nobody, though they belong to this user."""
+    tree = call("open_tree", void, "", _CLONE_TREE | _AT_EMPTY_PATH)
+    call("mount_setattr", tree, "", _AT_EMPTY_PATH | _AT_RECURSIVE, words(_RDONLY, 0, 0, 0), 32)
+    call("move_mount", tree, "", AT_CWD, path, _FROM_EMPTY_PATH)
+    posix.close(tree)
+
+
+def open_network(plan: "dict[str, Any]") -> None:
+    if plan["isolate_network"]:
+        wake_loopback()
+        if plan["proxy"]:
+            hand_over(plan["proxy"])

@@ -1,0 +1,246 @@
+"""The file system as a confined program sees it: what is covered, shown, writable or kept.
+
+With namespaces the view is built from mounts: covered paths get something empty in front of them.
+Landlock alone cannot subtract, so what may be read is spelled out around what is hidden.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from retinue.guard.sandbox.policy import DEVICES, Policy, secret_places
+from retinue.guard.sandbox.toolchains import foreign_tops, repository_of, system_roots, tool_roots
+
+SHM = "/dev/shm"  # noqa: S108 - where programs share memory: inside, a folder of their own
+_OF_THE_KERNEL = ("/proc/sys", "/sys")
+Mount = tuple[str, str, str]
+"""Source, target and kind, as the launcher attaches them (`inside/namespaces.py`)."""
+
+
+class View:
+    """The paths of a policy, resolved now: links that change later are not followed."""
+
+    def __init__(self, policy: Policy, scratch: Path, void: Path) -> None:
+        self._void = void
+        self.scratch = os.path.realpath(scratch)
+        self.writable = _real(policy.writable)
+        self.readonly = _real(policy.readonly)
+        self.shown = _real(policy.shown)
+        self.hidden = _real([*policy.hidden, *(secret_places(policy.home) if policy.home else ())])
+        self.narrow = policy.reach == "system" and "/" not in self.shown
+        self.tools: list[str] = []
+        self.given = [os.path.abspath(path) for path in (*policy.shown, *policy.writable)]  # noqa: PTH100 - not resolved
+        if self.narrow:
+            path = os.environ.get("PATH", "") if policy.path is None else policy.path
+            self.tools = tool_roots(policy.home, path)
+            for root in (*self.shown, *self.writable):
+                self.tools += repository_of(root)
+            self.hidden += [top for top in foreign_tops() if top not in self.hidden]
+
+    def mounts(self) -> list[Mount]:
+        """From the outside in."""
+        wanted: dict[str, tuple[str, str]] = {}
+        wanted.update({path: (path, "shown") for path in (*self.shown, *self._visible())})
+        wanted.update({path: (path, "pin") for path in self._pinned()})
+        wanted.update({path: (path, "rw") for path in self.writable})
+        wanted.update({path: (path, "ro") for path in self.readonly})
+        wanted.update(self._covers())
+        wanted[self.scratch] = (self.scratch, "rw")
+        wanted.update({f"/dev/{device}": (f"/dev/{device}", "device") for device in DEVICES})
+        if _is_dir(SHM):
+            wanted[SHM] = (_made(Path(self.scratch) / ".shm"), "rw")
+        return _ordered(wanted)
+
+    def masks(self) -> list[Mount]:
+        """For a program that may change everything but this; nothing if all is as it would be."""
+        covers = self._covers()
+        if not covers and not self.readonly:
+            return []
+        kept = list(self.readonly)
+        if os.geteuid() == 0:  # root could have the kernel start programs, or read the disk itself
+            kept += [path for path in _OF_THE_KERNEL if _is_dir(path)]
+            covers.update(dict.fromkeys(_block_devices(), ("file", "cover")))
+            self._stand_in("/dev/null")
+        wanted = {path: (path, "shown") for path in (*self.shown, *self.writable)}
+        wanted.update({path: (path, "pin") for path in self._parents((*self.readonly, *self.hidden))})
+        wanted.update({path: (path, "kept") for path in kept})
+        wanted.update(covers)
+        return _ordered(wanted)
+
+    def _covers(self) -> dict[str, tuple[str, str]]:
+        seen = {*self.shown, *self.writable, self.scratch, *self._visible()}
+        return {path: (self._stand_in(path), "cover") for path in self.hidden if path not in seen}
+
+    def _visible(self) -> list[str]:
+        return [*system_roots(), *self.tools] if self.narrow else []
+
+    def _pinned(self) -> list[str]:
+        """Folders on the way to something that must stay: as mounts of their own they can be
+        written but not moved away."""
+        ways = self._parents((*self.readonly, *self.hidden))
+        return [way for way in ways if any(way != top and _below(way, top) for top in self.writable)]
+
+    def _parents(self, paths: Iterable[str]) -> list[str]:
+        """Folders above, as far as this user could rename them."""
+        found: dict[str, None] = {}
+        for path in paths:
+            for parent in _above(path):
+                if parent in found:
+                    break
+                if os.access(os.path.dirname(parent), os.W_OK):  # noqa: PTH120 - quick
+                    found[parent] = None
+        return list(found)
+
+    def _stand_in(self, path: str) -> str:
+        """The name in the void of something empty of the same kind, with the folders that lead to
+        what is to be seen."""
+        if not _is_dir(path):
+            if not (self._void / "file").exists():
+                (self._void / "file").touch(mode=0o400)
+            return "file"
+        visible = (*self.shown, *self.writable, self.scratch, *self._visible())
+        inner = [other for other in visible if other != path and _below(other, path)]
+        links = {link: text for given in self.given for link, text in _links(given) if _below(link, path)}
+        if not inner and not links:
+            _made(self._void / "folder")
+            return "folder"
+        place = self._void / f"{len(os.listdir(self._void))}"  # noqa: PTH208 - quick
+        _made(place)
+        for other in inner:
+            inside = place / os.path.relpath(other, path)
+            if _is_dir(other):
+                _made(inside)
+            else:
+                _made(inside.parent)
+                inside.touch()
+        for link, text in links.items():
+            inside = place / os.path.relpath(link, path)
+            if not os.path.lexists(inside):
+                _made(inside.parent)
+                inside.symlink_to(text)
+        return place.name
+
+    def readable(self) -> tuple[list[str], list[str]]:
+        """Return what Landlock is told to let programs read, and the folders that they may only
+        list: everything that is not hidden, not a device and not about another process."""
+        devices = [f"/dev/{name}" for name in (*DEVICES, "fd", "stdin", "stdout", "stderr")]
+        shown = [*devices, *self.shown, *self.writable, self.scratch, *self._visible()]
+        read, ways = _around([*self.hidden, "/dev", "/proc"], shown)
+        folders = [path for path in (*self.hidden, "/dev", "/proc") if _is_dir(path)]
+        listed = [way for way in ways if not any(_below(path, way) for path in folders)]
+        return [*read, *readable_proc()], listed
+
+
+def readable_beside_processes() -> list[str]:
+    """Return everything but what is about a process."""
+    return [*_around(["/proc"], [])[0], *readable_proc()]
+
+
+def readable_proc() -> list[str]:
+    """Return what in /proc is about the system, not about a process."""
+    with os.scandir("/proc") as entries:
+        return sorted(entry.path for entry in entries if not entry.name.isdigit() and not entry.is_symlink())
+
+
+def _around(hidden: Sequence[str], shown: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the fewest folders and files that hold everything but `hidden`, yet hold `shown`; and
+    the folders that were taken apart for it."""
+    found: list[str] = []
+    apart: list[str] = []
+    covered = set(hidden)
+    ways = {parent for path in hidden for parent in (*_above(path), "/")}
+
+    def visit(folder: str) -> None:
+        if folder in covered and folder not in shown:
+            for path in shown:
+                if path != folder and _below(path, folder):
+                    visit(path)
+            return
+        if folder not in ways:
+            found.append(folder)
+            return
+        try:
+            entries = sorted(entry.path for entry in os.scandir(folder) if not entry.is_symlink())
+        except OSError:
+            return
+        apart.append(folder)
+        for path in entries:
+            visit(path)
+
+    visit("/")
+    return list(dict.fromkeys(found)), apart
+
+
+def _block_devices() -> list[str]:
+    """Disks that this user can read past any file system."""
+    found = []
+    try:
+        names = os.listdir("/sys/class/block")  # noqa: PTH208 - quick
+    except OSError:
+        return []
+    for name in names:
+        path = "/dev/" + name.replace("!", "/")
+        if os.access(path, os.R_OK):
+            found.append(path)
+    return found
+
+
+def _links(path: str) -> Iterable[tuple[str, str]]:
+    """Links on the way of a path, with where they lead."""
+    for place in (*reversed(_above(path)), path):
+        try:
+            yield place, os.readlink(place)  # noqa: PTH115 - quick
+        except OSError:
+            continue
+
+
+def _ordered(wanted: dict[str, tuple[str, str]]) -> list[Mount]:
+    """Leave out what is as it should be without a mount. `early` ones are copied before anything
+    is covered or made read-only."""
+    mounts: list[Mount] = []
+    placed: dict[str, str] = {}
+    for target, (source, kind) in sorted(wanted.items(), key=lambda entry: (entry[0].count("/"), entry[0])):
+        around = _enclosing(target, placed)
+        early = kind in ("rw", "device") or (kind == "shown" and around == "cover")
+        needed = early or (kind != "shown" and around != "cover")
+        if kind == "ro" and around not in ("rw", "pin"):
+            needed = False  # everything is read-only there
+        if needed:
+            placed[target] = kind
+            mounts.append((source, target, f"early {kind}" if early else kind))
+    return mounts
+
+
+def _enclosing(path: str, kinds: dict[str, str]) -> str:
+    """The kind of the nearest mount around a path."""
+    for parent in _above(path):
+        if parent in kinds:
+            return kinds[parent]
+    return ""
+
+
+def _above(path: str) -> list[str]:
+    """Folders above a path, the nearest first, without the root."""
+    found = []
+    while (path := os.path.dirname(path)) != "/":  # noqa: PTH120 - quick
+        found.append(path)
+    return found
+
+
+def _real(paths: Iterable[Path]) -> list[str]:
+    return list(dict.fromkeys(os.path.realpath(path) for path in paths if os.path.exists(path)))  # noqa: PTH110
+
+
+def _is_dir(path: str) -> bool:
+    return os.path.isdir(path)  # noqa: PTH112 - hundreds of these are asked for
+
+
+def _below(path: str, folder: str) -> bool:
+    return folder == "/" or path == folder or path.startswith(folder + "/")
+
+
+def _made(path: Path) -> str:
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return str(path)
