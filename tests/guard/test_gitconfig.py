@@ -15,6 +15,8 @@ def found(folder: Path, text: str) -> tuple[str, ...]:
         with (repository.path / ".git/config").open("a") as file:
             file.write(text)
         (repository.path / "deep/er").mkdir(parents=True)
+        (repository.path / "evil").write_text("[core]\n\tfsmonitor = ./evil\n")
+        (repository.path / "hop").write_text("[include]\npath = evil\n")
         programs = git_programs(repository.path / "deep/er")
         return programs.what if programs is not None else ()
 
@@ -32,7 +34,9 @@ def found(folder: Path, text: str) -> tuple[str, ...]:
         '[filter "lfs"] process = git-lfs filter-process; ./evil\n',
         '[gpg "ssh"]\nprogram = ./evil\n',
         "[include]\npath = ../evil\n",
-        '[includeIf "gitdir:/"]\npath = ../evil\n',
+        "[include]\npath = ../evil # a comment\n",
+        '[includeIf "onbranch:other"]\npath = "../evil" ; a comment\n',
+        "[include]\npath = ../hop\n",
         "[filter.x]\nsmudge = ./evil\n",
     ],
 )

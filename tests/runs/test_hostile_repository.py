@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from retinue.testing import temporary_repository
+from retinue.testing.repository import Repository
 from tests.runs.conftest import Project
 from tests.runs.model_server import ModelServer, Reply, Request
 
@@ -213,3 +214,82 @@ def test_a_check_command_of_the_project_is_not_run_unasked(project: Project) -> 
     assert run(project, "trust", "add").returncode == 0
     assert run(project, "integrate", "--all").returncode == 0
     assert (project.cwd / "new.txt").exists() and list(project.cwd.parent.rglob("checked"))
+
+
+def mined(project: Project) -> tuple[Repository, Path]:
+    """A repository with every setting that makes git start a program, and the mark they leave."""
+    mark = project.cwd.parent / "started"
+    program = project.cwd.parent / "program"
+    program.write_text(f"#!/bin/sh\ntouch {mark}\ncat\n")
+    program.chmod(0o755)
+    with temporary_repository(path=project.cwd) as repository:
+        repository.commit("more", {".gitattributes": "* filter=x diff=x\n", "a.txt": "a\n"})
+    settings = f"""[core]
+\tfsmonitor = {program}
+\tsshCommand = {program}
+\tpager = {program}
+\teditor = {program}
+[filter "x"]
+\tclean = {program}
+\tsmudge = {program}
+[diff]
+\texternal = {program}
+[commit]
+\tgpgSign = true
+[gpg]
+\tprogram = {program}
+"""
+    with (project.cwd / ".git/config").open("a") as file:
+        file.write(settings)
+    for name in ("post-checkout", "post-index-change", "reference-transaction"):
+        (project.cwd / ".git/hooks" / name).symlink_to(program)
+    return repository, mark
+
+
+def test_no_git_of_the_program_starts_what_a_repository_names(project: Project, serve: Any) -> None:
+    _repository, mark = mined(project)
+    calls = [("write", {"path": "a.txt", "content": "new\n"}), ("bash", {"command": "echo x > b.txt"})]
+    serve(lambda request: Reply(calls=calls if request.turn == 0 else []))
+    done = run(project, "-p", "go", "--permission-mode", "bypassPermissions", "--output-format", "json")
+    assert done.returncode == 0 and (project.cwd / "b.txt").exists(), done.stderr
+    assert run(project, "runs", "undo", json.loads(done.stdout)["run_id"]).returncode == 0
+    assert not (project.cwd / "b.txt").exists()
+    run(project, "worktrees", "list")
+    run(project, "runs", "show", json.loads(done.stdout)["run_id"])
+    assert run(project, "integrate", "--list").returncode == 0
+    run(project, "doctor")
+    assert not mark.exists()
+
+
+def test_a_worktree_of_a_repository_with_filters_waits_for_consent(project: Project, serve: Any) -> None:
+    _repository, mark = mined(project)
+    serve(lambda request: Reply(calls=[("write", {"path": "n.txt", "content": "n\n"})] if request.turn == 0 else []))
+    isolated = ("run", "general-purpose", "go", "--isolation", "worktree", "--permission-mode", "bypassPermissions")
+    done = run(project, *isolated, "--json")
+    assert done.returncode != 0 and not mark.exists()
+    said = json.loads(done.stdout)["details"]["error"]["message"]
+    assert "filter.x.clean" in said and f"retinue trust add {project.cwd / '.git/config'}" in said
+    assert run(project, "trust", "add", str(project.cwd / ".git/config")).returncode == 0
+    done = run(project, *isolated)
+    assert done.returncode == 0, done.stderr
+    assert mark.exists(), "with consent the filters run"
+
+
+def test_a_child_gets_no_worktree_of_such_a_repository_either(project: Project, serve: Any) -> None:
+    _repository, mark = mined(project)
+    call = {"prompt": "do it", "description": "do it", "subagent_type": "general-purpose", "isolation": "worktree"}
+    server = serve(
+        lambda request: Reply(calls=[("Agent", {**call, "run_in_background": False})] if request.turn == 0 else [])
+    )
+    run(project, "-p", "go", "--permission-mode", "bypassPermissions")
+    assert "retinue trust add" in json.dumps(server.requests[-1].body["messages"])
+    assert not mark.exists()
+
+
+def test_branches_are_not_merged_without_the_filters_they_were_made_with(project: Project) -> None:
+    repository, mark = mined(project)
+    repository.git("-c", "core.fsmonitor=", "branch", "retinue-agent-1")
+    mark.unlink(missing_ok=True)
+    done = run(project, "integrate", "retinue-agent-1")
+    assert done.returncode == 2 and "retinue trust add .git/config" in done.stderr
+    assert not mark.exists()

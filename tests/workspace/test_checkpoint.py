@@ -72,7 +72,7 @@ async def test_too_many_files_are_refused_with_the_reason(tmp_path):
 
 
 async def test_without_git_edits_still_work_and_checkpoints_say_why(bench, monkeypatch):
-    monkeypatch.setattr(bench.shadow, "_program", None)
+    monkeypatch.setenv("PATH", str(bench.state / "no-programs"))
     bench.put("a.txt", "one\n")
     run = bench.run("run-1")
     with pytest.raises(CheckpointError, match="git is not installed"):

@@ -117,7 +117,7 @@ def test_a_failure_half_way_leaves_nothing(scene):
     scene.git("config", "filter.broken.clean", "cat")
     scene.git("config", "filter.broken.required", "true")
     with pytest.raises(LaunchError, match="could not be made"):
-        scene.make()
+        scene.make(consented=True)
     assert scene.left() == []
     assert "locked" not in scene.git("worktree", "list", "--porcelain")
 

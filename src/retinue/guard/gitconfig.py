@@ -2,32 +2,39 @@
 
 `git status` only reads, but a repository that came as an archive can name a monitor, a filter or
 a converter that git runs on the way. Such settings are like hooks of a project: they need consent,
-bound to their content. Without it commands of git are not taken for reading.
+bound to their content. Without it commands of git are not taken for reading, and no worktree is
+made. `domain/gitsettings.py` is the table of them; no git of Retinue's own obeys them unconsented.
+
+Everything git would read is read here: the settings of the repository and of its linked worktrees,
+through `commondir` and includes, whatever their condition; those of submodules and of any other
+repository that the index names. What cannot be read or is too much counts as a program.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import struct
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
+from retinue.domain.gitsettings import program_setting
 from retinue.domain.lean import dataclass
 
 MOST_BYTES = 1024 * 1024
-_MOST_MODULES = 100
+_MOST_INDEX_BYTES = 256 * 1024 * 1024
+_MOST_FILES = 400
+_DEEPEST_INCLUDE = 10
+_DEEPEST_REPOSITORY = 4
 _SHOWN = 200
 _SECTION = re.compile(r'\s*\[\s*([\w.-]+)(?:\s+"((?:[^"\\]|\\.)*)")?\s*\]')
 _KEY = re.compile(r"\s*([A-Za-z][\w-]*)\s*(?:=\s*(.*))?$")
-_STARTING = re.compile(
-    r"core\.(?:fsmonitor|alternaterefscommand)|diff\.external|diff\..+\.(?:command|textconv)"
-    r"|filter\..+\.(?:clean|smudge|process)|gpg(?:\..+)?\.program|include\.path|includeif\..+\.path",
-    re.DOTALL,
-)
-_SWITCHES = frozenset({"", "true", "false", "yes", "no", "on", "off", "1", "0"})
-_HARMLESS = re.compile(r"git-lfs (?:clean|smudge|filter-process)\b[\w %.-]*")
+_INCLUDE = re.compile(r"include\.path|includeif\..+\.path", re.DOTALL)
 _HOOK = "post-index-change"
 """The one hook that commands which only read can set off."""
+_GITLINK = 0o160000
+_GITLINK_BYTES = struct.pack(">I", _GITLINK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,77 +47,234 @@ class GitPrograms:
     content: bytes
 
 
-def git_programs(folder: Path) -> GitPrograms | None:
-    """What the repository that `folder` is in would start; None for nothing, or no repository."""
-    home = _git_folder(folder)
-    if home is None:
+def git_programs(folder: Path, *, checkout: bool = False) -> GitPrograms | None:
+    """What the repository that `folder` is in would start while git reads, or, with `checkout`, also
+    while files are checked out and merged; None for nothing, or no repository. The content is the
+    same for both."""
+    found = find_repository(folder)
+    if found is None:
         return None
-    files = [home / "config", home / "config.worktree"]
-    if (home / "modules").is_dir():
-        files += sorted((home / "modules").rglob("config"))[:_MOST_MODULES]
-    what: list[str] = []
-    contents: list[bytes] = []
-    for file in files:
-        content = _content(file)
-        found = _settings(content)
-        what += found
-        contents += [content] if found else []
-    for hooks in (home / "hooks", *_hook_folders(home)):
-        if (hooks / _HOOK).is_file():
-            what.append(f"git hook {hooks / _HOOK}")
-            contents.append(_content(hooks / _HOOK))
-    return GitPrograms(home / "config", tuple(what), b"\0".join(contents)) if what else None
+    look = _Look()
+    look.repository(*found)
+    what = look.read + look.checkout if checkout else look.read
+    if not what:
+        return None
+    return GitPrograms(_common(found[1]) / "config", tuple(dict.fromkeys(what)), b"\0".join(look.contents))
 
 
-def _hook_folders(home: Path) -> Iterator[Path]:
-    for name, value in _named(_content(home / "config").decode("utf-8", "replace")):
-        if name == "core.hookspath" and value:
-            yield home.parent / Path(value).expanduser()
-
-
-def _git_folder(folder: Path) -> Path | None:
-    """The folder with the settings that git would use there."""
+def find_repository(folder: Path) -> tuple[Path, Path] | None:
+    """The checkout that `folder` is in and its git folder, as git looks for them: a `.git` in it or
+    above it, or a folder that itself looks like a repository."""
     for place in (folder, *folder.parents):
         marker = place / ".git"
         if marker.is_dir():
-            return marker
+            return place, marker
         if marker.is_file():
-            said = _content(marker).decode("utf-8", "replace").strip()
-            home = place / said.removeprefix("gitdir:").strip()
-            common = _content(home / "commondir").decode("utf-8", "replace").strip()
-            return home / common if common else home
+            said = _content(marker).decode("utf-8", "surrogateescape").strip()
+            return place, place / said.removeprefix("gitdir:").strip()
+        if (place / "HEAD").exists() and (place / "objects").is_dir() and (place / "refs").is_dir():
+            return place, place
     return None
+
+
+class _Look:
+    """One look at a repository and at those inside it."""
+
+    def __init__(self) -> None:
+        self.read: list[str] = []
+        self.checkout: list[str] = []
+        self.contents: list[bytes] = []
+        self._seen: set[str] = set()
+
+    def repository(self, top: Path, home: Path, depth: int = 0) -> None:
+        if not self._is_new(home) or not self._can_go_on(depth, _DEEPEST_REPOSITORY, home):
+            return
+        common = _common(home)
+        files = [common / "config", home / "config", home / "config.worktree", common / "config.worktree"]
+        files += sorted(common.glob("worktrees/*/config.worktree"))
+        said: list[tuple[str, str]] = []
+        for file in files:
+            said += self._file(file)
+        self._settings(said, top, home)
+        for hooks in (home / "hooks", common / "hooks", *(top / _path(v, top) for n, v in said if _is_hooks(n, v))):
+            if (hooks / _HOOK).is_file():
+                self.read.append(f"git hook {hooks / _HOOK}")
+                self.contents.append(_content(hooks / _HOOK))
+        if (common / "modules").is_dir():
+            for config in sorted((common / "modules").rglob("config")):
+                self.repository(top, config.parent, depth + 1)
+        self._inside(top, home, depth)
+
+    def _settings(self, said: list[tuple[str, str]], top: Path, home: Path) -> None:
+        rows = [(name, value, row) for name, value in said if (row := program_setting(name, value)) is not None]
+        fetches = any(row.kind == "promisor" for _, _, row in rows)
+        for name, value, row in rows:
+            line = f"git setting {name}: {value if len(value) <= _SHOWN else value[: _SHOWN - 1] + '…'}"
+            filters = row.kind == "checkout" and name.startswith(("filter.", "lfs."))
+            fetched_by = row.kind == "transport" and fetches  # reading fetches what is missing
+            if row.kind == "read" or filters or fetched_by:
+                self.read.append(line)
+            elif name != "core.worktree" or os.path.realpath(home / value) != os.path.realpath(top):
+                self.checkout.append(line)
+
+    def _file(self, file: Path, depth: int = 0) -> list[tuple[str, str]]:
+        """What a file of settings says, with everything it includes."""
+        if not self._is_new(file) or not file.exists():
+            return []
+        if not self._can_go_on(depth, _DEEPEST_INCLUDE, file):
+            return []
+        content = _content(file)
+        self.contents.append(content)
+        if len(content) > MOST_BYTES:
+            self.read.append(f"git settings that are too large to be looked at: {file}")
+            return []
+        said = list(_named(content))
+        for name, value in tuple(said):
+            for meant in _meant(value) if _INCLUDE.fullmatch(name) else ():
+                said += self._file(_path(meant, file.parent), depth + 1)
+        return said
+
+    def _inside(self, top: Path, home: Path, depth: int) -> None:
+        """Git enters every repository that the index names, with that one's own settings."""
+        for index in (home / "index", *sorted(home.glob("sharedindex.*"))):
+            try:
+                links = _gitlinks(str(index), *_stamp(index))
+            except (OSError, ValueError, struct.error, IndexError):
+                self.read.append(f"git index that cannot be looked at: {index}")
+                continue
+            for name in links:
+                inner = top / name
+                found = find_repository(inner) if (inner / ".git").exists() else None
+                if found is not None and found[0] == inner:
+                    self.repository(*found, depth + 1)
+
+    def _is_new(self, path: Path) -> bool:
+        real = os.path.realpath(path)
+        if real in self._seen:
+            return False
+        self._seen.add(real)
+        return True
+
+    def _can_go_on(self, depth: int, deepest: int, path: Path) -> bool:
+        if depth <= deepest and len(self._seen) <= _MOST_FILES:
+            return True
+        self.read.append(f"more settings of git than can be looked at, from {path} on")
+        return False
+
+
+def _common(home: Path) -> Path:
+    """Where the settings are: git follows `commondir` in any git folder, not only in a worktree's."""
+    said = _content(home / "commondir").decode("utf-8", "surrogateescape").strip()
+    return home / said if said else home
+
+
+def _meant(value: str) -> tuple[str, ...]:
+    """The files that an include may mean: the value with what looks like a comment, and without."""
+    plain = re.split(r'["]?\s*[#;]', value)[0]
+    return tuple(dict.fromkeys(part.replace('"', "").replace("\\\\", "\\") for part in (value, plain)))
+
+
+def _is_hooks(name: str, value: str) -> bool:
+    return name == "core.hookspath" and bool(value)
+
+
+def _path(value: str, base: Path) -> Path:
+    try:
+        return base / Path(value).expanduser()
+    except RuntimeError:  # the home of nobody
+        return base / value
 
 
 def _content(path: Path) -> bytes:
     try:
-        if path.stat().st_size > MOST_BYTES:
-            return b"[include]\npath = too large to be read\n"
-        return path.read_bytes()
+        with path.open("rb") as file:
+            return file.read(MOST_BYTES + 1)
     except OSError:
         return b""
 
 
+def _stamp(path: Path) -> tuple[int, int, int]:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return 0, 0, 0
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
 @lru_cache(maxsize=64)
-def _settings(content: bytes) -> tuple[str, ...]:
-    found = []
-    for name, value in _named(content.decode("utf-8", "replace").replace("\\\n", " ")):
-        if not _STARTING.fullmatch(name) or _HARMLESS.fullmatch(value):
-            continue
-        if name != "core.fsmonitor" or value.lower() not in _SWITCHES:
-            found.append(f"git setting {name}: {value if len(value) <= _SHOWN else value[: _SHOWN - 1] + '…'}")
-    return tuple(found)
+def _gitlinks(path: str, _time: int, size: int, _inode: int) -> tuple[str, ...]:
+    """The folders of an index that are repositories of their own. Raises when it cannot be read."""
+    if size == 0:
+        return ()
+    if size > _MOST_INDEX_BYTES:
+        raise ValueError(path)
+    data = Path(path).read_bytes()
+    if _GITLINK_BYTES not in data:  # so almost every index is done
+        return ()
+    return tuple(os.fsdecode(name) for mode, name in _entries(data) if mode == _GITLINK)
 
 
-def _named(text: str) -> Iterator[tuple[str, str]]:
+def _entries(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Mode and name of each entry; the format is in git's gitformat-index(5)."""
+    signature, version, count = struct.unpack_from(">4sII", data)
+    if signature != b"DIRC" or version not in (2, 3, 4):
+        raise ValueError("no index")
+    ids = 20 if _fits(data, 20, version) else 32
+    yield from _walk(data, count, version, ids)
+
+
+def _fits(data: bytes, ids: int, version: int) -> bool:
+    """Whether names are where they would be with object ids of this length."""
+    flags = struct.unpack_from(">H", data, 12 + 40 + ids)[0]
+    start = 12 + 40 + ids + (4 if flags & 0x4000 else 2)
+    if version == 4:
+        return data[start] == 0
+    end = data.index(b"\0", start)
+    length: int = flags & 0xFFF
+    return length in (end - start, 0xFFF)
+
+
+def _walk(data: bytes, count: int, version: int, ids: int) -> Iterator[tuple[int, bytes]]:
+    at, name = 12, b""
+    for _ in range(count):
+        mode = struct.unpack_from(">I", data, at + 24)[0]
+        flags = struct.unpack_from(">H", data, at + 40 + ids)[0]
+        start = at + 40 + ids + (4 if flags & 0x4000 else 2)
+        if version == 4:
+            shared, start = _number(data, start)
+            end = data.index(b"\0", start)
+            name = name[: len(name) - shared] + data[start:end]
+            at = end + 1
+        else:
+            end = data.index(b"\0", start)
+            name = data[start:end]
+            at += (end - at) // 8 * 8 + 8
+        yield mode, name
+
+
+def _number(data: bytes, at: int) -> tuple[int, int]:
+    value = data[at] & 0x7F
+    while data[at] & 0x80:
+        at += 1
+        value = ((value + 1) << 7) | (data[at] & 0x7F)
+    return value, at + 1
+
+
+@lru_cache(maxsize=64)
+def _named(content: bytes) -> tuple[tuple[str, str], ...]:
     """Settings by name, section and key in lower case. Reads more for a setting than git would,
     never less."""
+    text = content.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape").replace("\r\n", "\n")
     section = ""
-    for line in text.splitlines():
+    found: list[tuple[str, str]] = []
+    for line in text.replace("\\\n", " ").split("\n"):
         head = _SECTION.match(line)
-        if head is not None:
-            section = head[1].lower() + (f".{head[2]}" if head[2] is not None else "")
+        while head is not None:
+            below = re.sub(r"\\(.)", r"\1", head[2]) if head[2] is not None else None
+            section = head[1].lower() + (f".{below}" if below is not None else "")
             line = line[head.end() :]
+            head = _SECTION.match(line)
         key = _KEY.match(line)
         if key is not None:
-            yield f"{section}.{key[1].lower()}", (key[2] or "").strip().strip('"')
+            found.append((f"{section}.{key[1].lower()}", (key[2] or "").strip().strip('"')))
+    return tuple(found)

@@ -187,6 +187,7 @@ def _wants_own(request: RunRequest, world: World, leg: Leg | None) -> bool:
 
 
 async def _worktree(request: RunRequest, world: World, run_id: str, description: str, leg: Leg | None) -> Worktree:
+    from retinue.supervisor.trusting import has_git_consent
     from retinue.workspace.worktree import Wanted, make, reopen
 
     if leg is not None:
@@ -208,6 +209,7 @@ async def _worktree(request: RunRequest, world: World, run_id: str, description:
         base_ref=settings.worktree_base_ref,
         start=start,
         branch=branch,
+        consented=await asyncio.to_thread(has_git_consent, world, request.cwd),
     )
     # Not cancelled half-way: a thread cannot be, and what it makes must have an owner.
     making = asyncio.ensure_future(asyncio.to_thread(make, wanted))

@@ -114,6 +114,17 @@ def _withheld(world: World) -> tuple[str, ...]:
     return (*dict.fromkeys(settings), *world.hooks.notes())
 
 
+def has_git_consent(world: World, folder: Path) -> bool:
+    """Whether someone has consented to all programs that git would start in the repository of
+    `folder`, as its files are now."""
+    from retinue.guard.gitconfig import git_programs
+
+    if world.trust.everything:
+        return True
+    found = git_programs(folder, checkout=True)
+    return found is not None and world.trust.is_trusted(found.path, found.content)
+
+
 def subjects(world: World) -> list[Subject]:
     """Every file of the project that would bring something, whatever was answered about it."""
     from retinue.guard.gitconfig import git_programs
@@ -131,7 +142,7 @@ def subjects(world: World) -> list[Subject]:
             subject = settings_subject(path, parse_object(content)[0], content)
             found += [subject] if subject else []
     found += project_subjects(world.cwd, world.environment)
-    git = git_programs(world.cwd)
+    git = git_programs(world.cwd, checkout=True)
     found += [Subject(git.path, (git.content,), git.what)] if git is not None else []
     found += server_subjects(world)
     found += skill_subjects(world)

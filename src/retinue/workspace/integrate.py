@@ -66,7 +66,7 @@ def target_of(git: Git, onto: str | None) -> str:
 def check_target(git: Git, onto: str) -> Path | None:
     """The checkout of `onto`, if it has one. Raises UsageError when that has uncommitted changes."""
     where = _checkout(git, onto)
-    if where is not None and Git(where, git.environment)("status", "--porcelain", "-z", "--untracked-files=no"):
+    if where is not None and git.at(where)("status", "--porcelain", "-z", "--untracked-files=no"):
         raise UsageError(
             f"{where} has uncommitted changes, and '{onto}' is checked out there.",
             remedy="Commit or stash them first: nothing was integrated.",
@@ -111,7 +111,7 @@ def _attempt(plan: Plan, entry: Entry) -> Entry | None:
     folder = Path(tempfile.mkdtemp(prefix="retinue-integrate-", dir=private_folder(plan.state / "integrate")))
     try:
         plan.git("worktree", "add", "--quiet", "--detach", "--force", str(folder), entry.tip)
-        inside = Git(folder, plan.git.environment)
+        inside = plan.git.at(folder)
         inside = inside.having(**identity(inside), **_WHOLE)
         conflicts = _rebase(inside, base)
         if conflicts is not None:
@@ -189,7 +189,7 @@ def _advance(plan: Plan, base: str, rebased: str) -> bool:
                 raise
             return False
         return True
-    there = Git(where, plan.git.environment).having(**_WHOLE)
+    there = plan.git.at(where).having(**_WHOLE)
     if there.text("rev-parse", "HEAD") != base:
         return False
     if there("status", "--porcelain", "-z", "--untracked-files=no"):

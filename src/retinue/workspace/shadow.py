@@ -25,15 +25,15 @@ from pathlib import Path
 
 from retinue.domain.lean import dataclass
 from retinue.settings.places import private_folder
+from retinue.workspace.git import clean, command_line
 
 NOBODY = "Retinue <retinue@localhost>"
 _ATTRIBUTES = "* -text -eol -ident -filter -working-tree-encoding -diff -merge\n"
 """So that content is stored and given back byte by byte, and no filter program of anyone runs."""
 _CONFIG = (
-    *("core.bare=false", "core.fileMode=true", "core.symlinks=true", "core.autocrlf=false", "core.safecrlf=false"),
-    *("core.looseCompression=1", "core.fsync=none", "core.hooksPath=/dev/null", "core.preloadIndex=true"),
-    *("core.ignoreCase=false", "core.precomposeUnicode=false", "core.attributesFile=/dev/null"),
-    *("gc.auto=0", "commit.gpgSign=false", "index.threads=true", "core.quotePath=false", "protocol.allow=never"),
+    *("core.bare=false", "core.fileMode=true", "core.symlinks=true", "core.autocrlf=false"),
+    *("core.looseCompression=1", "core.fsync=none", "core.preloadIndex=true", "index.threads=true"),
+    *("core.ignoreCase=false", "core.precomposeUnicode=false", f"core.attributesFile={os.devnull}"),
 )
 
 
@@ -102,7 +102,6 @@ class Shadow:
         self.folder = folder
         self.limits = limits or Limits()
         self.directory = folder / "shadow.git"
-        self._program = shutil.which("git")
         self._lock = threading.Lock()
         self._ready = False
 
@@ -111,7 +110,7 @@ class Shadow:
         with self._lock:
             if self._ready:
                 return
-            if self._program is None:
+            if shutil.which("git") is None:
                 raise CheckpointError("git is not installed")
             private_folder(self.folder / "index")
             if not (self.directory / "HEAD").is_file():
@@ -145,20 +144,14 @@ class Shadow:
         bare: bool = False,
     ) -> bytes:
         """Runs one git command on the shadow repository. Raises CheckpointError if it fails."""
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-        environment |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "LC_ALL": "C"}
-        if not bare:
-            environment["GIT_DIR"] = str(self.directory)
+        environment = self._environment(bare=bare)
         if root is not None:
             environment["GIT_WORK_TREE"] = str(root)
         if index is not None:
             environment["GIT_INDEX_FILE"] = str(index)
-        settings = [part for value in _CONFIG for part in ("-c", value)]
-        if bare:
-            settings = []
         try:
             done = subprocess.run(  # noqa: S603  (a fixed program; paths go through stdin)
-                [self._program or "git", *settings, *arguments],
+                command_line(arguments, () if bare else _CONFIG),
                 input=given,
                 capture_output=True,
                 cwd=root or self.folder,
@@ -174,6 +167,11 @@ class Shadow:
             said = done.stderr.decode("utf-8", "replace").strip().splitlines()
             raise CheckpointError(f"git {arguments[0]} failed: {said[-1] if said else done.returncode}")
         return done.stdout
+
+    def _environment(self, *, bare: bool = False) -> dict[str, str]:
+        """Nobody's settings but ours; the user's own are for repositories of theirs."""
+        environment = clean(os.environ) | {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+        return environment if bare else environment | {"GIT_DIR": str(self.directory)}
 
     # Objects
 
@@ -212,13 +210,12 @@ class Shadow:
     def reading(self) -> Iterator[Blobs]:
         """Contents by id, one after another."""
         self.open()
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
         process = subprocess.Popen(  # noqa: S603  (a fixed program)
-            [self._program or "git", "cat-file", "--batch"],
+            command_line(["cat-file", "--batch"]),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=self.folder,
-            env={**environment, "GIT_DIR": str(self.directory), "GIT_CONFIG_NOSYSTEM": "1"},
+            env=self._environment(),
         )
         try:
             yield Blobs(process)

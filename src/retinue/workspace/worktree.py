@@ -24,7 +24,7 @@ from retinue.workspace.include import include
 from retinue.workspace.worktree_base import base_of
 from retinue.workspace.worktree_record import Record, held, load, place, store
 from retinue.workspace.worktree_remove import LOCKED, discard, entries
-from retinue.workspace.worktree_repository import above_of, aside, create, home, opened, unlock
+from retinue.workspace.worktree_repository import above_of, aside, configuration, create, home, opened, unlock
 from retinue.workspace.worktree_tree import commit_tree, copied_index, tree_of
 
 CHECKOUT_SECONDS = 900.0
@@ -47,6 +47,8 @@ class Wanted:
     base_ref: Literal["head", "fresh"] = "head"
     start: str | None = None
     branch: str | None = None
+    consented: bool = False
+    """Someone has consented to the programs that the repository's settings name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,9 @@ class Source:
 
 def make(wanted: Wanted) -> Worktree:
     """A new worktree. Raises LaunchError with the reason; then nothing is left of it."""
-    source = source_of(wanted.cwd, wanted.environment)
+    source = source_of(wanted.cwd, wanted.environment, consented=wanted.consented)
+    if not _is_ours(source):
+        _check_programs(source)
     folder = _folder(wanted, source)
     with held(wanted.state, wanted.run):
         if folder.exists() or folder.with_suffix(".git").exists():
@@ -115,9 +119,9 @@ def reopen(state: Path, run: str) -> Worktree | None:
         return Worktree(store(replace(record, phase="open", reason="", owner=this_process())))
 
 
-def source_of(cwd: Path, environment: Mapping[str, str]) -> Source:
+def source_of(cwd: Path, environment: Mapping[str, str], *, consented: bool = False) -> Source:
     """Where `cwd` is. Raises LaunchError when no worktree can be made from there."""
-    git, cwd = Git(cwd, environment), Path(os.path.realpath(cwd))
+    git, cwd = Git(cwd, environment, consented=consented), Path(os.path.realpath(cwd))
     asked = ("--is-inside-work-tree", "--show-toplevel", "--git-common-dir")
     try:
         whole = git.ask("rev-parse", *asked, "HEAD^{commit}")  # unless something is wrong, one question is enough
@@ -141,7 +145,24 @@ def source_of(cwd: Path, environment: Mapping[str, str]) -> Source:
             remedy=f"{_WITHOUT} commit something first: git commit --allow-empty -m start",
         )
     below = os.path.relpath(cwd, top)
-    return Source(Git(top, environment), top, common, said[3], "" if below == "." else below)
+    return Source(git.at(top), top, common, said[3], "" if below == "." else below)
+
+
+def _check_programs(source: Source) -> None:
+    """Refuses a repository whose files go through programs of its own choice: without them they
+    would be wrong, and with them those programs would run unasked."""
+    what = source.git.needing_consent()
+    if what:
+        raise LaunchError(
+            f"A worktree was asked for, but files of {source.top} go through programs that its own settings "
+            f"name, and nobody has consented to them: {'; '.join(what[:3])}",
+            remedy=consent_remedy(source),
+        )
+
+
+def consent_remedy(source: Source) -> str:
+    """How to consent to what the settings of a repository start."""
+    return f"Look at them, and consent with: retinue trust add {source.common / 'config'}"
 
 
 def _folder(wanted: Wanted, source: Source) -> Path:
@@ -166,7 +187,7 @@ def _is_ours(source: Source) -> bool:
 
 
 def _fill(record: Record, source: Source, wanted: Wanted) -> Worktree:
-    main = home(record, wanted.environment)
+    main = home(record, wanted.environment, consented=wanted.consented)
     notes: list[str] = []
     base = wanted.start or base_of(main, wanted.base_ref, source.head, notes)
     record.path.mkdir(mode=0o700)
@@ -174,6 +195,7 @@ def _fill(record: Record, source: Source, wanted: Wanted) -> Worktree:
     for entry in entries(record):
         _say_why(entry / "locked", f"{LOCKED}{record.run}, process {os.getpid()}\n")
     (record.path / ".git").unlink()
+    record = store(replace(record, config=configuration(record, main)))
     git = create(record, main, base)
     if wanted.from_dirty and wanted.start is None:
         base = _with_changes(record, main, base, source.head, notes)
@@ -216,7 +238,7 @@ def _with_changes(record: Record, main: Git, base: str, head: str, notes: list[s
         with contextlib.nullcontext(main) if above is None else aside(above, main.environment) as git:
             git = git.having(GIT_OBJECT_DIRECTORY=str(record.git / "objects"))
             tree = tree_of(git, index)
-            if tree == opened(record, main.environment).text("rev-parse", f"{head}^{{tree}}"):
+            if tree == opened(record, main.environment, consented=main.consented).text("rev-parse", f"{head}^{{tree}}"):
                 return base
             return commit_tree(git, tree, head, "retinue: uncommitted changes of the main checkout")
     finally:

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Literal
 
-from retinue.workspace.git import Git, GitError
+from retinue.workspace.git import REMOTES, Git, GitError
 
 FETCH_SECONDS = 5.0
 FRESH_SECONDS = 24 * 3600.0
@@ -22,7 +22,7 @@ def base_of(git: Git, base_ref: Literal["head", "fresh"], head: str, notes: list
         return head
     if _age(git) > FRESH_SECONDS:
         try:
-            git("fetch", "--quiet", "--no-tags", remote, seconds=FETCH_SECONDS)
+            _fetch(git, remote)
         except GitError as error:
             notes.append(
                 f"{remote} could not be fetched, the worktree begins at what was last seen of it ({error.why})"
@@ -32,6 +32,13 @@ def base_of(git: Git, base_ref: Literal["head", "fresh"], head: str, notes: list
         if found is not None:
             return found
     return head
+
+
+def _fetch(git: Git, remote: str) -> None:
+    # The first `remote.<name>.uploadpack` counts, so that one of the repository's cannot be overridden by a setting.
+    other_end = () if git.consented else ("--upload-pack=git-upload-pack",)
+    reaching = git.having(GIT_ALLOW_PROTOCOL=REMOTES)
+    reaching("fetch", "--quiet", "--no-tags", *other_end, remote, seconds=FETCH_SECONDS)
 
 
 def _age(git: Git) -> float:

@@ -44,7 +44,9 @@ def bring_home(record: Record, git: Git, main: Git, head: str) -> Brought:
     if not wanted:
         return Brought(record.branch, record.tip)
     options = ("--quiet", "--no-tags", "--no-write-fetch-head", "--upload-pack=git-upload-pack", "--stdin")
-    main("fetch", *options, str(record.git), given="".join(f"{tip}\n" for tip in wanted).encode())
+    main.having(GIT_ALLOW_PROTOCOL="file")(
+        "fetch", *options, str(record.git), given="".join(f"{tip}\n" for tip in wanted).encode()
+    )
     _copy_large_files(record)
     _unlock_names(record)
     branch, tip, moved, notes = record.branch, record.tip, False, []

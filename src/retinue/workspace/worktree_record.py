@@ -43,6 +43,8 @@ class Record:
     branch: str | None = None
     tip: str | None = None
     """Where `branch` was when it was last saved: only from there it is ever moved on."""
+    config: str = ""
+    """The settings of its repository: what was in effect, and consented to, when it was made."""
     included: Mapping[str, list[int]] = field(default_factory=dict)
     """Ignored files that were copied in: size and time."""
     reason: str = ""

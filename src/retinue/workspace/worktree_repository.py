@@ -34,25 +34,26 @@ def create(record: Record, source: Git, head: str) -> Git:
     git.mkdir(mode=0o700)
     for folder in ("objects/info", "objects/pack", "refs/heads", "refs/tags", "logs", "info"):
         (git / folder).mkdir(parents=True)
-    _configure(record, configuration(record, source.environment))
+    _configure(record)
     (git / "HEAD").write_text(f"{head}\n")
     listed = source("for-each-ref", "--format=%(objectname) %(refname)", "refs/heads", "refs/tags", "refs/remotes")
     (git / "packed-refs").write_bytes(b"# pack-refs with: sorted \n" + listed)
     _copy_info(record, git, ("shallow", "info/exclude", "info/attributes"))
-    return opened(record, source.environment)
+    return opened(record, source.environment, consented=source.consented)
 
 
-def opened(record: Record, environment: Mapping[str, str]) -> Git:
+def opened(record: Record, environment: Mapping[str, str], *, consented: bool = False) -> Git:
+    """git in the worktree, with the repository that is its own."""
     there = record.path.is_dir() and not record.path.is_symlink()
-    return Git(record.path if there else record.git, environment, git_dir=record.git)
+    return Git(record.path if there else record.git, environment, git_dir=record.git, consented=consented)
 
 
-def home(record: Record, environment: Mapping[str, str]) -> Git:
+def home(record: Record, environment: Mapping[str, str], *, consented: bool = False) -> Git:
     """git in the checkout that the worktree was made from. One that is a worktree of ours itself
     is not trusted either."""
     above = above_of(record)
     if above is None:
-        return Git(Path(record.repository), environment)
+        return Git(Path(record.repository), environment, consented=consented)
     return distrust(above, environment)
 
 
@@ -63,7 +64,7 @@ def borrowed_from(record: Record) -> tuple[Path, ...]:
 
 
 @contextlib.contextmanager
-def aside(record: Record, environment: Mapping[str, str], config: bytes | None = None) -> Iterator[Git]:
+def aside(record: Record, environment: Mapping[str, str]) -> Iterator[Git]:
     """git on the files and objects of a worktree, with a configuration that nobody but us can reach:
     reading files into objects runs the filters it names, and a program of the agent's that is
     still alive could change any other under our hands."""
@@ -73,7 +74,7 @@ def aside(record: Record, environment: Mapping[str, str], config: bytes | None =
         (folder / each).mkdir(parents=True, mode=0o700)
     try:
         (folder / "HEAD").write_text("ref: refs/heads/none\n")
-        (folder / "config").write_bytes(config or configuration(record, environment))
+        (folder / "config").write_bytes(_config_of(record))
         _copy_info(record, folder, ("info/exclude", "info/attributes"))
         objects = str(record.git / "objects")
         yield Git(record.path, environment, git_dir=folder).having(GIT_OBJECT_DIRECTORY=objects)
@@ -88,10 +89,9 @@ def above_of(record: Record) -> Record | None:
     return above if above is not None and above.git == common else None
 
 
-def distrust(record: Record, environment: Mapping[str, str], config: bytes | None = None) -> Git:
+def distrust(record: Record, environment: Mapping[str, str]) -> Git:
     """The repository without anything that its agent could have put there to be run or written to
-    by us; `config` is what `configuration` says, if the caller has asked already. Raises GitError
-    when it holds links: then nothing in it is where it seems to be."""
+    by us. Raises GitError when it holds links: then nothing in it is where it seems to be."""
     git = record.git
     if git.is_symlink() or not git.is_dir():
         raise GitError(("open", str(git)), "the repository of the worktree is gone")
@@ -105,7 +105,7 @@ def distrust(record: Record, environment: Mapping[str, str], config: bytes | Non
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
-    _configure(record, config or configuration(record, environment))
+    _configure(record)
     return opened(record, environment).having(GIT_ALLOW_PROTOCOL="file")
 
 
@@ -130,12 +130,6 @@ def identity(git: Git) -> dict[str, str]:
     }
 
 
-def _users(record: Record, environment: Mapping[str, str]) -> Git:
-    """git in the checkout of the user's that a worktree, or the one it was made from, is of."""
-    above = above_of(record)
-    return _users(above, environment) if above is not None else Git(Path(record.repository), environment)
-
-
 def _copy_info(record: Record, target: Path, names: tuple[str, ...]) -> None:
     for name in names:
         theirs = Path(record.common) / name
@@ -143,35 +137,45 @@ def _copy_info(record: Record, target: Path, names: tuple[str, ...]) -> None:
             shutil.copyfile(theirs, target / name)
 
 
-def configuration(record: Record, environment: Mapping[str, str]) -> bytes:
-    """What a repository of a worktree is set to, from the settings of the user's own."""
-    return _config(_users(record, environment)).encode("utf-8", "surrogateescape")
+def configuration(record: Record, source: Git) -> str:
+    """What the repository of a worktree is set to: a part of the settings of `source`, the checkout
+    it is made from, and no program that nobody has consented to. Decided once, when it is made, so
+    that nothing which changes there later can start one when it is saved."""
+    above = above_of(record)
+    if above is not None:
+        return above.config
+    said = [each for each in source.settings() if each.scope in ("local", "worktree")]
+    kept = [each for each in said if _is_copied(each.name) and (source.consented or each.starts is None)]
+    extensions = [each for each in kept if each.name in _EXTENSIONS]
+    lines = ["[core]", f"\trepositoryformatversion = {1 if extensions else 0}", "\tbare = false"]
+    lines += ["\tlogallrefupdates = true", "[gc]", "\tauto = 0", "\tpruneExpire = never"]
+    for each in kept:
+        lines += _entry(each.name, each.value)
+    if not any(each.name == "user.email" for each in source.settings()):
+        lines += ["[user]", f"\tname = {FALLBACK_NAME}", f"\temail = {FALLBACK_EMAIL}"]
+    return "\n".join(lines) + "\n"
 
 
-def _configure(record: Record, config: bytes) -> None:
+def _is_copied(name: str) -> bool:
+    return name.startswith(_COPIED) or name in _EXTENSIONS or name.removeprefix("core.") in _COPIED_CORE
+
+
+def _config_of(record: Record) -> bytes:
+    # A record of an older version has none: then the barest settings that git can work with.
+    return (record.config or _BARE_CONFIG).encode("utf-8", "surrogateescape")
+
+
+def _configure(record: Record) -> None:
     objects = Path(record.common) / "objects"
     if "\n" in str(objects) or str(objects).startswith('"'):
         raise GitError(("worktree", "add"), f"the folder {str(objects)!r} has a name that git cannot borrow from")
     (record.git / "objects" / "info").mkdir(parents=True, exist_ok=True)
     (record.git / "objects" / "info" / "alternates").write_bytes(os.fsencode(objects) + b"\n")
-    (record.git / "config").write_bytes(config)
-
-
-def _config(source: Git) -> str:
-    listed = source.ask("config", "--local", "--list", "-z") or ""
-    said = [entry.partition("\n") for entry in listed.split("\0") if entry]
-    extensions = [(key, value) for key, _, value in said if key in _EXTENSIONS]
-    lines = ["[core]", f"\trepositoryformatversion = {1 if extensions else 0}", "\tbare = false"]
-    lines += ["\tlogallrefupdates = true", "[gc]", "\tauto = 0", "\tpruneExpire = never"]
-    for key, _, value in said:
-        if key.startswith(_COPIED) or key in _EXTENSIONS or key.removeprefix("core.") in _COPIED_CORE:
-            lines += _entry(key, value)
-    if not any(key == "user.email" for key, _, _ in said) and not source.ask("config", "user.email"):
-        lines += ["[user]", f"\tname = {FALLBACK_NAME}", f"\temail = {FALLBACK_EMAIL}"]
-    return "\n".join(lines) + "\n"
+    (record.git / "config").write_bytes(_config_of(record))
 
 
 _EXTENSIONS = frozenset({"extensions.objectformat", "extensions.partialclone"})
+_BARE_CONFIG = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tlogallrefupdates = true\n"
 
 
 def _entry(key: str, value: str) -> list[str]:

@@ -21,7 +21,7 @@ from retinue.workspace.include import changed
 from retinue.workspace.worktree_home import Brought, bring_home
 from retinue.workspace.worktree_record import Record, held, load, place, records, store
 from retinue.workspace.worktree_remove import discard, locked_by_user
-from retinue.workspace.worktree_repository import aside, configuration, distrust, home, unlock
+from retinue.workspace.worktree_repository import aside, distrust, home, unlock
 from retinue.workspace.worktree_tree import commit_tree, copied_index, subject, tree_of
 
 _UNFINISHED = {"MERGE_HEAD": "merge", "rebase-merge": "rebase", "rebase-apply": "rebase", "CHERRY_PICK_HEAD": "pick"}
@@ -68,8 +68,8 @@ def _save(state: Path, record: Record, environment: Mapping[str, str], keep: str
     if not record.git.is_dir() and not record.path.exists():
         discard(record, environment)
         return Saved(record.branch, None, ("its worktree was deleted while nobody looked",))
-    config, notes = configuration(record, environment), []
-    git = distrust(record, environment, config)
+    notes: list[str] = []
+    git = distrust(record, environment)
     unlock(record)
     around = _made_from(state, record)  # asked first: what comes home from it later must be brought home, too
     there = record.path.is_dir() and not record.path.is_symlink()
@@ -77,7 +77,7 @@ def _save(state: Path, record: Record, environment: Mapping[str, str], keep: str
     if there:
         notes += [f"a {what} was not finished: its files are committed as they were"
                   for name, what in _UNFINISHED.items() if (record.git / name).exists()]  # fmt: skip
-        head = _commit_leftovers(record, git, config, head, tree)
+        head = _commit_leftovers(record, git, head, tree)
     else:
         notes.append("the directory of its worktree was deleted; its commits are saved")
     main = home(record, environment)
@@ -110,12 +110,12 @@ def _kept(
     )
 
 
-def _commit_leftovers(record: Record, git: Git, config: bytes, head: str, committed: str) -> str:
+def _commit_leftovers(record: Record, git: Git, head: str, committed: str) -> str:
     """Commits what is not committed, as `git commit` would but for hooks and signatures. Gives the
     commit it stands at then; `committed` is the tree of `head`."""
     index = copied_index(record.git / "index", record.path.with_name(f"{record.run}.index"))
     try:
-        with aside(record, git.environment, config) as filing:
+        with aside(record, git.environment) as filing:
             tree = tree_of(filing, index)
             if tree == committed:
                 return head

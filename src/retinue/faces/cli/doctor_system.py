@@ -13,7 +13,7 @@ from pathlib import Path
 from retinue.faces.cli.doctor_checks import Patient
 
 Row = tuple[str, ...]
-_GIT = (2, 30)
+_GIT = (2, 31)
 
 
 def python(patient: Patient) -> Iterator[Row]:
@@ -42,13 +42,13 @@ def terminal(patient: Patient) -> Iterator[Row]:
 def git(patient: Patient) -> Iterator[Row]:
     program = shutil.which("git", path=patient.environment.get("PATH"))
     if program is None:
-        yield "warning", "git", "not found: no worktrees and no undo", "Install git 2.30 or newer."
+        yield "warning", "git", "not found: no worktrees and no undo", "Install git 2.31 or newer."
         return
     said = _version([program, "--version"]).split()
     words = said[2].split(".") if len(said) > 2 else []
     number = tuple(int(word) for word in words[:2] if word.isdigit())
     if number < _GIT:
-        yield "warning", "git", f"{'.'.join(words) or 'of unknown version'} is old", "Install git 2.30 or newer."
+        yield "warning", "git", f"{'.'.join(words) or 'of unknown version'} is old", "Install git 2.31 or newer."
     else:
         yield "ok", "git", f"{'.'.join(words)} at {program}"
 

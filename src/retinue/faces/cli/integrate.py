@@ -53,6 +53,7 @@ def execute(args: argparse.Namespace) -> int:
     if args.dry_run:
         print(json.dumps({"onto": onto, "would_take": wanted}) if args.json else "\n".join(wanted) or "Nothing to do.")
         return 0
+    _check_consent(git, cwd)
     check_target(git, onto)
     check = args.check or _check_set(cwd)
     plan = Plan(git=git, state=state, onto=onto, check=check or None)
@@ -88,14 +89,27 @@ def _check_set(cwd: Path) -> str | None:
 
 def _repository(cwd: Path) -> Git:
     from retinue.errors import LaunchError
+    from retinue.supervisor.trusting import has_git_consent
+    from retinue.supervisor.world import World
     from retinue.workspace.worktree import source_of
 
     try:
-        return source_of(cwd, os.environ).git
+        return source_of(cwd, os.environ, consented=has_git_consent(World(cwd), cwd)).git
     except LaunchError as error:
         raise UsageError(
             f"{cwd} is no repository with commits.", remedy="Start in the repository, or use --cwd."
         ) from error
+
+
+def _check_consent(git: Git, cwd: Path) -> None:
+    """A branch that is checked out or merged without the filters it was made with would be wrong."""
+    what = git.needing_consent()
+    if what:
+        raise ConfigurationError(
+            f"Files of {cwd} go through programs that the repository's own settings name, and nobody has "
+            f"consented to them: {'; '.join(what[:3])}",
+            remedy="Look at them, and consent with: retinue trust add .git/config",
+        )
 
 
 def _wanted(args: argparse.Namespace, git: Git, onto: str, queue: Queue, state: Path) -> list[str]:

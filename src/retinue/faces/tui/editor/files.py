@@ -35,18 +35,34 @@ class Files:
 
 
 def _listed(folder: Path) -> list[str]:
-    for command in (["git", "ls-files", "-co", "--exclude-standard"], ["rg", "--files"]):
-        if shutil.which(command[0]) is None:
-            continue
-        try:
-            done = subprocess.run(  # noqa: S603 - fixed commands
-                command, cwd=folder, capture_output=True, timeout=PATIENCE_SECONDS, stdin=subprocess.DEVNULL
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            continue
-        if done.returncode == 0 and done.stdout:
-            return _paths(done.stdout)
-    return _walked(folder)
+    return _known_to_git(folder) or _known_to_ripgrep(folder) or _walked(folder)
+
+
+def _known_to_git(folder: Path) -> list[str]:
+    from retinue.workspace.git import Git, GitError
+
+    try:
+        listed = Git(folder, os.environ)("ls-files", "-co", "--exclude-standard", seconds=PATIENCE_SECONDS)
+    except GitError:
+        return []
+    return _paths(listed)
+
+
+def _known_to_ripgrep(folder: Path) -> list[str]:
+    if shutil.which("rg") is None:
+        return []
+    try:
+        done = subprocess.run(
+            ["rg", "--files"],  # noqa: S607 - the one of the path
+            cwd=folder,
+            capture_output=True,
+            timeout=PATIENCE_SECONDS,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return _paths(done.stdout) if done.returncode == 0 else []
 
 
 def _paths(output: bytes) -> list[str]:
