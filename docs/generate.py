@@ -78,7 +78,11 @@ def settings() -> str:
         "# Settings reference",
         "Files, weakest first: `settings.json` in `RETINUE_HOME` (default `~/.retinue`), `.retinue/settings.json` and "
         "`.retinue/settings.local.json` of the project; then the environment variable, then flags. They are merged "
-        "setting by setting. A bad value falls alone, with a warning that names file and setting.",
+        "setting by setting. A bad value falls alone, with a warning that names file and setting; so does a name that "
+        "is no setting. `retinue settings list` shows where each value comes from.",
+        "Below them the files of other programs count, as far as Retinue has what they set (the rest is listed by "
+        "`retinue settings list`); they are read and never written. In this order, weakest first:",
+        table(("file", "settings"), foreign_rows()),
     ]
     sections: dict[str, list[tuple[str, ...]]] = {}
     for field in fields().values():
@@ -91,6 +95,18 @@ def settings() -> str:
         pages.append(f"## {section.capitalize()}")
         pages.append(table(("setting", "accepts", "default", "variable", "also", "takes effect", "meaning"), rows))
     return "\n\n".join(pages)
+
+
+def foreign_rows() -> list[tuple[str, str]]:
+    """Every settings file of another program, and what of it counts."""
+    from retinue.settings.foreign import foreign_files
+
+    rows = []
+    for foreign in foreign_files(Path("/PROJECT"), {"HOME": "~"}):
+        path = foreign.path.removeprefix("/PROJECT/")
+        names = ", ".join(f"`{name}`" for name in foreign.takes)
+        rows.append((f"`{path.replace('~/.pi/agent', '$PI_CODING_AGENT_DIR')}`", names))
+    return rows
 
 
 def shown(value: object) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from retinue.models.protocol import ModelInfo
-from retinue.models.scope import OutOfScopeError, Scope, enabled_models, load_scope
+from retinue.models.scope import OutOfScopeError, Scope, load_scope
 from retinue.models.select import select_model
 from retinue.settings.load import load_settings
 from retinue.settings.table import Settings
@@ -21,7 +21,7 @@ AVAILABLE = (SONNET, HAIKU, CLOUD)
 
 def scope_of(entries: list[str] | None, folder: Path, *, on: bool = True) -> Scope:
     settings = Settings({"scope_models": on, "enabled_models": None if entries is None else tuple(entries)})
-    return load_scope(settings, AVAILABLE, cwd=folder, environment={"HOME": str(folder)})
+    return load_scope(settings, AVAILABLE)
 
 
 def test_E01_without_a_usable_list_everything_is_allowed(tmp_path: Path) -> None:
@@ -59,8 +59,9 @@ def write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-def listed(folder: Path, settings: Settings | None = None) -> list[str]:
-    return list(enabled_models(settings or Settings(), cwd=folder, environment={"HOME": str(folder / "home")}))
+def listed(folder: Path) -> list[str]:
+    environment = {"HOME": str(folder / "home")}
+    return list(load_settings(folder, environment=environment).settings.enabled_models or ())
 
 
 def test_E03_the_projects_list_replaces_the_users(tmp_path: Path) -> None:
@@ -70,7 +71,8 @@ def test_E03_the_projects_list_replaces_the_users(tmp_path: Path) -> None:
     assert listed(tmp_path) == ["a/global"]
     write(tmp_path / ".pi/settings.json", json.dumps({"enabledModels": ["a/project", " ", "", 7, " a/two "]}))
     assert listed(tmp_path) == ["a/project", "a/two"]
-    assert listed(tmp_path, Settings({"enabled_models": ("a/ours",)})) == ["a/ours"]
+    write(tmp_path / ".retinue/settings.json", json.dumps({"enabledModels": ["a/ours"]}))
+    assert listed(tmp_path) == ["a/ours"]
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"enabledModels": "a/b"}', '{"enabledModels": {"a": 1}}', "\x00"])
@@ -83,7 +85,7 @@ def test_E03_what_is_not_a_list_counts_as_none(tmp_path: Path, text: str) -> Non
 def test_E03_pi_home_can_be_moved(tmp_path: Path) -> None:
     write(tmp_path / "moved/settings.json", json.dumps({"enabledModels": ["a/moved"]}))
     environment = {"HOME": str(tmp_path), "PI_CODING_AGENT_DIR": str(tmp_path / "moved")}
-    assert list(enabled_models(Settings(), cwd=tmp_path, environment=environment)) == ["a/moved"]
+    assert load_settings(tmp_path, environment=environment).settings.enabled_models == ("a/moved",)
 
 
 @pytest.fixture
@@ -101,13 +103,13 @@ async def test_E02_a_caller_out_of_scope_is_refused_and_a_file_is_warned(project
     environment = environment_of(project)
     settings = load_settings(project, environment=environment).settings
     with pytest.raises(OutOfScopeError) as refused:
-        await select_model("sonnet", settings=settings, environment=environment, cwd=project)
+        await select_model("sonnet", settings=settings, environment=environment)
     assert "anthropic/claude-haiku-4-5" in refused.value.remedy
     assert refused.value.exit_code == 2
-    of_file = await select_model(None, file_model="sonnet", settings=settings, environment=environment, cwd=project)
+    of_file = await select_model(None, file_model="sonnet", settings=settings, environment=environment)
     assert of_file.info.id.startswith("claude-sonnet")
     assert "not among the enabled models" in " ".join(of_file.warnings)
-    inherited = await select_model(None, parent=of_file.info, settings=settings, environment=environment, cwd=project)
+    inherited = await select_model(None, parent=of_file.info, settings=settings, environment=environment)
     assert inherited.info == of_file.info
     assert inherited.warnings
 
@@ -116,7 +118,7 @@ async def test_E02_in_scope_or_switched_off_nothing_is_said(project: Path) -> No
     environment = environment_of(project)
     settings = load_settings(project, environment=environment).settings
     for name in ("haiku 4.5", "ollama/my-own:7b"):
-        chosen = await select_model(name, settings=settings, environment=environment, cwd=project)
+        chosen = await select_model(name, settings=settings, environment=environment)
         assert chosen.warnings == ()
     off = settings.replace(scope_models=False)
-    assert (await select_model("sonnet", settings=off, environment=environment, cwd=project)).warnings == ()
+    assert (await select_model("sonnet", settings=off, environment=environment)).warnings == ()

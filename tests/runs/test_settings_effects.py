@@ -88,3 +88,24 @@ async def test_B4_a_file_that_breaks_while_a_strict_session_runs_is_only_skipped
         write_agent(project, "---\nname: broken\n", "broken.md")
         run = await crew.spawn("Explore", "go")
         assert (await run.wait()).text == "done"
+
+
+def test_B29_an_agent_that_codingcodes_file_disables_cannot_be_started_by_another(project: Project, serve: Any) -> None:
+    config = project.cwd / ".codingcode/config.yaml"
+    config.parent.mkdir()
+    config.write_text("subagent:\n  disabledAgents: [Plan]\n")
+    arguments = {"subagent_type": "Plan", "prompt": "CHILD", "description": "d", "run_in_background": False}
+    server = serve(lambda request: Reply("done", calls=[] if request.turn else [("Agent", arguments)]))
+    assert project.retinue("-p", "go").returncode == 0
+    assert not [each for each in server.requests if "CHILD" in str(each.body["messages"][0])]
+    assert str(config) in str(server.requests[-1].results)
+
+
+def test_B29_what_a_file_of_pi_gives_needs_consent_as_in_ours(project: Project) -> None:
+    file = project.cwd / ".pi/subagents.json"
+    file.parent.mkdir()
+    file.write_text('{"worktreeIsolation": false, "graceTurns": 9}')
+    assert project.json("settings", "get", "worktreeIsolation", "--json")["value"] is True
+    assert project.json("settings", "get", "graceTurns", "--json")["value"] == 9
+    assert project.retinue("trust", "add", str(file)).returncode == 0
+    assert project.json("settings", "get", "worktreeIsolation", "--json")["value"] is False

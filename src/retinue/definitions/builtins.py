@@ -42,6 +42,7 @@ def builtins_disabled(cwd: Path, environment: Mapping[str, str] | None, settings
     env = os.environ if environment is None else environment
     if any(env.get(switch, "").strip().lower() not in _OFF for switch in SWITCHES):
         return True
-    if settings is None:
-        settings = load_settings(cwd, environment=env).settings
-    return settings.disable_default_agents
+    if settings is not None:
+        return settings.disable_default_agents
+    said = [layer.values.get("disable_default_agents") for layer in load_settings(cwd, environment=env).layers]
+    return next((value for value in reversed(said) if value is not None), False)

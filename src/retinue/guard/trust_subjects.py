@@ -117,7 +117,7 @@ def withhold(loaded: Loaded, trust: Trust) -> Loaded:
             problems.append(SettingsProblem(layer.origin.where, names, f"has no effect: it is not trusted. {REMEDY}"))
         layers.append(layer)
         below |= layer.values
-    return Loaded(tuple(layers), tuple(problems), loaded.unknown)
+    return Loaded(tuple(layers), tuple(problems), loaded.unknown, loaded.unused)
 
 
 def untrusted(loaded: Loaded) -> tuple[str, ...]:

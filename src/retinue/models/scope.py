@@ -1,21 +1,17 @@
 """Which models may be used at all, when the user limits them (`scopeModels`).
 
-The list is `enabledModels` of our settings, else of pi's: the project's `.pi/settings.json`, else
-the user's; a list replaces the one behind it as a whole. Only exact `provider/id` entries that
+The list is `enabledModels` of the settings, of which pi's files are a layer. Only exact `provider/id` entries that
 are available count. A list in which nothing counts limits nothing, so that a typo cannot lock
 everything out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable
 
 from retinue.domain.lean import dataclass
 from retinue.errors import UsageError
 from retinue.models.protocol import ModelInfo
-from retinue.settings.jsonfile import read_object
-from retinue.settings.places import pi_home
 from retinue.settings.table import Settings
 
 
@@ -42,21 +38,9 @@ class Scope:
         return f"{info.full_name} ({source}) is not among the enabled models: {', '.join(self.allowed)}"
 
 
-def load_scope(
-    settings: Settings, available: Iterable[ModelInfo], *, cwd: Path, environment: Mapping[str, str]
-) -> Scope:
-    """The scope as it is now: switching it off, or changing a file, holds from the next check."""
+def load_scope(settings: Settings, available: Iterable[ModelInfo]) -> Scope:
+    """The scope that the settings ask for."""
     if not settings.scope_models:
         return Scope()
-    wanted = {entry.lower() for entry in enabled_models(settings, cwd=cwd, environment=environment)}
+    wanted = {entry.lower() for entry in settings.enabled_models or ()}
     return Scope(tuple(sorted({info.full_name for info in available if info.full_name.lower() in wanted})))
-
-
-def enabled_models(settings: Settings, *, cwd: Path, environment: Mapping[str, str]) -> Sequence[str]:
-    if settings.enabled_models is not None:
-        return settings.enabled_models
-    for path in (cwd / ".pi" / "settings.json", pi_home(environment) / "settings.json"):
-        entries = read_object(path).data.get("enabledModels")
-        if isinstance(entries, list):
-            return [entry.strip() for entry in entries if isinstance(entry, str) and entry.strip()]
-    return ()

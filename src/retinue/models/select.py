@@ -58,7 +58,6 @@ async def select_model(
     settings: Settings,
     environment: Mapping[str, str],
     transport: Transport | None = None,
-    cwd: Path | None = None,
 ) -> Selection:
     """Raises UnknownModelError for a chosen name that means nothing, OutOfScopeError for one
     that the scope forbids. Only without any name may it ask servers, for half a second."""
@@ -79,7 +78,7 @@ async def select_model(
             why="no model is named, no key is set and no configured server answers",
         )
     )
-    return chooser.finish(found, query, cwd or Path.cwd())
+    return chooser.finish(found, query)
 
 
 class _Chooser:
@@ -196,7 +195,7 @@ class _Chooser:
             return None
         return _selected(local_model(path), "gguf", f"no other model is at hand, and {path.name} is named")
 
-    def finish(self, selection: Selection, query: str | None, cwd: Path) -> Selection:
+    def finish(self, selection: Selection, query: str | None) -> Selection:
         """Adds what has to be said, and holds the choice against the scope."""
         warnings = list(self.warnings)
         if self.unmet:
@@ -206,17 +205,17 @@ class _Chooser:
             )
         warnings += selection.provider.notes
         if self.settings.scope_models and selection.provider.api != "embedded":
-            warnings += self._scoped(selection, query, cwd)
+            warnings += self._scoped(selection, query)
         attempts = self.settings.retry_max_attempts if self.settings.retry_enabled else 1
         return selection._replace(attempts=attempts, warnings=(*selection.warnings, *warnings))
 
-    def _scoped(self, selection: Selection, query: str | None, cwd: Path) -> list[str]:
-        from retinue.models.scope import enabled_models, load_scope
+    def _scoped(self, selection: Selection, query: str | None) -> list[str]:
+        from retinue.models.scope import load_scope
 
-        entries = enabled_models(self.settings, cwd=cwd, environment=self.environment)
+        entries = self.settings.enabled_models or ()
         exact = [self.resolver.find(entry) for entry in entries if "/" in entry]
         available = [*self.providers.models, *(found.info for found in exact if found is not None)]
-        scope = load_scope(self.settings, available, cwd=cwd, environment=self.environment)
+        scope = load_scope(self.settings, available)
         if scope.permits(selection.info):
             return []
         if selection.source == "call":

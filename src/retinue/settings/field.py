@@ -13,9 +13,26 @@ from typing import Any, Literal, NamedTuple, NoReturn, Self, TypeVar, cast
 from retinue.settings.kinds import Kind
 
 T = TypeVar("T")
-Layer = Literal["default", "user", "project", "local", "environment", "flag"]
+Layer = Literal[
+    "default",
+    "devkit-pi",
+    "codingcode",
+    "pi",
+    "codingcode project",
+    "pi project",
+    "user",
+    "project",
+    "local",
+    "environment",
+    "flag",
+]
+"""Who says it, weakest first."""
 Applies = Literal["live", "next run", "next session"]
 Convert = Callable[[Any], Any]
+
+
+_SHARED = frozenset({"codingcode project", "pi project", "project", "local"})
+"""Layers whose files a repository brings."""
 
 
 class Origin(NamedTuple):
@@ -30,7 +47,7 @@ class Origin(NamedTuple):
     @property
     def personal(self) -> bool:
         """True when only the user can have put it there, and not a repository they cloned."""
-        return self.layer not in ("project", "local")
+        return self.layer not in _SHARED
 
 
 DEFAULT = Origin("default")

@@ -1,4 +1,5 @@
-"""Settings from their layers: defaults < user file < project file < local file < environment < flags.
+"""Settings from their layers: defaults < files of other programs < user file < project file < local
+file < environment < flags.
 
 Every layer is read on its own and merged setting by setting: a bad value falls alone, with a
 problem that names the file, the setting and what would be accepted. Nothing is created.
@@ -7,19 +8,22 @@ problem that names the file, the setting and what would be accepted. Nothing is 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from retinue.settings.field import Alias, Field, Layer, Origin
+from retinue.settings.foreign import ForeignFile, foreign_files, opened
 from retinue.settings.jsonfile import JsonObject, read_object
 from retinue.settings.kinds import DROPPED
-from retinue.settings.places import repository_root, retinue_home
+from retinue.settings.places import project_levels, retinue_home
 from retinue.settings.table import Settings, fields, find, groups, spellings
 
 FILE = "settings.json"
 LOCAL_FILE = "settings.local.json"
+_GROUPS_OF_AGENTS = ("subagents.", "subagent.", "web.", "convertContent.", "lsp.", "guards.")
+"""Groups of other programs' files whose settings are named one by one; of others the group is enough."""
 PERSONAL = "this value counts only in your own settings (retinue settings set … --user)"
 
 
@@ -60,9 +64,14 @@ class Loaded:
     """The settings of one moment, and how they came about."""
 
     def __init__(
-        self, layers: tuple[Read, ...], problems: tuple[SettingsProblem, ...], unknown: tuple[str, ...]
+        self,
+        layers: tuple[Read, ...],
+        problems: tuple[SettingsProblem, ...],
+        unknown: tuple[str, ...],
+        unused: tuple[SettingsProblem, ...] = (),
     ) -> None:
-        self.layers, self.problems, self.unknown = layers, problems, unknown
+        """`unused` is what Retinue has no counterpart for in files of other programs."""
+        self.layers, self.problems, self.unknown, self.unused = layers, problems, unknown, unused
 
     @cached_property
     def settings(self) -> Settings:
@@ -103,7 +112,11 @@ def load_settings(
     env = os.environ if environment is None else environment
     problems: list[SettingsProblem] = []
     unknown: dict[str, None] = {}
-    layers = []
+    unused: list[SettingsProblem] = []
+    layers: list[Read] = []
+    for foreign in foreign_files(Path(cwd), env):
+        if os.path.exists(foreign.path):  # noqa: PTH110 (seven times at every start)
+            layers += _read_foreign(foreign, problems, unused)
     for layer, path in settings_files(Path(cwd), env):
         file = read_object(path)
         if file.problem is not None:
@@ -112,7 +125,7 @@ def load_settings(
             layers.append(_read_file(Origin(layer, str(path)), file, problems, unknown))
     layers += _read_environment(env, problems)
     layers += _read_flags(flags or {}, problems)
-    return Loaded(tuple(layers), tuple(problems), tuple(unknown))
+    return Loaded(tuple(layers), tuple(problems), tuple(unknown), tuple(unused))
 
 
 def settings_files(cwd: Path, environment: Mapping[str, str]) -> tuple[tuple[Layer, Path], ...]:
@@ -127,15 +140,14 @@ def settings_files(cwd: Path, environment: Mapping[str, str]) -> tuple[tuple[Lay
 def project_folder(cwd: Path, environment: Mapping[str, str]) -> Path:
     """The `.retinue` folder of the project: the nearest upward with a settings file, not above
     the repository's root and never the user's own; `cwd`'s when there is none."""
-    cwd, own = _absolute(cwd), _absolute(retinue_home(environment))
-    root = repository_root(cwd) or cwd
-    for folder in (cwd, *cwd.parents):
-        place = folder / ".retinue"
-        if place != own and any((place / name).exists() for name in (FILE, LOCAL_FILE)):
-            return place
-        if folder == root:
-            break
-    return root / ".retinue" if root / ".retinue" != own else cwd / ".retinue"
+    own = str(_absolute(retinue_home(environment)))
+    levels = project_levels(str(_absolute(cwd)))
+    places = [os.path.join(level, ".retinue") for level in levels]  # noqa: PTH118
+    for place in places:
+        files = (os.path.join(place, name) for name in (FILE, LOCAL_FILE))  # noqa: PTH118
+        if place != own and any(map(os.path.exists, files)):
+            return Path(place)
+    return Path(places[-1] if places[-1] != own else places[0])
 
 
 def _read_file(origin: Origin, file: JsonObject, problems: list[SettingsProblem], unknown: dict[str, None]) -> Read:
@@ -149,6 +161,34 @@ def _read_file(origin: Origin, file: JsonObject, problems: list[SettingsProblem]
         elif alias is None or field.attribute not in read.values:
             _take(read, field, alias, raw, problems)
     return read
+
+
+def _read_foreign(
+    foreign: ForeignFile, problems: list[SettingsProblem], unused: list[SettingsProblem]
+) -> Iterator[Read]:
+    """The layer of another program's file, if there is one. A switch that two of its settings stand
+    for is on only when both say so."""
+    file, where = foreign.read(), foreign.path
+    if file.problem is not None:
+        problems.append(SettingsProblem(where, "", f"{file.problem}; it is ignored"))
+        return
+    read = Read(Origin(foreign.layer, where))
+    others: dict[str, None] = {}
+    for name, raw in opened(file.data, foreign.takes):
+        taken = foreign.takes.get(name)
+        if taken is None:
+            others[name if name.startswith(_GROUPS_OF_AGENTS) else name.partition(".")[0]] = None
+            continue
+        field, alias = spellings()[taken.name]
+        before = read.values.get(field.attribute)
+        _take(read, field, alias, taken.convert(raw), problems)
+        read.names[field.attribute] = name
+        if before is False:
+            read.values[field.attribute] = False
+    if others and foreign.reports:
+        unused.append(SettingsProblem(where, ", ".join(others), "has no counterpart in Retinue and no effect"))
+    if read.values:
+        yield read
 
 
 def _take(read: Read, field: Field, alias: Alias | None, raw: Any, problems: list[SettingsProblem]) -> None:

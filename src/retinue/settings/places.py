@@ -36,6 +36,18 @@ def repository_root(start: Path) -> Path | None:
     return None
 
 
+def project_levels(cwd: str) -> list[str]:
+    """The folder itself and those above it up to the repository's root; itself alone where there is
+    no repository. As texts: this is asked at every start, and paths cost ten times as much."""
+    found = [cwd]
+    while not os.path.exists(os.path.join(found[-1], ".git")):  # noqa: PTH110, PTH118
+        above = os.path.dirname(found[-1])  # noqa: PTH120
+        if above == found[-1]:
+            return [cwd]
+        found.append(above)
+    return found
+
+
 def encode_folder(path: str) -> str:
     """A path as one file name: `/home/u/p` becomes `home-u-p`, as pi writes it."""
     text = path.replace("\\", "/")

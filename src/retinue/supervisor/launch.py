@@ -163,7 +163,6 @@ async def choose_model(request: RunRequest, world: World, notes: list[str], pare
                 settings=world.settings.settings,
                 environment=world.environment,
                 transport=world.transport,
-                cwd=world.cwd,
             )
         except UnknownModelError as error:
             raise UnknownModelError(error.message, remedy=with_consent(error.remedy, "providers", world)) from None

@@ -58,7 +58,6 @@ async def _model(name: str, world: World) -> Model:
         settings=world.settings.settings,
         environment=world.environment,
         transport=world.transport,
-        cwd=world.cwd,
     )
     if not selection.provider.origin.personal and not world.trust.everything:
         # A server that a project names must not be the one that judges what is done in it.

@@ -130,14 +130,16 @@ def subjects(world: World) -> list[Subject]:
     from retinue.guard.gitconfig import git_programs
     from retinue.guard.hooks.sources import project_subjects
     from retinue.guard.trust_subjects import Subject, agent_subjects, settings_subject
+    from retinue.settings.foreign import foreign_files
     from retinue.settings.jsonfile import parse_object
     from retinue.settings.load import settings_files
     from retinue.supervisor.serving_servers import server_subjects
     from retinue.supervisor.skilling import skill_subjects
 
     found: list[Subject] = []
-    for layer, path in settings_files(world.cwd, world.environment):
-        if layer in ("project", "local") and path.is_file():
+    files = [(foreign.layer, Path(foreign.path)) for foreign in foreign_files(world.cwd, world.environment)]
+    for layer, path in (*files, *settings_files(world.cwd, world.environment)):
+        if layer in ("pi project", "project", "local") and path.is_file():
             content = path.read_bytes()
             subject = settings_subject(path, parse_object(content)[0], content)
             found += [subject] if subject else []

@@ -24,7 +24,7 @@ def models(patient: Patient) -> Iterator[Row]:
         else:
             yield "ok", provider.id, "no key needed"
     try:
-        chosen = asyncio.run(select_model(settings=settings, environment=patient.environment, cwd=patient.cwd))
+        chosen = asyncio.run(select_model(settings=settings, environment=patient.environment))
     except RetinueError as error:
         yield "failure", "default", error.message, error.remedy or "See: retinue models list"
         return

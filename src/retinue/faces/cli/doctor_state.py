@@ -24,6 +24,8 @@ def settings(patient: Patient) -> Iterator[Row]:
         yield "warning", "settings", warning, "Correct the file; the rest of it counts."
     if not warnings:
         yield "ok", "settings", "every file was understood"
+    for unused in patient.loaded.unused:
+        yield "info", "settings", str(unused)
 
 
 def agents(patient: Patient) -> Iterator[Row]:

@@ -58,7 +58,7 @@ async def _gather(loaded: Loaded, cwd: Path) -> tuple[list[ModelInfo], Selection
     models = [info for group in offered for info in group]
     active, problem = None, None
     try:
-        active = await select_model(settings=loaded.settings, environment=os.environ, cwd=cwd)
+        active = await select_model(settings=loaded.settings, environment=os.environ)
     except RetinueError as error:
         problem = error
     for extra in (active.info if active else OFFLINE, OFFLINE):

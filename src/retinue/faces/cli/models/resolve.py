@@ -33,7 +33,6 @@ def execute(args: argparse.Namespace) -> int:
                 file_model=args.agent_model,
                 settings=loaded.settings,
                 environment=os.environ,
-                cwd=cwd,
             )
         )
     except UsageError as error:

@@ -4,7 +4,8 @@
     retinue settings list --all          everything, with its meaning
     retinue settings list --json         all of it as one document
 
-Files, weakest first: RETINUE_HOME/settings.json, .retinue/settings.json (shared with the project) and
+Files, weakest first: those of other programs (devkit-pi's config.json, CodingCode's config.yaml, pi's
+subagents.json), RETINUE_HOME/settings.json, .retinue/settings.json (shared with the project) and
 .retinue/settings.local.json (yours). The environment goes before files, flags before everything.
 """
 
@@ -14,9 +15,11 @@ import argparse
 import json
 import os
 import sys
+from pathlib import Path
 
 from retinue.faces.cli.settings.common import data, shown
 from retinue.faces.cli.task import folder
+from retinue.settings.foreign import foreign_files
 from retinue.settings.load import Loaded, settings_files
 from retinue.settings.table import fields
 from retinue.supervisor.trusting import settings_in_effect
@@ -34,20 +37,24 @@ def execute(args: argparse.Namespace) -> int:
     loaded = settings_in_effect(cwd, os.environ)
     names = [name for name in fields() if _matches(name, args.words)]
     if args.json:
+        others = ((foreign.layer, Path(foreign.path)) for foreign in foreign_files(cwd, os.environ))
         files = [
             {"layer": layer, "path": str(path), "exists": path.exists()}
-            for layer, path in settings_files(cwd, os.environ)
+            for layer, path in (*others, *settings_files(cwd, os.environ))
         ]
         document = {
             "settings": [data(loaded.explain(name)) for name in names],
             "files": files,
             "problems": [problem._asdict() for problem in loaded.problems],
             "unknown": list(loaded.unknown),
+            "unused": [problem._asdict() for problem in loaded.unused],
         }
         print(json.dumps(document, ensure_ascii=False, indent=2))
         return 0
     for warning in loaded.warnings:
         print(f"warning: {warning}", file=sys.stderr)
+    for unused in loaded.unused:
+        print(f"note: {unused}", file=sys.stderr)
     lines = _lines(loaded, names, everything=args.all or bool(args.words))
     print("\n".join(lines) if lines else "Every setting has its default.")
     if not args.all and not args.words:

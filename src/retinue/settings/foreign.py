@@ -1,0 +1,121 @@
+"""The settings files of pi, devkit-pi and CodingCode: read as layers below ours, never written.
+
+Each file has a table of the settings that Retinue has, too. What else stands in it is told by
+`retinue settings list` and `retinue doctor`, so that nobody takes it to count.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from retinue.settings.field import Layer
+from retinue.settings.jsonfile import JsonObject, read_object
+from retinue.settings.places import home, pi_home, project_levels
+
+PI = (
+    *("maxConcurrent", "defaultMaxTurns", "graceTurns", "defaultJoinMode", "schedulingEnabled", "scopeModels"),
+    *("disableDefaultAgents", "toolDescriptionMode", "waitTimeoutSeconds", "abortResendKey", "widgetDisplayMode"),
+    *("fleetView", "widgetMode", "outputTranscript", "backgroundByDefault", "maxSubagentDepth", "fallbackSubagent"),
+    *("strictAgentFiles", "agentMentions", "worktreeIsolation", "showCost"),
+)
+"""Settings of pi-subagents, by the names that Retinue has for them, too."""
+
+DEVKIT = (
+    *("subagents.enabled", "subagents.maxDepth", "subagents.timeoutMs", "subagents.idleTimeoutMs"),
+    *("subagents.allowWrite", "subagents.allowLspTools", "subagents.allowedLspActions"),
+    *("subagents.injectDelegationPolicy", "subagents.retry.enabled", "subagents.retry.maxAttempts"),
+    *("web.provider", "web.providerPriority", "web.timeoutMs", "web.maxResponseBytes", "web.maxContentChars"),
+    *("web.maxResults", "web.maxStoredResults", "web.maxStoredContentChars"),
+    *("web.cache.enabled", "web.cache.maxEntries", "web.cache.ttlMs"),
+    *("convertContent.enabled", "convertContent.timeoutMs", "convertContent.maxFileBytes"),
+    *("convertContent.maxContentChars", "lsp.tool.allowMutatingActions", "lsp.hook.enabled"),
+)
+
+
+class Taken(NamedTuple):
+    """A setting of ours that one of theirs stands for; `convert` turns their value into ours."""
+
+    name: str
+    convert: Callable[[Any], Any] = lambda value: value
+
+
+class ForeignFile(NamedTuple):
+    """`reports`: what is not taken is reported, because the whole file is about agents."""
+
+    layer: Layer
+    path: str
+    takes: Mapping[str, Taken]
+    reports: bool = True
+
+    def read(self) -> JsonObject:
+        path = Path(self.path)
+        return read_object(path) if path.suffix == ".json" else _read_yaml(path)
+
+
+def _deny_agents(names: Any) -> Any:
+    if not isinstance(names, list):
+        return names
+    return [f"Agent({name})" for name in names if isinstance(name, str) and name.strip()]
+
+
+_PI = {name: Taken(name) for name in PI}
+_PI_OWN = {"enabledModels": Taken("enabledModels")}
+_DEVKIT = {name: Taken(name) for name in DEVKIT}
+_DEVKIT |= {"lsp.enabled": Taken("allowLspTools"), "lsp.tool.enabled": Taken("allowLspTools")}
+_CODINGCODE = {
+    "subagent.enabled": Taken("subagents.enabled"),
+    "subagent.disabledAgents": Taken("permissions.deny", _deny_agents),
+}
+
+
+def foreign_files(cwd: Path, environment: Mapping[str, str]) -> tuple[ForeignFile, ...]:
+    """Every file of another program that counts from `cwd`, weakest first, whether it exists or not."""
+    pi, own = str(pi_home(environment)), str(home(environment))
+    levels = project_levels(os.path.abspath(cwd))  # noqa: PTH100
+    codingcode = _nearest([level for level in levels if level != own] or levels, ".codingcode/config.yaml")
+    return (
+        ForeignFile("devkit-pi", f"{pi}/extensions/devkit-pi/config.json", _DEVKIT),
+        ForeignFile("codingcode", f"{own}/.codingcode/config.yaml", _CODINGCODE),
+        ForeignFile("pi", f"{pi}/settings.json", _PI_OWN, reports=False),
+        ForeignFile("pi", f"{pi}/subagents.json", _PI),
+        ForeignFile("codingcode project", codingcode, _CODINGCODE),
+        ForeignFile("pi project", _nearest(levels, ".pi/settings.json"), _PI_OWN, reports=False),
+        ForeignFile("pi project", _nearest(levels, ".pi/subagents.json"), _PI),
+    )
+
+
+def opened(data: Mapping[str, Any], takes: Mapping[str, Taken], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Names and values with all objects opened that are no values of a setting themselves."""
+    for key, value in data.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, dict) and name not in takes:
+            yield from opened(value, takes, f"{name}.")
+        else:
+            yield name, value
+
+
+def _nearest(levels: list[str], name: str) -> str:
+    """The nearest file of that name; where there is none, the place for one."""
+    places = [f"{level}/{name}" for level in levels]
+    return next(filter(os.path.isfile, places), places[0])
+
+
+def _read_yaml(path: Path) -> JsonObject:
+    try:
+        text = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return JsonObject({})
+    except OSError as error:
+        return JsonObject({}, f"cannot be read: {error.strerror or error}")
+    import yaml
+
+    try:
+        data = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return JsonObject({}, "is not YAML that can be read")
+    if data is None or isinstance(data, dict):
+        return JsonObject(data or {})
+    return JsonObject({}, "does not hold a mapping")
