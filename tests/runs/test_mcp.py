@@ -164,9 +164,20 @@ def test_I06_pi_selectors_narrow_the_tools_of_servers(project: Project, serve: A
     assert {tool.split("__")[1] for tool in found["only"]} == {"other"}
 
 
-def test_a_child_has_no_server_that_its_parent_lacks(project: Project, serve: Any) -> None:
+@pytest.mark.parametrize(
+    ("boss", "expected"),
+    [
+        ("tools: Agent, write\nmcpServers: [sdk]\n", {"sdk"}),  # its file leaves the other out
+        ("tools: Agent, write\ndisallowedTools: mcp__sdk\n", {"other"}),
+        ("tools: Agent(child)\n", {"sdk", "other"}),  # its author named the child, whose file decides
+        ("tools: Agent\n", set()),  # without a tool that writes: nothing that could change anything
+    ],
+)
+def test_a_child_has_the_servers_of_its_file_that_no_file_above_it_leaves_out(
+    project: Project, serve: Any, boss: str, expected: set[str]
+) -> None:
     configure(project, {"sdk": light(), "other": light()})
-    agent(project, "boss", "tools: Agent, mcp__sdk__add\n")
+    agent(project, "boss", boss)
     agent(project, "child", "")
 
     def answer(request: Request) -> Reply:
@@ -179,7 +190,7 @@ def test_a_child_has_no_server_that_its_parent_lacks(project: Project, serve: An
     project.json("run", "boss", "Delegate.", "--json")
     below = [request for request in server.requests if "Agent" not in offered(request)]
     assert below, "the child has run"
-    assert served(below[0]) == {"mcp__sdk__add"}
+    assert {tool.split("__")[1] for tool in served(below[0])} == expected
 
 
 def test_servers_on_the_command_line(project: Project) -> None:

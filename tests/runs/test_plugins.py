@@ -188,7 +188,7 @@ def test_I03_an_extension_by_path_needs_consent_when_a_projects_agent_names_it(p
     assert ["forecast" in names for names in offered] == [False, True]
 
 
-def test_a_child_has_no_tool_of_a_plugin_that_its_parent_lacks(project: Project, serve: Any) -> None:
+def test_which_tools_of_plugins_a_child_has_is_the_matter_of_its_own_file(project: Project, serve: Any) -> None:
     brought(project, "weather/tools.py", TOOL, user=True)
     agents = {
         "boss": {"description": "B", "prompt": "You are the boss.", "tools": ["Agent", "Read"]},
@@ -206,8 +206,7 @@ def test_a_child_has_no_tool_of_a_plugin_that_its_parent_lacks(project: Project,
     prompt(project, "--agent", "boss", "--agents", json.dumps(agents))
     (child,) = [request for request in server.requests if "You work." in json.dumps(request.body["system"])]
     names = {tool["name"] for tool in child.body["tools"]}
-    assert "read" in names
-    assert "forecast" not in names
+    assert {"read", "forecast"} <= names
 
 
 def test_lint_says_what_a_projects_plugin_may_not_bring(project: Project) -> None:

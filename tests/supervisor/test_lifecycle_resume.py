@@ -101,7 +101,7 @@ async def test_a_resume_by_a_person_gives_a_child_no_tool_that_it_did_not_have(s
         narrow = await scene.child(main, "narrow", agent="narrow")
         wide = await scene.child(narrow, "wide", agent="wide")
         tools = launch_facts(wide)["tools"]
-        assert "bash" not in tools
+        assert "write" not in tools
     async with scene.again():
         alone = await scene.crew.resume(wide.id, "go on")
         await scene.desk("wide").asked()

@@ -133,7 +133,7 @@ def test_not_refused_when_denying_removed_everything():
 def test_readonly_drops_by_effect_and_withholds_the_shell_without_a_sandbox():
     hidden_writer = Plain("innocent", "read", "write")
     selection = select_tools(ToolPolicy(), available(hidden_writer, *SERVERS, AGENT), readonly=True)
-    assert set(selection.tools) == {"read", "grep", "find", "ls", "mcp__db__query", "mcp__web__get"}
+    assert set(selection.tools) == {"read", "grep", "find", "ls", "mcp__db__query", "mcp__web__get", "Agent"}
     assert [note for note in selection.notes if note.startswith("bash is withheld")]
     sandboxed = select_tools(ToolPolicy(), available(hidden_writer), readonly=True, shell_sandbox=True)
     assert set(sandboxed.tools) == {"read", "grep", "find", "ls", "bash"}
@@ -152,12 +152,13 @@ def test_readonly_refuses_when_it_leaves_nothing_of_the_list():
     assert "write is withheld: the agent is read-only" in refusal
 
 
-def test_a_child_never_has_a_tool_its_parent_lacks():
-    parent = frozenset({"read", "grep"})
-    assert names(ToolPolicy(), parent=parent) == ["read", "grep"]
-    selection = select_tools(ToolPolicy(allow=("read", "bash")), available(), parent=parent)
+def test_a_child_never_has_a_tool_that_a_file_above_it_denies():
+    above = ("Bash", "w*", "Edit")
+    assert names(ToolPolicy(), denied_above=above) == ["read", "grep", "find", "ls"]
+    selection = select_tools(ToolPolicy(allow=("read", "bash")), available(), denied_above=above)
     assert list(selection.tools) == ["read"]
-    assert selection.notes == ("bash is withheld: the parent run does not have it",)
+    assert selection.notes == ("bash is withheld: the file of an agent above it denies it",)
+    assert select_tools(ToolPolicy(allow=("bash",)), available(), denied_above=above).refusal is not None
 
 
 def test_spawning_can_be_withheld():
@@ -201,13 +202,13 @@ ENTRIES = st.lists(
 ).map(tuple)
 
 
-@given(st.none() | ENTRIES, ENTRIES, st.booleans(), st.none() | st.frozensets(st.sampled_from(BUILTIN_NAMES)))
-def test_no_policy_ever_gives_more_than_its_rights(allow, deny, readonly, parent):
+@given(st.none() | ENTRIES, ENTRIES, st.booleans(), st.lists(st.sampled_from(BUILTIN_NAMES)))
+def test_no_policy_ever_gives_more_than_its_rights(allow, deny, readonly, above):
     offered = available(*SERVERS, AGENT)
-    selection = select_tools(ToolPolicy(allow=allow, deny=deny), offered, readonly=readonly, parent=parent)
+    selection = select_tools(ToolPolicy(allow=allow, deny=deny), offered, readonly=readonly, denied_above=above)
     for name, tool in selection.tools.items():
-        assert parent is None or name in parent
-        assert not readonly or tool.spec.effects <= READ_ONLY
+        assert name not in above
+        assert not readonly or tool.spec.effects <= READ_ONLY | {"spawn"}
         assert name not in deny
     if selection.refusal is not None:
         assert selection.tools == {}

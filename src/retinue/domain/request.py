@@ -15,6 +15,37 @@ Pinned = Literal["model", "thinking", "limits"]
 EVERYTHING: frozenset[Pinned] = frozenset({"model", "thinking", "limits"})
 
 
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """The rights that a run cannot have because no run above it has them to give."""
+
+    readonly: bool = False
+    """It may change nothing."""
+    denied: tuple[str, ...] = ()
+    """Tools that the files of agents above it deny by name, as they write them."""
+    servers: tuple[str, ...] | None = None
+    """The only configured MCP servers it may use; None for all."""
+
+    def said(self) -> dict[str, Any]:
+        """As the log keeps it."""
+        return {"readonly": self.readonly, "denied": self.denied, "servers": self.servers}
+
+    @classmethod
+    def read(cls, data: object) -> Ceiling:
+        """From the log. What cannot be read gives no right to change anything."""
+        if not isinstance(data, Mapping):
+            return cls(readonly=True)
+        denied, servers = data.get("denied"), data.get("servers")
+        return cls(
+            readonly=bool(data.get("readonly", True)),
+            denied=tuple(map(str, denied)) if isinstance(denied, (list, tuple)) else (),
+            servers=tuple(map(str, servers)) if isinstance(servers, (list, tuple)) else None,
+        )
+
+
+NO_CEILING = Ceiling()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
     spec: AgentSpec
@@ -39,3 +70,5 @@ class RunRequest:
     context: Literal["fresh", "inherit"] = "fresh"
     isolation: Literal["worktree"] | None = None
     join_group: str | None = None
+    ceiling: Ceiling = NO_CEILING
+    """What the runs above it do not let it have."""

@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 _MEGABYTE = 1024 * 1024
 
 
-def is_readonly(
-    request: RunRequest, parent: Launch | None, mode: PermissionMode, settings: Settings, notes: list[str]
-) -> bool:
-    """Whether a run may change nothing: because its file or mode says so, its parent's did, or it
-    was written for devkit-pi, whose agents write only with `allowWrite`."""
-    if bool(request.spec.readonly) or mode == "plan" or (parent is not None and parent.readonly):
+def is_readonly(request: RunRequest, mode: PermissionMode, settings: Settings, notes: list[str]) -> bool:
+    """Whether a run may change nothing: because its file or mode says so, no run above it could
+    let it, or it was written for devkit-pi, whose agents write only with `allowWrite`."""
+    if bool(request.spec.readonly) or mode == "plan":
+        return True
+    if request.ceiling.readonly:
+        notes.append("It is read-only: the agent that started it can change nothing.")
         return True
     if request.spec.dialect != "devkit" or settings.allow_write:
         return False

@@ -17,6 +17,7 @@ from retinue.domain.events import ResultRead
 from retinue.domain.request import RunRequest
 from retinue.domain.states import LIVE
 from retinue.errors import OverBudgetError, RetinueError, SpawnDeniedError, StateError
+from retinue.supervisor.ceiling import startable_types
 from retinue.supervisor.fanout import FanOut, free_agents
 from retinue.supervisor.guarding import ask_quote
 from retinue.supervisor.launch import choose_model
@@ -72,15 +73,13 @@ class Delegate:
         refusal = self._premature(whole)
         if refusal is not None:
             return refusal
-        spec = self._me.handle.launch.request.spec
-        allowed = spec.subagents if isinstance(spec.subagents, tuple) else None
         found = resolve_type(
             whole.agent,
             self._crew.world.catalog(),
             self._crew.settings,
             vocabulary=whole.vocabulary,
             strict=self._me.depth > 0,
-            allowed=allowed,
+            allowed=startable_types(self._me.handle.launch.request.spec),
         )
         if isinstance(found, Refusal):
             return self._stashed(found, whole)

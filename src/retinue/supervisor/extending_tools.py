@@ -26,11 +26,10 @@ _OWN_SOURCES = frozenset({"user", "flag", "policy", "builtin"})
 
 @dataclass(frozen=True, slots=True)
 class Extended:
-    """What extensions bring to a run. `own` are tools that only its file brings, by path."""
+    """What extensions bring to a run."""
 
     extensions: tuple[Extension, ...] = ()
     tools: Mapping[str, Tool] = field(default_factory=dict)
-    own: frozenset[str] = frozenset()
     servers: frozenset[str] = frozenset()
 
     def scoped(self, spec: AgentSpec, policy: ToolPolicy) -> tuple[Scoped, Mapping[str, Tool]]:
@@ -110,16 +109,13 @@ class Workshop:
         wanted = [plugin for plugin, _ in every if plugin.code and spec.tools.extensions is not False]
         loaded = dict(zip((each.where for each in wanted), await asyncio.gather(*map(self._load, wanted)), strict=True))
         tools: dict[str, Tool] = {}
-        own: set[str] = set()
         extensions: list[Extension] = []
         for plugin, names in every:
             found = loaded.get(plugin.where)
             mine = self._free(found, tools, notes) if found is not None else {}
             tools |= mine
             extensions.append(Extension(plugin.name, names, tuple(mine), serves=bool(plugin.servers)))
-            if plugin.origin == "agent":
-                own |= mine.keys()
-        return Extended(tuple(extensions), tools, frozenset(own), self._servers(spec))
+        return Extended(tuple(extensions), tools, self._servers(spec))
 
     def _free(self, loaded: Loaded, taken: Mapping[str, Tool], notes: list[str]) -> dict[str, Tool]:
         """Its tools whose names nobody has yet."""

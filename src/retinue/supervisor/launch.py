@@ -21,16 +21,17 @@ from retinue.domain.toolnames import canonical
 from retinue.errors import DisabledAgentError, LaunchError, UnknownModelError
 from retinue.models.select import Selection, build_model, select_model
 from retinue.supervisor.assembling import assemble, inherited
+from retinue.supervisor.ceiling import STARTING, ceiling_of
 from retinue.supervisor.checking import well_formed
 from retinue.supervisor.confining import can_sandbox, is_readonly
-from retinue.supervisor.extending_tools import Extended, companions, extend, suited
+from retinue.supervisor.extending_tools import Extended, extend, suited
 from retinue.supervisor.limiter import LimiterGate, account_of, process_limiters, shared_prefix
 from retinue.supervisor.offer import SPAWNING, offered_tools
 from retinue.supervisor.permits import NO_PATTERNS, Patterns, mode_for, permitted
 from retinue.supervisor.permits_bounds import Bound, bounds_below
 from retinue.supervisor.purse import BUDGETED
 from retinue.supervisor.remembering import memory_for, reaching, spare_tools
-from retinue.supervisor.serving_tools import Served, bounds, serve
+from retinue.supervisor.serving_tools import Served, serve
 from retinue.supervisor.skilling import SKILL, files_of_skills, skill_tools, with_skills
 from retinue.supervisor.trusting import consented, with_consent
 from retinue.tools.filter import Selection as Chosen
@@ -97,13 +98,13 @@ async def prepare(
     UnknownModelError when the caller named a model that does not exist."""
     check(request.spec, request)
     notes: list[str] = []
-    request = consented(request, world, notes)
+    request = replace(consented(request, world, notes), ceiling=ceiling_of(request, parent))
     selection = await choose_model(request, world, notes, parent)
-    served = await serve(request, world, notes, parent)
+    served = await serve(request, world, notes, has_parent=parent is not None)
     extended = await extend(request, world, notes)
     mode = mode_for(request, world, parent.mode if parent else None, notes)
-    readonly = is_readonly(request, parent, mode, world.settings.settings, notes)
-    kit = choose_tools(request, world, notes, delegation, bounds(parent, served), served, extended, readonly)
+    readonly = is_readonly(request, mode, world.settings.settings, notes)
+    kit = choose_tools(request, world, notes, delegation, served, extended, readonly)
     tools = kit.tools if served is None else served.settle(kit.tools, selection.info.window)
     named = {tool.spec.name: tool for tool in tools}
     above = parent.system if parent else None
@@ -186,24 +187,21 @@ def choose_tools(
     world: World,
     notes: list[str],
     delegation: Delegation | None,
-    above: frozenset[str] | None,
     served: Served | None,
     extended: Extended,
     readonly: bool,
 ) -> Kit:
-    """What the run may use, by its file, its rights and the rules, and of `above`, the tools of
-    its parent. Raises LaunchError for a file whose list leaves nothing."""
+    """What the run may use, by its file, its rights and the rules. Raises LaunchError for a file
+    whose list leaves nothing."""
     spec, settings = request.spec, world.settings.settings
     may_spawn = delegation is not None and _may_spawn(request, settings)
     scoped, brought = extended.scoped(spec, with_skills(_with_subagents(spec), spec))
     notes.extend(scoped.notes)
     available = {**suited(request, world.tools), **brought}
-    if above is not None:  # what touches nothing but the run itself, no parent needs to have
-        above |= extended.own | companions(available)
     if may_spawn and delegation is not None:
         available = {**available, **offered_tools(delegation, world, request, notes)}
     if SKILL not in available:  # a program may have one of its own
-        available = {**available, **skill_tools(request, world, spawns=may_spawn and not readonly)}
+        available = {**available, **skill_tools(request, world, spawns=may_spawn)}
 
     def choose(tools: Mapping[str, Tool]) -> Chosen:
         return select_tools(
@@ -211,7 +209,7 @@ def choose_tools(
             tools,
             readonly=readonly,
             shell_sandbox=readonly and can_sandbox(settings),
-            parent=above,
+            denied_above=request.ceiling.denied,
             allow_spawn=may_spawn,
             agent=spec.name,
         )
@@ -226,7 +224,7 @@ def choose_tools(
         )
     notes.extend(selection.notes)
     offered = {tool.spec.name: tool for tool in permitted(selection.tools, request, world, notes)}
-    spare = spare_tools(request, world, above, lambda tools: permitted(tools, request, world, []))
+    spare = spare_tools(request, world, lambda tools: permitted(tools, request, world, []))
     memory = memory_for(request, world, offered, spare, notes, readonly=readonly)
     reached = reaching(offered, memory, spare, files_of_skills(request, world, offered))
     return Kit(reached, Patterns(selection.allowed_patterns, selection.denied_patterns), memory)
@@ -246,11 +244,16 @@ def _may_spawn(request: RunRequest, settings: Settings) -> bool:
 
 
 def _with_subagents(spec: AgentSpec) -> ToolPolicy:
-    """A file that lists agents it may start need not list the tool that starts them."""
+    """A file that lists agents it may start need not list the tool that starts them, and one that
+    lists that tool need not list those that read results, steer and so on."""
     allow = spec.tools.allow
-    if spec.subagents and allow is not None and "*" not in allow:
-        return replace(spec.tools, allow=(*allow, *sorted(SPAWNING)))
-    return spec.tools
+    if allow is None or "*" in allow:
+        return spec.tools
+    starts = any(STARTING.intersection(canonical(split_entry(entry)[0])) for entry in allow)
+    if not spec.subagents and not starts:
+        return spec.tools
+    more = SPAWNING if spec.subagents else SPAWNING - STARTING
+    return replace(spec.tools, allow=(*allow, *sorted(more)))
 
 
 def _limits(request: RunRequest, settings: Settings, notes: list[str], parent: Launch | None) -> Limits:

@@ -12,6 +12,7 @@ from retinue.domain.request import RunRequest
 from retinue.domain.spec import AgentSpec
 from retinue.domain.tool import Tool
 from retinue.settings.places import home, repository_root
+from retinue.supervisor.ceiling import startable_types
 from retinue.supervisor.resolution import GENERAL
 from retinue.tools.delegation.base import Live
 from retinue.tools.delegation.describe import Wording, find_template
@@ -103,6 +104,7 @@ def policy_text(world: World, request: RunRequest) -> str:
 
 
 def _startable(world: World, request: RunRequest) -> tuple[AgentSpec, ...]:
-    allowed = request.spec.subagents
+    named = startable_types(request.spec)
+    allowed = None if named is None else {name.casefold() for name in named}
     entries = world.catalog().offered(world.settings.settings.delegation_vocabulary)
-    return tuple(entry.spec for entry in entries if not isinstance(allowed, tuple) or entry.name in allowed)
+    return tuple(entry.spec for entry in entries if allowed is None or entry.name.casefold() in allowed)

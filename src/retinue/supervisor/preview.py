@@ -23,7 +23,6 @@ from retinue.supervisor.launch import check, choose_tools
 from retinue.supervisor.permits import mode_for
 from retinue.supervisor.serving_scope import may_have_servers
 from retinue.supervisor.trusting import consented
-from retinue.tools.reach import label
 
 if TYPE_CHECKING:
     from retinue.domain.spec import PermissionMode
@@ -57,11 +56,10 @@ async def preview(request: RunRequest, world: World, under: Preview | None = Non
     notes: list[str] = []
     request = consented(request, world, notes)
     mode = mode_for(request, world, under.mode if under else None, notes)
-    readonly = is_readonly(request, None, mode, world.settings.settings, notes)
+    readonly = is_readonly(request, mode, world.settings.settings, notes)
     delegation = Delegate(Supervisor(world), "preview")
-    above = frozenset(map(label, under.tools)) if under else None
     extended = await extend(request, world, notes)
-    kit = choose_tools(request, world, notes, delegation, above, None, extended, readonly)
+    kit = choose_tools(request, world, notes, delegation, None, extended, readonly)
     named = {tool.spec.name: tool for tool in kit.tools}
     parts = assemble(request, world, under.system if under else None, named, notes, memory=kit.memory)
     limit = world.settings.settings.task_file_above

@@ -13,7 +13,7 @@ from retinue.domain.budget import Budget
 from retinue.domain.codec import from_data, to_data
 from retinue.domain.events import RunCreated
 from retinue.domain.lean import dataclass
-from retinue.domain.request import EVERYTHING, Pinned, RunRequest
+from retinue.domain.request import EVERYTHING, NO_CEILING, Ceiling, Pinned, RunRequest
 from retinue.domain.spec import AgentSpec
 from retinue.errors import LaunchError
 from retinue.log.encode import dump
@@ -61,6 +61,7 @@ def created(launch: Launch, tag: Tag) -> RunCreated:
         "schema": request.schema,
         "permission_mode": request.permission_mode,
         "readonly": launch.readonly,
+        **({"ceiling": request.ceiling.said()} if request.parent_id is not None else {}),
         **({"bounds": to_record(launch.bounds)} if launch.bounds else {}),
         "isolation": "worktree" if launch.isolation is not None and launch.isolation.own else None,
         "system": kept(launch),
@@ -120,4 +121,12 @@ def request_of(
         root_id=row.root_id,
         depth=first.depth,
         isolation=options.get("isolation"),
+        ceiling=NO_CEILING if row.parent_id is None else _ceiling(past, options),
     )
+
+
+def _ceiling(past: Conversation, options: Mapping[str, Any]) -> Ceiling:
+    """Logs of older versions have none. A run of theirs that has started keeps the tools it had."""
+    if "ceiling" not in options and past.started is not None:
+        return NO_CEILING
+    return Ceiling.read(options.get("ceiling"))

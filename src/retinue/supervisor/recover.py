@@ -20,7 +20,6 @@ from retinue.domain.events import (
     ResultRead,
     RunCreated,
     RunResumed,
-    RunStarted,
     ToolEnded,
     ToolStarted,
 )
@@ -209,9 +208,8 @@ def used_below(reader: Reader, run_id: str) -> Usage:
 
 
 def bounded(launch: Launch, past: Conversation, reader: Reader, row: RunRow) -> Launch:
-    """`launch` with the tools and the transcript that the run had: a resume gives no rights. One
-    that had not started yet has no tool that its parent did not have."""
-    started = past.started or _started(reader, row.parent_id)
+    """`launch` with the tools and the transcript that the run had: a resume gives no rights."""
+    started = past.started
     options = past.created.options if past.created else {}
     launch = replace(
         launch,
@@ -226,15 +224,8 @@ def bounded(launch: Launch, past: Conversation, reader: Reader, row: RunRow) -> 
     if launch.served is not None and row.parent_id is not None and not launch.served.has_parent:
         launch.served.bounded(frozenset(started.tools))
     missing = sorted(set(started.tools) - {label(tool) for tool in tools} - tool_names(launch))
-    missing = missing if past.started else []
     notes = (f"no longer available: {', '.join(missing)}",) if missing else ()
     return replace(launch, tools=tools, notes=(*launch.notes, *notes))
-
-
-def _started(reader: Reader, run_id: str | None) -> RunStarted | None:
-    found = reader.ordered(run_id, ("run.started",)) if run_id is not None else []
-    body = found[-1][1].body if found else None
-    return body if isinstance(body, RunStarted) else None
 
 
 class _Ears:

@@ -66,14 +66,14 @@ def memory_for(
 
 
 def spare_tools(
-    request: RunRequest, world: World, parent: frozenset[str] | None, permitted: Callable[[Mapping[str, Tool]], Any]
+    request: RunRequest, world: World, permitted: Callable[[Mapping[str, Tool]], Any]
 ) -> Mapping[str, Tool]:
-    """The file tools that neither the agent's file, its parent nor a rule takes from the run."""
+    """The file tools that neither the agent's file, an agent above it nor a rule takes from the run."""
     if request.spec.memory is None:
         return {}
     available = {name: world.tools[name] for name in _FILE_TOOLS if name in world.tools}
     policy = ToolPolicy(allow=tuple(available), deny=request.spec.tools.deny)
-    chosen = select_tools(policy, available, parent=parent).tools
+    chosen = select_tools(policy, available, denied_above=request.ceiling.denied).tools
     return {tool.spec.name: tool for tool in permitted(chosen)}
 
 

@@ -41,7 +41,7 @@ def resolve_type(
     name = (wanted or "").strip() or (GENERAL if strict and vocabulary == "claude" else "")
     entry = _entry(name, catalog, vocabulary) if name else None
     found = entry.spec if entry is not None and entry.enabled else None
-    if found is not None and (allowed is None or found.name in allowed):
+    if found is not None and _is_allowed(found.name, allowed):
         return Resolved(found)
     if found is not None:
         return _refuse(f'This agent may not start "{found.name}".', catalog, allowed)
@@ -117,6 +117,10 @@ def _entry(name: str, catalog: Catalog, vocabulary: Vocabulary) -> Entry | None:
         return None
 
 
+def _is_allowed(name: str, allowed: tuple[str, ...] | None) -> bool:
+    return allowed is None or name.casefold() in {each.casefold() for each in allowed}
+
+
 def _unknown(name: str, vocabulary: Vocabulary) -> str:
     if vocabulary == "codingcode":
         return f"Unknown subagent: {name}."
@@ -129,5 +133,5 @@ def _refuse(
     allowed: tuple[str, ...] | None,
     code: str = UnknownAgentError.code,
 ) -> Refusal:
-    names = [name for name in sorted(catalog.names) if allowed is None or name in allowed]
+    names = [name for name in sorted(catalog.names) if _is_allowed(name, allowed)]
     return Refusal(code=code, message=f"{message} Available agents: {', '.join(names) or 'none'}.")

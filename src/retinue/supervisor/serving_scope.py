@@ -42,7 +42,7 @@ def may_have_servers(spec: AgentSpec) -> bool:
 
 
 class Scope:
-    """`above` are the servers of the parent; None for a run without one."""
+    """`above` are the only configured servers that the runs above leave it; None for all."""
 
     def __init__(self, spec: AgentSpec, above: frozenset[str] | None) -> None:
         self._spec = spec

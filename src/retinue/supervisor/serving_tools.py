@@ -1,7 +1,7 @@
 """The tools of MCP servers that one run has: which servers, which of their tools, and when.
 
 Servers are the configured ones, fewer if the agent's file names some, plus those its file brings
-inline; a child has no server that its parent lacks, except what its own file brings. All tools
+inline; what a file above a child leaves out, the child does not have. All tools
 pass the same policy as built-in ones, at the launch and when they appear later. Above a threshold
 they are told by name only and loaded by `tool_search`.
 """
@@ -22,7 +22,6 @@ from retinue.errors import LaunchError
 from retinue.extensions.mcp.places import any_file
 from retinue.supervisor.serving_scope import Scope, may_have_servers
 from retinue.tools.filter import Selection
-from retinue.tools.reach import label
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -45,7 +44,7 @@ _REQUIRED_PATIENCE = 3
 Choose = Callable[[Mapping[str, Tool]], Selection]
 
 
-async def serve(request: RunRequest, world: World, notes: list[str], parent: Launch | None) -> Served | None:
+async def serve(request: RunRequest, world: World, notes: list[str], *, has_parent: bool) -> Served | None:
     """The servers of a run, with the tools they are known to have; None for a run that has none,
     which costs nothing. Raises LaunchError when a required server is missing."""
     spec, settings = request.spec, world.settings.settings
@@ -57,9 +56,10 @@ async def serve(request: RunRequest, world: World, notes: list[str], parent: Lau
     from retinue.supervisor.serving_servers import chosen_servers, habits_of
 
     meant = world.extensions.with_servers(spec)
-    scope = Scope(meant, parent.served.server_names if parent and parent.served else frozenset() if parent else None)
+    above = request.ceiling.servers
+    scope = Scope(meant, None if above is None else frozenset(above))
     configs = chosen_servers(request, world, scope, notes)
-    served = Served(request, world, scope, configs, habits_of(world), has_parent=parent is not None)
+    served = Served(request, world, scope, configs, habits_of(world), has_parent=has_parent)
     await served.start(notes)
     return served if configs else None
 
@@ -130,11 +130,6 @@ class Served:
     def tools(self) -> Mapping[str, Tool]:
         """Every tool that its servers are known to have and the run's file selects."""
         return self._known
-
-    @property
-    def inline_names(self) -> frozenset[str]:
-        """Tools of servers that only this run has: no parent needs to have them."""
-        return frozenset(name for name, tool in self._known.items() if _server_of(tool).config.inline)
 
     @property
     def server_names(self) -> frozenset[str]:
@@ -263,14 +258,6 @@ class Served:
                 self._deferred.recall(loaded_names(body.result.text))
 
 
-def bounds(parent: Launch | None, served: Served | None) -> frozenset[str] | None:
-    """The only tools a child may have: those of its parent, and what its own file brings."""
-    if parent is None:
-        return None
-    above = frozenset(label(tool) for tool in parent.tools) | tool_names(parent)
-    return above | served.inline_names if served is not None else above
-
-
 def tool_names(launch: Launch) -> frozenset[str]:
     """Tools of servers that a run has besides those it was started with."""
     return launch.served.names if launch.served is not None else frozenset()
@@ -315,11 +302,6 @@ async def close_servers() -> None:
 def _roots(request: RunRequest, world: World) -> tuple[Path, ...]:
     roots = (request.cwd, *(world.cwd / root for root in world.settings.settings.extra_roots))
     return tuple(root.expanduser().resolve() for root in roots)
-
-
-def _server_of(tool: Any) -> Server:
-    server: Server = tool.server
-    return server
 
 
 def _why_not(server: Server, task: asyncio.Future[Any], wait: float) -> str | None:

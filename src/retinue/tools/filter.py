@@ -16,7 +16,7 @@ from retinue.domain.effects import READ_ONLY
 from retinue.domain.lean import dataclass
 from retinue.domain.spec import ToolPolicy
 from retinue.domain.tool import Tool, ToolSpec
-from retinue.domain.toolnames import base_name, canonical, served_alias
+from retinue.domain.toolnames import TOOLS, base_name, canonical, served_alias
 
 _EVERY = frozenset({"*", "all"})
 _NOT_FOR_SUBAGENTS = frozenset(
@@ -57,18 +57,19 @@ def select_tools(
     available: Mapping[str, Tool],
     *,
     readonly: bool = False,
-    parent: frozenset[str] | None = None,
+    denied_above: Sequence[str] = (),
     shell_sandbox: bool = False,
     allow_spawn: bool = True,
     agent: str = "",
 ) -> Selection:
-    """`parent` holds the names of the parent's tools: a child has no others. `shell_sandbox`
+    """`denied_above` is what the files of agents above the run deny by name. `shell_sandbox`
     says that this host can keep a shell from writing; without it a read-only run has none.
     `allow_spawn` is False at the depth limit or where the file does not let the agent delegate.
     Selectors of extensions (`ext:`) are resolved before (`retinue.tools.scoping`): what is left
     of them here matched nothing."""
     asked = _Asked(policy.allow, available)
-    rights = _Rights(readonly, parent, shell_sandbox, allow_spawn)
+    above = _denied(denied_above, available)[0] if denied_above else frozenset()
+    rights = _Rights(readonly, above, shell_sandbox, allow_spawn)
     denied, denied_patterns = _denied(policy.deny, available)
     permitted: dict[str, Tool] = {}
     notes: list[str] = []
@@ -158,23 +159,28 @@ _NO_SANDBOX = "the agent is read-only, and no sandbox here can keep a shell from
 @dataclass(frozen=True, slots=True)
 class _Rights:
     readonly: bool
-    parent: frozenset[str] | None
+    denied_above: frozenset[str]
     shell_sandbox: bool
     allow_spawn: bool
 
     def why_not(self, spec: ToolSpec) -> str | None:
         """Why the run may not have a tool; None if it may."""
-        if self.parent is not None and spec.name not in self.parent:
-            return "the parent run does not have it"
+        if spec.name in self.denied_above:
+            return "the file of an agent above it denies it"
         if "spawn" in spec.effects and not self.allow_spawn:
             return "this run may not start agents"
-        if not self.readonly or spec.effects <= READ_ONLY:
+        if not self.readonly or spec.effects <= READ_ONLY or _starts_readonly(spec):
             return None
         if "execute" not in spec.effects:
             return "the agent is read-only"
         if not spec.confinable or "spawn" in spec.effects:
             return "the agent is read-only, and this tool starts programs outside of any sandbox"
         return None if self.shell_sandbox else _NO_SANDBOX
+
+
+def _starts_readonly(spec: ToolSpec) -> bool:
+    """Whether a tool only starts agents, in the way that makes those of a read-only run read-only."""
+    return spec.name in TOOLS and spec.effects <= READ_ONLY | {"spawn"}
 
 
 def resolve(name: str, available: Mapping[str, Tool]) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from retinue.domain.delegation import Refusal, Scheduled, SpawnCall
 from retinue.errors import RetinueError
+from retinue.supervisor.ceiling import startable_types
 from retinue.supervisor.launch import prepare
 from retinue.supervisor.resolution import resolve_type
 from retinue.supervisor.schedule.start import request_for
@@ -23,13 +24,12 @@ async def schedule_call(crew: Supervisor, me: Member, call: SpawnCall) -> Schedu
     refusal = _refusal(crew, me, call)
     if refusal is not None:
         return refusal
-    allowed = me.handle.launch.request.spec.subagents
     found = resolve_type(
         call.agent,
         crew.world.catalog(),
         crew.settings,
         strict=me.depth > 0,
-        allowed=allowed if isinstance(allowed, tuple) else None,
+        allowed=startable_types(me.handle.launch.request.spec),
     )
     if isinstance(found, Refusal):
         return found

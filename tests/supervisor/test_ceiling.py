@@ -1,0 +1,247 @@
+"""A child's ceiling is a matter of rights, not of its parent's tools."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from crew_scene import Scene
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from retinue.domain.delegation import ChildView, Refusal
+from retinue.domain.effects import READ_ONLY
+from retinue.domain.events import ToolEnded
+from retinue.domain.request import Ceiling
+from retinue.domain.spec import AgentSpec, ToolPolicy
+
+COORDINATOR = AgentSpec(name="main", prompt="x", tools=ToolPolicy(allow=("Agent(Explore, general-purpose)",)))
+WRITING = {"write", "edit"}
+
+
+@pytest.fixture
+def scene(tmp_path, monkeypatch):
+    return Scene(tmp_path, monkeypatch)
+
+
+def spec(*allow: str, deny: tuple[str, ...] = (), **more) -> AgentSpec:
+    return AgentSpec(name="main", prompt="x", tools=ToolPolicy(allow=allow or None, deny=deny), **more)
+
+
+def tools_of(member) -> set[str]:
+    return {tool.spec.name for tool in member.handle.launch.tools}
+
+
+async def test_a_coordinator_starts_the_agents_it_names_with_the_tools_of_their_own_files(scene):
+    async with scene:
+        main = await scene.main(spec=COORDINATOR)
+        explore = await scene.child(main, "look", agent="Explore")
+        general = await scene.child(main, "build")
+        assert {"read", "grep"} <= tools_of(explore)
+        assert not explore.handle.launch.tools[0].spec.effects - READ_ONLY
+        assert {"read", "write", "edit", "bash"} <= tools_of(general)
+        assert not general.handle.launch.readonly
+        scene.desk("build").call("write", path="made.txt", content="made")
+        await scene.desk("build").asked()
+        assert (scene.folder / "project" / "made.txt").read_text() == "made"
+
+
+async def test_a_coordinator_starts_nobody_else_and_its_model_is_offered_nobody_else(scene):
+    async with scene:
+        main = await scene.main(spec=COORDINATOR)
+        refused = await scene.spawn(main, "plan", agent="Plan")
+        assert isinstance(refused, Refusal)
+        assert "Available agents: Explore, general-purpose." in refused.message
+        offered = next(tool.spec for tool in main.handle.launch.tools if tool.spec.name == "Agent")
+        assert "Plan" not in offered.description.split("general-purpose")[0]
+
+
+@pytest.mark.parametrize("allow", [("Read", "Agent(Explore)"), ("Read", "Agent"), ("Read", "Task")])
+async def test_an_agent_that_may_start_others_can_read_their_results(scene, allow):
+    async with scene:
+        main = await scene.main(spec=spec(*allow))
+        assert {"Agent", "get_subagent_result", "steer_subagent"} <= tools_of(main)
+
+
+@pytest.mark.parametrize(
+    "above",
+    [
+        spec("read", "Agent"),
+        spec("Agent"),
+        spec("read", "Write(docs/**)", "Bash(git *)", "Agent"),
+        spec(deny=("write", "edit", "bash")),
+        spec("read", "write", "Agent", readonly=True),
+        spec("read", "Agent(general-purpose)", readonly=True),
+        spec(readonly=True),
+    ],
+)
+async def test_a_run_that_cannot_write_starts_read_only_children(scene, above):
+    async with scene:
+        main = await scene.main(spec=above)
+        child = await scene.child(main, "child")
+        assert child.handle.launch.readonly
+        assert not WRITING & tools_of(child)
+        assert any("read-only" in note for note in scene.crew.view(child).notes)
+        nested = await scene.child(child, "nested")
+        assert nested.handle.launch.readonly
+
+
+async def test_plan_mode_starts_agents_and_they_can_change_nothing(scene):
+    async with scene:
+        main = await scene.main(permission_mode="plan")
+        assert "Agent" in tools_of(main)
+        scene.desk("main").call("Agent", prompt="child", description="d", subagent_type="general-purpose")
+        await scene.desk("child").asked()
+        (child,) = main.children
+        assert child.handle.launch.readonly
+        assert child.handle.launch.mode == "plan"
+        scene.desk("child").call("bash", command="touch made.txt")
+        await scene.desk("child").asked()
+        assert not (scene.folder / "project" / "made.txt").exists()
+        explore = await scene.child(main, "look", agent="Explore")
+        assert {"read", "grep"} <= tools_of(explore)
+
+
+async def test_what_a_file_denies_by_name_the_agents_it_starts_unnamed_do_not_have(scene):
+    async with scene:
+        main = await scene.main(spec=spec(deny=("Bash",)))
+        child = await scene.child(main, "child")
+        nested = await scene.child(child, "nested")
+        for member in (child, nested):
+            assert "bash" not in tools_of(member)
+            assert "write" in tools_of(member)
+
+
+async def test_a_child_that_never_started_has_its_ceiling_after_a_restart(tmp_path, monkeypatch):
+    scene = Scene(tmp_path, monkeypatch, max_concurrent=1)
+    async with scene:
+        main = await scene.main(spec=spec("read", "Agent"))
+        await scene.child(main, "first")
+        view = await scene.spawn(main, "second", background=True)
+        assert isinstance(view, ChildView)
+        assert view.status == "queued"
+    async with scene.again():
+        again = await scene.crew.resume(view.id, "go on")
+        await scene.desk("second").asked()
+        assert again.handle.launch.readonly
+        assert not WRITING & tools_of(again)
+
+
+@pytest.mark.parametrize("data", [None, 3, {}, {"readonly": "x"}, {"denied": 3}])
+def test_a_ceiling_that_cannot_be_read_lets_nothing_be_changed(data):
+    assert Ceiling.read(data).readonly
+
+
+def test_a_ceiling_is_read_as_it_was_said():
+    made = Ceiling(denied=("Bash",), servers=("db",))
+    assert Ceiling.read(made.said()) == made
+
+
+TOOLS = st.lists(
+    st.sampled_from(["read", "write", "Write(docs/**)", "bash", "Bash(git *)", "grep"]), unique=True, max_size=4
+)
+STARTING = st.sampled_from(["Agent", "Agent(general-purpose)"])
+LEVELS = st.lists(
+    st.builds(
+        lambda tools, starting, deny, readonly, everything: AgentSpec(
+            name="general-purpose",
+            prompt="x",
+            subagents=True if everything else None,
+            tools=ToolPolicy(allow=None if everything else (*tools, starting), deny=tuple(deny)),
+            readonly=readonly or None,
+        ),
+        TOOLS,
+        STARTING,
+        st.lists(st.sampled_from(["bash", "write", "Bash(git push*)"]), unique=True, max_size=2),
+        st.booleans(),
+        st.booleans(),
+    ),
+    min_size=2,
+    max_size=3,
+)
+USES = (
+    ("write", {"path": "docs/a.txt", "content": "x"}),
+    ("write", {"path": "a.txt", "content": "x"}),
+    ("bash", {"command": "git status"}),
+    ("bash", {"command": "git push origin"}),
+    ("bash", {"command": "touch b.txt"}),
+)
+MODES = st.sampled_from(["plan", "default", "acceptEdits", "bypassPermissions"])
+
+
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(LEVELS, MODES)
+def test_no_run_of_any_tree_has_a_right_that_the_run_above_it_could_not_give(levels, mode):
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        asyncio.run(_descend(Path(folder), patch, levels, mode))
+
+
+async def _descend(folder: Path, patch: pytest.MonkeyPatch, levels: list[AgentSpec], mode: str) -> None:
+    """Starts one run below the other, each by its own file, and compares what they may do."""
+    scene = Scene(folder, patch, max_subagent_depth=5)
+    async with scene:
+        above = await scene.main(spec=replace(levels[0], name="main"), permission_mode=mode)
+        for depth, file in enumerate(levels[1:]):
+            if "Agent" not in tools_of(above):
+                return
+            entry = SimpleNamespace(spec=file, enabled=True)
+            patch.setattr("retinue.supervisor.resolution._entry", lambda *_, found=entry: found)
+            view = await scene.spawn(above, f"run {depth}", background=True)
+            if isinstance(view, Refusal):
+                return
+            await scene.desk(f"run {depth}").asked()
+            below = scene.crew.members[view.id]
+            _compare(scene, above, below)
+            above = below
+
+
+def _compare(scene: Scene, above, below) -> None:
+    upper, lower = above.handle.launch, below.handle.launch
+    named = "Agent(general-purpose)" in (upper.request.spec.tools.allow or ())
+    writes = any(
+        tool.spec.effects - READ_ONLY - {"spawn"} and tool.spec.name not in upper.patterns.allowed
+        for tool in upper.tools
+    )
+    if upper.readonly or not (named or writes):
+        assert lower.readonly
+    if lower.readonly:
+        assert not WRITING & tools_of(below)
+    if not named:
+        denied = {entry for entry in upper.request.spec.tools.deny if "(" not in entry}
+        assert not denied & tools_of(below)
+    guards = scene.crew.world.guards
+    for tool, arguments in USES:
+        if tool not in tools_of(below):
+            continue
+        first = _verdict(guards[above.id], tool, arguments)
+        second = _verdict(guards[below.id], tool, arguments)
+        assert _STRENGTH[second] >= _STRENGTH[first], (tool, arguments, first, second)
+
+
+_STRENGTH = {"allow": 0, "ask": 1, "deny": 2}
+
+
+def _verdict(guard, tool: str, arguments) -> str:
+    from retinue.domain.permission import ToolUse
+    from retinue.domain.toolnames import TOOLS as EFFECTS
+
+    return guard.permissions.decide(ToolUse(tool, arguments, EFFECTS[tool])).verdict
+
+
+async def test_a_denial_of_a_rule_holds_for_the_agents_of_a_coordinator(scene):
+    limited = spec("Bash(git *)", "Agent(general-purpose)")
+    async with scene:
+        main = await scene.main(spec=limited)
+        child = await scene.child(main, "child")
+        scene.desk("child").call("bash", command="touch made.txt")
+        await scene.desk("child").asked()
+        await scene.crew.world.log.flush()
+        events = scene.crew.world.log.reader.events(child.id)
+        (ended,) = [event.body for event in events if isinstance(event.body, ToolEnded)]
+        assert "allows only bash(git *)" in ended.result.text
+        assert not (scene.folder / "project" / "made.txt").exists()
