@@ -15,6 +15,27 @@ from retinue.domain.messages import Image, Text
 
 
 @dataclass(frozen=True, slots=True)
+class Spellings:
+    """What a tool takes beyond the parameters that a model is shown. Models write calls as the
+    tools they were trained on want them; the loop turns such a call into this tool's own form
+    before anything judges or runs it.
+
+    `edits.old_string` names a parameter inside the objects of `edits`.
+    """
+
+    schema: Mapping[str, Any]
+    """The parameters that are taken: those that are shown, and those that are not."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Another name to the parameter it stands for."""
+    words: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """For a parameter with an enum: other words for its values."""
+    ignored: frozenset[str] = frozenset()
+    """Names that change nothing here and are dropped without a word."""
+    rewrite: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    """What names and words cannot express; sees the arguments first."""
+
+
+@dataclass(frozen=True, slots=True)
 class ToolSpec:
     """What the model sees, plus the effects the tool may have.
 
@@ -30,6 +51,8 @@ class ToolSpec:
     ends_run: bool = False
     confinable: bool = False
     """It starts programs only through the run's confinement, so a read-only run may have it."""
+    spellings: Spellings | None = None
+    """None for a tool whose calls are taken as its schema wants them and not otherwise."""
 
 
 @dataclass(frozen=True, slots=True)

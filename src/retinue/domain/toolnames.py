@@ -100,7 +100,15 @@ _ALSO: Mapping[str, tuple[str, ...]] = {
         "read/terminallastcommand",
         "execute/getterminaloutput",
     ),
-    "grep": ("search_code", "grep_search", "search_file_content", "codesearch", "search/textsearch", "ripgrep"),
+    "grep": (
+        "search_code",
+        "grep_search",
+        "grep_files",
+        "search_file_content",
+        "codesearch",
+        "search/textsearch",
+        "ripgrep",
+    ),
     "find": ("glob", "search_files", "find_files", "file_search", "search/filesearch"),
     "ls": ("list", "list_files", "listfiles", "list_directory", "list_dir", "search/listdirectory"),
     "lsp": ("readlints", "problems", "read/problems", "diagnostics"),
@@ -118,6 +126,8 @@ _ALSO: Mapping[str, tuple[str, ...]] = {
         "taskget",
         "tasklist",
         "taskupdate",
+        "update_plan",
+        "write_todos",
     ),
     "skill": ("activate_skill",),
     "ask_user": ("askuserquestion", "ask_user_question", "ask-user-question", "question"),
@@ -153,6 +163,11 @@ def base_name(name: str) -> str:
 def canonical(name: str) -> tuple[str, ...]:
     """The tools of Retinue that `name` stands for; empty for MCP tools and unknown names."""
     return ALIASES.get(base_name(name).lower(), ())
+
+
+def fold_name(name: str) -> str:
+    """A name without what spellings differ in: `filePath`, `file-path` and `file_path` are one."""
+    return name.replace("_", "").replace("-", "").casefold()
 
 
 def is_read_only(name: str) -> bool | None:

@@ -255,13 +255,16 @@ def _updated(tool: Tool, use: ToolUse, said: HookResult) -> tuple[ToolUse, str |
     if said.updated_input is None or said.updated_input == use.arguments:
         return use, ""
     from retinue.loop.arguments import problem
+    from retinue.loop.spellings import normalise
 
-    wrong = problem(said.updated_input, tool.spec.parameters)
+    spec = tool.spec
+    updated = normalise(said.updated_input, spec, [])
+    wrong = problem(updated, spec.parameters if spec.spellings is None else spec.spellings.schema)
     if wrong is not None:
         return use, Denied(
             "hook", f"It changed the input into one that does not fit {use.tool}: {wrong}.", _hooks(said)
         )
-    return replace(use, arguments=said.updated_input), f"; input changed by {_hooks(said)}"
+    return replace(use, arguments=updated), f"; input changed by {_hooks(said)}"
 
 
 def _by_hook(said: HookResult) -> Denied:

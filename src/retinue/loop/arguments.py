@@ -12,7 +12,7 @@ from typing import Any
 
 _SHOWN = 8
 _DEEPEST = 32
-_LEFT_TO_THE_TOOL = frozenset({"$ref", "anyOf", "oneOf", "allOf", "not", "if", "$dynamicRef"})
+LEFT_TO_THE_TOOL = frozenset({"$ref", "anyOf", "oneOf", "allOf", "not", "if", "$dynamicRef"})
 
 
 def problem(arguments: Any, schema: Any) -> str | None:
@@ -27,8 +27,14 @@ def problem(arguments: Any, schema: Any) -> str | None:
     return "; ".join(shown)
 
 
+def fits(value: Any, schema: Any) -> bool:
+    """Whether `value` has a type that `schema` allows; its parts are not looked at."""
+    wanted = schema.get("type") if isinstance(schema, Mapping) else None
+    return wanted is None or _is_one_of(value, wanted)
+
+
 def _check(value: Any, schema: Any, place: str, found: list[str], depth: int) -> None:
-    if not isinstance(schema, Mapping) or depth > _DEEPEST or not _LEFT_TO_THE_TOOL.isdisjoint(schema):
+    if not isinstance(schema, Mapping) or depth > _DEEPEST or not LEFT_TO_THE_TOOL.isdisjoint(schema):
         return
     wanted = schema.get("type")
     if wanted is not None and not _is_one_of(value, wanted):

@@ -3,7 +3,8 @@
 Calls start in call order. One that is `exclusive` starts when all before it are done, and
 nothing starts beside it; so consecutive calls that are not exclusive overlap. ToolStarted is
 yielded, and thus logged, before the tool is touched. However the turn ends, every call gets
-exactly one result.
+exactly one result. Events name the tool and the arguments that run; results go back under the
+name the model used.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from collections.abc import Mapping
 from retinue.domain.effects import ToolEffect
 from retinue.domain.events import Body, ToolEnded, ToolProgress, ToolStarted, Warned
 from retinue.domain.lean import dataclass
-from retinue.domain.messages import StopReason, ToolCall, ToolMessage, ToolResult
+from retinue.domain.messages import StopReason, Text, ToolCall, ToolMessage, ToolResult
 from retinue.domain.tool import Tool, ToolContext, ToolOutput, ToolSpec, failed
 from retinue.loop import refusals
 from retinue.loop.interrupt import Interrupt
 from retinue.loop.job import Job
 from retinue.loop.shrink import cut
+from retinue.loop.spellings import understand
 from retinue.loop.watch import Countdown, Watch
 
 _PROGRESS_KEPT = 64_000
@@ -62,9 +64,11 @@ class Dispatch:
         self._interrupt = interrupt
         self._watch = watch
         self._calls = calls
+        self._sent = {call.id: call.name for call in calls}
+        self._understood = {call.id: understand(call, specs) for call in calls}
         self._stop = stop
         self._allowed = allowed
-        self._queue = deque(calls)
+        self._queue = deque(understood.call for understood in self._understood.values())
         self._announced: ToolCall | None = None
         self._running: dict[str, _Running] = {}
         self._outbox: deque[Body] = deque()
@@ -131,13 +135,13 @@ class Dispatch:
             return False
         if self._allowed is not None and self.counted >= self._allowed:
             self.refused += 1
-            self._results[call.id] = _result(call, failed(refusals.LIMIT))
+            self._results[call.id] = self._result(call, failed(refusals.LIMIT))
             return True
         self.counted += 1
         return False
 
     def _start(self, call: ToolCall) -> None:
-        refusal = refusals.reason(call, self._stop, self._specs)
+        refusal = refusals.reason(call, self._stop, self._specs, self._job.absent)
         if refusal is not None:
             self._finish(call, failed(refusal), 0.0)
         elif self._interrupt.ending is not None:
@@ -170,7 +174,7 @@ class Dispatch:
         return failed(refusals.defect(running.call.name, reason), ToolEffect("unknown"))
 
     def _finish(self, call: ToolCall, output: ToolOutput, seconds: float) -> None:
-        result = _result(call, output)
+        result = self._result(call, output)
         self._results[call.id] = result
         self.effects.append((call, output.effect))
         self._outbox.append(ToolEnded(call.id, call.name, result, output.effect, round(seconds * 1000)))
@@ -188,7 +192,7 @@ class Dispatch:
         """Starts nothing more; what runs is cancelled, unless it may finish beside the answer."""
         for call in self._queue:
             text = refusals.NOT_RUN if self.answer is None else refusals.AFTER_ANSWER
-            self._results[call.id] = _result(call, failed(text))
+            self._results[call.id] = self._result(call, failed(text))
         self._queue.clear()
         if self._interrupt.ending is not None:
             for running in list(self._running.values()):
@@ -218,6 +222,14 @@ class Dispatch:
             self._outbox.append(ToolProgress(call_id, text))
         self._interrupt.wake()
 
+    def _result(self, call: ToolCall, output: ToolOutput) -> ToolResult:
+        """The result under the name the model used, with what was noted about its arguments."""
+        understood = self._understood[call.id]
+        content = output.content
+        if understood.notes:
+            content = (*content, Text("\n".join(f"[Note: {note}]" for note in understood.notes)))
+        return ToolResult(call.id, self._sent[call.id], content, output.is_error)
+
     async def close(self) -> None:
         """If the run was closed or cancelled in the middle, nothing it started goes on."""
         if self._running:
@@ -230,7 +242,3 @@ class Dispatch:
 
 async def _run(tool: Tool, call: ToolCall, context: ToolContext) -> ToolOutput:
     return await tool.run(call.id, call.arguments, context)
-
-
-def _result(call: ToolCall, output: ToolOutput) -> ToolResult:
-    return ToolResult(call.id, call.name, output.content, output.is_error)

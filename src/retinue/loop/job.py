@@ -67,6 +67,8 @@ class Job:
     cancel_seconds: float = 5.0
     """How long a cancelled tool may take to clean up before it is left behind."""
     remind: Callable[[], str] = str
+    absent: Callable[[str], str] = lambda name: ""
+    """Why the run has not got a tool that exists, as a sentence for its model; empty if it is not known."""
     late_tools: Callable[[], tuple[Tool, ...]] = tuple
     """Tools that became available since: a server that was slow, or what the run searched for."""
     before_end: Callable[[], Awaitable[str | None]] | None = None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from retinue.domain.messages import StopReason, ToolCall
 from retinue.domain.tool import ToolSpec
+from retinue.domain.toolnames import canonical
 from retinue.loop.arguments import problem
 
 LIMIT = "Not run: this run has used all its tool calls. Give your final answer from what you know."
@@ -18,20 +19,34 @@ _SHOWN = 200
 _NAMED = 60
 
 
-def reason(call: ToolCall, stop: StopReason, tools: Mapping[str, ToolSpec]) -> str | None:
-    """Why `call` cannot be run, or None."""
+def reason(
+    call: ToolCall, stop: StopReason, tools: Mapping[str, ToolSpec], absent: Callable[[str], str] = lambda name: ""
+) -> str | None:
+    """Why `call` cannot be run, or None. `absent` says why a run has not got a tool."""
     spec = tools.get(call.name)
     if spec is None:
-        offered = ", ".join([*tools][:_NAMED]) or "none"
-        if len(tools) > _NAMED:
-            offered += f" and {len(tools) - _NAMED} more"
-        return f"There is no tool named {call.name[:_SHOWN]!r}. The tools you have: {offered}."
+        return _unknown(call.name, tools, absent)
     if call.broken is not None:
         return _broken(call, stop)
-    wrong = problem(call.arguments, spec.parameters)
+    schema = spec.parameters if spec.spellings is None else spec.spellings.schema
+    wrong = problem(call.arguments, schema)
     if wrong is not None:
         return f"Not run: the arguments do not fit {call.name}: {wrong}. Correct them and call it again."
     return None
+
+
+def _unknown(name: str, tools: Mapping[str, ToolSpec], absent: Callable[[str], str]) -> str:
+    offered = ", ".join([*tools][:_NAMED]) or "none"
+    if len(tools) > _NAMED:
+        offered += f" and {len(tools) - _NAMED} more"
+    meant = canonical(name)
+    several = [each for each in meant if each in tools]
+    if several:
+        return f"Not run: {name[:_SHOWN]!r} could be any of {', '.join(several)}. Call the one you mean."
+    if meant:
+        why = absent(meant[0]) or "your definition does not give it to you."
+        return f"Not run: {meant[0]} is not among your tools: {why} The tools you have: {offered}."
+    return f"There is no tool named {name[:_SHOWN]!r}. The tools you have: {offered}."
 
 
 def timed_out(seconds: float) -> str:

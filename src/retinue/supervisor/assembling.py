@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 from retinue.context.environment import detect
 from retinue.context.prompt import Extras, Part, prompt_parts, reads_instructions
+from retinue.domain.effects import READ_ONLY
 from retinue.domain.events import RunCreated
 from retinue.domain.request import RunRequest
 from retinue.domain.tool import Tool
+from retinue.domain.toolnames import TOOLS
 from retinue.supervisor.offer import SPAWNING, policy_text
 from retinue.supervisor.skilling import skills_text
 
@@ -79,3 +81,12 @@ def restored(reader: Reader, created: RunCreated | None, parent_id: str | None) 
     above = first.body if first is not None and isinstance(first.body, RunCreated) else None
     base = restored(reader, above, first.parent_id if first is not None else None)
     return None if base is None else base + text
+
+
+def why_absent(launch: Launch, name: str) -> str:
+    """Why a run has not got a tool that exists, for its model; empty where its file decided it."""
+    if not launch.readonly or TOOLS.get(name, READ_ONLY) <= READ_ONLY:
+        return ""
+    if launch.mode == "plan":
+        return "this run is in plan mode and changes nothing."
+    return "this run is read-only."

@@ -27,6 +27,7 @@ from retinue.log.encode import dump
 from retinue.loop.job import Compaction, Job, Prior
 from retinue.loop.run import run_loop
 from retinue.supervisor.asking import companion_for, part
+from retinue.supervisor.assembling import why_absent
 from retinue.supervisor.auditing import Audit
 from retinue.supervisor.browsing import reach_of
 from retinue.supervisor.confining import confinement_for, put_away
@@ -201,6 +202,7 @@ def _job(member: Member, world: World, audit: Audit, past: Conversation | None, 
         compaction=Compaction(settings.compaction_at, settings.compaction_keep_turns),
         remind=lambda: "\n\n".join(filter(None, (roster(member), companion.reminder()))),
         account=member.account,
+        absent=lambda name: why_absent(launch, name),
         late_tools=late_tools(member, world, guarded, past is not None),
         before_end=hooks.before_end,
         before_compact=hooks.before_compact,

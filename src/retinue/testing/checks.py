@@ -86,7 +86,7 @@ class _Grammar:
     def _tool(self, body: ToolStarted | ToolProgress | ToolEnded | ToolsEnded) -> None:
         match body:
             case ToolStarted():
-                assert body.call == self._calls.get(body.call.id), "an unknown call started"
+                assert body.call.id in self._calls, "an unknown call started"
                 assert body.call.id not in self._running | self._ended, "a call started twice"
                 self._running.add(body.call.id)
             case ToolProgress():

@@ -1,8 +1,8 @@
 """The border where a model's arguments come in: liberal in what it takes, exact in what it says.
 
-Models mix up the spellings of the tools they were trained on and send numbers as strings. A
-reader here takes the canonical name and its known other spellings; whatever cannot be
-understood raises a `ToolError` that says what to send.
+The loop has put a call into the tool's own form already (`loop/spellings.py`). A tool that is
+called by a program gets the same: a reader here takes the canonical name and its other spellings;
+whatever cannot be understood raises a `ToolError` that says what to send.
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ _FALSE = frozenset({"false", "no", "0", "off", ""})
 class Arguments:
     """The arguments of one call of `tool`. None and absent are the same everywhere."""
 
-    def __init__(self, tool: str, values: Mapping[str, Any]) -> None:
+    def __init__(
+        self, tool: str, values: Mapping[str, Any], aliases: Mapping[str, tuple[str, ...]] | None = None
+    ) -> None:
         self._tool = tool
         self._values = values
+        self._aliases = aliases or {}
 
     def find(self, name: str, *others: str) -> Any:
         """The value under the canonical name or, failing that, under another spelling."""
-        for key in (name, *others):
+        for key in (name, *others, *self._aliases.get(name, ())):
             if self._values.get(key) is not None:
                 return self._values[key]
         return None

@@ -8,13 +8,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from retinue.domain.tool import ToolContext, ToolOutput, ToolSpec, failed
-from retinue.domain.toolnames import TOOLS
+from retinue.domain.tool import Spellings, ToolContext, ToolOutput, ToolSpec, failed
+from retinue.domain.toolnames import TOOLS, fold_name
 from retinue.tools.arguments import Arguments
 from retinue.tools.errors import ToolError, explain
 
 Properties = Mapping[str, Any]
 """The `properties` of a JSON Schema object: each parameter with its description."""
+Aliases = Mapping[str, tuple[str, ...]]
+"""A parameter and what other systems call it. `edits.old_string` is one inside `edits`."""
 
 
 class BuiltinTool(ABC):
@@ -27,28 +29,43 @@ class BuiltinTool(ABC):
     name: ClassVar[str]
     properties: ClassVar[Properties]
     required: ClassVar[tuple[str, ...]]
+    hidden: ClassVar[Properties] = {}
+    """Parameters that are taken and not shown: what few calls need would cost every request."""
+    aliases: ClassVar[Aliases] = {}
+    words: ClassVar[Mapping[str, Mapping[str, str]]] = {}
+    ignored: ClassVar[frozenset[str]] = frozenset()
     exclusive: ClassVar[bool] = False
     confinable: ClassVar[bool] = False
 
     def __init__(self) -> None:
         prompt = Path(inspect.getfile(type(self))).with_name("prompt.md")
+        parameters = parameters_of(self.properties, self.required)
         self.spec = ToolSpec(
             name=self.name,
             description=prompt.read_text(encoding="utf-8").strip(),
-            parameters={
-                "type": "object",
-                "properties": self.properties,
-                "required": list(self.required),
-                "additionalProperties": False,
-            },
+            parameters=parameters,
             effects=TOOLS[self.name],
             exclusive=self.exclusive,
             confinable=self.confinable,
+            spellings=self.spellings(parameters),
         )
+
+    @classmethod
+    def spellings(cls, parameters: Mapping[str, Any]) -> Spellings:
+        """What the tool takes beside `parameters`, which are shown."""
+        properties = {**parameters["properties"], **cls.hidden}
+        return Spellings(
+            {**parameters, "properties": properties}, names_of(cls.aliases), cls.words, cls.ignored, cls.rewrite
+        )
+
+    @staticmethod
+    def rewrite(arguments: dict[str, Any]) -> dict[str, Any]:
+        """The arguments with forms of other systems turned into this tool's."""
+        return arguments
 
     async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
         try:
-            return await self.call(call_id, Arguments(self.name, arguments), context)
+            return await self.call(call_id, Arguments(self.name, arguments, self.aliases), context)
         except ToolError as error:
             return failed(str(error))
         except OSError as error:
@@ -56,3 +73,25 @@ class BuiltinTool(ABC):
 
     @abstractmethod
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput: ...
+
+
+def parameters_of(properties: Properties, required: tuple[str, ...]) -> dict[str, Any]:
+    """The closed JSON Schema of an object with `properties`."""
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+def names_of(aliases: Aliases) -> dict[str, str]:
+    """Each other name, as written and without case and underscores, to the parameter it is for."""
+    found: dict[str, str] = {}
+    for parameter, others in aliases.items():
+        place = parameter.rpartition(".")[0]
+        before = f"{place}." if place else ""
+        for other in others:
+            found.setdefault(before + other, parameter)
+            found.setdefault(before + fold_name(other), parameter)
+    return found

@@ -24,6 +24,11 @@ class Start:
     target: str
     prefix: str
 
+    @property
+    def name(self) -> str:
+        """Where it starts, in words: a bare `.` at the end of a sentence reads as another folder."""
+        return "the working directory" if self.place.shown == "." else self.place.shown
+
     def show(self, path: str) -> str:
         return self.prefix + visible(path)
 

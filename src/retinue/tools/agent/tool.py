@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import ClassVar, Literal, cast
 
@@ -12,7 +12,7 @@ from retinue.domain.format import format_duration
 from retinue.domain.tool import ToolContext, ToolOutput, ToolSpec, failed, ok
 from retinue.errors import UsageError
 from retinue.tools.arguments import Arguments
-from retinue.tools.base import Properties
+from retinue.tools.base import Aliases, Properties
 from retinue.tools.delegation.base import DelegationTool, Live, flag_property, make_spec, said, text_property
 from retinue.tools.delegation.bounds import Shown, bounded
 from retinue.tools.delegation.describe import Wording, describe
@@ -65,6 +65,15 @@ class AgentTool(DelegationTool):
         "schedule": text_property("Cron, interval or time"),
         "retry": text_property("Handle of a refused call, with only what changes"),
     }
+    aliases: ClassVar[Aliases] = {
+        "prompt": ("task", "message", "instructions", "input"),
+        "description": ("title",),
+        "subagent_type": ("agent", "agent_type", "type", "subagent_name", "agent_name", "subagent"),
+        "run_in_background": ("background",),
+        "resume": ("resume_id", "agent_id", "task_id"),
+        "thinking": ("effort", "reasoning_effort"),
+    }
+    words: ClassVar[Mapping[str, Mapping[str, str]]] = {"isolation": _ISOLATION}
 
     def __init__(
         self, delegation: Delegation, wording: Wording | None = None, *, live: Callable[[], Live] = Live
@@ -149,20 +158,20 @@ def agent_spec(wording: Wording) -> ToolSpec:
 
 
 def _call(given: Arguments, call_id: str) -> SpawnCall:
-    prompt = (given.optional_text("prompt", "task", "message") or "").strip()
+    prompt = (given.optional_text("prompt") or "").strip()
     retry = given.optional_text("retry")
-    description = one_line(given.optional_text("description", "title") or "", 200)
-    thinking = given.choice("thinking", "effort", allowed=_THINKING, default="")
+    description = one_line(given.optional_text("description") or "", 200)
+    thinking = given.choice("thinking", allowed=_THINKING, default="")
     isolation = given.choice("isolation", allowed=_ISOLATION, default="")
     return SpawnCall(
         prompt=prompt,
         description=description or ("" if retry else one_line(prompt, 60)),
-        agent=_word(given, "subagent_type", "agent", "agent_type", "type"),
+        agent=_word(given, "subagent_type"),
         model=_word(given, "model"),
         thinking=thinking or None,
-        max_turns=given.whole("max_turns", "maxTurns"),
+        max_turns=given.whole("max_turns"),
         budget=_budget(given),
-        background=said(given, "run_in_background", "background"),
+        background=said(given, "run_in_background"),
         resume=_name(given, "resume"),
         isolated=said(given, "isolated"),
         isolation=cast(Literal["worktree", "off"] | None, isolation or None),
@@ -184,8 +193,8 @@ def _budget(given: Arguments) -> Budget | None:
         raise ToolError(f"Agent: {error}") from error
 
 
-def _word(given: Arguments, name: str, *others: str) -> str | None:
-    return (given.optional_text(name, *others) or "").strip() or None
+def _word(given: Arguments, name: str) -> str | None:
+    return (given.optional_text(name) or "").strip() or None
 
 
 def _name(given: Arguments, name: str) -> str | None:
@@ -198,7 +207,7 @@ def _resuming(call: SpawnCall, given: Arguments) -> tuple[SpawnCall, tuple[str, 
     ignored = tuple(name for name in _FIXED if getattr(call, name) not in (None, False, "off"))
     kept = SpawnCall(
         prompt=call.prompt,
-        description=one_line(given.optional_text("description", "title") or "", 200),
+        description=one_line(given.optional_text("description") or "", 200),
         budget=call.budget,
         background=call.background,
         resume=call.resume,
@@ -212,7 +221,7 @@ def _resuming(call: SpawnCall, given: Arguments) -> tuple[SpawnCall, tuple[str, 
 def _ignored(view: ChildView, ignored: tuple[str, ...], given: Arguments) -> tuple[str, ...]:
     if _name(given, "resume") is None:
         return ()
-    wanted = _word(given, "subagent_type", "agent", "agent_type", "type")
+    wanted = _word(given, "subagent_type")
     if wanted is not None and wanted.casefold() not in (view.agent.casefold(), view.display_name.casefold()):
         ignored = ("subagent_type", *ignored)
     return (f"ignored, because a resumed agent keeps its own: {', '.join(ignored)}",) if ignored else ()

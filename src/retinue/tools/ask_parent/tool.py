@@ -6,7 +6,7 @@ from typing import ClassVar, assert_never
 
 from retinue.domain.tool import ToolContext, ToolOutput, ok
 from retinue.tools.arguments import Arguments
-from retinue.tools.base import BuiltinTool, Properties
+from retinue.tools.base import Aliases, BuiltinTool, Properties
 from retinue.tools.errors import ToolError
 
 MOST_OPTIONS = 10
@@ -22,9 +22,10 @@ class AskParentTool(BuiltinTool):
         "question": {"type": "string", "description": "The question, with what one must know to answer it"},
         "options": {"type": "array", "items": {"type": "string"}, "description": "Answers to choose from"},
     }
+    aliases: ClassVar[Aliases] = {"question": ("prompt", "message", "text"), "options": ("choices", "answers")}
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
-        question = given.text("question", "prompt", "message", "text").strip()
+        question = given.text("question").strip()
         if not question:
             raise ToolError("ask_parent: the question is empty.")
         if len(question) > LONGEST:

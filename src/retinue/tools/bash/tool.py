@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import time
 from collections.abc import Callable, Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from retinue.domain.effects import ToolEffect
 from retinue.domain.messages import Text
 from retinue.domain.tool import ToolContext, ToolOutput
 from retinue.tools.arguments import Arguments
-from retinue.tools.base import BuiltinTool, Properties
+from retinue.tools.base import Aliases, BuiltinTool, Properties
 from retinue.tools.capture import Capture
 from retinue.tools.errors import ToolError
 from retinue.tools.processes import Ended, run_program
@@ -60,16 +61,37 @@ class BashTool(BuiltinTool):
     properties: ClassVar[Properties] = {
         "command": {"type": "string", "description": "Command for bash -c"},
         "timeout": {"type": "number", "description": "Seconds until it is stopped (default 120)"},
-        "description": {"type": "string", "description": "What it does, in a few words"},
+    }
+    hidden: ClassVar[Properties] = {"description": {"type": "string"}, "run_in_background": {"type": "boolean"}}
+    aliases: ClassVar[Aliases] = {
+        "command": ("cmd", "script", "command_line", "shell_command", "code"),
+        "timeout": ("timeout_seconds", "timeout_secs"),
+        "description": ("explanation", "justification", "purpose", "reason"),
+        "run_in_background": ("background", "is_background"),
     }
 
+    @staticmethod
+    def rewrite(arguments: dict[str, Any]) -> dict[str, Any]:
+        """A list of words, a folder beside the command, milliseconds."""
+        for name in ("command", "cmd"):
+            if isinstance(arguments.get(name), list):
+                arguments[name] = _line(arguments[name])
+        folder = _taken(arguments, _FOLDERS)
+        said = [name for name in ("command", "cmd", "script") if isinstance(arguments.get(name), str)]
+        if isinstance(folder, str) and folder not in ("", ".", "./") and said:
+            arguments[said[0]] = f"cd {shlex.quote(folder)} && {{\n{arguments[said[0]]}\n}}"
+        milliseconds = _taken(arguments, ("timeout_ms", "yield_time_ms"))
+        if isinstance(milliseconds, (int, float)) and "timeout" not in arguments:
+            arguments["timeout"] = milliseconds / 1000
+        return arguments
+
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
-        command = given.text("command", "cmd", "script")
+        command = given.text("command")
         if "\0" in command:
             raise ToolError("The command holds a NUL character, which no shell accepts. Leave it out.")
         if len(command.encode("utf-8", "replace")) > COMMAND_BYTES:
             raise ToolError(f"The command is longer than {COMMAND_BYTES:,} bytes. Write it to a file and run that.")
-        if given.flag("run_in_background", "background"):
+        if given.flag("run_in_background"):
             raise ToolError("Commands cannot stay in the background here. Run it in the foreground, with a timeout.")
         seconds = _seconds(given, context)
         if not context.root.is_dir():
@@ -98,6 +120,24 @@ class BashTool(BuiltinTool):
         return _output(command, shown, ended, seconds, notice)
 
 
+_FOLDERS = ("workdir", "cwd", "working_directory", "directory", "dir", "dir_path")
+
+
+def _line(words: list[Any]) -> Any:
+    """A command that came as a list: `["bash", "-lc", "…"]` is its last word."""
+    if not words or not all(isinstance(word, str) for word in words):
+        return words
+    if len(words) == 3 and words[0].rpartition("/")[2] in ("bash", "sh", "zsh") and words[1] in ("-c", "-lc"):
+        return words[2]
+    return words[0] if len(words) == 1 else shlex.join(words)
+
+
+def _taken(arguments: dict[str, Any], names: tuple[str, ...]) -> Any:
+    """The first of these that has a value; all of them leave the arguments."""
+    values = [arguments.pop(name) for name in names if name in arguments]
+    return next((value for value in values if value is not None), None)
+
+
 def environment(context: ToolContext) -> dict[str, str]:
     """The run's own environment, made quiet. Only PATH and HOME are filled in from outside: the
     runner decides what else a command may know."""
@@ -112,7 +152,7 @@ def _shell(env: Mapping[str, str]) -> str:
 
 def _seconds(given: Arguments, context: ToolContext) -> float:
     """A little less than the loop allows the call, so that the partial output still comes back."""
-    wanted = given.number("timeout", "timeout_seconds") or DEFAULT_SECONDS
+    wanted = given.number("timeout") or DEFAULT_SECONDS
     if wanted < 0:
         raise given.wrong("timeout", "a number of seconds above 0", wanted)
     if context.tool_timeout is None:

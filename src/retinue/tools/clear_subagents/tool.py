@@ -9,7 +9,7 @@ from retinue.domain.delegation import ChildView
 from retinue.domain.messages import Text
 from retinue.domain.tool import ToolContext, ToolOutput, ok
 from retinue.tools.arguments import Arguments
-from retinue.tools.base import Properties
+from retinue.tools.base import Aliases, Properties
 from retinue.tools.delegation.base import DelegationTool, flag_property
 from retinue.tools.delegation.frame import one_line
 
@@ -26,6 +26,7 @@ class ClearSubagentsTool(DelegationTool):
         "older_than_minutes": {"type": "number", "description": f"Minutes since their end (default {MINUTES:g})"},
         "include_errors": flag_property("Failed ones, too"),
     }
+    aliases: ClassVar[Aliases] = {"agent_ids": ("agent_id", "ids")}
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
         wanted = _ids(given)
@@ -78,7 +79,7 @@ def _meant(word: str, children: Sequence[ChildView]) -> list[ChildView]:
 
 def _ids(given: Arguments) -> list[str] | None:
     """None when no ids were given; one id as a string counts as a list of one."""
-    value: Any = given.find("agent_ids", "agent_id", "ids")
+    value: Any = given.find("agent_ids")
     if isinstance(value, str) and not value.lstrip().startswith("["):
         value = [value] if value.strip() else None
     elif isinstance(value, str):

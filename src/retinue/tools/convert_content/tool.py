@@ -12,7 +12,7 @@ from retinue.domain.lean import dataclass
 from retinue.domain.messages import Text
 from retinue.domain.tool import Confinement, ToolContext, ToolOutput
 from retinue.tools.arguments import PATH_NAMES, Arguments
-from retinue.tools.base import BuiltinTool, Properties
+from retinue.tools.base import Aliases, BuiltinTool, Properties
 from retinue.tools.errors import ToolError
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ class ConvertContentTool(BuiltinTool):
         "timeoutMs": {"type": "integer", "minimum": 1, "description": "Milliseconds it may take"},
         "offset": {"type": "integer", "minimum": 0, "description": "First character to show, from 0"},
     }
+    aliases: ClassVar[Aliases] = {"path": PATH_NAMES, "url": ("uri", "link")}
 
     def __init__(
         self,
@@ -62,7 +63,7 @@ class ConvertContentTool(BuiltinTool):
         from retinue.tools.convert_content.errors import ConvertError
 
         try:
-            return await self.call(call_id, Arguments(self.name, arguments), context)
+            return await self.call(call_id, Arguments(self.name, arguments, self.aliases), context)
         except ConvertError as error:
             return _failure(error)
         except ToolError as error:
@@ -74,7 +75,7 @@ class ConvertContentTool(BuiltinTool):
         from retinue.tools.convert_content.errors import ConvertError
         from retinue.tools.convert_content.worker import check_installed
 
-        path, url = given.optional_text("path", *PATH_NAMES), given.optional_text("url", "uri", "link")
+        path, url = given.optional_text("path"), given.optional_text("url")
         if (path is None) == (url is None):
             raise ConvertError("INVALID_INPUT", 'send "path" or "url", one of them.')
         bounds = self._bounds()

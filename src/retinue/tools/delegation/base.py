@@ -17,9 +17,9 @@ from retinue.domain.lean import dataclass
 from retinue.domain.tool import ToolSpec
 from retinue.domain.toolnames import TOOLS
 from retinue.tools.arguments import Arguments
-from retinue.tools.base import BuiltinTool, Properties
+from retinue.tools.base import BuiltinTool, Properties, parameters_of
 
-ID_NAMES = ("id", "agentId", "task_id", "taskId", "to", "name")
+ID_NAMES = ("id", "agentId", "task_id", "taskId", "run_id", "to", "name")
 
 Items = Callable[[str], tuple[Mapping[str, Any], ...]]
 """Gives what a run said and called, for people to look at (`loop.result.display_items`)."""
@@ -47,13 +47,8 @@ class DelegationTool(BuiltinTool):
 
 
 def make_spec(tool: type[DelegationTool], description: str, properties: Properties) -> ToolSpec:
-    parameters = {
-        "type": "object",
-        "properties": dict(properties),
-        "required": list(tool.required),
-        "additionalProperties": False,
-    }
-    return ToolSpec(tool.name, description, parameters, TOOLS[tool.name])
+    parameters = parameters_of(properties, tool.required)
+    return ToolSpec(tool.name, description, parameters, TOOLS[tool.name], spellings=tool.spellings(parameters))
 
 
 @lru_cache
@@ -69,7 +64,7 @@ def _plain_spec(tool: type[DelegationTool]) -> ToolSpec:
 
 def agent_id(given: Arguments) -> str:
     """The id, the beginning of one, or the name of an agent; `@name` counts as the name."""
-    return given.text("agent_id", *ID_NAMES).strip().removeprefix("@")
+    return given.text("agent_id").strip().removeprefix("@")
 
 
 def said(given: Arguments, name: str, *others: str) -> bool | None:

@@ -9,7 +9,7 @@ from retinue.domain.delegation import ChildView, Delegation, Refusal, SpawnCall
 from retinue.domain.tool import ToolContext, ToolOutput, ToolSpec, failed, ok
 from retinue.errors import DisabledAgentError, SpawnDeniedError
 from retinue.tools.arguments import Arguments
-from retinue.tools.base import Properties
+from retinue.tools.base import Aliases, Properties
 from retinue.tools.delegation.base import DelegationTool, make_spec, shipped_prompt, text_property
 from retinue.tools.delegation.bounds import bounded
 from retinue.tools.delegation.describe import Wording, fill
@@ -28,6 +28,11 @@ class DispatchAgentTool(DelegationTool):
         "agent": text_property("Name of the agent"),
         "prompt": text_property("The whole task", minLength=1),
     }
+    aliases: ClassVar[Aliases] = {
+        "agent": ("profile", "subagent_type", "agent_type", "subagent", "name"),
+        "prompt": ("task", "message", "instructions"),
+    }
+    ignored = frozenset({"description"})
 
     def __init__(self, delegation: Delegation, wording: Wording | None = None, *, enabled: bool = True) -> None:
         super().__init__(delegation, spec=dispatch_spec(wording or Wording()))
@@ -36,7 +41,7 @@ class DispatchAgentTool(DelegationTool):
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
         if not self.enabled:
             return failed(_SWITCHED_OFF)
-        agent, prompt = given.text("agent", "profile").strip(), given.text("prompt", "task").strip()
+        agent, prompt = given.text("agent").strip(), given.text("prompt").strip()
         if not prompt:
             raise ToolError('dispatch_agent: "prompt" is blank. Say what the agent should do.')
         found = await self.delegation.spawn(

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from retinue.domain.effects import ToolEffect
 from retinue.domain.tool import ToolContext, ToolOutput, ok
 from retinue.tools.arguments import PATH_NAMES, Arguments
-from retinue.tools.base import BuiltinTool, Properties
+from retinue.tools.base import Aliases, BuiltinTool, Properties
 from retinue.tools.content import SNIFFED, TextForm, binary_kind, forms_of
 from retinue.tools.edit.diff import short_diff, unified
 from retinue.tools.edit.replace import Edit, apply
@@ -18,35 +18,46 @@ from retinue.tools.paths import Confined, confine
 from retinue.tools.threads import in_thread
 from retinue.tools.writing import check_fresh, read_whole, rewrite
 
-_OLD = ("old_string", "oldString", "old_str", "oldText", "old_text", "search")
-_NEW = ("new_string", "newString", "new_str", "newText", "new_text", "replace", "replacement")
-_ALL = ("replace_all", "replaceAll", "every")
+_ONE: Aliases = {
+    "old_string": ("old", "oldString", "old_str", "oldText", "old_text", "search", "find"),
+    "new_string": ("new", "newString", "new_str", "newText", "new_text", "replace", "replacement"),
+    "replace_all": ("all", "replaceAll", "every"),
+}
+_REPLACEMENT: Properties = {
+    "old_string": {"type": "string", "description": "Exact text to replace"},
+    "new_string": {"type": "string", "description": "Text to put there"},
+    "replace_all": {"type": "boolean", "description": "Replace every occurrence"},
+}
 
 
 class EditTool(BuiltinTool):
     name = "edit"
     exclusive = True
-    required = ("path", "edits")
+    required = ("path",)
     properties: ClassVar[Properties] = {
         "path": {"type": "string", "description": "File, relative to the working directory or absolute"},
+        **_REPLACEMENT,
         "edits": {
             "type": "array",
-            "description": "Replacements, in order",
+            "description": "Several replacements instead, in order",
             "items": {
                 "type": "object",
-                "properties": {
-                    "old": {"type": "string", "description": "Exact text to replace"},
-                    "new": {"type": "string", "description": "Text to put there"},
-                    "all": {"type": "boolean", "description": "Replace every occurrence"},
-                },
-                "required": ["old", "new"],
+                "properties": {name: {"type": part["type"]} for name, part in _REPLACEMENT.items()},
+                "required": ["old_string", "new_string"],
                 "additionalProperties": False,
             },
         },
     }
+    aliases: ClassVar[Aliases] = {
+        "path": PATH_NAMES,
+        **_ONE,
+        "edits": ("edit", "replacements", "changes"),
+        **{f"edits.{name}": others for name, others in _ONE.items()},
+    }
+    ignored = frozenset({"instruction", "explanation"})
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
-        place = confine(given.text("path", *PATH_NAMES), context, writing=True)
+        place = confine(given.text("path"), context, writing=True)
         edits = _edits(given)
         diff, effect = await in_thread(lambda: _edit_file(place, context, edits))
         count = f"{len(edits)} edits" if len(edits) > 1 else "the edit"
@@ -54,12 +65,12 @@ class EditTool(BuiltinTool):
 
     async def preview(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
         """What the call would change, as a diff for people. Changes nothing."""
-        return await in_thread(lambda: _preview(Arguments(self.name, arguments), context))
+        return await in_thread(lambda: _preview(Arguments(self.name, arguments, self.aliases), context))
 
 
 def _preview(given: Arguments, context: ToolContext) -> str:
     try:
-        place = confine(given.text("path", *PATH_NAMES), context, writing=True)
+        place = confine(given.text("path"), context, writing=True)
         with spot(place) as where:
             data = read_whole(where, place)
         return unified(place.shown, *_changed(place, context, _edits(given), data)[1])
@@ -80,30 +91,32 @@ def _edit_file(place: Confined, context: ToolContext, edits: list[Edit]) -> tupl
 
 
 def _edits(given: Arguments) -> list[Edit]:
-    items = given.items("edits")
-    if items is None:
-        return [_edit(given)]
-    if not items:
-        raise ToolError('edit: "edits" is empty. Send [{"old": "...", "new": "..."}].')
+    """The replacement at the top of the call, and then those of `edits`."""
+    items = given.items("edits") or []
     for item in items:
         if not isinstance(item, Mapping):
-            raise given.wrong("edits", 'a list of {"old": ..., "new": ...}', item)
-    return [_edit(Arguments("edit", item)) for item in items]
+            raise given.wrong("edits", 'a list of {"old_string": ..., "new_string": ...}', item)
+    first = [] if items and given.find("old_string") is None else [_edit(given)]
+    return [*first, *(_edit(Arguments("edit", item, _ONE)) for item in items)]
 
 
 def _edit(given: Arguments) -> Edit:
-    old, new = _string(given, "old", _OLD), _string(given, "new", _NEW)
+    old, new = _string(given, "old_string"), _string(given, "new_string")
     if not old:
-        raise ToolError('edit: "old" must not be empty. Use write to create a file; to insert, replace a line near it.')
+        raise ToolError(
+            'edit: "old_string" must not be empty. Use write to create a file; to insert, replace a line near it.'
+        )
     if old == new:
-        raise ToolError('edit: "old" and "new" are the same, so nothing would change.')
-    return Edit(old, new, given.flag("all", *_ALL))
+        raise ToolError('edit: "old_string" and "new_string" are the same, so nothing would change.')
+    return Edit(old, new, given.flag("replace_all"))
 
 
-def _string(given: Arguments, name: str, others: tuple[str, ...]) -> str:
-    value: Any = given.find(name, *others)
+def _string(given: Arguments, name: str) -> str:
+    value: Any = given.find(name)
     if value is None:
-        raise ToolError(f'edit needs "{name}" in each edit: {{"path": ..., "edits": [{{"old": ..., "new": ...}}]}}.')
+        raise ToolError(
+            f'edit needs "{name}" for each replacement: {{"path": ..., "old_string": ..., "new_string": ...}}.'
+        )
     if not isinstance(value, str):
         raise given.wrong(name, "a string", value)
     return value

@@ -9,7 +9,7 @@ from retinue.domain.effects import ToolEffect
 from retinue.domain.messages import Text
 from retinue.domain.tool import ToolContext, ToolOutput
 from retinue.tools.arguments import Arguments
-from retinue.tools.base import Properties
+from retinue.tools.base import Aliases, Properties
 from retinue.tools.web.base import WebTool, texts
 from retinue.tools.web.errors import FetchError, WebError
 
@@ -23,17 +23,23 @@ class FetchContentTool(WebTool):
         "offset": {"type": "integer", "description": "First character to show, from 0"},
         "limit": {"type": "integer", "description": "Number of characters"},
     }
+    aliases: ClassVar[Aliases] = {
+        "url": ("uri", "link", "href", "address"),
+        "offset": ("start", "start_index"),
+        "limit": ("max_length", "max_chars", "max_characters"),
+    }
+    ignored = frozenset({"prompt", "format", "raw", "timeout", "description", "explanation"})
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
         from retinue.tools.web.service import MOST_URLS
         from retinue.tools.web.show import show_pages
         from retinue.tools.web.store import Found, Result, as_value
 
-        urls = texts(given, "url", "urls", "uri", "link")
+        urls = texts(given, "url", "urls")
         if not urls or len(urls) > MOST_URLS:
             asked = f"{len(urls)} were given" if urls else "none was given"
             raise WebError("INVALID_INPUT", f'fetch_content needs "url", or "urls" with at most {MOST_URLS}; {asked}.')
-        offset, limit = given.whole("offset", "start") or 0, given.whole("limit", "max_length", least=1)
+        offset, limit = given.whole("offset") or 0, given.whole("limit", least=1)
         web = self.web()
         context.progress(call_id, f"fetching {', '.join(urls)[:200]}")
         done = await web.pages(urls, context.reach)

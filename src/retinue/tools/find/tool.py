@@ -7,7 +7,7 @@ from typing import ClassVar
 from retinue.domain.effects import ToolEffect
 from retinue.domain.tool import ToolContext, ToolOutput, ok
 from retinue.tools.arguments import FOLDER_NAMES, Arguments
-from retinue.tools.base import BuiltinTool, Properties
+from retinue.tools.base import Aliases, BuiltinTool, Properties
 from retinue.tools.globs import compile_glob
 from retinue.tools.grep.query import hidden_flags
 from retinue.tools.ripgrep import ripgrep
@@ -24,14 +24,21 @@ class FindTool(BuiltinTool):
     properties: ClassVar[Properties] = {
         "pattern": {"type": "string", "description": "Glob for the name or path"},
         "path": {"type": "string", "description": "Folder to look in (default .)"},
-        "hidden": {"type": "boolean", "description": "Include hidden files"},
         "limit": {"type": "integer", "description": f"Most results (default {LIMIT})"},
     }
+    hidden: ClassVar[Properties] = {"hidden": {"type": "boolean"}}
+    aliases: ClassVar[Aliases] = {
+        "pattern": ("glob", "glob_pattern", "name", "query", "file_name", "file_pattern"),
+        "path": FOLDER_NAMES,
+        "limit": ("max_results", "head_limit"),
+        "hidden": ("include_hidden", "dot"),
+    }
+    ignored = frozenset({"respect_git_ignore", "explanation", "description"})
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
-        pattern = _from_root(given.text("pattern", "glob", "glob_pattern", "name", "query"), context)
-        limit = min(given.whole("limit", "max_results", least=1) or LIMIT, MOST)
-        start = start_of(given.optional_text("path", *FOLDER_NAMES), context)
+        pattern = _from_root(given.text("pattern"), context)
+        limit = min(given.whole("limit", least=1) or LIMIT, MOST)
+        start = start_of(given.optional_text("path"), context)
         hidden = given.flag("hidden") or compile_glob(pattern).hidden
         printed = bytearray()
         arguments = ["--files", "--null", *hidden_flags(hidden), "--", start.target]
@@ -70,7 +77,7 @@ def _report(paths: list[str], start: Start, limit: int, pattern: str, hidden: bo
         lines.append(f"[no name is exactly {pattern}; these contain it]")
     if not matches:
         skipped = "Ignored files were" if hidden else "Ignored and hidden files were"
-        return f"Nothing matches {pattern!r} in {start.place.shown}. {skipped} not looked at."
+        return f"Nothing matches {pattern!r} in {start.name}. {skipped} not looked at."
     end = "/" if pattern.endswith("/") else ""
     lines += [start.show(path) + end for path in matches[:limit]]
     if len(matches) > limit:

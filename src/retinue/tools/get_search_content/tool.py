@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from retinue.domain.messages import Text
 from retinue.domain.tool import ToolContext, ToolOutput
 from retinue.tools.arguments import Arguments
-from retinue.tools.base import Properties
+from retinue.tools.base import Aliases, Properties
 from retinue.tools.web.base import WebTool
 from retinue.tools.web.errors import WebError
 
@@ -29,12 +29,13 @@ class GetSearchContentTool(WebTool):
         "offset": {"type": "integer", "description": "First character of a page to show, from 0"},
         "limit": {"type": "integer", "description": "Number of characters"},
     }
+    aliases: ClassVar[Aliases] = {"responseId": ("response_id", "id"), "offset": ("start",)}
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
         from retinue.tools.web.show import show_pages, show_search
         from retinue.tools.web.store import as_value
 
-        identifier = given.optional_text("responseId", "response_id", "id")
+        identifier = given.optional_text("responseId")
         if identifier is None:
             raise WebError(
                 "INVALID_INPUT", 'get_search_content needs "responseId": the id an earlier result began with.'
@@ -44,7 +45,7 @@ class GetSearchContentTool(WebTool):
         answer = store.get(identifier.strip())
         if answer is None:
             raise _not_found(f"There is no response '{identifier}' in this run.", store.ids())
-        offset, limit = given.whole("offset", "start") or 0, given.whole("limit", least=1)
+        offset, limit = given.whole("offset") or 0, given.whole("limit", least=1)
         found = _queries(given, answer)
         results = _results(given, found)
         if answer.kind == "search" and (results is None or not any(result.content for result in results)):

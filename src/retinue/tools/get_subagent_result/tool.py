@@ -8,8 +8,8 @@ from retinue.domain.delegation import ChildView, Refusal, WaitEnd
 from retinue.domain.format import format_wait
 from retinue.domain.tool import ToolContext, ToolOutput, failed, ok
 from retinue.tools.arguments import Arguments
-from retinue.tools.base import Properties
-from retinue.tools.delegation.base import DelegationTool, agent_id, flag_property, text_property
+from retinue.tools.base import Aliases, Properties
+from retinue.tools.delegation.base import ID_NAMES, DelegationTool, agent_id, flag_property, text_property
 from retinue.tools.delegation.bounds import bounded
 from retinue.tools.delegation.frame import one_line
 from retinue.tools.delegation.peek import LINES, MOST_LINES, Peek, peek_text, read_peek
@@ -36,9 +36,10 @@ class GetSubagentResultTool(DelegationTool):
             "additionalProperties": False,
         },
     }
+    aliases: ClassVar[Aliases] = {"agent_id": ID_NAMES, "wait": ("block", "blocking")}
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
-        wanted, wait, verbose = agent_id(given), given.flag("wait", "block"), given.flag("verbose")
+        wanted, wait, verbose = agent_id(given), given.flag("wait"), given.flag("verbose")
         peek = None if verbose else read_peek(given)
         view = self.delegation.view(wanted)
         end: WaitEnd | None = None

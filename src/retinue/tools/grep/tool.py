@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from retinue.domain.effects import ToolEffect
 from retinue.domain.tool import ToolContext, ToolOutput, ok
 from retinue.tools.arguments import FOLDER_NAMES, Arguments
-from retinue.tools.base import BuiltinTool, Properties
+from retinue.tools.base import Aliases, BuiltinTool, Properties
 from retinue.tools.globs import Glob, compile_glob
 from retinue.tools.grep.query import Counts, Query, count_matches, matching_lines
 from retinue.tools.search import Start, start_of
@@ -21,8 +22,14 @@ _MODES = {
     "files": "files",
     "count": "count",
     "files_with_matches": "files",
+    "filenames": "files",
+    "paths": "files",
     "lines": "content",
+    "matches": "content",
+    "counts": "count",
 }
+_ENDINGS = {"python": "py", "rust": "rs", "markdown": "md", "js": "{js,jsx,mjs,cjs}", "ts": "{ts,tsx}"}
+"""What ripgrep calls a type, where that is not the end of its files' names."""
 
 
 class GrepTool(BuiltinTool):
@@ -35,16 +42,45 @@ class GrepTool(BuiltinTool):
         "literal": {"type": "boolean", "description": "Pattern is plain text"},
         "ignore_case": {"type": "boolean", "description": "Ignore case"},
         "context": {"type": "integer", "description": "Lines to show around each match"},
-        "mode": {"type": "string", "enum": ["content", "files", "count"], "description": "What to list"},
-        "hidden": {"type": "boolean", "description": "Search hidden files too"},
+        "mode": {
+            "type": "string",
+            "enum": ["content", "files", "count"],
+            "description": "Matching lines (default), paths, or counts",
+        },
         "limit": {"type": "integer", "description": f"Most results (default {LIMIT})"},
     }
+    hidden: ClassVar[Properties] = {"hidden": {"type": "boolean"}}
+    aliases: ClassVar[Aliases] = {
+        "pattern": ("query", "regex", "search", "search_term", "text", "q"),
+        "path": FOLDER_NAMES,
+        "glob": ("include", "file_pattern", "include_pattern", "file_glob", "globs"),
+        "literal": ("fixed_strings", "-F", "fixed"),
+        "ignore_case": ("case_insensitive", "-i"),
+        "context": ("context_lines", "-C", "-A", "-B"),
+        "mode": ("output_mode",),
+        "limit": ("head_limit", "max_results", "max_count", "-m"),
+        "hidden": ("include_hidden", "dot"),
+    }
+    words: ClassVar[Mapping[str, Mapping[str, str]]] = {"mode": _MODES}
+    ignored = frozenset({"-n", "-H", "-r", "line_number", "line_numbers", "explanation", "description"})
+
+    @staticmethod
+    def rewrite(arguments: dict[str, Any]) -> dict[str, Any]:
+        """A type of files as a glob, and switches that say the opposite of ours."""
+        kind = arguments.pop("type", None)
+        if isinstance(kind, str) and kind and "glob" not in arguments:
+            arguments["glob"] = f"*.{_ENDINGS.get(kind, kind)}"
+        for switch, opposite in (("case_sensitive", "ignore_case"), ("is_regex", "literal"), ("isRegexp", "literal")):
+            said = arguments.pop(switch, None)
+            if said is False:
+                arguments.setdefault(opposite, True)
+        return arguments
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
         query = _query(given)
-        mode = given.choice("mode", "output_mode", allowed=_MODES, default="content")
-        limit = min(given.whole("limit", "head_limit", "max_results", least=1) or LIMIT, MOST)
-        start = start_of(given.optional_text("path", *FOLDER_NAMES), context)
+        mode = given.choice("mode", allowed=_MODES, default="content")
+        limit = min(given.whole("limit", least=1) or LIMIT, MOST)
+        start = start_of(given.optional_text("path"), context)
         found = await count_matches(query, start, context)
         effect = ToolEffect(reads=(str(start.place.path),))
         left_out = f"\n[{found.withheld} more not shown: a rule keeps their content from you]" if found.withheld else ""
@@ -60,21 +96,21 @@ class GrepTool(BuiltinTool):
 
 
 def _query(given: Arguments) -> Query:
-    glob_text = given.optional_text("glob", "include", "file_pattern", "filePattern")
+    glob_text = given.optional_text("glob")
     glob: Glob | None = compile_glob(glob_text) if glob_text else None
     return Query(
-        pattern=given.text("pattern", "query", "regex", "search"),
-        literal=given.flag("literal", "fixed_strings"),
-        ignore_case=given.flag("ignore_case", "ignoreCase", "case_insensitive", "-i"),
+        pattern=given.text("pattern"),
+        literal=given.flag("literal"),
+        ignore_case=given.flag("ignore_case"),
         hidden=given.flag("hidden") or (glob is not None and glob.hidden),
-        context=min(given.whole("context", "context_lines", "-C") or 0, 50),
+        context=min(given.whole("context") or 0, 50),
         glob=glob,
     )
 
 
 def _nothing(query: Query, start: Start) -> str:
     skipped = "Ignored files were" if query.hidden else "Ignored and hidden files were"
-    return f"No match for {query.pattern!r} in {start.place.shown}. {skipped} not searched."
+    return f"No match for {query.pattern!r} in {start.name}. {skipped} not searched."
 
 
 def _listing(lines: list[str], limit: int, found: Counts) -> str:

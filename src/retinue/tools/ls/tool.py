@@ -7,7 +7,7 @@ from typing import ClassVar
 from retinue.domain.effects import ToolEffect
 from retinue.domain.tool import ToolContext, ToolOutput, ok
 from retinue.tools.arguments import FOLDER_NAMES, Arguments
-from retinue.tools.base import BuiltinTool, Properties
+from retinue.tools.base import Aliases, BuiltinTool, Properties
 from retinue.tools.errors import ToolError
 from retinue.tools.files import list_folder
 from retinue.tools.paths import Confined, confine, visible
@@ -21,9 +21,10 @@ class LsTool(BuiltinTool):
     name = "ls"
     required = ()
     properties: ClassVar[Properties] = {"path": {"type": "string", "description": "Folder (default .)"}}
+    aliases: ClassVar[Aliases] = {"path": FOLDER_NAMES}
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
-        place = confine(given.optional_text("path", *FOLDER_NAMES) or ".", context)
+        place = confine(given.optional_text("path") or ".", context)
         text = await in_thread(lambda: _listing(place))
         return ok(text, ToolEffect(reads=(place.real,)))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from retinue.domain.lean import dataclass
 from retinue.domain.tool import ToolContext
-from retinue.tools.arguments import PATH_NAMES, Arguments
+from retinue.tools.arguments import Arguments
 from retinue.tools.errors import ToolError
 from retinue.tools.lsp.errors import bad_input
 from retinue.tools.lsp.tool import PRIVILEGED, READING, SEVERITIES
@@ -51,7 +51,7 @@ class Question:
 
 
 def read_action(given: Arguments) -> str:
-    said = given.text("action", "operation")
+    said = given.text("action")
     action = ACTIONS.get(said.strip().lower())
     if action is None:
         raise bad_input(f"there is no action {said[:40]!r}. Send one of: {', '.join((*READING, *PRIVILEGED))}.")
@@ -61,7 +61,7 @@ def read_action(given: Arguments) -> str:
 def read_question(action: str, given: Arguments, context: ToolContext) -> Question:
     """Raises ToolError, always with the code INVALID_INPUT."""
     try:
-        file = given.optional_text("file", "path", *PATH_NAMES)
+        file = given.optional_text("file")
         named = given.items("files") or []
         if len(named) > MOST_FILES:
             raise bad_input(f"{len(named)} files are too many for one call; send at most {MOST_FILES}.")
@@ -72,10 +72,10 @@ def read_question(action: str, given: Arguments, context: ToolContext) -> Questi
             file=confine(file, context) if file else None,
             files=tuple(confine(each, context) for each in dict.fromkeys(named)),
             line=given.whole("line", least=1),
-            column=given.whole("column", "character", "col", least=1),
+            column=given.whole("column", least=1),
             end_line=given.whole("endLine", "end_line", least=1),
             end_column=given.whole("endColumn", "end_column", least=1),
-            query=given.optional_text("query", "symbol", "name"),
+            query=given.optional_text("query"),
             new_name=given.optional_text("newName", "new_name"),
             severity=given.choice("severity", allowed={each: each for each in SEVERITIES}, default="all"),
             server=given.optional_text("server"),

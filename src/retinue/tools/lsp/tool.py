@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from retinue.domain.effects import ToolEffect
 from retinue.domain.messages import Text
 from retinue.domain.tool import ToolContext, ToolOutput, ok
-from retinue.tools.arguments import Arguments
-from retinue.tools.base import BuiltinTool, Properties
+from retinue.tools.arguments import PATH_NAMES, Arguments
+from retinue.tools.base import Aliases, BuiltinTool, Properties
 from retinue.tools.errors import ToolError, explain
 
 if TYPE_CHECKING:
@@ -39,6 +39,23 @@ class LspTool(BuiltinTool):
     name = "lsp"
     required = ("action",)
     properties: ClassVar[Properties] = {}
+    aliases: ClassVar[Aliases] = {
+        "action": ("operation",),
+        "file": ("path", *PATH_NAMES),
+        "column": ("character", "col"),
+        "query": ("symbol", "name"),
+    }
+
+    @staticmethod
+    def rewrite(arguments: dict[str, Any]) -> dict[str, Any]:
+        """Actions under the names that other systems and the protocol give them."""
+        from retinue.tools.lsp.question import ACTIONS
+
+        for name in ("action", "operation"):
+            said = arguments.get(name)
+            if isinstance(said, str):
+                arguments[name] = ACTIONS.get(said.strip().lower(), said)
+        return arguments
 
     def __init__(self, pool: Callable[[], Pool], actions: Sequence[str] = READING) -> None:
         self._pool = pool
@@ -50,7 +67,7 @@ class LspTool(BuiltinTool):
         from retinue.tools.lsp.errors import LspError
 
         try:
-            return await self.call(call_id, Arguments(self.name, arguments), context)
+            return await self.call(call_id, Arguments(self.name, arguments, self.aliases), context)
         except ToolError as error:
             code: str = error.code if isinstance(error, LspError) else "INVALID_INPUT"
             text = str(error) if isinstance(error, LspError) else f"{code}: {error}"

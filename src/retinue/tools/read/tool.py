@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from io import BytesIO
 from itertools import chain
 from threading import Event
-from typing import BinaryIO, ClassVar
+from typing import Any, BinaryIO, ClassVar
 
 from retinue.domain.effects import ToolEffect
 from retinue.domain.format import format_bytes
 from retinue.domain.messages import Image, Text
 from retinue.domain.tool import ToolContext, ToolOutput, ok
 from retinue.tools.arguments import PATH_NAMES, Arguments
-from retinue.tools.base import BuiltinTool, Properties
+from retinue.tools.base import Aliases, BuiltinTool, Properties
 from retinue.tools.content import SNIFFED, binary_kind, content_hash, forms_of, image_type, wide_encoding
 from retinue.tools.errors import ToolError
 from retinue.tools.files import list_folder, open_regular, read_little, spot
@@ -40,11 +40,29 @@ class ReadTool(BuiltinTool):
         "offset": {"type": "integer", "description": "First line to read, from 1"},
         "limit": {"type": "integer", "description": "Number of lines"},
     }
+    hidden: ClassVar[Properties] = {"end_line": {"type": "integer"}}
+    aliases: ClassVar[Aliases] = {
+        "path": PATH_NAMES,
+        "offset": ("start_line", "line", "start", "line_start", "line_offset"),
+        "limit": ("num_lines", "max_lines", "lines", "line_count", "n_lines"),
+        "end_line": ("line_end", "end"),
+    }
+
+    @staticmethod
+    def rewrite(arguments: dict[str, Any]) -> dict[str, Any]:
+        """`view_range: [first, last]`."""
+        span = arguments.pop("view_range", None)
+        if isinstance(span, list) and len(span) == 2:
+            arguments.setdefault("offset", span[0])
+            arguments.setdefault("end_line", span[1])
+        return arguments
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
-        path = given.text("path", *PATH_NAMES)
-        first = given.whole("offset", "start_line", "line") or 1
-        limit = min(given.whole("limit", "num_lines", "max_lines", "lines", least=1) or LINES, LINES)
+        path = given.text("path")
+        first = given.whole("offset") or 1
+        last = given.whole("end_line")
+        most = LINES if last is None else max(last - first + 1, 1)
+        limit = min(given.whole("limit", least=1) or most, LINES)
         little = _little(path, context)
         if little is not None:
             place, data = little

@@ -9,15 +9,21 @@ from typing import Any
 
 from retinue.domain.effects import ToolEffect
 from retinue.domain.skill import Skill, SkillLibrary
-from retinue.domain.tool import Tool, ToolContext, ToolOutput, ToolSpec, failed, ok
+from retinue.domain.tool import Spellings, Tool, ToolContext, ToolOutput, ToolSpec, failed, ok
 from retinue.domain.toolnames import TOOLS
 from retinue.tools.arguments import Arguments
+from retinue.tools.base import Aliases, names_of, parameters_of
 from retinue.tools.errors import ToolError
 from retinue.tools.threads import in_thread
 
 NAME = "skill"
 _FOUND = 12
 _SHOWN = 200
+_PROPERTIES = {
+    "name": {"type": "string", "description": "Name of the skill"},
+    "arguments": {"type": "string", "description": "What the skill is given"},
+}
+_ALIASES: Aliases = {"name": ("skill", "skill_name", "command"), "arguments": ("args", "input")}
 
 Loaded = Callable[[Skill], Awaitable[tuple[str, ...]]]
 """Told of a skill that was loaded; gives what the model should know about it."""
@@ -31,26 +37,20 @@ class SkillTool:
         self.library = library
         self.agent: Tool | None = None
         self.loaded: Loaded | None = None
+        parameters = parameters_of(_PROPERTIES, ("name",))
         self.spec = ToolSpec(
             name=NAME,
             description=Path(__file__).with_name("prompt.md").read_text(encoding="utf-8").strip(),
-            parameters={
-                "type": "object",
-                "properties": {
-                    "name": {"type": "string", "description": "Name of the skill"},
-                    "arguments": {"type": "string", "description": "What the skill is given"},
-                },
-                "required": ["name"],
-                "additionalProperties": False,
-            },
+            parameters=parameters,
             effects=TOOLS[NAME] | {"spawn"} if spawns else TOOLS[NAME],
+            spellings=Spellings(parameters, names_of(_ALIASES)),
         )
 
     async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
-        given = Arguments(NAME, arguments)
+        given = Arguments(NAME, arguments, _ALIASES)
         try:
-            name = given.text("name", "skill", "skill_name", "command").strip().removeprefix("/")
-            words = given.optional_text("arguments", "args", "input") or ""
+            name = given.text("name").strip().removeprefix("/")
+            words = given.optional_text("arguments") or ""
         except ToolError as error:
             return failed(str(error))
         skill = await in_thread(lambda: self.library.find(name))

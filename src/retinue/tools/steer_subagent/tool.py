@@ -7,8 +7,8 @@ from typing import ClassVar
 from retinue.domain.delegation import Refusal
 from retinue.domain.tool import ToolContext, ToolOutput, failed, ok
 from retinue.tools.arguments import Arguments
-from retinue.tools.base import Properties
-from retinue.tools.delegation.base import DelegationTool, agent_id, text_property
+from retinue.tools.base import Aliases, Properties
+from retinue.tools.delegation.base import ID_NAMES, DelegationTool, agent_id, text_property
 from retinue.tools.delegation.views import refusal, shown_name, state
 from retinue.tools.errors import ToolError
 
@@ -20,9 +20,10 @@ class SteerSubagentTool(DelegationTool):
         "agent_id": text_property("Id or name"),
         "message": text_property("What it should know or do differently"),
     }
+    aliases: ClassVar[Aliases] = {"agent_id": ID_NAMES, "message": ("prompt", "text", "content", "input")}
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
-        message = given.text("message", "prompt", "text").strip()
+        message = given.text("message").strip()
         if not message:
             raise ToolError('steer_subagent: "message" is blank. Say what the agent should do.')
         view = self.delegation.steer(agent_id(given), message)

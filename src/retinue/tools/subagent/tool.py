@@ -17,7 +17,7 @@ from retinue.domain.outcome import Ended, Outcome
 from retinue.domain.tool import ToolContext, ToolOutput, ToolSpec
 from retinue.loop.result import ErrorCode, RunReport, refused, result_object
 from retinue.tools.arguments import Arguments
-from retinue.tools.base import Properties
+from retinue.tools.base import Aliases, Properties
 from retinue.tools.delegation.base import DelegationTool, Items, make_spec, shipped_prompt
 from retinue.tools.delegation.describe import Wording, fill
 from retinue.tools.delegation.frame import as_data, one_line
@@ -44,6 +44,11 @@ class SubagentTool(DelegationTool):
         "agent": {"type": "string", "minLength": 1, "description": "Name of the agent"},
         "task": {"type": "string", "minLength": 1, "description": "The whole task"},
     }
+    aliases: ClassVar[Aliases] = {
+        "agent": ("subagent_type", "agent_type", "subagent", "name"),
+        "task": ("prompt", "message", "instructions"),
+    }
+    ignored = frozenset({"description"})
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, cast
 from retinue.domain.companion import Todo, TodoStatus
 from retinue.domain.tool import ToolContext, ToolOutput, ok
 from retinue.tools.arguments import Arguments
-from retinue.tools.base import BuiltinTool, Properties
+from retinue.tools.base import Aliases, BuiltinTool, Properties
 from retinue.tools.errors import ToolError
 
 MOST = 100
@@ -40,12 +40,27 @@ class TodoTool(BuiltinTool):
                 "properties": {
                     "content": {"type": "string", "description": "What is to be done"},
                     "status": {"type": "string", "enum": ["pending", "in_progress", "completed"]},
-                    "activeForm": {"type": "string", "description": "The same while it is being done"},
                 },
                 "required": ["content", "status"],
             },
         }
     }
+    aliases: ClassVar[Aliases] = {
+        "todos": ("plan", "items", "tasks", "list", "todo_list"),
+        "todos.content": ("title", "text", "task", "description", "step", "subject"),
+        "todos.status": ("state",),
+    }
+    words: ClassVar[Mapping[str, Mapping[str, str]]] = {"todos.status": _STATUSES}
+    ignored = frozenset({"explanation", "description"})
+
+    @staticmethod
+    def rewrite(arguments: dict[str, Any]) -> dict[str, Any]:
+        """Entries that are plain texts, or that have no status yet."""
+        for name in ("todos", *TodoTool.aliases["todos"]):
+            entries = arguments.get(name)
+            if isinstance(entries, list):
+                arguments[name] = [_with_status(entry) for entry in entries]
+        return arguments
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
         entries = given.items("todos")
@@ -58,6 +73,14 @@ class TodoTool(BuiltinTool):
         todos = tuple(_todo(number, entry) for number, entry in enumerate(entries, 1))
         context.companion.write_todos(todos)
         return ok(_told(todos))
+
+
+def _with_status(entry: Any) -> Any:
+    if isinstance(entry, str):
+        return {"content": entry, "status": "pending"}
+    if isinstance(entry, Mapping) and "status" not in entry and "state" not in entry:
+        return {**entry, "status": "pending"}
+    return entry
 
 
 def _todo(number: int, entry: Any) -> Todo:

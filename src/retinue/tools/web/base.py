@@ -27,7 +27,7 @@ class WebTool(BuiltinTool):
 
     async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
         try:
-            return await self.call(call_id, Arguments(self.name, arguments), context)
+            return await self.call(call_id, Arguments(self.name, arguments, self.aliases), context)
         except WebError as error:
             return failure(error)
         except ToolError as error:

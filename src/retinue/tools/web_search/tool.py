@@ -9,7 +9,7 @@ from retinue.domain.effects import ToolEffect
 from retinue.domain.messages import Text
 from retinue.domain.tool import ToolContext, ToolOutput
 from retinue.tools.arguments import Arguments
-from retinue.tools.base import Properties
+from retinue.tools.base import Aliases, Properties
 from retinue.tools.web.base import WebTool, texts
 from retinue.tools.web.errors import WebError
 
@@ -31,22 +31,28 @@ class WebSearchTool(WebTool):
         "numResults": {"type": "integer", "description": "Results per query"},
         "includeContent": {"type": "boolean", "description": "Also read the first pages found, and keep them"},
     }
+    aliases: ClassVar[Aliases] = {
+        "query": ("q", "search_query", "search_term"),
+        "numResults": ("num_results", "count", "max_results", "limit"),
+        "includeContent": ("include_content",),
+    }
+    ignored = frozenset({"explanation", "description"})
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
         from retinue.tools.web.show import show_search
         from retinue.tools.web.store import as_value
 
-        queries = [query[:_LONGEST] for query in texts(given, "query", "queries", "q", "search_query")][:MOST_QUERIES]
+        queries = [query[:_LONGEST] for query in texts(given, "query", "queries")][:MOST_QUERIES]
         if not queries:
             raise WebError("WEB_SEARCH_INVALID_QUERY", 'web_search needs "query", or "queries" with at least one.')
         web = self.web()
-        wanted = given.number("numResults", "num_results", "count", "max_results")
+        wanted = given.number("numResults")
         most = web.settings.web_max_results
         count = most if wanted is None else max(1, min(int(wanted), most))
         context.progress(call_id, f"searching for {', '.join(queries)[:200]}")
         made = await web.search().run(queries, count)
         found, hosts = made.found, made.hosts
-        if given.flag("includeContent", "include_content"):
+        if given.flag("includeContent"):
             found, more = await _with_pages(web, found, context)
             hosts = tuple(dict.fromkeys((*hosts, *more)))
         answer = web.store(context).add("search", found)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from retinue.domain.format import format_bytes
 from retinue.domain.tool import ToolContext, ToolOutput, ok
 from retinue.tools.arguments import PATH_NAMES, Arguments
-from retinue.tools.base import BuiltinTool, Properties
+from retinue.tools.base import Aliases, BuiltinTool, Properties
 from retinue.tools.content import TextForm, binary_kind, content_hash, forms_of
 from retinue.tools.edit.diff import unified
 from retinue.tools.errors import ToolError
@@ -17,8 +17,6 @@ from retinue.tools.paths import Confined, confine
 from retinue.tools.threads import in_thread
 from retinue.tools.truncate import line_count
 from retinue.tools.writing import Change, check_fresh, read_whole, rewrite
-
-_CONTENT = ("contents", "text", "file_text", "data")
 
 
 class WriteTool(BuiltinTool):
@@ -29,10 +27,17 @@ class WriteTool(BuiltinTool):
         "path": {"type": "string", "description": "File, relative to the working directory or absolute"},
         "content": {"type": "string", "description": "The whole new content"},
     }
+    hidden: ClassVar[Properties] = {"append": {"type": "boolean"}, "mode": {"type": "string"}}
+    aliases: ClassVar[Aliases] = {
+        "path": PATH_NAMES,
+        "content": ("contents", "text", "file_text", "file_content", "data"),
+    }
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
-        place = confine(given.text("path", *PATH_NAMES), context, writing=True)
-        content = given.find("content", *_CONTENT)
+        place = confine(given.text("path"), context, writing=True)
+        content = given.find("content")
+        if given.flag("append") or (given.optional_text("mode") or "").startswith("a"):
+            raise ToolError("write replaces the whole file and cannot append. Use edit to add text at its end.")
         if content is None:
             raise ToolError('write needs "content": the whole new content of the file, as a string (may be empty).')
         if not isinstance(content, str):
@@ -42,13 +47,13 @@ class WriteTool(BuiltinTool):
 
     async def preview(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
         """What the call would change, as a diff for people. Changes nothing."""
-        return await in_thread(lambda: _preview(Arguments(self.name, arguments), context))
+        return await in_thread(lambda: _preview(Arguments(self.name, arguments, self.aliases), context))
 
 
 def _preview(given: Arguments, context: ToolContext) -> str:
-    content = given.find("content", *_CONTENT)
+    content = given.find("content")
     try:
-        place = confine(given.text("path", *PATH_NAMES), context, writing=True)
+        place = confine(given.text("path"), context, writing=True)
         try:
             with spot(place) as where:
                 old: bytes | None = read_whole(where, place)
