@@ -59,10 +59,10 @@ class View:
         if not covers and not self.readonly:
             return []
         kept = list(self.readonly)
-        if os.geteuid() == 0:  # root could have the kernel start programs, or read the disk itself
+        if os.access("/proc/sys/kernel/core_pattern", os.W_OK):  # root could have the kernel start programs
             kept += [path for path in _OF_THE_KERNEL if _is_dir(path)]
-            covers.update(dict.fromkeys(_block_devices(), ("file", "cover")))
-            self._stand_in("/dev/null")
+        for disk in _readable_disks():
+            covers[disk] = (self._stand_in(disk), "cover")
         wanted = {path: (path, "shown") for path in (*self.shown, *self.writable)}
         wanted.update({path: (path, "pin") for path in self._parents((*self.readonly, *self.hidden))})
         wanted.update({path: (path, "kept") for path in kept})
@@ -173,7 +173,7 @@ def _around(hidden: Sequence[str], shown: Sequence[str]) -> tuple[list[str], lis
     return list(dict.fromkeys(found)), apart
 
 
-def _block_devices() -> list[str]:
+def _readable_disks() -> list[str]:
     """Disks that this user can read past any file system."""
     found = []
     try:

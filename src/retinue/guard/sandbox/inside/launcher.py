@@ -69,7 +69,7 @@ def main(plan_file: str, folder: str, argv: "list[str]") -> "NoReturn":
 def explain(error: BaseException) -> str:
     cause = error.__cause__
     if isinstance(cause, OSError):
-        return f"{error}: {cause.strerror}"
+        return f"{error} ({cause.strerror})"
     if isinstance(error, OSError):
         return f"{error.strerror}: {error.filename}" if error.filename else str(error.strerror)
     return str(error) or type(error).__name__

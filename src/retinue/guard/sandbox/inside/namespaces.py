@@ -44,8 +44,7 @@ def enter(plan: "dict[str, Any]") -> bool:
     flags = NEWNS | NEWIPC | (NEWNET if plan["isolate_network"] else 0)
     try:
         if posix.geteuid() != 0 or not attempt("unshare", flags):
-            call("unshare", flags | NEWUSER)
-            map_own_ids()
+            unshare_with_own_id(flags)
         call("mount_setattr", AT_CWD, "/", _AT_RECURSIVE, words(0, 0, _PRIVATE, 0), 32)
         early, void = copies(plan)
         call("mount_setattr", AT_CWD, "/", _AT_RECURSIVE, words(_SEALED, 0, 0, 0), 32)
@@ -57,8 +56,10 @@ def enter(plan: "dict[str, Any]") -> bool:
     return True
 
 
-def map_own_ids() -> None:
+def unshare_with_own_id(flags: int) -> None:
+    """Enter a user namespace in which this user and group keep their numbers, and all others have none."""
     user, group = posix.geteuid(), posix.getegid()
+    call("unshare", flags | NEWUSER)
     attempt_put("/proc/self/setgroups", "deny")
     put("/proc/self/uid_map", f"{user} {user} 1")
     put("/proc/self/gid_map", f"{group} {group} 1")
@@ -185,14 +186,9 @@ def ending(child: int) -> int:
             return posix.WEXITSTATUS(status) if posix.WIFEXITED(status) else 128 + posix.WTERMSIG(status)
 
 
-def unshare_with_ids(flags: int) -> None:
-    """Enter a user namespace in which ids mean what they meant. Only a process outside may write
-    more than one of them down, so for root, whose work is with files of others, one is forked
-    before."""
-    if posix.geteuid() != 0:
-        call("unshare", flags | NEWUSER)
-        map_own_ids()
-        return
+def unshare_with_all_ids(flags: int) -> None:
+    """Enter a user namespace in which all ids mean what they meant: root works with files of
+    others. Only a process outside may write down more than its own, so one is forked before."""
     ours, theirs = posix.pipe()
     parent = posix.getpid()
     helper = posix.fork()
@@ -207,7 +203,7 @@ def unshare_with_ids(flags: int) -> None:
         posix.close(theirs)
         _, status = posix.waitpid(helper, 0)
     if status:
-        map_own_ids()
+        raise OSError(1, "the ids of this system cannot be kept in a user namespace")
 
 
 def write_all_ids(pid: int) -> int:
@@ -228,7 +224,10 @@ def mask_paths(plan: "dict[str, Any]") -> bool:
     flags = NEWNS | (NEWNET if plan["isolate_network"] else 0)
     alone = False
     try:
-        unshare_with_ids(flags)
+        if posix.geteuid() == 0:
+            unshare_with_all_ids(flags)
+        else:
+            unshare_with_own_id(flags)
     except OSError as error:
         alone = posix.geteuid() == 0 and attempt("unshare", flags)
         if not alone:
