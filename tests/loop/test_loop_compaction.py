@@ -79,7 +79,9 @@ async def test_a_summary_keeps_the_task_peoples_words_and_the_newest_turns():
     assert "## Goal\nfind it" in compacted.messages[2].text
     transcript = model.requests[4].messages[0].text
     assert "[call] look" in transcript and "[output of look] seen 0" in transcript
-    assert "the task" not in transcript, "what stays is not summarised"
+    stays, gone = transcript.split("</stays>")
+    assert "[task] the task" in stays and "[steer] only in src/" in stays, "the summariser knows what it is about"
+    assert "the task" not in gone, "what stays is not summarised"
     assert model.requests[5].messages == compacted.messages
     assert run.messages[: len(compacted.messages)] == compacted.messages
 

@@ -16,7 +16,7 @@ from tests.runs.conftest import Project
 from tests.runs.model_server import Reply, Request
 
 WAIT = {"RETINUE_PERMISSIONS_HEADLESS": "wait"}
-EDIT = ("edit", {"path": "f0.txt", "edits": [{"old": "beta", "new": "gamma"}]})
+EDIT = ("edit", {"path": "f0.txt", "old_string": "beta", "new_string": "gamma"})
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ the task always stay.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from retinue.domain.events import Compacted
@@ -31,14 +31,21 @@ _OVERFLOW_ROOM = (0.5, 0.3, 0.15)
 _PEOPLES_SHARE = 0.1
 _TAIL_SHARE = 0.6
 _OUTPUT_CUTS = (8_000, 2_000, 500, 200)
+_TARGET_OF_THRESHOLD = 0.6
+_STAYS_SHARE = 0.25
 _SUMMARY_HEADING = "[The earlier part of this conversation was replaced by this summary of it.]"
+_REMINDER_HEADING = "[Older output was removed from this conversation. As things stand:]"
 
 
 class Compactor:
     """Decides when, and does it."""
 
-    def __init__(self, job: Job, model: Model, interrupt: Interrupt, idle: Countdown) -> None:
+    def __init__(
+        self, job: Job, model: Model, interrupt: Interrupt, idle: Countdown, files: Callable[[], str] = str
+    ) -> None:
+        """`files` names the files that the run has read and changed."""
         self._job = job
+        self._files = files
         self._model = model
         self._interrupt = interrupt
         self._idle = idle
@@ -75,12 +82,12 @@ class Compactor:
     async def _shorter(
         self, conversation: Conversation, reason: Reason
     ) -> tuple[Literal["pruned", "summarised"], list[Message]] | None:
-        messages, scale = conversation.messages, conversation.scale
+        messages, scale = _without_reminders(conversation.messages), conversation.scale
         target = self._target(conversation.tokens, reason) / scale
-        fixed = conversation.tokens / scale - estimate(messages)
+        fixed = conversation.tokens / scale - estimate(conversation.messages)
         if reason != "manual":
             start = shrink.tail_start(messages, self._job.compaction.keep_turns)
-            pruned = shrink.prune(messages, start)
+            pruned = shrink.prune(messages, start, self._repeatable)
             if fixed + estimate(pruned) <= target and pruned != messages:
                 return "pruned", self._reminded(pruned, start)
         kept, gone, tail = self._parts(messages, target)
@@ -88,23 +95,36 @@ class Compactor:
         if not gone:
             shorter = [*kept, *tail]
             return ("pruned", shorter) if estimate(shorter) < estimate(messages) else None
-        summary = await self._summary(gone)
+        summary = await self._summary(gone, [*kept, *tail])
         note = summary or prompt("dropped", count=_turns(gone), calls=shrink.calls_made(gone, max(int(target), 400)))
-        shorter = [*kept, user("\n\n".join(filter(None, (note, self._job.remind()))), "summary"), *tail]
-        if estimate(shorter) >= estimate(messages):
+        shorter = [*kept, user("\n\n".join(filter(None, (note, self._reminder()))), "summary"), *tail]
+        if estimate(shorter) >= estimate(conversation.messages):
             return None
         return ("summarised" if summary else "pruned"), shorter
 
     def _reminded(self, messages: list[Message], start: int) -> list[Message]:
         """With what the cut outputs may have been the only place to tell, before the newest turns."""
-        reminder = self._job.remind()
-        return [*messages[:start], user(reminder, "summary"), *messages[start:]] if reminder else messages
+        reminder = self._reminder()
+        if not reminder:
+            return messages
+        return [*messages[:start], user(f"{_REMINDER_HEADING}\n\n{reminder}", "summary"), *messages[start:]]
+
+    def _reminder(self) -> str:
+        return "\n\n".join(filter(None, (self._job.remind(), self._files())))
+
+    def _repeatable(self, name: str) -> bool:
+        """Whether a call of a tool of this run may be made again only to see its output."""
+        for tool in self._job.tools:
+            if tool.spec.name == name and tool.spec.effects:
+                return tool.spec.effects <= {"read", "network"}
+        return shrink.is_repeatable(name)
 
     def _target(self, tokens: int, reason: Reason) -> float:
         window = self._model.info.window
         match reason:
-            case "threshold":
-                return _ROOM_AFTER * window
+            case "threshold":  # well below the threshold, or the next turn would reach it again
+                share = self._job.compaction.at
+                return min(_ROOM_AFTER, _TARGET_OF_THRESHOLD * (share or 1.0)) * window
             case "manual":
                 return _ROOM_AFTER * min(window, tokens)
             case "overflow":
@@ -137,14 +157,15 @@ class Compactor:
         folded = kept[1 : len(kept) - len(words)]
         return [*kept[:1], *words], [*folded, *gone]
 
-    async def _summary(self, gone: Sequence[Message]) -> str:
-        """What the model makes of `gone`; empty if it could not."""
+    async def _summary(self, gone: Sequence[Message], stays: Sequence[Message]) -> str:
+        """What the model makes of `gone`, knowing what `stays`; empty if it could not."""
         info = self._model.info
         words = min(max(info.window // 40, 150), 1_500)
-        text = shrink.transcript(gone, info.window * 2).replace("</conversation", "< /conversation")
+        text = _framed("conversation", shrink.transcript(gone, info.window * 2))
+        known = _framed("stays", shrink.transcript(stays, int(info.window * _STAYS_SHARE)))
         request = ModelRequest(
             system=prompt("summary", words=words),
-            messages=(_data(f"<conversation>\n{text}\n</conversation>"),),
+            messages=(_data(f"{known}\n\n{text}"),),
             max_output=min(words * 3, info.max_output),
             temperature=self._job.temperature,
         )
@@ -159,6 +180,22 @@ class Compactor:
         if not said or ask.message.stop in ("error", "refusal", "aborted"):
             return ""
         return f"{_SUMMARY_HEADING}\n\n{said}"
+
+
+def _without_reminders(messages: Sequence[Message]) -> list[Message]:
+    """An earlier reminder is replaced by the next: what it said may not be true any more."""
+    return [
+        message
+        for message in messages
+        if not (isinstance(message, UserMessage) and message.text.startswith(_REMINDER_HEADING))
+    ]
+
+
+def _framed(name: str, text: str) -> str:
+    """`text` between tags that nothing in it can close."""
+    for frame in ("conversation", "stays"):
+        text = text.replace(f"</{frame}", f"< /{frame}")
+    return f"<{name}>\n{text}\n</{name}>"
 
 
 def _data(text: str) -> UserMessage:

@@ -11,6 +11,7 @@ from retinue.loop.shrink import describe
 
 _MOST = 200
 _LONGEST = 500
+_NAMED = 40
 
 
 class Collector:
@@ -37,6 +38,17 @@ class Collector:
         if effect.status in ("unknown", "started"):
             self._unknown[describe(call)] = None
 
+    def files(self) -> str:
+        """The files that were changed and read, for a conversation that may have forgotten them."""
+        changed = list(self._written)
+        only_read = [path for path in self._read if path not in self._written]
+        lines = []
+        if changed:
+            lines.append(f"Files you changed: {_listed(changed)}")
+        if only_read:
+            lines.append(f"Files you read: {_listed(only_read)}")
+        return "\n".join(lines)
+
     def evidence(self) -> Evidence:
         return Evidence(
             _bounded(self._read),
@@ -46,6 +58,12 @@ class Collector:
             _bounded(self._denials),
             _bounded(self._unknown),
         )
+
+
+def _listed(paths: list[str]) -> str:
+    """The newest of `paths`."""
+    left = len(paths) - _NAMED
+    return ", ".join(paths[-_NAMED:]) + (f" and {left} earlier ones" if left > 0 else "")
 
 
 def _bounded(entries: Iterable[str]) -> tuple[str, ...]:

@@ -40,10 +40,16 @@ class Turns:
         self._taken = 0
         self._last: int | None = None
         self._last_paid: int | None = None
+        self._wrapped_at: int | None = None
         self.wrapped: LimitName | None = None
 
     def took_one(self) -> None:
         self._taken += 1
+
+    @property
+    def over(self) -> bool:
+        """Whether the run has had a turn to finish what it was doing: only an answer is left."""
+        return self._wrapped_at is not None and self._taken > self._wrapped_at
 
     def before_next(self, calls_refused: bool, verdict: Verdict | None = None) -> WrapUp | Ending | None:
         """What the limits say to another turn. A `verdict` of the run's account allows one more."""
@@ -57,7 +63,7 @@ class Turns:
             end = max(most, 1) + self._grace
             self._last = end if self._last is None else min(self._last, end)
             if self.wrapped is None:
-                self.wrapped = "turns"
+                self.wrapped, self._wrapped_at = "turns", self._taken
                 text = prompt("wrap-up-turns", limit=most, grace=self._grace, finish=self._finish)
                 return WrapUp("turns", user(text, "wrap-up"), f"The turn limit of {most} is reached.")
         most = self._limits.max_tool_calls

@@ -3,7 +3,7 @@ and none loses the task or what people said."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,10 +19,26 @@ from retinue.domain.messages import (
     ToolResult,
     UserMessage,
 )
+from retinue.domain.toolnames import TOOLS, canonical
 
 _WORTH_PRUNING = 400
+_DONE_KEPT = 300
+"""Characters that stay of the output of a call that must not be made again just to see it."""
+_CUTS = ((4_000, 4_000), (1_000, 4_000), (300, 2_000), (300, 1_000), (160, 400))
+"""Characters per message in a transcript: of the older half, and of the newer one."""
+_CHANGING = frozenset({"edit", "write", "apply_patch", "notebook_edit"})
 _ARGUMENT_KEPT = 2_000
 _PEOPLE: frozenset[str] = frozenset({"task", "steer", "follow-up"})
+
+
+def is_repeatable(name: str) -> bool:
+    """Whether a tool may be called again only to see its output: it looks, and does nothing."""
+    meant = canonical(name)
+    return bool(meant) and all(each in _TELLING or (TOOLS[each] and TOOLS[each] <= _LOOKING) for each in meant)
+
+
+_LOOKING = frozenset({"read", "network"})
+_TELLING = frozenset({"get_subagent_result", "get_search_content", "list_subagents"})
 
 
 def tail_start(messages: Sequence[Message], turns: int) -> int:
@@ -31,9 +47,10 @@ def tail_start(messages: Sequence[Message], turns: int) -> int:
     return starts[-turns] if 0 < turns <= len(starts) else (starts[0] if starts and turns else len(messages))
 
 
-def prune(messages: Sequence[Message], end: int) -> list[Message]:
-    """Old tool outputs before `end` become one line each; so do very long arguments."""
-    return [_pruned(message, _WORTH_PRUNING) if index < end else message for index, message in enumerate(messages)]
+def prune(messages: Sequence[Message], end: int, repeatable: Callable[[str], bool] = is_repeatable) -> list[Message]:
+    """Old tool outputs before `end` become one line each; so do very long arguments. Of tools that
+    are not `repeatable`, the beginning of the output stays: an id, an exit code."""
+    return [_pruned(message, repeatable) if index < end else message for index, message in enumerate(messages)]
 
 
 def cut_outputs(messages: Sequence[Message], characters: int) -> list[Message]:
@@ -60,8 +77,12 @@ def split(messages: Sequence[Message], tail: int) -> tuple[list[Message], list[M
 
 def transcript(messages: Sequence[Message], characters: int) -> str:
     """The conversation as plain text of at most about `characters`, for a summary."""
-    for each in (4_000, 1_000, 300, 80):
-        text = "\n\n".join(line for message in messages for line in _lines(message, each))
+    half = len(messages) // 2
+    text = ""
+    for older, newer in _CUTS:
+        lines = [line for message in messages[:half] for line in _lines(message, older)]
+        lines += [line for message in messages[half:] for line in _lines(message, newer)]
+        text = "\n\n".join(lines)
         if len(text) <= characters:
             return text
     return cut(text, characters)
@@ -88,10 +109,10 @@ def cut(text: str, characters: int) -> str:
     return f"{text[:head]}\n[… {len(text) - characters} characters left out …]\n{text[len(text) - foot :]}"
 
 
-def _pruned(message: Message, worth: int) -> Message:
+def _pruned(message: Message, repeatable: Callable[[str], bool]) -> Message:
     match message:
         case ToolMessage():
-            return ToolMessage(tuple(_stub(result, worth) for result in message.results))
+            return ToolMessage(tuple(_stub(result, repeatable(result.name)) for result in message.results))
         case AssistantMessage():
             if any(len(_json(call.arguments)) > _ARGUMENT_KEPT for call in message.tool_calls):
                 content = tuple(_shorter(part) if isinstance(part, ToolCall) else part for part in message.content)
@@ -101,14 +122,21 @@ def _pruned(message: Message, worth: int) -> Message:
             return message
 
 
-def _stub(result: ToolResult, worth: int) -> ToolResult:
+def _stub(result: ToolResult, repeatable: bool) -> ToolResult:
     images = sum(isinstance(part, Image) for part in result.content)
-    length = len(result.text)
-    if length <= worth and not images:
+    text = result.text
+    if len(text) <= _WORTH_PRUNING and not images:
         return result
-    what = f"{length} characters" + (f" and {images} image(s)" if images else "")
-    stub = Text(f"[Output removed to save space: {what}. Call the tool again if you need it.]")
-    return replace(result, content=(stub,))
+    what = f"{len(text)} characters" + (f" and {images} image(s)" if images else "")
+    if repeatable and not result.is_error:
+        return replace(result, content=(Text(f"[Output removed to save space: {what}. {_AGAIN}]"),))
+    advice = "" if result.is_error else f" {_DONE}"
+    stub = f"{text[:_DONE_KEPT]}\n[Only the beginning is left of {what}, to save space.{advice}]"
+    return replace(result, content=(Text(stub),))
+
+
+_AGAIN = "Call the tool again if you need it."
+_DONE = "The call was made: do not repeat it to see the output."
 
 
 def _shorter(call: ToolCall) -> ToolCall:
@@ -142,10 +170,14 @@ def _lines(message: Message, characters: int) -> list[str]:
             said = [f"[agent] {cut(message.text, max(characters, 300))}"] if message.text.strip() else []
             return said + [f"[call] {describe(call, max(characters // 4, 160))}" for call in message.tool_calls]
         case ToolMessage():
-            return [
-                f"[{'error' if result.is_error else 'output'} of {result.name}] {cut(result.text, characters)}"
-                for result in message.results
-            ]
+            return [_result_line(result, characters) for result in message.results]
+
+
+def _result_line(result: ToolResult, characters: int) -> str:
+    """Errors and changes of files are cut later than what can be looked up again."""
+    matters = result.is_error or not _CHANGING.isdisjoint(canonical(result.name))
+    kind = "error" if result.is_error else "output"
+    return f"[{kind} of {result.name}] {cut(result.text, max(characters, 600) if matters else characters)}"
 
 
 def _json(value: Mapping[str, Any]) -> str:

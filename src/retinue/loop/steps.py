@@ -16,6 +16,7 @@ from retinue.domain.messages import AssistantMessage, StopReason, ToolCall, Tool
 from retinue.domain.outcome import SUCCESS, Ended, Outcome
 from retinue.domain.tool import Tool, ToolOutput
 from retinue.domain.usage import NOTHING
+from retinue.loop import refusals
 from retinue.loop.ask import Ask
 from retinue.loop.compact import MOST_OVERFLOWS, Compactor, Reason
 from retinue.loop.controls import Controls
@@ -61,7 +62,7 @@ class Steps:
         self._watch = Watch(job.clock)
         self._idle = self._watch.start(limits.idle_seconds, self._quiet)
         self._watch.start(limits.seconds, self._late)
-        self._compactor = Compactor(job, model, self._interrupt, self._idle)
+        self._compactor = Compactor(job, model, self._interrupt, self._idle, self._tally.evidence.files)
         self._context = replace(
             job.context,
             progress=self._progress,
@@ -221,7 +222,8 @@ class Steps:
             self._context,
             calls=self.calls,
             stop=stop,
-            allowed=self._calls_left(),
+            allowed=0 if self._turns.over else self._calls_left(),
+            refusal=refusals.TURNS if self._turns.over else refusals.LIMIT,
         )
         return self._dispatch
 

@@ -69,7 +69,8 @@ class RunCompanion:
         """The list, for a conversation that has just been shortened."""
         if not self.todos:
             return ""
-        return "\n".join(["Your list of what is to be done (todo):", *map(todo_line, self.todos)])
+        head = "Your list of what is to be done (todo). Update it if it is behind your work:"
+        return "\n".join([head, *map(todo_line, self.todos)])
 
     # Questions
 

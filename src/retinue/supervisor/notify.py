@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 SINGLE_PREVIEW = 500
 GROUP_PREVIEW = 300
 NOTE_LENGTH = 1_000
+_UNREAD = 20
 
 _LABELS: dict[Status, str] = {
     "completed": "Done",
@@ -81,13 +82,22 @@ def notification(
 
 
 def roster(parent: Member) -> str:
-    """The live children of a run, for a conversation that has just forgotten their ids."""
+    """The children of a run that it must not forget: those at work, and those whose result it
+    has not read."""
     live = [child for child in parent.children if child.live]
-    if not live:
-        return ""
-    lines = [f"- {child.id} ({child.handle.agent}, {child.status}): {escape(child.description)}" for child in live]
-    head = "These agents that you started are still at work; you will be told when each has ended:"
-    return "\n".join([head, *lines])
+    unread = [child for child in parent.children if not child.live and not child.consumed][-_UNREAD:]
+    parts = []
+    if live:
+        head = "These agents that you started are still at work; you will be told when each has ended:"
+        parts.append("\n".join([head, *map(_roster_line, live)]))
+    if unread:
+        head = "These have ended; get_subagent_result has what they found:"
+        parts.append("\n".join([head, *map(_roster_line, unread)]))
+    return "\n\n".join(parts)
+
+
+def _roster_line(child: Member) -> str:
+    return f"- {child.id} ({child.handle.agent}, {child.status}): {escape(child.description)}"
 
 
 def announced(text: str) -> tuple[str, ...]:
