@@ -5,9 +5,14 @@ Reading never creates a folder; `private_folder` is the one place that makes one
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
+
+
+_LONGEST = 200
+"""Of a project's path in the name of its state folder: file systems allow 255 bytes."""
 
 
 def home(environment: Mapping[str, str] | None = None) -> Path:
@@ -57,9 +62,38 @@ def encode_folder(path: str) -> str:
 
 
 def state_folder(cwd: Path, environment: Mapping[str, str] | None = None) -> Path:
-    """State of the project that `cwd` belongs to. Not created here."""
+    """State of the project that `cwd` belongs to. Not created here.
+
+    The name ends in a digest of the path, because `x-y` and `x/y` are the same word otherwise.
+    Versions before this one had no digest: a folder of theirs is kept as long as it is this
+    project's, and not that of the other."""
     root = repository_root(cwd) or cwd
-    return retinue_home(environment) / "projects" / (encode_folder(str(root)) or "root")
+    word = encode_folder(str(root)) or "root"
+    digest = hashlib.sha256(os.fsencode(root)).hexdigest()[:8]
+    projects = retinue_home(environment) / "projects"
+    folder = projects / f"{os.fsencode(word)[:_LONGEST].decode(errors='ignore')}-{digest}"
+    if os.path.isdir(folder) or not os.path.isfile(projects / word / "log.db"):  # noqa: PTH112, PTH113
+        return folder
+    return projects / word if _is_of(root, projects / word / "log.db", word) else folder
+
+
+def _is_of(root: Path, log: Path, word: str) -> bool:
+    """Whether a log of before is that of the project `root`: of all that share the name `word`, the
+    one whose runs came first has it."""
+    import sqlite3
+
+    try:
+        connection = sqlite3.connect(f"{log.absolute().as_uri()}?mode=ro", uri=True, timeout=10)
+    except sqlite3.Error:
+        return True  # it cannot be read: whoever opens it says why
+    try:
+        folders = connection.execute("SELECT cwd FROM runs GROUP BY cwd ORDER BY min(created_at)").fetchall()
+    except sqlite3.Error:
+        return True
+    finally:
+        connection.close()
+    projects = [repository_root(Path(folder)) or Path(folder) for (folder,) in folders]
+    return next((project == root for project in projects if encode_folder(str(project)) == word), True)
 
 
 def private_folder(path: Path) -> Path:

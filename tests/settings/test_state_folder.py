@@ -1,0 +1,108 @@
+"""Each project has a state folder of its own, and keeps the one that an earlier version made."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from retinue.settings.places import encode_folder, state_folder
+
+
+class Place:
+    """A home and two projects whose paths are the same word when `/` becomes `-`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home = folder / "home"
+        self.one, self.two = folder / "x-y", folder / "x" / "y"
+        for project in (self.one, self.two):
+            project.mkdir(parents=True)
+        self.environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder),
+            "RETINUE_HOME": str(self.home),
+        }
+
+    def retinue(self, project: Path, *arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "retinue", *arguments],
+            cwd=project,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout
+
+    def runs(self, project: Path) -> list[str]:
+        return [run["task"] for run in json.loads(self.retinue(project, "runs", "list", "--json"))["runs"]]
+
+    def state(self, project: Path) -> Path:
+        return state_folder(project, self.environment)
+
+    def as_before(self, project: Path) -> Path:
+        """The project's state folder under the name that earlier versions gave it."""
+        earlier = self.home / "projects" / encode_folder(str(project))
+        self.state(project).rename(earlier)
+        return earlier
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def test_B5_projects_whose_paths_differ_by_a_dash_see_nothing_of_each_other(place: Place) -> None:
+    place.retinue(place.one, "run", "Explore", "of one")
+    place.retinue(place.two, "run", "Explore", "of two")
+    assert place.state(place.one) != place.state(place.two)
+    assert place.runs(place.one) == ["of one"]
+    assert place.runs(place.two) == ["of two"]
+
+
+@pytest.mark.parametrize("first", ["one", "two"])
+def test_B5_a_folder_of_before_is_kept_by_the_project_whose_runs_are_in_it(place: Place, first: str) -> None:
+    mine, other = (place.one, place.two) if first == "one" else (place.two, place.one)
+    place.retinue(mine, "run", "Explore", "mine")
+    earlier = place.as_before(mine)
+    assert place.state(mine) == earlier
+    assert place.state(other) != earlier
+    place.retinue(mine, "run", "Explore", "again")
+    place.retinue(other, "run", "Explore", "other")
+    assert place.runs(mine) == ["again", "mine"]
+    assert place.runs(other) == ["other"]
+    assert place.state(mine) == earlier
+
+
+def test_B5_a_folder_that_both_have_used_stays_with_the_first(place: Place) -> None:
+    place.retinue(place.one, "run", "Explore", "first")
+    earlier = place.as_before(place.one)
+    later = earlier.with_name("later")
+    place.retinue(place.two, "run", "Explore", "second")
+    place.state(place.two).rename(later)
+    subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sqlite3, sys\n"
+            "log = sqlite3.connect(sys.argv[1]); log.execute('ATTACH ? AS other', (sys.argv[2],))\n"
+            "log.execute('INSERT INTO owners SELECT * FROM other.owners')\n"
+            "log.execute('INSERT INTO runs SELECT * FROM other.runs'); log.commit()",
+            str(earlier / "log.db"),
+            str(later / "log.db"),
+        ],
+        check=True,
+    )
+    assert (place.state(place.one), place.state(place.two) == earlier) == (earlier, False)
+
+
+def test_a_path_too_long_for_a_file_name_has_a_state_folder_all_the_same(place: Place) -> None:
+    deep = place.one.joinpath(*["ä" * 60] * 8)
+    deep.mkdir(parents=True)
+    place.retinue(deep, "run", "Explore", "deep")
+    assert place.runs(deep) == ["deep"]
+    assert len(os.fsencode(place.state(deep).name)) <= 255
