@@ -189,8 +189,8 @@ async def test_names(query: str, model: str) -> None:
         "openai/gpt-4",
         "openai/gpt-5.6",
         "ollama/gpt-oss:20b",
-        "gemini/a/b",
-        "anthropic/fake",
+        "gemini/models/b",
+        "anthropic/claude-fake",
     ],
 )
 async def test_a_new_model_of_a_configured_provider_is_taken_as_it_is(query: str) -> None:
@@ -199,6 +199,27 @@ async def test_a_new_model_of_a_configured_provider_is_taken_as_it_is(query: str
     if not query.startswith("ollama"):
         assert "taken as it is" in chosen.notes[0]
         assert chosen.info.prices is None
+
+
+@pytest.mark.parametrize("query", ["anthropic/nonexistent-model", "anthropic/fake", "gemini/a/b", "openai/sonnet-9"])
+async def test_B24_a_name_that_no_provider_has_is_an_error_and_not_taken_as_it_is(query: str) -> None:
+    with pytest.raises(UnknownModelError) as refused:
+        await select(query, KEYS)
+    assert "has no such model; if it is new, describe it under `models` in the settings" in refused.value.remedy
+
+
+async def test_B24_a_provider_that_lacks_the_model_gives_way_to_the_one_that_has_it() -> None:
+    chosen = await select("anthropic/gpt-4o", KEYS)
+    assert chosen.info.full_name == "openai/gpt-4o"
+    assert chosen.warnings == ("anthropic has no such model: openai/gpt-4o is used",)
+    alone = {name: value for name, value in KEYS.items() if name.startswith("ANTHROPIC")}
+    with pytest.raises(UnknownModelError):
+        await select("anthropic/gpt-4o", alone)
+
+
+async def test_B24_a_server_at_another_address_may_have_any_model() -> None:
+    chosen = await select("anthropic/glm-4.6", KEYS | {"ANTHROPIC_BASE_URL": "https://proxy.example.com"})
+    assert chosen.info.full_name == "anthropic/glm-4.6"
 
 
 async def test_what_settings_say_of_a_new_model_needs_no_note() -> None:

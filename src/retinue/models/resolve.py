@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -27,6 +28,15 @@ LOCAL = ModelInfo("local", "smollm2", "SmolLM2 135M", 8_192, 2_048, False, False
 LOCAL_VARIABLE = "RETINUE_LOCAL_MODEL"
 BRIDGE = "pydantic-ai"
 """`pydantic-ai/bedrock:model-id` goes through that library's models (extra `providers`)."""
+_FAMILIES = {
+    "anthropic": re.compile(r"claude"),
+    "openai": re.compile(r"gpt|o\d|chatgpt|codex|computer-use|ft:"),
+    "openai-responses": re.compile(r"gpt|o\d|chatgpt|codex|computer-use|ft:"),
+    "gemini": re.compile(r"gemini|gemma|learnlm|models/|tunedmodels/"),
+    "deepseek": re.compile(r"deepseek"),
+    "xai": re.compile(r"grok"),
+}
+"""How the names of makers' models begin: a new one is taken as it is, anything else is a mistake."""
 EMBEDDED = {name: Provider(id=name, api="embedded", base_url="") for name in ("offline", "local", BRIDGE)}
 
 
@@ -66,7 +76,9 @@ class Resolver:
             return None if found is None else found._replace(thinking=found.thinking or level)
         for name in spellings:
             # With a provider that is not configured, the same id elsewhere beats a likeness.
-            info = self._same_id(name.partition("/")[2]) or find_model(name, self.providers.models)
+            info = self._same_id(name.partition("/")[2])
+            if info is None and not self._names_wrong_maker(name):
+                info = find_model(name, self.providers.models)
             if info is not None:
                 return self._loose(query, info)
         return None
@@ -93,6 +105,8 @@ class Resolver:
                 provider = self.providers.get(name.partition("/")[0])
                 if provider is not None and provider.problem is not None:
                     return provider.problem
+                if provider is not None and self._is_of_others(provider, name.partition("/")[2].strip()):
+                    return f"{provider.id} has no such model; if it is new, describe it under `models` in the settings"
         return None
 
     def _of_provider(self, name: str) -> Found | None:
@@ -117,7 +131,23 @@ class Resolver:
                 return self._loose(name, same[0])
         elif (info := find_model(model, offered)) is not None:
             return self._loose(name, info)
-        return self._as_it_is(provider, model)
+        return None if self._is_of_others(provider, model) else self._as_it_is(provider, model)
+
+    def _is_of_others(self, provider: Provider, model: str) -> bool:
+        """Whether a name cannot be a model of this maker, however new. Servers at another address,
+        and what settings describe, may have any."""
+        family = _FAMILIES.get(provider.id)
+        if family is None or provider.custom or provider.listed or provider.local:
+            return False
+        described = self.providers.settings.models
+        if f"{provider.id}/{model}" in described or model in described:
+            return False
+        return family.match(model.lower()) is None
+
+    def _names_wrong_maker(self, name: str) -> bool:
+        head, slash, model = name.partition("/")
+        provider = self.providers.get(head) if slash else None
+        return provider is not None and provider.problem is None and self._is_of_others(provider, model.strip())
 
     def _same_id(self, model: str) -> ModelInfo | None:
         wanted = same_name(model.strip())
@@ -141,6 +171,9 @@ class Resolver:
         query = query.strip()
         if query.lower() in (info.id.lower(), info.full_name.lower()):
             return Found(info, provider)
+        named = self.providers.get(query.partition("/")[0]) if "/" in query else None
+        if named is not None and named.problem is None and named.id != info.provider:
+            return Found(info, provider, warning=f"{named.id} has no such model: {info.full_name} is used")
         meant = f'"{query}" means {info.full_name} here'
         other = bool(version(query)) and version(query) != version(info.id)
         return Found(info, provider, warning=f"{meant}: another version") if other else Found(info, provider, meant)

@@ -10,7 +10,6 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-
 _LONGEST = 200
 """Of a project's path in the name of its state folder: file systems allow 255 bytes."""
 
