@@ -109,3 +109,24 @@ def test_B29_what_a_file_of_pi_gives_needs_consent_as_in_ours(project: Project) 
     assert project.json("settings", "get", "graceTurns", "--json")["value"] == 9
     assert project.retinue("trust", "add", str(file)).returncode == 0
     assert project.json("settings", "get", "worktreeIsolation", "--json")["value"] is False
+
+
+def test_B48_outside_git_a_model_that_asks_for_a_worktree_hears_why_there_is_none(project: Project, serve: Any) -> None:
+    arguments = {"prompt": "CHILD", "description": "d", "isolation": "worktree"}
+    server = serve(lambda request: Reply("done", calls=[] if request.turn else [("Agent", arguments)]))
+    assert project.retinue("-p", "go").returncode == 0
+    said = str(server.requests[-1].results)
+    assert "Agent has no isolation here: this folder is not in a git repository" in said
+    assert "is not a parameter" not in said
+
+
+def test_B35_without_scheduling_the_parameter_is_gone_and_a_model_that_sends_it_hears_why(
+    project: Project, serve: Any
+) -> None:
+    project.retinue("settings", "set", "schedulingEnabled", "false")
+    arguments = {"prompt": "CHILD", "description": "d", "schedule": "10s"}
+    server = serve(lambda request: Reply("done", calls=[] if request.turn else [("Agent", arguments)]))
+    assert project.retinue("-p", "go").returncode == 0
+    (agent,) = [tool for tool in server.requests[0].body["tools"] if tool["name"] == "Agent"]
+    assert "schedule" not in agent["input_schema"]["properties"]
+    assert "scheduling is switched off (schedulingEnabled)" in str(server.requests[-1].results)

@@ -22,7 +22,7 @@ DONE = {"status": "completed", "text": "Found it in a.py.", "duration_ms": 12_30
 
 
 async def call(crew, context, live=Live, **arguments):
-    tool = AgentTool(crew, live=live)
+    tool = AgentTool(crew, Wording(schedules=True), live=live)
     assert problem(arguments, tool.spec.parameters) is None
     return await tool.run("call-7", arguments, context)
 

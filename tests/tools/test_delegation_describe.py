@@ -144,10 +144,19 @@ def test_T01_guidelines_of_features_that_are_off_are_gone_without_a_trace():
     assert "schedule" not in off
     assert "worktree" not in off
     assert "\n\n\n" not in off
-    assert agent_spec(Wording()).parameters["properties"]["schedule"]["description"] == "Not available here"
-    assert (
-        agent_spec(Wording(schedules=True)).parameters["properties"]["schedule"]["description"] != "Not available here"
-    )
+
+
+def test_B35_schedule_is_a_parameter_only_where_scheduling_is_on():
+    assert "schedule" not in agent_spec(Wording()).parameters["properties"]
+    assert "schedule" in agent_spec(Wording(schedules=True)).parameters["properties"]
+
+
+def test_B46_the_rule_about_schedules_begins_a_line_of_its_own_right_after_the_last_rule():
+    on, off = Wording(schedules=True), Wording(schedules=False)
+    rule = "- schedule only if the user asked for a later or repeated run."
+    assert fill("- rule{{scheduleGuideline}}", on) == f"- rule\n{rule}"
+    assert fill("- rule{{scheduleGuideline}}", off) == "- rule"
+    assert fill("- rule\n{{scheduleGuideline}}\n- more", on) == f"- rule\n{rule}\n- more"
 
 
 def test_the_text_says_how_agents_work_when_the_call_does_not():
@@ -175,8 +184,8 @@ def test_T01_every_placeholder_is_replaced_literally_and_once():
     assert parts[1] == r"- a: Uses $& and \1 and {{maxDepth}}. (Tools: *)"
     assert parts[2:] == [
         "/x",
-        "- schedule only if the user asked for a later or repeated run.",
-        "- isolation worktree: own git checkout, changes come back as a branch.",
+        "\n- schedule only if the user asked for a later or repeated run.",
+        "\n- isolation worktree: own git checkout, changes come back as a branch.",
         "2",
         "5",
         "- Depth of agents you start: 2/5.",

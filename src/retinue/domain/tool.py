@@ -53,6 +53,8 @@ class ToolSpec:
     """It starts programs only through the run's confinement, so a read-only run may have it."""
     spellings: Spellings | None = None
     """None for a tool whose calls are taken as its schema wants them and not otherwise."""
+    unavailable: Mapping[str, str] = field(default_factory=dict)
+    """Parameters that it has elsewhere and not here, and why: told to a model that sends one."""
 
 
 @dataclass(frozen=True, slots=True)

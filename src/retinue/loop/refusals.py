@@ -29,6 +29,9 @@ def reason(
         return _unknown(call.name, tools, absent)
     if call.broken is not None:
         return _broken(call, stop)
+    for name, why in spec.unavailable.items():
+        if name in call.arguments:
+            return f"Not run: {call.name} has no {name} here: {why}. Call it again without {name}."
     schema = spec.parameters if spec.spellings is None else spec.spellings.schema
     wrong = problem(call.arguments, schema)
     if wrong is not None:

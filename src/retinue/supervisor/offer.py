@@ -35,6 +35,7 @@ def offered_tools(delegation: Delegation, world: World, request: RunRequest, not
         found = find_template(request.cwd, world.environment)
         notes.extend(found.warnings)
         template = found.text
+    in_repository = repository_root(request.cwd) is not None
     wording = Wording(
         types=type_lines(_startable(world, request), frozenset(world.tools)),
         mode=settings.tool_description_mode,
@@ -45,7 +46,8 @@ def offered_tools(delegation: Delegation, world: World, request: RunRequest, not
         background=settings.background_by_default,
         default=_default_type(settings, nested=request.depth > 0),
         schedules=settings.scheduling_enabled,
-        worktrees=settings.worktree_isolation and repository_root(request.cwd) is not None,
+        worktrees=settings.worktree_isolation and in_repository,
+        no_worktrees=Wording().no_worktrees if in_repository else "this folder is not in a git repository",
     )
     return delegation_tools(
         delegation,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from retinue.domain.clock import SYSTEM_CLOCK, Clock
 from retinue.domain.tool import Tool
+from retinue.errors import UsageError
 from retinue.settings.load import load_settings
 from retinue.settings.places import retinue_home, state_folder
 from retinue.settings.watch import Signature, settings_signature
@@ -46,7 +47,10 @@ class World:
         trust: bool = False,
     ) -> None:
         """`trust`: what the project's files bring takes effect without asking, in this process."""
-        self.cwd = cwd.resolve()
+        try:
+            self.cwd = cwd.resolve()
+        except FileNotFoundError:
+            raise UsageError("The working directory does not exist any more.", remedy="Choose another one.") from None
         self.environment: Mapping[str, str] = os.environ if environment is None else environment
         self.agents_json = agents_json
         self.custom_tools = tuple(tools)

@@ -40,7 +40,9 @@ def entry_points(home: Path, project: Path) -> list[EntryPoint]:
     may have put it there unasked (`python -m`), and what lies in it nobody has installed."""
     found: dict[str, EntryPoint] = {}
     memory = _Memory(home)
-    here = {"", os.curdir, os.getcwd(), str(project)}  # noqa: PTH109 (as sys.path has it)
+    here = {"", os.curdir, str(project)}
+    with suppress(FileNotFoundError):  # the folder this was started in may be gone
+        here.add(os.getcwd())  # noqa: PTH109 (as sys.path has it)
     for folder in dict.fromkeys(sys.path):
         for point in () if folder in here else _in_folder(folder, memory):
             found.setdefault(point.name, point)

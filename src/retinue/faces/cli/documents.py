@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING, Any
 
 from retinue.domain.events import AssistantEnded
@@ -13,6 +14,7 @@ from retinue.loop.result import ErrorCode, RunReport, display_items, refused, re
 
 if TYPE_CHECKING:
     from retinue.faces.api import Run
+    from retinue.faces.cli.foreground import Output
 
 
 def result_document(run: Run, outcome: Outcome) -> str:
@@ -34,8 +36,22 @@ def result_document(run: Run, outcome: Outcome) -> str:
     return _text(result_object(report, run_id=run.id, sanitise=lambda text: sanitise(text, os.environ, redactor)))
 
 
-def refusal_document(error: RetinueError) -> str:
-    """The same object for a run that never started."""
+def refusal(error: RetinueError, output: Output) -> str:
+    """What stands on stdout instead of the result of a run that never started."""
+    if output == "result":
+        return _refused_result(error)
+    return refused_line(error) if output == "events" else refused_summary(error)
+
+
+def refused_line(error: RetinueError) -> str:
+    """The last and only line of a stream of events."""
+    place = {"run_id": None, "parent_id": None, "root_id": None, "seq": 0, "at": time.time()}
+    failure = {"kind": error.code, "message": error.message, "remedy": error.remedy}
+    return _text({"type": "outcome", **place, "ended": "refused", "failure": failure})
+
+
+def _refused_result(error: RetinueError) -> str:
+    """The object of `retinue run --json`."""
     codes: dict[str, ErrorCode] = {"UNKNOWN_AGENT": "UNKNOWN_AGENT", "AGENT_DISABLED": "SUBAGENT_DISABLED"}
     code = codes.get(error.code, "INVALID_INPUT" if error.exit_code == 2 else "SUBAGENT_FAILED")
     return _text(refused(code, str(error)))

@@ -74,7 +74,7 @@ def execute(args: argparse.Namespace) -> int:
                 )
             return await drive(crew, run, formats[args.output_format], quiet=args.quiet)
 
-    return guarded(work, "summary" if args.output_format == "json" else None)
+    return guarded(work, formats[args.output_format])
 
 
 def _delivered(said: Said, form: str) -> int:

@@ -12,12 +12,24 @@ def count(value: str) -> int:
     return int(value)
 
 
+def amount(value: str) -> float:
+    """A number, 0 or more."""
+    number = _number(value)
+    if not 0 <= number < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a number, 0 or more, not '{value}'")
+    return number
+
+
 def positive(value: str) -> float:
     """A number above 0."""
-    try:
-        number = float(value)
-    except ValueError:
-        number = 0.0
+    number = _number(value)
     if not 0 < number < float("inf"):
         raise argparse.ArgumentTypeError(f"must be a number above 0, not '{value}'")
     return number
+
+
+def _number(value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        return float("nan")

@@ -16,12 +16,15 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Callable, Coroutine
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, get_args
 
 from retinue.domain.spec import PermissionMode
-from retinue.errors import RetinueError
-from retinue.faces.cli.numbers import count, positive
+from retinue.errors import RetinueError, UsageError
+from retinue.faces.cli.numbers import amount, count, positive
 from retinue.faces.cli.task import folder, read_schema, read_task
+
+if TYPE_CHECKING:
+    from retinue.faces.cli.foreground import Output
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +59,7 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-turns", type=count, metavar="N", help="ask to wrap up after N turns; 0: no limit")
     parser.add_argument("--timeout", type=positive, metavar="SECONDS", help="end the run after this time (exit 124)")
     parser.add_argument(
-        "--max-budget-usd", type=positive, metavar="X", help="what it and all agents below it may cost together"
+        "--max-budget-usd", type=amount, metavar="X", help="what it and all agents below it may cost together"
     )
     parser.add_argument(
         "--budget",
@@ -67,10 +70,14 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    from retinue.faces.cli.foreground import Output, drive
+    from retinue.faces.cli.foreground import drive
     from retinue.faces.cli.requests import budget_of, limits_of, open_crew
 
+    output: Output = "events" if args.mode == "json" else "result" if args.json else "text"
+
     async def work() -> int:
+        if not args.agent.strip():
+            raise UsageError("The name of the agent is empty.", remedy="See which there are: retinue agents list")
         task, schema, cwd = read_task(args.task), read_schema(args.schema), folder(args.cwd)
         async with open_crew(args, cwd) as crew:
             run = await crew.spawn(
@@ -84,21 +91,20 @@ def execute(args: argparse.Namespace) -> int:
                 isolation=args.isolation,
                 background=False,
             )
-            output: Output = "events" if args.mode == "json" else "result" if args.json else "text"
             return await drive(crew, run, output, quiet=args.quiet)
 
-    return guarded(work, "result" if args.json else None)
+    return guarded(work, output)
 
 
-def guarded(work: Callable[[], Coroutine[None, None, int]], document: Literal["result", "summary"] | None) -> int:
-    """Runs `work` on an event loop. With a JSON document on stdout even a refusal is one."""
+def guarded(work: Callable[[], Coroutine[None, None, int]], output: Output) -> int:
+    """Run `work` on an event loop. With JSON on stdout even a refusal is a document of that kind."""
     try:
         return asyncio.run(work())
     except RetinueError as error:
-        if document is not None:
-            from retinue.faces.cli.documents import refusal_document, refused_summary
+        if output != "text":
+            from retinue.faces.cli.documents import refusal
 
-            print(refusal_document(error) if document == "result" else refused_summary(error))
+            print(refusal(error, output), flush=True)
         raise
     except asyncio.CancelledError:
         print("retinue: stopped; see `retinue runs list`", file=sys.stderr)

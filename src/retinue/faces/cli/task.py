@@ -48,7 +48,12 @@ def read_schema(path: str | None) -> dict[str, Any] | None:
 
 
 def folder(value: str | None) -> Path:
-    path = Path(value).expanduser() if value else Path.cwd()
+    """The folder of --cwd, or the one the program was started in; absolute. UsageError when it is none."""
+    try:
+        path = Path(value).expanduser() if value else Path.cwd()
+    except FileNotFoundError:
+        gone = "The folder this was started in does not exist any more."
+        raise UsageError(gone, remedy="Change to another, or name one: --cwd DIR") from None
     if not path.is_dir():
         raise UsageError(f"There is no folder {path}.", remedy="Choose another with --cwd.")
     return path.resolve()

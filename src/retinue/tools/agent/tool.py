@@ -143,18 +143,21 @@ class AgentTool(DelegationTool):
 
 @lru_cache(maxsize=128)
 def agent_spec(wording: Wording) -> ToolSpec:
-    """The spec for `wording`: parameters of features that are off are not offered, or say so."""
+    """The spec for `wording`. Parameters of features that are off are not offered."""
     properties = dict(AgentTool.properties)
+    unavailable: dict[str, str] = {}
     if not wording.worktrees:
-        del properties["isolation"]
+        unavailable["isolation"] = wording.no_worktrees
+    if not wording.schedules:
+        unavailable["schedule"] = "scheduling is switched off (schedulingEnabled)"
+    for name in unavailable:
+        del properties[name]
     if wording.default != Wording().default:
         said = f"Default {one_line(wording.default, 128)}" if wording.default else "Required"
         properties["subagent_type"] = text_property(said)
     if not wording.background:
         properties["run_in_background"] = flag_property("true: do not wait for the result")
-    if not wording.schedules:
-        properties["schedule"] = text_property("Not available here")
-    return make_spec(AgentTool, describe(wording), properties)
+    return make_spec(AgentTool, describe(wording), properties, unavailable)
 
 
 def _call(given: Arguments, call_id: str) -> SpawnCall:

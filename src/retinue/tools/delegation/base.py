@@ -46,9 +46,15 @@ class DelegationTool(BuiltinTool):
         self.live = live
 
 
-def make_spec(tool: type[DelegationTool], description: str, properties: Properties) -> ToolSpec:
+def make_spec(
+    tool: type[DelegationTool], description: str, properties: Properties, unavailable: Mapping[str, str] | None = None
+) -> ToolSpec:
+    """`unavailable` are parameters that are not offered here, and why."""
     parameters = parameters_of(properties, tool.required)
-    return ToolSpec(tool.name, description, parameters, TOOLS[tool.name], spellings=tool.spellings(parameters))
+    spellings = tool.spellings(parameters)
+    return ToolSpec(
+        tool.name, description, parameters, TOOLS[tool.name], spellings=spellings, unavailable=unavailable or {}
+    )
 
 
 @lru_cache

@@ -23,6 +23,8 @@ Mode = Literal["full", "compact", "custom"]
 _PLACEHOLDER = re.compile(r"\{\{([A-Za-z]\w*)\}\}")
 _TEMPLATES = Path(__file__).parent.parent / "agent"
 _LARGEST = 100_000
+_OWN_LINE = frozenset({"scheduleGuideline", "isolationGuideline"})
+"""Rules that begin a line of their own also where a template puts them right after its last rule."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +43,8 @@ class Wording:
     default: str | None = "general-purpose"
     schedules: bool = False
     worktrees: bool = True
+    no_worktrees: str = "worktrees are switched off (worktreeIsolation)"
+    """Why there are none, where `worktrees` is False."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +69,15 @@ def fill(template: str, wording: Wording) -> str:
     """`template` with its placeholders replaced. A line of nothing but placeholders disappears
     when they are empty; an unknown placeholder stays."""
     values = _values(wording)
+
+    def value(found: re.Match[str]) -> str:
+        text = values.get(found[1], found[0])
+        follows = found[1] in _OWN_LINE and bool(found.string[: found.start()].strip())
+        return f"\n{text}" if text and follows else text
+
     lines = []
     for line in template.replace("\r\n", "\n").strip().split("\n"):
-        filled = _PLACEHOLDER.sub(lambda found: values.get(found[1], found[0]), line)
+        filled = _PLACEHOLDER.sub(value, line)
         if filled.strip() or not _PLACEHOLDER.search(line):
             lines.append(filled)
     return "\n".join(lines)

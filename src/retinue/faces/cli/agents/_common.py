@@ -9,6 +9,7 @@ from pathlib import Path
 
 from retinue.domain.spec import DialectName
 from retinue.errors import UsageError
+from retinue.faces.cli.task import folder as chosen_folder
 
 WRITABLE: tuple[DialectName, ...] = (
     "retinue",
@@ -39,10 +40,7 @@ def add_place(parser: argparse.ArgumentParser) -> None:
 
 def folder(args: argparse.Namespace) -> Path:
     """The folder of --cwd, absolute. UsageError when it is none."""
-    chosen = Path(args.cwd).expanduser() if args.cwd else Path.cwd()
-    if not chosen.is_dir():
-        raise UsageError(f"{chosen} is not a folder.", remedy="Give an existing folder to --cwd.")
-    return chosen.resolve()
+    return chosen_folder(args.cwd)
 
 
 def plugins(cwd: Path, *, own: bool = True) -> tuple[tuple[str, Path], ...]:

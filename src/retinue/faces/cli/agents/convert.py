@@ -60,7 +60,7 @@ def execute(args: argparse.Namespace) -> int:
 def _one(name: str, args: argparse.Namespace, cwd: Path) -> dict[str, Any]:
     parsed = _find(name, cwd)
     made = convert(parsed, args.to)
-    path = _target(args, made, cwd)
+    path = _target(args, made)
     if path is not None:
         write_new(path, made.text, force=args.force)
     return {
@@ -76,7 +76,7 @@ def _one(name: str, args: argparse.Namespace, cwd: Path) -> dict[str, Any]:
 
 
 def _find(name: str, cwd: Path) -> Parsed:
-    path = cwd / name
+    path = Path(name).absolute()
     if path.is_file():
         return parse_file(path)
     if "/" in name or "\\" in name or name.lower().endswith((".md", ".markdown", ".yaml", ".yml")):
@@ -84,10 +84,10 @@ def _find(name: str, cwd: Path) -> Parsed:
     return Catalog.load(cwd, plugin_folders=plugins(cwd)).find(name).parsed
 
 
-def _target(args: argparse.Namespace, made: Conversion, cwd: Path) -> Path | None:
+def _target(args: argparse.Namespace, made: Conversion) -> Path | None:
     if args.output == "-":
         return None
-    path = cwd / Path(args.output).expanduser()
+    path = Path(args.output).expanduser().absolute()
     if path.is_dir() or len(args.agents) > 1 or args.output.endswith(("/", "\\")) or not path.suffix:
         return path / made.file_name
     return path

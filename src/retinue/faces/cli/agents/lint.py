@@ -35,7 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     cwd = folder(args)
     if args.paths:
-        found = lint_paths([path if args.cwd is None else cwd / path for path in args.paths], fix=args.fix)
+        found = lint_paths(args.paths, fix=args.fix)
     else:
         found = lint_catalog(cwd, fix=args.fix, plugins=plugins(cwd, own=False))
     if args.json:

@@ -41,4 +41,4 @@ def execute(args: argparse.Namespace) -> int:
             run = await crew.resume(row.id, prompt, limits=limits_of(args) or None, budget=budget_of(args))
             return await drive(crew, run, output, quiet=args.quiet)
 
-    return guarded(work, "result" if args.json else None)
+    return guarded(work, output)
