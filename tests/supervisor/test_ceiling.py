@@ -55,7 +55,8 @@ async def test_a_coordinator_starts_nobody_else_and_its_model_is_offered_nobody_
         main = await scene.main(spec=COORDINATOR)
         refused = await scene.spawn(main, "plan", agent="Plan")
         assert isinstance(refused, Refusal)
-        assert "Available agents: Explore, general-purpose." in refused.message
+        listed = refused.message.partition("Available agents: ")[2].rstrip(".").split(", ")
+        assert {name.casefold() for name in listed} == {"explore", "general-purpose"}
         offered = next(tool.spec for tool in main.handle.launch.tools if tool.spec.name == "Agent")
         assert "Plan" not in offered.description.split("general-purpose")[0]
 
