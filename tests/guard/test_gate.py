@@ -244,14 +244,15 @@ async def test_hooks_hear_of_failures_and_denials(tmp_path):
         assert hooks.heard[0][2]["error"] == "broken"
 
 
-async def test_cancelling_a_call_that_waits_runs_nothing(tmp_path):
+async def test_cancelling_a_call_that_waits_runs_nothing_and_says_so(tmp_path):
     async with Asking(tmp_path) as scene:
         tool, guarded, _ = make(scene, Rules())
         call = asyncio.create_task(guarded.run("c1", {"path": "a"}, scene.context()))
         await scene.waiting()
         call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
+        output = await call
+        assert output.is_error and "Nothing of it has happened" in output.text
+        assert output.effect.status == "failed", "its effect is known: there is none"
         assert tool.calls == [] and scene.listed()[0].item.state == "withdrawn"
 
 

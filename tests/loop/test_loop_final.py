@@ -3,11 +3,28 @@
 import pytest
 
 from retinue.domain.events import AssistantEnded
+from retinue.domain.limits import Limits
 from retinue.domain.messages import AssistantMessage, Text, user
+from retinue.domain.outcome import Outcome
 from retinue.domain.usage import Usage
 from retinue.loop import Prior
+from retinue.loop.result import RunReport, result_object
 from retinue.models.protocol import Finished
-from retinue.testing import SCRIPTED, Call, Fail, FakeTool, Retry, Say, ScriptedModel, Spend, Stop, Think, Turn, drive
+from retinue.testing import (
+    SCRIPTED,
+    Call,
+    Expect,
+    Fail,
+    FakeTool,
+    Retry,
+    Say,
+    ScriptedModel,
+    Spend,
+    Stop,
+    Think,
+    Turn,
+    drive,
+)
 
 TOOL = FakeTool("look", lambda: "seen")
 
@@ -174,3 +191,53 @@ async def test_tool_calls_of_a_failed_message_are_never_run():
     run = await drive(Raw(Finished(message)), tools=[TOOL])
     assert run.outcome.tool_uses == 0
     assert run.messages[-1].content == (Text("x"),)
+
+
+async def test_an_answer_that_is_cut_off_at_the_output_limit_is_asked_for_the_rest_once():
+    with ScriptedModel(
+        Turn("The first ha", Stop("length")), Turn(Expect("Go on exactly where"), "lf and the rest.")
+    ) as model:
+        run = await drive(model)
+    assert (run.outcome.ended, run.outcome.text, run.outcome.truncated) == (
+        "completed",
+        "The first half and the rest.",
+        False,
+    )
+    assert run.outcome.notes == ()
+
+
+async def test_an_answer_that_is_cut_off_again_says_that_its_end_is_missing():
+    with ScriptedModel(Turn("one ", Stop("length")), Turn("two", Stop("length"))) as model:
+        run = await drive(model)
+    assert (run.outcome.ended, run.outcome.text, run.outcome.truncated) == ("completed", "one two", True)
+    assert run.outcome.notes == ("Its answer was cut off at the output limit: the end is missing.",)
+
+
+async def test_a_rest_that_cannot_be_had_leaves_the_answer_as_it_was_cut_off():
+    with ScriptedModel(Turn("one", Stop("length")), Turn(Fail("server", "broken"))) as model:
+        run = await drive(model)
+    assert (run.outcome.ended, run.outcome.text, run.outcome.truncated) == ("completed", "one", True)
+    assert "The rest of its answer could not be had: broken" in run.outcome.notes
+
+
+async def test_no_rest_is_asked_for_where_a_limit_allows_no_other_turn():
+    with ScriptedModel(Turn("one", Stop("length"))) as model:
+        run = await drive(model, limits=Limits(max_turns=1))
+    assert (run.outcome.ended, run.outcome.truncated) == ("completed", True)
+
+
+async def test_each_answer_of_a_run_may_be_asked_for_its_rest():
+    cut = Turn("a", Stop("length"))
+    with ScriptedModel(cut, Turn("b", Call("look")), cut, Turn("c")) as model:
+        run = await drive(model, tools=[TOOL])
+    assert (run.outcome.text, run.outcome.truncated) == ("ac", False)
+
+
+def test_the_result_object_of_an_answer_that_was_cut_off_says_so():
+    report = RunReport(agent="a", task="t", outcome=Outcome("completed", text="half", truncated=True))
+    made = result_object(report, run_id="r")
+    assert made["details"]["error"]["code"] == "SUBAGENT_OUTPUT_TRUNCATED"
+    assert "cut off at the output limit" in made["details"]["error"]["message"]
+    assert "cut off at the output limit" in made["content"][0]["text"]
+    assert made["details"]["results"][0]["truncated"] is True
+    assert made["details"]["results"][0]["output"] == "half"

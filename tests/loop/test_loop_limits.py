@@ -61,7 +61,7 @@ async def test_K01_the_last_turn_of_the_grace_may_still_be_the_answer():
 
 
 async def test_K01_without_a_limit_a_run_may_take_as_long_as_it_takes():
-    for limits in (Limits(), Limits(max_turns=0)):
+    for limits in (Limits(repeated_calls=None), Limits(max_turns=0, repeated_calls=None)):
         run = await drive(ScriptedModel(*busy(60), "done"), tools=[TOOL], limits=limits)
         assert (run.outcome.ended, run.outcome.turns) == ("completed", 61)
 
@@ -212,3 +212,27 @@ async def test_steering_that_a_limit_leaves_undelivered_is_in_the_notes():
     assert run.outcome.ended == "aborted"
     assert "look at b.py instead" in run.outcome.notes[0]
     assert not controls.steer("too late")
+
+
+async def test_the_same_call_with_the_same_result_again_and_again_ends_the_run():
+    with ScriptedModel(*busy(10)) as model:
+        run = await drive(model, tools=[TOOL], limits=Limits(repeated_calls=5))
+    assert (run.outcome.ended, run.outcome.limit) == ("error", "repeated_calls")
+    assert run.outcome.failure.message == (
+        "The agent made the same call of look 10 times in a row, with the same result each time."
+    )
+    warned = model.requests[-1].messages[-1]
+    assert isinstance(warned, ToolMessage) and "one more ends the run" in warned.results[0].text
+
+
+async def test_a_call_whose_result_changes_may_be_repeated():
+    counter = itertools.count()
+    changing = FakeTool("look", lambda **_: f"seen {next(counter)}")
+    run = await drive(ScriptedModel(*busy(15), "done"), tools=[changing], limits=Limits(repeated_calls=5))
+    assert run.outcome.ended == "completed"
+
+
+async def test_another_call_in_between_starts_the_count_anew():
+    other = Turn(Call("look", {"path": "elsewhere"}))
+    run = await drive(ScriptedModel(*busy(9), other, *busy(9), "done"), tools=[TOOL], limits=Limits(repeated_calls=5))
+    assert run.outcome.ended == "completed"

@@ -17,7 +17,8 @@ from typing import Any
 @dataclass
 class Reply:
     """What one request gets. `calls` are (name, arguments); `status` other than 200 is an error;
-    `cut` closes the connection after that many events; `hang` keeps silent until the test ends."""
+    `cut` closes the connection after that many events; `hang` keeps silent until the test ends;
+    `stop` is the reason why the model stopped, where it is not the usual one."""
 
     text: str = ""
     calls: list[tuple[str, Any]] = field(default_factory=list)
@@ -25,6 +26,7 @@ class Reply:
     headers: dict[str, str] = field(default_factory=dict)
     cut: int | None = None
     hang: bool = False
+    stop: str = ""
 
 
 @dataclass
@@ -151,7 +153,7 @@ def events(reply: Reply, turn: int) -> list[dict[str, Any]]:
             found.append({"type": "content_block_delta", "index": index, "delta": delta})
         found.append({"type": "content_block_stop", "index": index})
         index += 1
-    stop = "tool_use" if reply.calls else "end_turn"
+    stop = reply.stop or ("tool_use" if reply.calls else "end_turn")
     found.append({"type": "message_delta", "delta": {"stop_reason": stop}, "usage": {"output_tokens": 5}})
     found.append({"type": "message_stop"})
     return found

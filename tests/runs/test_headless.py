@@ -99,7 +99,7 @@ def scene(request, project, serve):
     return scene
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_one_signal_stops_the_work_reports_what_there_is_and_leaves_nothing_behind(scene, number):
     scene.process.send_signal(number)
     code, out, err = scene.end()

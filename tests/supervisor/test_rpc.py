@@ -184,6 +184,18 @@ async def test_J21_foreign_callers_cannot_set_what_only_the_supervisor_decides(s
         assert "write" not in {tool.spec.name for tool in member.handle.launch.tools}
 
 
+async def test_a_stop_of_an_agent_that_has_ended_says_so_and_a_fallback_is_named_in_the_reply(scene):
+    async with scene:
+        reply = await ask(scene, "spawn", type="no-such-type", prompt="work")
+        assert any("no-such-type" in note for note in reply["data"]["notes"])
+        member = scene.crew.members[reply["data"]["id"]]
+        await scene.desk("work").asked()
+        scene.desk("work").say("done")
+        await member.handle.wait()
+        reply = await ask(scene, "stop", agentId=member.id)
+        assert reply == {"success": False, "error": "Agent has already ended (completed)"}
+
+
 async def test_X03_stop_ends_a_live_agent_and_finds_no_other(scene):
     async with scene:
         reply = await ask(scene, "spawn", type="general-purpose", prompt="child")
@@ -192,7 +204,7 @@ async def test_X03_stop_ends_a_live_agent_and_finds_no_other(scene):
         assert await ask(scene, "stop", agentId=run_id) == {"success": True}
         member = scene.crew.members[run_id]
         assert (await member.handle.wait()).ended == "stopped"
-        for unknown in (run_id, "nobody", "", None, 7):
+        for unknown in ("nobody", "", None, 7):
             reply = await ask(scene, "stop", agentId=unknown)
             assert reply == {"success": False, "error": "Agent not found"}
 

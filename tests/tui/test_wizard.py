@@ -220,7 +220,7 @@ async def test_what_is_no_such_agent_is_said(home, serve, content, words):
 
 
 async def test_it_has_few_turns(home, serve):
-    server = serve(lambda request: Reply(calls=[("read", {"path": "f0.txt"})]))
+    server = serve(lambda request: Reply(calls=[("read", {"path": f"f{request.turn % 5}.txt"})]))
     async with opened(home) as (app, pilot):
         await described(app, pilot)
         await until(pilot, lambda: "was not written" in " ".join(picture(app).split()), 60)

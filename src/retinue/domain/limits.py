@@ -15,7 +15,8 @@ class Limits:
 
     `max_turns` asks once for a wrap-up; `grace_turns` later the run is aborted.
     `idle_seconds` counts from the last sign of life of model or tool.
-    `repeated_calls` ends a run that makes the same failing call that many times in a row.
+    `repeated_calls` ends a run that makes the same failing call that many times in a row, or twice
+    as often the same call with the same result.
     """
 
     max_turns: int | None = None

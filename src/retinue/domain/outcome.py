@@ -13,6 +13,9 @@ from retinue.domain.usage import Usage
 Ended = Literal["completed", "steered", "aborted", "stopped", "timeout", "over-budget", "error"]
 StoppedBy = Literal["person", "agent", "program"]
 
+CUT_OFF = "cut off at the output limit"
+"""How every face says that an answer is truncated."""
+
 SUCCESS: frozenset[Ended] = frozenset({"completed", "steered"})
 
 
@@ -38,6 +41,9 @@ class Outcome:
     ended: Ended
     text: str = ""
     partial: bool = False
+    truncated: bool = False
+    """The answer was cut off at the model's output limit, also after it was asked to go on: the
+    end is missing."""
     value: Any = None
     failure: Failure | None = None
     limit: LimitName | None = None

@@ -11,14 +11,16 @@ here denies.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from retinue.domain.effects import ToolEffect
 from retinue.domain.hook import NO_OPINION, HookResult, Hooks
 from retinue.domain.lean import dataclass, replace
 from retinue.domain.messages import Text
 from retinue.domain.permission import Decision, Permissions, ToolUse
-from retinue.domain.tool import Preview, Tool, ToolContext, ToolOutput
+from retinue.domain.tool import Preview, Tool, ToolContext, ToolOutput, failed
 from retinue.guard.gate_text import GUARD, Denied, denial, denied_output
 from retinue.guard.taint import Taint, Wary
 
@@ -36,6 +38,8 @@ class Allowed:
     who: str
     context: str = ""
 
+
+_NOT_BEGUN = "Not run: it was stopped while it waited to be allowed. Nothing of it has happened."
 
 _FOREIGN = frozenset({"execute", "network"})
 """Whose output is redacted. What a run reads of files it gets as it is: a placeholder that it
@@ -216,6 +220,9 @@ class GatedTool:
             verdict = await gate.judge(self._tool, use, context)
             if isinstance(verdict, Denied):
                 await gate.refused(use, verdict)
+        except asyncio.CancelledError:
+            # The run is being stopped, or the call takes too long: what was not allowed yet has not begun.
+            return failed(_NOT_BEGUN, ToolEffect("failed"))
         except Exception as error:  # noqa: BLE001 - a guard that breaks denies
             reason = f"The guard failed ({type(error).__name__}: {error}), and what it cannot judge is not run."
             verdict = Denied("policy", reason, GUARD)

@@ -1,4 +1,4 @@
-"""The limits that are checked between turns: turns, tool calls, repeated failures, budgets."""
+"""The limits that are checked between turns: turns, tool calls, repeated calls, budgets."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ import orjson
 
 from retinue.domain.failure import Failure
 from retinue.domain.limits import LimitName, Limits
-from retinue.domain.messages import Text, ToolCall, ToolMessage, ToolResult, UserMessage, user
+from retinue.domain.messages import Image, Text, ToolCall, ToolMessage, ToolResult, UserMessage, user
 from retinue.domain.usage import Usage
 from retinue.loop.account import Verdict
 from retinue.loop.ending import Ending
 from retinue.loop.finish import SUBMIT
 from retinue.loop.prompts import prompt
+
+_SAME_RESULT = 2
+"""How much oftener a call may give the same result than fail: a command that waits for something
+elsewhere is asked again and again for good reason."""
 
 
 class WrapUp(NamedTuple):
@@ -50,6 +54,12 @@ class Turns:
     def over(self) -> bool:
         """Whether the run has had a turn to finish what it was doing: only an answer is left."""
         return self._wrapped_at is not None and self._taken > self._wrapped_at
+
+    @property
+    def allows_another(self) -> bool:
+        """Whether there may be another turn without a limit having its say first."""
+        most = self._limits.max_turns
+        return self.wrapped is None and (not most or self._taken < most)
 
     def before_next(self, calls_refused: bool, verdict: Verdict | None = None) -> WrapUp | Ending | None:
         """What the limits say to another turn. A `verdict` of the run's account allows one more."""
@@ -109,46 +119,58 @@ def overdrawn(verdict: Verdict) -> Ending:
 
 
 class Repeats:
-    """Notices a model that makes the same failing call again and again.
+    """Notices a model that makes the same call again and again, to no avail: it fails each time,
+    or gives the same result each time, which is let pass twice as often.
 
-    Equal calls of one turn count once: the model had not seen the first one fail. The refused
-    submissions of a structured result have their own, smaller count.
+    Equal calls of one turn count once: the model had not seen the result of the first one. The
+    refused submissions of a structured result have their own, smaller count.
     """
 
     def __init__(self, most: int | None) -> None:
         self._most = most
         self._key: str | None = None
+        self._given: tuple[Text | Image, ...] | None = None
+        """What the call gave; None when it failed."""
         self._times = 0
 
     def judge(self, calls: Sequence[ToolCall], message: ToolMessage) -> tuple[ToolMessage, Ending | None]:
-        """The results, with a warning where one more failure would be the last."""
+        """The results, with a warning where one more such call would be the last."""
         if self._most is None:
             return message, None
         results = list(message.results)
         this_turn: set[str] = set()
         for index, (call, result) in enumerate(zip(calls, message.results, strict=True)):
-            if call.name == SUBMIT:
+            key = _key(call)
+            if call.name == SUBMIT or key in this_turn:
                 continue
-            if not result.is_error:
-                self._key, self._times = None, 0
-            elif (key := _key(call)) not in this_turn:
-                self._times = self._times + 1 if key == self._key else 1
-                self._key = key
-                this_turn.add(key)
-                if self._times >= self._most:
-                    return ToolMessage(tuple(results)), self._ending(call)
-                if self._times == self._most - 1:
-                    results[index] = _warned(result, self._times)
+            this_turn.add(key)
+            self._count(key, result)
+            most = self._most if result.is_error else _SAME_RESULT * self._most
+            if self._times >= most:
+                return ToolMessage(tuple(results)), self._ending(call, result)
+            if self._times == most - 1:
+                results[index] = _warned(result, self._times)
         return ToolMessage(tuple(results)), None
 
-    def _ending(self, call: ToolCall) -> Ending:
-        message = f"The agent made the same failing call of {call.name} {self._times} times in a row."
+    def _count(self, key: str, result: ToolResult) -> None:
+        given = None if result.is_error else result.content
+        same = key == self._key and given == self._given
+        self._times = self._times + 1 if same else 1
+        self._key, self._given = key, given
+
+    def _ending(self, call: ToolCall, result: ToolResult) -> Ending:
+        kind = "same failing call" if result.is_error else "same call"
+        message = f"The agent made the {kind} of {call.name} {self._times} times in a row"
+        message += "." if result.is_error else ", with the same result each time."
         return Ending("error", Failure("limit", message), "repeated_calls")
 
 
 def _warned(result: ToolResult, times: int) -> ToolResult:
     often = "once" if times == 1 else f"{times} times in a row"
-    text = f"[This exact call has now failed {often}. Do something else: one more failure ends the run.]"
+    if result.is_error:
+        text = f"[This exact call has now failed {often}. Do something else: one more failure ends the run.]"
+    else:
+        text = f"[This exact call has now given the same result {often}. Do something else: one more ends the run.]"
     return replace(result, content=(*result.content, Text(text)))
 
 

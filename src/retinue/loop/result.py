@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 from retinue.domain.format import format_bytes
 from retinue.domain.lean import dataclass
 from retinue.domain.messages import AssistantMessage, Text, Thinking, ToolCall
-from retinue.domain.outcome import Outcome
+from retinue.domain.outcome import CUT_OFF, Outcome
 from retinue.domain.usage import Usage
 
 ErrorCode = Literal[
@@ -82,6 +82,10 @@ def result_object(
             text = cut.text
             message = f"Output truncated: showing {cut.shown} of {cut.total} lines"
             error = {"code": "SUBAGENT_OUTPUT_TRUNCATED", "message": message}
+        if outcome.truncated:
+            message = f"The answer was {CUT_OFF}: the end is missing"
+            text = f"{text}\n\n[{message}]"
+            error = {"code": "SUBAGENT_OUTPUT_TRUNCATED", "message": message}
     else:
         text = sanitise(_failure_report(report))
         error = {"code": _code(report), "message": text}
@@ -136,6 +140,8 @@ def _result(report: RunReport, output: str, sanitise: Callable[[str], str]) -> d
         result["timeoutReason"] = "idle" if outcome.limit == "idle" else "runtime"
     if outcome.tree_usage is not None:  # it has started others: what all of them have used together
         result["treeUsage"] = _usage(outcome.tree_usage)
+    if outcome.truncated:
+        result["truncated"] = True
     extra = {"value": outcome.value, "limit": outcome.limit, "branch": outcome.branch}
     result.update({key: value for key, value in extra.items() if value is not None})
     if outcome.evidence.denials:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from retinue.domain.events import Body, LimitReached, MessageAdded, TurnEnded, Warned
 from retinue.domain.failure import Failure
 from retinue.domain.lean import replace
-from retinue.domain.messages import AssistantMessage, StopReason, ToolCall, ToolMessage, UserMessage
+from retinue.domain.messages import AssistantMessage, StopReason, ToolCall, ToolMessage, UserMessage, user
 from retinue.domain.outcome import SUCCESS, Ended, Outcome
 from retinue.domain.tool import Tool, ToolOutput
 from retinue.domain.usage import NOTHING
@@ -27,6 +27,7 @@ from retinue.loop.history import mend, settled, used_ids
 from retinue.loop.interrupt import Interrupt
 from retinue.loop.job import Job
 from retinue.loop.limits import Repeats, Turns, over_budget, overdrawn
+from retinue.loop.prompts import prompt
 from retinue.loop.shrink import cut
 from retinue.loop.tally import Tally, failure_of
 from retinue.loop.tokens import Conversation, overhead
@@ -73,6 +74,8 @@ class Steps:
         self._failure: Failure | None = None
         self._calls = 0
         self._refused = False
+        self._continued = False
+        """Whether the newest answer is one that went on where an answer was cut off."""
         self._cost_warned = False
         self.number = job.first_turn
         self.ending: Ending | None = None
@@ -275,14 +278,33 @@ class Steps:
         interrupted = self._interrupt.ending
         if self.calls or (interrupted is not None and interrupted.limit is None):
             self.ending = interrupted
+        elif self._may_continue():
+            self._continued = True
+            self._tally.continues()
+            yield self.say(user(prompt("continue"), "correction"))
+            return
         else:  # a limit that fires when the answer is there comes too late to matter
             self.is_final = True
+        self._continued = False
+
+    def _may_continue(self) -> bool:
+        """Whether an answer that was cut off at the output limit is asked for the rest: once, and
+        not where a limit or a person has the next word. A result that is handed in has reminders
+        of its own."""
+        if not self._tally.truncated or self._continued or self._submission is not None:
+            return False
+        if self._interrupt.ending is not None or self._controls.pending or not self._turns.allows_another:
+            return False
+        return self._job.account.verdict() is None and over_budget(self._job.limits, self._tally.usage) is None
 
     def _failed(self, failure: Failure) -> None:
         if self._interrupt.ending is not None:
             self.ending = self._interrupt.ending
         elif failure.kind == "context_overflow" and self._compactor.overflows < MOST_OVERFLOWS:
             self._compactor.overflows += 1
+        elif self._continued:  # what there is of the answer is worth more than the error
+            self._tally.not_continued(failure)
+            self._continued, self.is_final = False, True
         else:
             self.ending = Ending("error", failure)
 

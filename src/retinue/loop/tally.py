@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from retinue.domain.failure import Failure
 from retinue.domain.messages import AssistantMessage
-from retinue.domain.outcome import SUCCESS, Outcome
+from retinue.domain.outcome import CUT_OFF, SUCCESS, Outcome
 from retinue.domain.usage import Usage
 from retinue.loop.ending import Ending
 from retinue.loop.evidence import Collector
@@ -19,6 +19,9 @@ class Tally:
         self._began = job.clock.monotonic()
         self._model = model
         self._text = ""
+        self._continues = False
+        self.truncated = False
+        """Whether the newest answer was cut off at the output limit."""
         self.usage: Usage = job.prior.usage
         self.turns = job.prior.turns
         self.tool_uses = job.prior.tool_uses
@@ -31,17 +34,31 @@ class Tally:
         self.usage += message.usage
         self.turns += 1
         said = message.text
+        self.truncated = message.stop == "length" and not message.tool_calls
+        continued, self._continues = self._continues, False
         if said.strip():
-            self._text = said
+            self._text = self._text + said if continued else said
         elif message.failure is not None and shown.strip():
             self._text = shown
 
+    def continues(self) -> None:
+        """The next answer goes on where the newest one was cut off."""
+        self._continues = True
+
+    def not_continued(self, failure: Failure) -> None:
+        """The answer stays as it was cut off."""
+        self.truncated = True
+        self.notes.append(f"The rest of its answer could not be had: {failure.message}")
+
     def outcome(self, ending: Ending) -> Outcome:
         text = self._text if ending.text is None else ending.text
+        truncated = self.truncated and ending.ended in SUCCESS and ending.text is None
+        notes = [*self.notes, *([f"Its answer was {CUT_OFF}: the end is missing."] if truncated else [])]
         return Outcome(
             ended=ending.ended,
             text=text,
             partial=bool(text) and ending.ended not in SUCCESS,
+            truncated=truncated,
             value=ending.value,
             failure=ending.failure,
             limit=ending.limit,
@@ -52,7 +69,7 @@ class Tally:
             duration_ms=round((self._job.clock.monotonic() - self._began) * 1000),
             model=self._model,
             evidence=self.evidence.evidence(),
-            notes=tuple(self.notes),
+            notes=tuple(notes),
         )
 
 

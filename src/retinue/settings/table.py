@@ -137,7 +137,7 @@ class Settings(
     )
     repeated_calls: int | None = setting(
         5, Whole(0, 1_000, zero_is_none=True), section="runs", applies="next run",
-        doc="The same failing tool call this many times in a row ends a run.",
+        doc="The same failing tool call this many times in a row ends a run; twice as many with the same result, too.",
     )
     retry_enabled: bool = setting(
         True, _FLAG, name="retry.enabled", section="runs", applies="next run", aliases=("subagents.retry.enabled",),

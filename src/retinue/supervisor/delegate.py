@@ -222,11 +222,11 @@ class Delegate:
         if isinstance(child, Refusal):
             return child
         if not isinstance(child, Member) or not self._crew.steer(child, message):
-            return Refusal(
-                code="NOT_RUNNING",
-                message=f'Agent "{child.id}" is not running ({child.status}): the message was not delivered. '
-                "Resume it to go on with it.",
-            )
+            advice = "Resume it to go on with it."
+            if child.stopped_by == "person":
+                advice = "The user stopped it: leave it, and tell the user what is missing."
+            message = f'Agent "{child.id}" is not running ({child.status}): the message was not delivered. {advice}'
+            return Refusal(code="NOT_RUNNING", message=message)
         return self._crew.view(child)
 
     def stop(self, agent_id: str) -> ChildView | Refusal:

@@ -41,6 +41,14 @@ def end_leftovers(reader: Reader) -> tuple[str, ...]:
     )
 
 
+def living_commands(reader: Reader) -> dict[str, list[str]]:
+    """What commands of dead processes still do, by the run that started them. Ends nothing."""
+    living: dict[str, list[str]] = {}
+    for pid, (run_id, command) in sorted(_of_dead_runs(reader).items()):
+        living.setdefault(run_id, []).append(f"{command} (process {pid})")
+    return living
+
+
 def _of_dead_runs(reader: Reader) -> dict[int, tuple[str, str]]:
     """Process numbers with run and command line. The log is asked after the look at the
     processes: what a run starts that someone takes up in between is not among them."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from retinue.domain.delegation import ChildView, Status
 from retinue.domain.format import format_cost
+from retinue.domain.outcome import CUT_OFF
 from retinue.tools.delegation.frame import as_data
 
 if TYPE_CHECKING:
@@ -44,6 +45,10 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 
 def status_label(view: ChildView) -> str:
     """How a run stands, for people and models."""
+    if _is_truncated(view):
+        return f"{_LABELS[view.status]} ({CUT_OFF})"
+    if _is_stopped_by_user(view):
+        return f"{_LABELS['stopped']} by the user"
     if view.status in _LABELS:
         return _LABELS[view.status]
     return f"Error: {view.error or 'unknown'}" if view.status == "error" else view.status.capitalize()
@@ -51,7 +56,19 @@ def status_label(view: ChildView) -> str:
 
 def status_note(view: ChildView) -> str:
     """What to add for a parent that might take a partial result for a whole one."""
+    if _is_truncated(view):
+        return f" — its answer was {CUT_OFF}; the result is incomplete"
+    if _is_stopped_by_user(view):
+        return " — the result is partial; leave it: do not resume or repeat it unless the user asks you to"
     return _NOTES.get(view.status, "")
+
+
+def _is_stopped_by_user(view: ChildView) -> bool:
+    return view.outcome is not None and view.outcome.stopped_by == "person"
+
+
+def _is_truncated(view: ChildView) -> bool:
+    return view.outcome is not None and view.outcome.truncated
 
 
 def escape(text: str) -> str:

@@ -112,14 +112,16 @@ class Rpc:
             name=_text(options, "name"),
             notes=(found.note,) if found.note else (),
         )
-        return _success({"id": member.id})
+        return _success({"id": member.id, **({"notes": list(member.notes)} if member.notes else {})})
 
     def _stop(self, request: Mapping[str, Any]) -> Envelope:
         if not self._crew.opened:
             return _failure(NO_SESSION)
         member = self._crew.members.get(_text(request, "agentId") or "")
-        if member is None or not self._crew.stop(member, "Stopped by another program."):
+        if member is None:
             return _failure("Agent not found")
+        if not member.live or not self._crew.stop(member, "Stopped by another program.", by="program"):
+            return _failure(f"Agent has already ended ({member.status})")
         return _success()
 
 

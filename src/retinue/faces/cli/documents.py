@@ -80,6 +80,7 @@ def summary_document(run: Run, outcome: Outcome) -> str:
             "is_error": not outcome.ok,
             "result": outcome.text,
             "partial": outcome.partial,
+            "truncated": outcome.truncated,
             "value": outcome.value,
             "error": {"code": failure.kind, "message": failure.message, "remedy": failure.remedy} if failure else None,
             "limit": outcome.limit,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -133,14 +134,31 @@ def _stop_on_interrupt(run: Run) -> Iterator[None]:
         pressed = True
         run.stopper("Interrupted from the terminal.")
 
+    def hang_up() -> None:
+        _leave_terminal()
+        run.stopper("The terminal was closed.")
+
+    handlers = {"SIGINT": interrupt, "SIGTERM": interrupt, "SIGHUP": hang_up}
+    numbers = {getattr(signal, name): handle for name, handle in handlers.items() if hasattr(signal, name)}
+    if "SIGHUP" in signal.Signals.__members__ and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        del numbers[signal.SIGHUP]  # started by nohup: it goes on without its terminal
     try:
-        loop.add_signal_handler(signal.SIGINT, interrupt)
-        loop.add_signal_handler(signal.SIGTERM, interrupt)
+        for number, handle in numbers.items():
+            loop.add_signal_handler(number, handle)
     except NotImplementedError:  # Windows: KeyboardInterrupt ends the program instead
         yield
         return
     try:
         yield
     finally:
-        loop.remove_signal_handler(signal.SIGINT)
-        loop.remove_signal_handler(signal.SIGTERM)
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+def _leave_terminal() -> None:
+    """A terminal that is gone takes no more words: those that are still to come go nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        if stream.isatty():
+            os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)

@@ -29,6 +29,7 @@ from retinue.domain.events import (
     Warned,
 )
 from retinue.domain.format import format_duration, format_tokens
+from retinue.domain.outcome import CUT_OFF
 from retinue.faces.cli.visible import harmless, one_line, visible
 
 SPAWNING = frozenset({"Agent", "subagent", "dispatch_agent"})
@@ -146,7 +147,8 @@ class Progress:
         ]
         if outcome.tree_usage is not None:
             parts.append(f"with its agents {format_tokens(outcome.tree_usage.total_tokens)}")
-        return f"{mark} {outcome.ended} · {' · '.join(parts)} · {format_duration(outcome.duration_ms)}"
+        ended = f"{outcome.ended}, {CUT_OFF}" if outcome.truncated else outcome.ended
+        return f"{mark} {ended} · {' · '.join(parts)} · {format_duration(outcome.duration_ms)}"
 
     def _stream(self, body: TextDelta | TurnStarted | TurnEnded) -> None:
         if isinstance(body, TurnStarted):

@@ -126,14 +126,14 @@ class AgentTool(DelegationTool):
             first = f"Agent completed in {format_duration(view.duration_ms)} "
             first += f"({stats(view, show_cost=self.live().show_cost)}).{f' Note: {note}.' if note else ''}"
             shown = await bounded(view.text, view.id, context) if view.text.strip() else Shown(NO_OUTPUT)
-            return ok("\n".join([first, *head, shown.text, "", _closing(shown)]))
+            return ok("\n".join([first, *head, shown.text, "", _closing(shown, note)]))
         word = view.status if view.status in ("stopped", "aborted", "interrupted") else "failed"
         lines = [f"Agent {word}: {error_text(view)}", *head]
         note = status_note(view)
         partial = partial_text(view)
         if partial:
             shown = await bounded(partial, view.id, context)
-            lines += ["Partial output before the failure:", shown.text, "", _closing(shown)]
+            lines += ["Partial output before the failure:", shown.text, "", _closing(shown, note)]
         else:
             lines.append("It produced no output.")
         if note and note not in lines[0]:
@@ -230,7 +230,10 @@ def _ignored(view: ChildView, ignored: tuple[str, ...], given: Arguments) -> tup
     return (f"ignored, because a resumed agent keeps its own: {', '.join(ignored)}",) if ignored else ()
 
 
-def _closing(shown: Shown) -> str:
+def _closing(shown: Shown, note: str) -> str:
+    """What is to be had beyond the text; `note` says why there may be more than that."""
+    if note:
+        return "What it produced is above, and is not all it was asked for."
     if shown.cut:
         return "Its result is above, cut in the middle. The Agent ID serves to continue with it through resume."
     return (

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from retinue.domain.delegation import ChildView, Refusal, Status
 from retinue.domain.format import format_cost, format_count, format_duration, session_tokens
-from retinue.domain.outcome import SUCCESS
+from retinue.domain.outcome import CUT_OFF, SUCCESS
 from retinue.tools.delegation.frame import one_line
 
 NO_OUTPUT = "No output."
@@ -40,6 +40,10 @@ def succeeded(view: ChildView) -> bool:
 
 def status_note(view: ChildView) -> str:
     """What a reader must know about how it ended; empty for a plain success."""
+    if view.outcome is not None and view.outcome.truncated:
+        return f"its answer was {CUT_OFF}, so the end is missing; resume it to have the rest"
+    if view.outcome is not None and view.outcome.stopped_by == "person":
+        return "the user stopped it, so the work is unfinished; leave it, and do not resume or repeat it unasked"
     return _NOTES.get(view.status, "")
 
 

@@ -1,7 +1,8 @@
 """Runs of this project, newest first, each with its agents below it and the names by which they
 are addressed.
 
-Under a run whose process died stand the calls of which nobody knows what they did.
+Under a run whose process died stand the calls of which nobody knows what they did, and the
+commands of them that still run.
 
 retinue runs list
 retinue runs list --state interrupted
@@ -45,11 +46,16 @@ def execute(args: argparse.Namespace) -> int:
     else:
         with Reader.open(project(args)) as reader:
             rows = read(reader)
+    cut_off = any(row.state == "interrupted" for row in rows)
     unknown = {} if args.all else _unknown(project(args), rows)
+    living = _living(project(args)) if cut_off and not args.all else {}
     if args.json:
         from retinue.log.encode import dump
 
-        cut = [{"id": run_id, "unknown": calls} for run_id, calls in unknown.items()]
+        cut = [
+            {"id": run_id, "unknown": calls, "still_running": living.get(run_id, [])}
+            for run_id, calls in unknown.items()
+        ]
         print(dump({"runs": rows, **({"interrupted": cut} if cut else {})}).decode())
         return 0
     width = shutil.get_terminal_size((160, 24)).columns
@@ -58,8 +64,12 @@ def execute(args: argparse.Namespace) -> int:
         print(line(row, width, names.get(row.id)))
         for call in unknown.get(row.id, ()):
             print(f"    {one_line(f'? nobody knows what this did: {call}', width - 4)}")
-    if any(row.state == "interrupted" for row in rows):
+        for command in living.get(row.id, ()):
+            print(f"    {one_line(f'! still runs: {command}', width - 4)}")
+    if cut_off:
         print("Go on with one: retinue runs resume ID", file=sys.stderr)
+    if living:
+        print("End what still runs: retinue runs stop ID; resuming the run does so, too", file=sys.stderr)
     if not rows:
         print("No runs here yet. Start one: retinue run Explore 'Where is …?'", file=sys.stderr)
     return 0
@@ -89,10 +99,18 @@ def _unknown(folder: Path, rows: list[RunRow]) -> dict[str, list[str]]:
         }
 
 
+def _living(folder: Path) -> dict[str, list[str]]:
+    """Commands that outlived the process of their run, by run."""
+    from retinue.supervisor.leftovers import living_commands
+
+    with Reader.open(folder) as reader:
+        return living_commands(reader)
+
+
 def _names(folder: Path, rows: list[RunRow]) -> dict[str, str]:
     """What people may call the runs that they can talk to."""
     from retinue.supervisor.recover import past
 
     with Reader.open(folder) as reader:
-        named = ((row.id, past(reader, row).tag.name) for row in rows if row.depth == 1)
+        named = ((row.id, past(reader, row).tag.name) for row in rows if row.depth)
         return {run_id: name for run_id, name in named if name}

@@ -22,7 +22,7 @@ from retinue.domain.events import (
 )
 from retinue.domain.format import format_cost, format_duration, format_tokens
 from retinue.domain.messages import Text, ToolCall
-from retinue.domain.outcome import Outcome
+from retinue.domain.outcome import CUT_OFF, Outcome
 from retinue.faces.cli.progress import summary
 from retinue.faces.cli.runs.common import add_where, locate, status
 from retinue.faces.cli.visible import harmless, in_line, one_line
@@ -124,7 +124,8 @@ def _ending(reader: Reader, row: RunRow, outcome: Outcome | None) -> list[str]:
             lines += where_saved(reader.path.parent, row)
             lines.append(f"\nInterrupted. Go on with: retinue runs resume {row.id[:8]}")
         return lines
-    lines = ["", f"Ended    {outcome.ended} after {format_duration(outcome.duration_ms)}"]
+    how = f"{outcome.ended}, {CUT_OFF}," if outcome.truncated else outcome.ended
+    lines = ["", f"Ended    {how} after {format_duration(outcome.duration_ms)}"]
     lines += where_saved(reader.path.parent, row, outcome.branch)
     if outcome.failure:
         lines.append(f"Why      {outcome.failure.message} {outcome.failure.remedy}".rstrip())

@@ -1,4 +1,5 @@
-"""Stop a run of any process. It keeps what it has said and can be resumed.
+"""Stop a run of any process. It keeps what it has said and can be resumed. Of a run whose process
+died, commands that still run are ended.
 
 retinue runs stop 3f2a9c1d
 retinue runs stop 3f2a9c1d --tree      (with everything it has started)
@@ -16,7 +17,7 @@ from retinue.domain.states import LIVE
 from retinue.errors import UsageError
 from retinue.faces.cli.runs._orders import give, report, until_ended
 from retinue.faces.cli.runs.common import add_where, locate, project
-from retinue.log.commands import Command, CommandKind
+from retinue.log.commands import Answer, Command, CommandKind
 from retinue.log.query import Reader
 from retinue.log.rows import RunRow
 
@@ -32,6 +33,9 @@ def execute(args: argparse.Namespace) -> int:
     if (args.run is None) == (not args.all):
         raise UsageError("Say which run to stop.", remedy="Give one ID, or --all. See: retinue runs list")
     folder, targets, kind = _targets(args)
+    ended = _end_commands(folder, targets)
+    if ended:
+        return report([Answer(row.id, True, ended) for row in targets], as_json=args.json)
     if not targets:
         print("Nothing is running here.", file=sys.stderr)
         return report([], as_json=True) if args.json else 0
@@ -44,6 +48,16 @@ def execute(args: argparse.Namespace) -> int:
         over = {run_id for run_id, status in statuses.items() if status not in LIVE}
         answers = [replace(answer, accepted=True) if answer.run_id in over else answer for answer in answers]
     return report(answers, as_json=args.json, statuses=statuses)
+
+
+def _end_commands(folder: Path, targets: list[RunRow]) -> str:
+    """Ends what commands of an interrupted run still do. Returns what that was."""
+    if not targets or any(row.state != "interrupted" for row in targets):
+        return ""
+    from retinue.supervisor.leftovers import end_leftovers
+
+    with Reader.open(folder) as reader:
+        return "; ".join(end_leftovers(reader))
 
 
 def _targets(args: argparse.Namespace) -> tuple[Path, list[RunRow], CommandKind]:

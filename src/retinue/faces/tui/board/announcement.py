@@ -11,6 +11,7 @@ from rich.text import Text
 
 from retinue.domain.delegation import Status
 from retinue.domain.format import format_count, format_duration
+from retinue.domain.outcome import CUT_OFF
 from retinue.faces.tui.board.cards import RunCard
 from retinue.faces.tui.board.marks import SEPARATOR, STYLES, stats, status_icon
 from retinue.faces.tui.board.text import clean_lines, fit, one_line
@@ -26,6 +27,7 @@ _STATUS: dict[str, Status] = {
     "Wrapped up (turn limit)": "steered",
     "Aborted (max turns exceeded)": "aborted",
     "Stopped": "stopped",
+    "Stopped by the user": "stopped",
     "Timed out": "timeout",
     "Stopped (budget spent)": "over-budget",
     "Interrupted": "interrupted",
@@ -124,7 +126,11 @@ def _whole(ending: Ending, card: RunCard | None) -> str:
 def _word(ending: Ending) -> str:
     if ending.status == "steered":
         return "completed (steered)"
-    return one_line(ending.label.lower()) if ending.status == "error" else ending.status
+    if ending.label.endswith(f"({CUT_OFF})"):
+        return f"{ending.status} ({CUT_OFF})"
+    if ending.status == "error" or ending.label == "Stopped by the user":
+        return one_line(ending.label.lower())
+    return ending.status
 
 
 def _numbers(ending: Ending, card: RunCard | None, cost: bool) -> Text:
@@ -152,7 +158,7 @@ def _ending(frame: str) -> Ending:
     about = _plain(fields.get("summary", "")).removeprefix('Agent "')
     return Ending(
         id=_plain(fields.get("task-id", "")),
-        status=_STATUS.get(label, "error"),
+        status=_STATUS.get(label.removesuffix(f" ({CUT_OFF})"), "error"),
         label=label,
         description=about[: about.rfind(f'" {label}')] or "agent",
         result=_plain(fields.get("result", "")),

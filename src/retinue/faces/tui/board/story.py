@@ -29,6 +29,7 @@ from retinue.domain.events import (
     Warned,
 )
 from retinue.domain.messages import AssistantMessage, Text, Thinking, ToolCall, UserMessage
+from retinue.domain.outcome import CUT_OFF
 from retinue.faces.tui.board.cards import RunCard
 
 Kind = Literal["user", "assistant", "thinking", "tool", "result", "notice"]
@@ -149,6 +150,8 @@ def _heard(message: UserMessage) -> Entry:
 
 def _ended(body: RunEnded) -> list[Entry]:
     outcome = body.outcome
+    if outcome.truncated:
+        return [Entry("notice", f"{outcome.ended}, {CUT_OFF}: the end is missing", bad=True)]
     if outcome.ok and outcome.ended == "completed":
         return []
     why = f": {outcome.failure.message} {outcome.failure.remedy}".rstrip() if outcome.failure else ""

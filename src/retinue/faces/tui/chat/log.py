@@ -30,7 +30,7 @@ from retinue.domain.events import (
 )
 from retinue.domain.messages import AssistantMessage, UserMessage
 from retinue.domain.messages import Thinking as Thought
-from retinue.domain.outcome import Outcome
+from retinue.domain.outcome import CUT_OFF, Outcome
 from retinue.faces.tui.chat.blocks import Answer, Notice, Said
 from retinue.faces.tui.chat.folded import Folded, Thinking, ToolBlock
 from retinue.faces.tui.chat.notification import NotificationBox
@@ -210,6 +210,8 @@ class ChatLog(VerticalScroll, can_focus=False):
             self.add(Said(message.text))
 
     def _ended(self, outcome: Outcome) -> None:
+        if outcome.truncated:
+            self.add(Notice(f"The answer was {CUT_OFF}. Say how to go on, and the rest can follow.", "warning"))
         if outcome.ok:
             return
         if outcome.ended == "stopped":
