@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import marshal
 import os
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -17,7 +19,10 @@ from retinue.guard.sandbox.kernel import machine
 from retinue.guard.sandbox.launcher import in_python
 from retinue.guard.sandbox.plan import make_plan
 from retinue.guard.sandbox.policy import Policy
+from retinue.guard.sandbox.repositories import Workspace
 from retinue.guard.sandbox.scratch import Scratch
+
+_log = logging.getLogger(__name__)
 
 PROXY_PORT = 3128
 
@@ -39,6 +44,7 @@ class Box:
         self._machine = here
         self._run_id = run_id
         self._plans = 0
+        self._began = time.time_ns()
 
     @property
     def readonly(self) -> bool:
@@ -109,10 +115,19 @@ class Box:
 
     def close(self) -> None:
         """Removes the scratch folder. Called at the end of the run, when none of its programs lives."""
+        self._check_workspaces()
         if "_scratch" in self.__dict__:
             self._scratch.remove()
             for made in ("_scratch", "_plan", "_plan_file"):
                 self.__dict__.pop(made, None)
+
+    def _check_workspaces(self) -> None:
+        """Look again at what commands left for git: one that was killed has taken its launcher with
+        it, which looks after each command."""
+        plan = self.__dict__.get("_plan")
+        for root, known, hook_folders in (plan or {}).get("workspaces", ()):
+            for sentence in Workspace(root, known, hook_folders).check(self._began):
+                _log.warning("%s", sentence)
 
     @cached_property
     def _scratch(self) -> Scratch:

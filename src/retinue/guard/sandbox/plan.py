@@ -14,6 +14,7 @@ from typing import Any
 
 from retinue.guard.sandbox.kernel import Machine, landlock_abi, own_proc_works
 from retinue.guard.sandbox.policy import DEVICES, Limits, Policy
+from retinue.guard.sandbox.repositories import kept_workspaces
 from retinue.guard.sandbox.seccomp import AF_INET, AF_INET6, program
 from retinue.guard.sandbox.view import SHM, View, readable_beside_processes
 
@@ -81,6 +82,9 @@ def _confinement(policy: Policy, machine: Machine, view: View) -> dict[str, Any]
         "limits": _limits(policy.limits),
         "processes": policy.limits.processes,
         "capabilities": _FILES_LIKE_ROOT if policy.writable else _FILES_OF_OTHERS,
+        "workspaces": [
+            (kept.root, kept.known, kept.hook_folders) for kept in kept_workspaces(view.writable, policy.readonly)
+        ],
     }
 
 

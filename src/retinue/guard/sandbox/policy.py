@@ -31,7 +31,6 @@ _SECRET_PLACES = """
 """.split()
 _SECRET_SYSTEM = ("/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/etc/ssl/private", "/run/secrets")
 
-_NOT_FOR_AGENTS = (".git/hooks", ".git/config", ".git/config.worktree", ".git/info/attributes")
 _OUR_SETTINGS = (".retinue/settings.json", ".retinue/settings.local.json", ".claude/settings.json")
 _MORE_SETTINGS = (".claude/settings.local.json", ".mcp.json")
 
@@ -85,8 +84,13 @@ def secret_places(home: Path) -> tuple[Path, ...]:
 
 
 def protected_places(root: Path) -> tuple[Path, ...]:
-    """What in a workspace decides over what runs later without being asked: hooks, settings."""
-    return _existing(str(root), (*_NOT_FOR_AGENTS, *_OUR_SETTINGS, *_MORE_SETTINGS))
+    """What in a workspace decides over what runs later without being asked: settings and hooks of
+    its repositories, and our settings. A policy that keeps them also has new repositories looked
+    at after each command (`inside/repositories.py`)."""
+    from retinue.guard.sandbox.repositories import repository_files
+
+    ours = _existing(str(root), (*_OUR_SETTINGS, *_MORE_SETTINGS))
+    return (*map(Path, repository_files(root)), *ours)
 
 
 def _existing(folder: str, places: tuple[str, ...]) -> tuple[Path, ...]:

@@ -38,7 +38,7 @@ from .calls import (
     open_path,
     words,
 )
-from .namespaces import FAILED, HAND, divide, enter, mask_paths
+from .namespaces import FAILED, HAND, divide, enter, mask_paths, stay_behind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -92,8 +92,15 @@ def confine(plan: "dict[str, Any]", folder: str) -> None:
         if not inside and plan["namespaces"] == "must":
             raise WallError("namespaces are not available here. See: retinue doctor")
     enter_folder(folder)
+    began = now()
+
+    def look_after() -> None:
+        check_workspaces(plan["workspaces"], began)
+
     if inside and plan["namespaces"] != "bubblewrap" and plan["own_processes"]:
-        divide(plan)
+        divide(plan, look_after)
+    elif plan["workspaces"]:
+        stay_behind(look_after)
     where = "inside" if inside else "outside"
     if inside and not plan["own_processes"]:
         where = "among others"
@@ -106,6 +113,23 @@ def end_with_parent() -> None:
     call("prctl", PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
     if posix.getppid() != parent:
         posix._exit(FAILED)
+
+
+def now() -> int:
+    from time import time_ns
+
+    return time_ns() - 20_000_000  # files carry the time of the last tick of the kernel's clock
+
+
+def check_workspaces(workspaces: "list[tuple[str, frozenset[str], tuple[str, ...]]]", began: int) -> None:
+    """Put out of the way what the program has left for git to run."""
+    if not workspaces:
+        return
+    from .repositories import disarm
+
+    for root, known, hook_folders in workspaces:
+        for sentence in disarm(root, known, began, hook_folders):
+            posix.write(2, f"retinue sandbox: {sentence}\n".encode("utf-8", "replace"))
 
 
 def enter_folder(folder: str) -> None:
@@ -175,7 +199,7 @@ def mask(plan: "dict[str, Any]", folder: str) -> None:
     alone = mask_paths(plan)
     enter_folder(folder)
     if alone:
-        divide(plan)
+        divide(plan, lambda: None)
     give_up(plan["powers_over_masks"] if alone else _SYS_ADMIN)
     for number in (SIGPIPE, SIGXFSZ):
         attempt("rt_sigaction", number, SIG_DFL, 0, 8)

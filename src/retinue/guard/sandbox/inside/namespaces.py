@@ -1,6 +1,7 @@
 """Namespaces and mounts for the launcher: a view of the system of its own."""
 
 import posix
+from _signal import signal  # type: ignore[import-not-found]  # without the enumerations, which take time
 
 from .calls import (
     AT_CWD,
@@ -11,6 +12,7 @@ from .calls import (
     SIGINT,
     SIGKILL,
     SIGTERM,
+    SIGUSR2,
     WallError,
     attempt,
     attempt_put,
@@ -23,6 +25,7 @@ from .calls import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 FAILED = 125
@@ -36,6 +39,8 @@ _FROM_EMPTY_PATH = 4
 NEWNS, NEWIPC, NEWUSER, NEWPID, NEWNET = 0x20000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
 _RDONLY, _NOSUID, _NODEV, _NOEXEC = 1, 2, 4, 8
 _PRIVATE = 1 << 18
+_ASKING = (SIGTERM, SIGINT, SIGHUP)
+"""Signals that ask a program to end."""
 
 
 def enter(plan: "dict[str, Any]") -> bool:
@@ -140,20 +145,17 @@ def hand_over(port: int) -> None:
     listener.close()
 
 
-def divide(plan: "dict[str, Any]") -> None:
+def divide(plan: "dict[str, Any]", after: "Callable[[], None]") -> None:
     """Go on in the program's process only, in a process namespace with a /proc of its own.
     Whatever the program leaves running ends with it, because the first process of the namespace
-    does."""
+    does. This process waits and then calls `after`."""
     try:
         call("unshare", NEWPID)
     except OSError as error:
         raise WallError("other processes cannot be hidden. See: retinue doctor") from error
-    for number in (SIGTERM, SIGINT, SIGHUP):  # the program gets its own; SIGKILL ends everything at once
+    stay_behind(after)
+    for number in _ASKING:  # the first process of a namespace must not end before the program
         attempt("rt_sigaction", number, SIG_IGN, 0, 8)
-    first = posix.fork()
-    if first:
-        posix._exit(ending(first))
-    call("prctl", PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
     try:
         call("mount", "proc", "/proc", "proc", _NOSUID | _NODEV | _NOEXEC, 0)
         if plan["processes"]:
@@ -164,8 +166,25 @@ def divide(plan: "dict[str, Any]") -> None:
     program = posix.fork()
     if program:
         posix._exit(ending(program))
-    for number in (SIGTERM, SIGINT, SIGHUP):
+    for number in _ASKING:
         attempt("rt_sigaction", number, SIG_DFL, 0, 8)
+
+
+def stay_behind(after: "Callable[[], None]") -> None:
+    """Go on in a child. This process waits for it, does what is left to do and ends as it did. What
+    asks a program to end is meant for the child, which gets it too."""
+    for number in _ASKING:
+        attempt("rt_sigaction", number, SIG_IGN, 0, 8)
+    child = posix.fork()
+    if child:
+        signal(SIGUSR2, lambda *_: posix.kill(child, SIGKILL))
+        call("prctl", PR_SET_PDEATHSIG, SIGUSR2, 0, 0, 0)  # when Retinue is killed, there is still this to do
+        code = ending(child)
+        after()
+        posix._exit(code)
+    for number in _ASKING:
+        attempt("rt_sigaction", number, SIG_DFL, 0, 8)
+    call("prctl", PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
 
 
 def limit_processes(most: int) -> None:

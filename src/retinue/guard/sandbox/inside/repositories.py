@@ -1,0 +1,234 @@
+"""What git would run by itself: found in a workspace, and put out of the way.
+
+A confined program that may write a workspace could leave something there that starts a program
+when the user next types `git status`, outside of all walls: settings and hooks of a repository.
+Those that exist are read-only for it. New ones cannot be prevented by the system, because git
+itself makes repositories all the time, so they are looked at after each command: settings that
+only say where a repository comes from stay, everything else is renamed and reported.
+
+The launcher imports this after a command, and Retinue itself at the end of a run. Folders are
+opened one by one and links are not followed, so that nobody can lead it out of the workspace.
+"""
+
+import posix
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DISABLED = ".disabled-by-retinue"
+_MOST_FOLDERS, _DEEPEST, _LONGEST = 200_000, 200, 65_536
+_SETTINGS = ("config", "config.worktree", "commondir")
+_UNINTERESTING = ("objects", "refs", "logs", "lfs")
+_FOLDER = posix.O_RDONLY | posix.O_DIRECTORY | posix.O_NOFOLLOW | posix.O_CLOEXEC
+
+_HARMLESS = {
+    "core": "repositoryformatversion filemode bare logallrefupdates ignorecase precomposeunicode symlinks worktree "
+    "autocrlf eol safecrlf sparsecheckout sparsecheckoutcone compression abbrev",
+    "extensions": "objectformat refstorage partialclone worktreeconfig",
+    "remote": "url pushurl fetch tagopt mirror promisor partialclonefilter skipdefaultupdate skipfetchall",
+    "branch": "remote merge rebase description pushremote",
+    "submodule": "url active branch",
+    "user": "name email",
+    "init": "defaultbranch",
+    "pull": "rebase ff",
+    "push": "default autosetupremote",
+    "gc": "auto",
+    "lfs": "repositoryformatversion",
+}
+"""Settings that start nothing, by section. All others may."""
+
+
+class Found:
+    """A file that git acts on: where it is, and which settings or hook of a repository it is."""
+
+    __slots__ = ("at", "changed", "kind", "name", "path")
+
+    def __init__(self, path: str, at: int, name: str, kind: str, changed: int) -> None:
+        self.path = path
+        self.at = at
+        """The open folder it is in."""
+        self.name = name
+        self.kind = kind
+        self.changed = changed
+        """When it or its folder last changed, in nanoseconds."""
+
+
+def survey(root: str, hook_folders: "tuple[str, ...]" = ()) -> "list[str]":
+    """Return everything below a folder that git acts on by itself, hooks and settings."""
+    return [found.path for found in _walk(root, hook_folders)]
+
+
+def disarm(root: str, known: "frozenset[str]", since: int, hook_folders: "tuple[str, ...]" = ()) -> "list[str]":
+    """Rename what is not known, has changed since a time in nanoseconds, and could start a program.
+    Return a sentence for each."""
+    said = []
+    for found in _walk(root, hook_folders):
+        if found.path in known or found.changed < since or found.name.endswith(DISABLED):
+            continue
+        reason = _danger(found, root)
+        if reason:
+            said.append(_rename(found, reason))
+    return said
+
+
+def _walk(root: str, hook_folders: "tuple[str, ...]") -> "Iterator[Found]":
+    left = [_MOST_FOLDERS]
+    try:
+        top = posix.open(root, _FOLDER)
+    except OSError:
+        return
+    try:
+        yield from _visit(top, root, 0, left)
+        for folder in hook_folders:
+            if folder.startswith(root + "/"):
+                yield from _hooks(top, folder[len(root) + 1 :], folder, 0)
+    finally:
+        posix.close(top)
+
+
+def _visit(at: int, path: str, depth: int, left: "list[int]") -> "Iterator[Found]":
+    left[0] -= 1
+    if depth > _DEEPEST or left[0] < 0:
+        return
+    names, folders = _entries(at)
+    if ".git" in names and ".git" not in folders:
+        yield Found(f"{path}/.git", at, ".git", "link", _changed(at, ".git"))
+    is_repository = "HEAD" in names and ("commondir" in names or ("objects" in names and "refs" in names))
+    if is_repository:
+        changed = posix.fstat(at).st_ctime_ns
+        for name in _SETTINGS:
+            if name in names:
+                yield Found(f"{path}/{name}", at, name, name, max(changed, _changed(at, name)))
+        if "hooks" in names:
+            yield from _hooks(at, "hooks", f"{path}/hooks", changed)
+    for name in folders:
+        if is_repository and name in _UNINTERESTING:
+            continue
+        try:
+            inner = posix.open(name, _FOLDER, dir_fd=at)
+        except OSError:
+            continue
+        try:
+            yield from _visit(inner, f"{path}/{name}", depth + 1, left)
+        finally:
+            posix.close(inner)
+
+
+def _entries(at: int) -> "tuple[set[str], list[str]]":
+    names, folders = set(), []
+    try:
+        with posix.scandir(at) as entries:
+            for entry in entries:
+                names.add(entry.name)
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.name)
+    except OSError:
+        pass
+    return names, folders
+
+
+def _hooks(at: int, name: str, path: str, changed: int) -> "Iterator[Found]":
+    try:
+        folder = posix.open(name, _FOLDER, dir_fd=at)
+    except OSError:
+        if "/" not in name:
+            yield Found(path, at, name, "hooks", changed)  # a link, or nothing that git would take
+        return
+    try:
+        names, folders = _entries(folder)
+        for hook in sorted(names - set(folders)):
+            if not hook.endswith(".sample"):
+                yield Found(f"{path}/{hook}", folder, hook, "hook", max(changed, _changed(folder, hook)))
+    finally:
+        posix.close(folder)
+
+
+def _changed(at: int, name: str) -> int:
+    try:
+        return posix.stat(name, dir_fd=at, follow_symlinks=False).st_ctime_ns
+    except OSError:
+        return 0
+
+
+def _danger(found: Found, root: str) -> str:
+    """Return what git would do with it; empty if nothing is started."""
+    if found.kind == "hook":
+        return "is a hook that git would run"
+    if found.kind == "hooks":
+        return "leads git to hooks elsewhere"
+    text = _text(found)
+    if text is None:
+        return "cannot be read as settings of git"
+    if found.kind == "link":
+        return _danger_of_link(found, text, root)
+    if found.kind == "commondir":
+        linked = found.path.rsplit("/", 3)[1] == "worktrees" and text.strip() == "../.."
+        return "" if linked else "leads git to settings elsewhere"
+    setting = odd_setting(text)
+    return f"has a setting that could start a program ({setting})" if setting else ""
+
+
+def _danger_of_link(found: Found, text: str, root: str) -> str:
+    """A `.git` that is a file leads to a repository. One in the workspace has been looked at."""
+    target = text.strip().removeprefix("gitdir:").strip()
+    folder = found.path.rpartition("/")[0]
+    parts = _resolve(target if target.startswith("/") else f"{folder}/{target}")
+    inside = "/".join(parts).startswith(root.strip("/") + "/")
+    if inside and not set(parts) & set(_UNINTERESTING):
+        return ""
+    return "leads git to a repository elsewhere"
+
+
+def _resolve(path: str) -> "list[str]":
+    parts: list[str] = []
+    for part in path.split("/"):
+        if part == "..":
+            del parts[-1:]
+        elif part not in ("", "."):
+            parts.append(part)
+    return parts
+
+
+def _text(found: Found) -> "str | None":
+    """None for a link, a pipe, or something too long."""
+    try:
+        file = posix.open(found.name, posix.O_RDONLY | posix.O_NOFOLLOW | posix.O_NONBLOCK, dir_fd=found.at)
+    except OSError:
+        return None
+    try:
+        status = posix.fstat(file)
+        if status.st_mode & 0o170000 != 0o100000 or status.st_size > _LONGEST:
+            return None
+        return posix.read(file, _LONGEST + 1).decode("utf-8", "replace")
+    except OSError:
+        return None
+    finally:
+        posix.close(file)
+
+
+def odd_setting(text: str) -> str:
+    """Return the first setting that is not known to be harmless, or the line that is not understood."""
+    section = ""
+    for line in text.replace("\r\n", "\n").split("\n"):
+        words = line.strip(" \t")
+        if not words or words[0] in "#;":
+            continue
+        if words.startswith("["):
+            head = words[1:-1].partition(" ")[0]
+            if not words.endswith("]") or words.count("[") > 1 or not head.isalnum():
+                return words[:60]
+            section = head.lower()
+            continue
+        key = words.partition("=")[0].strip(" \t").lower()
+        if words.endswith("\\") or key not in _HARMLESS.get(section, "").split():
+            return f"{section}.{key}"[:60]
+    return ""
+
+
+def _rename(found: Found, reason: str) -> str:
+    try:
+        posix.rename(found.name, found.name + DISABLED, src_dir_fd=found.at, dst_dir_fd=found.at)
+    except OSError as error:
+        return f"{found.path} {reason}, and could not be renamed: {error.strerror}. Remove it before you use git there."
+    return f"{found.path} {reason}, so it was renamed to {found.name}{DISABLED}"
