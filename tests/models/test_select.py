@@ -240,9 +240,43 @@ async def test_a_thinking_level_at_the_end_of_a_name() -> None:
     assert (await select("haiku:low", KEYS)).thinking == "low"
 
 
-async def test_tools_on_openais_newer_models_are_pointed_to_the_right_door() -> None:
-    assert "openai-responses/gpt-6.1-sol" in (await select("openai/gpt-6.1-sol", KEYS)).notes[0]
-    assert (await select("openai-responses/gpt-6.1-sol", KEYS)).notes == ()
+@pytest.mark.parametrize(
+    ("name", "api"),
+    [
+        ("openai/gpt-6.1-sol", "openai-responses"),
+        ("openai/gpt-5.4", "openai-responses"),
+        ("openai/o3", "openai-responses"),
+        ("openai/gpt-4.1", "openai"),
+        ("openai/gpt-5-chat-latest", "openai"),
+        ("openai-responses/gpt-4.1", "openai-responses"),
+    ],
+)
+async def test_openais_thinking_models_are_asked_in_the_format_that_takes_their_tools(name: str, api: str) -> None:
+    chosen = await select(name, KEYS)
+    assert (chosen.info.full_name == name and chosen.notes == ()) or "chat-latest" in name
+    assert chosen.provider.api_for(chosen.info.id) == api
+
+
+async def test_a_chosen_format_and_a_server_of_ones_own_keep_it() -> None:
+    chosen = await select("openai/gpt-6.1-sol", KEYS, {"providers": {"openai": {"api": "openai"}}})
+    assert chosen.provider.api_for(chosen.info.id) == "openai"
+    chosen = await select("openai/gpt-6.1-sol", {**KEYS, "OPENAI_BASE_URL": "http://127.0.0.1:9/v1"})
+    assert chosen.provider.api_for(chosen.info.id) == "openai"
+
+
+@pytest.mark.parametrize(
+    ("version", "url"),
+    [
+        ("", "https://mine.openai.azure.com/openai/v1"),
+        ("2026-01-01", "https://mine.openai.azure.com/openai"),
+        ("2024-10-21", "https://mine.openai.azure.com/openai/deployments/gpt-5.6-sol"),
+    ],
+)
+async def test_azure_is_asked_where_its_version_has_the_format(version: str, url: str) -> None:
+    environment = {"AZURE_OPENAI_API_KEY": "k", "AZURE_OPENAI_ENDPOINT": "https://mine.openai.azure.com"}
+    chosen = await select("azure/gpt-5.6-sol", {**environment, "OPENAI_API_VERSION": version})
+    assert chosen.provider.url_for(chosen.info.id) == url
+    assert chosen.provider.api_for(chosen.info.id) == ("openai" if version == "2024-10-21" else "openai-responses")
 
 
 @pytest.mark.parametrize("query", ["", " ", "nonexistent-model", "local/nothing", "offline/other", "mine/x-y", "/"])

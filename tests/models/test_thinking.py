@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.models.thinking import LEVELS, anthropic_style, level_of, openai_effort, version_of
+from retinue.models.efforts import effort_for
+from retinue.models.thinking import LEVELS, anthropic_style, level_of, version_of
 from tests.models.scripts import RELAXED
 
 
@@ -82,18 +83,44 @@ def test_who_takes_a_budget(id: str, style: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("id", "off", "minimal", "xhigh", "max"),
+    ("full_name", "off", "minimal", "medium", "max"),
     [
-        ("gpt-5", "minimal", "minimal", "high", "high"),
-        ("gpt-5.1", "none", "low", "high", "high"),
-        ("gpt-5.2", "none", "low", "xhigh", "xhigh"),
-        ("gpt-5.6-sol", "none", "low", "xhigh", "max"),
-        ("gpt-6-astra", "low", "low", "xhigh", "max"),
-        ("o3", "low", "low", "high", "high"),
-        ("qwen3", "none", "low", "high", "high"),
-        ("gpt-oss-20b", "low", "low", "high", "high"),
+        # OpenAI: pydantic-ai profiles/openai.py, verified live
+        ("openai/gpt-5", "minimal", "minimal", "medium", "high"),
+        ("openai/gpt-5.1", "none", "low", "medium", "high"),
+        ("openai/gpt-5.2", "none", "low", "medium", "xhigh"),
+        ("openai-responses/gpt-5.6-sol", "none", "low", "medium", "max"),
+        ("openai-responses/gpt-6-astra", "low", "low", "medium", "max"),
+        ("openai-responses/gpt-6.1-sol", "low", "low", "medium", "max"),
+        ("openai-responses/gpt-6.1-terra", "none", "low", "medium", "max"),
+        ("openai-responses/gpt-5.5-pro", "medium", "medium", "medium", "xhigh"),
+        ("openai/gpt-5-pro", "high", "high", "high", "high"),
+        ("openai-responses/gpt-7-nova", "none", "low", "medium", "max"),
+        ("openai/o3", "low", "low", "medium", "high"),
+        # xAI: docs.x.ai reasoning
+        ("xai/grok-4.7", "low", "low", "medium", "xhigh"),
+        ("xai/grok-4.3", "none", "low", "medium", "high"),
+        ("xai/grok-build-0.1", None, None, None, None),
+        ("xai/grok-code-fast-1", None, None, None, None),
+        # DeepSeek, Kimi, GLM: low, high and max
+        ("deepseek/deepseek-v4-pro", None, "low", "high", "max"),
+        ("moonshot/kimi-k3", "low", "low", "high", "max"),
+        ("moonshot/kimi-k2.6", None, "low", "medium", "max"),
+        ("zai/glm-5.3", "low", "low", "high", "max"),
+        ("zai/glm-4.7", None, None, None, None),
+        ("mistral/mistral-large-4", "none", "high", "high", "high"),
+        ("groq/qwen/qwen3-32b", "none", "default", "default", "default"),
+        ("groq/openai/gpt-oss-120b", "low", "low", "medium", "high"),
+        ("openrouter/anthropic/claude-sonnet-5.5", "none", "low", "medium", "max"),
+        ("openrouter/z-ai/glm-5.3", "low", "low", "medium", "max"),
+        ("ollama/qwen3", "none", "low", "medium", "high"),
+        ("mine/whatever", "none", "low", "medium", "high"),
+        ("mine/gpt-oss-20b", "low", "low", "medium", "high"),
     ],
 )
-def test_efforts_by_generation(id: str, off: str, minimal: str, xhigh: str, max: str) -> None:
-    assert [openai_effort(id, level) for level in ("off", "minimal", "xhigh", "max")] == [off, minimal, xhigh, max]
-    assert [openai_effort(id, level) for level in ("low", "medium", "high")] == ["low", "medium", "high"]
+def test_a_level_becomes_the_nearest_that_the_model_has(
+    full_name: str, off: str | None, minimal: str | None, medium: str | None, max: str | None
+) -> None:
+    provider, _, id = full_name.partition("/")
+    found = [effort_for(provider, id, level) for level in ("off", "minimal", "medium", "max")]
+    assert found == [off, minimal, medium, max]

@@ -16,13 +16,13 @@ from retinue.domain.messages import AssistantMessage, Text
 from retinue.loop.interrupt import Interrupt, Interrupted
 from retinue.loop.shrink import cut
 from retinue.loop.watch import Countdown
-from retinue.models.protocol import Finished, Model, ModelRequest, Part
+from retinue.models.protocol import Finished, Model, ModelRequest, Noted, Part
 
 
 class Ask:
     """`next` gives the events of the answer and then None. From there on `message` is the answer,
-    `shown` the last text that was streamed and then declared void by a retry, and `sent` whether
-    there was a request at all. Call `close` whatever happens."""
+    `shown` the last text that was streamed and then declared void by a retry, `notes` what people
+    should know of it, and `sent` whether there was a request at all. Call `close` whatever happens."""
 
     __slots__ = (
         "_clock",
@@ -34,6 +34,7 @@ class Ask:
         "_stream",
         "_text",
         "message",
+        "notes",
         "sent",
         "shown",
     )
@@ -50,6 +51,7 @@ class Ask:
         self._patience = 0.0
         self._text: list[str] = []
         self.message = AssistantMessage(())
+        self.notes: list[Noted] = []
         self.shown = ""
         self.sent = False
 
@@ -88,7 +90,9 @@ class Ask:
             return part
         if isinstance(part, ThinkingDelta):
             return part
-        if isinstance(part, Retrying):
+        if isinstance(part, Noted):
+            self.notes.append(part)
+        elif isinstance(part, Retrying):
             self._patience = max(part.delay, 0.0)  # this silence is announced
             return self._void(part)
         return None

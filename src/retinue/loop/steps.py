@@ -77,6 +77,7 @@ class Steps:
         self._continued = False
         """Whether the newest answer is one that went on where an answer was cut off."""
         self._cost_warned = False
+        self._noted: list[Warned] = []
         self.number = job.first_turn
         self.ending: Ending | None = None
         self.is_final = False
@@ -210,10 +211,18 @@ class Steps:
         if self._failure is None or self._failure.kind != "context_overflow":
             self._conversation.answered(message)
         self._tally.answered(message, ask.shown)
+        self._note(ask)
         self._job.account.charge(message.usage, turns=1)
         if message.stop == "aborted" and ask.sent:
             self._tally.notes.append("The last request was cut off; its tokens are not in the usage.")
         return message
+
+    def _note(self, ask: Ask) -> None:
+        """What the model's side had to change goes into the outcome, once."""
+        for note in ask.notes:
+            if note.text not in self._tally.notes:
+                self._tally.notes.append(note.text)
+                self._noted.append(Warned(note.code, note.text))
 
     def dispatch(self, stop: StopReason) -> Dispatch:
         self._dispatch = Dispatch(
@@ -265,6 +274,8 @@ class Steps:
         if self._dispatch is not None:
             yield from self._dispatch.warnings
             self._dispatch = None
+        noted, self._noted = self._noted, []
+        yield from noted
         if self._job.limits.max_cost_usd is not None and self._tally.usage.cost_usd is None and not self._cost_warned:
             self._cost_warned = True
             yield Warned("cost_unknown", "The model has no known price: the cost budget cannot be kept.")

@@ -26,6 +26,7 @@ from retinue.models.content import NOTHING, own, safe_id, sent_arguments, visibl
 from retinue.models.draft import CallDraft, Draft, TextDraft, ThinkingDraft, replace_usage
 from retinue.models.failures import Wire, from_error
 from retinue.models.protocol import ModelInfo, ModelRequest
+from retinue.models.repair import Refusal
 from retinue.models.thinking import anthropic_adaptive, anthropic_budget, anthropic_style, level_of, version_of
 from retinue.models.tool_schema import portable_schema
 from retinue.models.wire import Reader, WireModel
@@ -52,7 +53,7 @@ class AnthropicModel(WireModel):
         return AnthropicReader(draft, self._wire)
 
     def body(self, request: ModelRequest) -> dict[str, Any]:
-        marked = self._quirks.cache_control
+        marked = self._quirks.cache_control is not False
         body: dict[str, Any] = {
             "model": self._info.id,
             "max_tokens": request.max_output or self._info.max_output,
@@ -92,9 +93,9 @@ class AnthropicModel(WireModel):
         if request.temperature is not None and sampling and "thinking" not in body:
             body["temperature"] = request.temperature
 
-    def adapt(self, request: ModelRequest, body: dict[str, Any], refusal: str) -> bool:
+    def adapt(self, request: ModelRequest, body: dict[str, Any], refusal: Refusal) -> bool:
         """A refused signature (after a compaction, say) costs the old thinking, not the run."""
-        said = refusal.lower()
+        said = refusal.said
         about_blocks = "signature" in said or ("thinking" in said and "block" in said)
         return (about_blocks and self.forget_signatures(request)) or super().adapt(request, body, refusal)
 

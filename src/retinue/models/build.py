@@ -60,13 +60,13 @@ def _class_for(api: Api) -> Callable[..., Model]:
 
 def _wired(selection: Selection, transport: Transport) -> Model:
     provider, info = selection.provider, selection.info
-    make = _class_for(provider.api)
+    make = _class_for(provider.api_for(info.id))
     quirks: dict[str, Any] = dict(provider.quirks)
     if provider.query:
         quirks["query"] = {**provider.query, **quirks.get("query", {})}
     return make(
         info,
-        provider.base_url.replace("{model}", info.id),
+        provider.url_for(info.id),
         provider.api_key or None,
         transport,
         headers=provider.headers,

@@ -34,6 +34,13 @@ def safe_id(id: str) -> str:
     return "call_" + hashlib.sha256(id.encode("utf-8", "replace")).hexdigest()[:32]
 
 
+def short_id(id: str, length: int) -> str:
+    """A call id of exactly so many letters and digits, as Mistral's template wants it."""
+    if len(id) == length and id.isascii() and id.isalnum():
+        return id
+    return hashlib.sha256(id.encode("utf-8", "replace")).hexdigest()[:length]
+
+
 def visible(parts: Sequence[Text | Image], info: ModelInfo) -> list[Text | Image]:
     """The parts a model can take: no empty text, and words in place of images it cannot see."""
     kept: list[Text | Image] = []

@@ -14,11 +14,12 @@ import orjson
 
 from retinue.domain.events import TextDelta, ThinkingDelta
 from retinue.domain.failure import Failure
+from retinue.domain.lean import replace
 from retinue.domain.messages import AssistantMessage, Message, StopReason, Text, Thinking, ToolCall
 from retinue.domain.usage import Usage
 from retinue.models.cost import priced
 from retinue.models.partial_json import parse_arguments
-from retinue.models.protocol import Finished, ModelInfo, Part, ToolCallStarted
+from retinue.models.protocol import Finished, ModelInfo, Part, Prices, ToolCallStarted
 
 FRESH = "rtn_"
 """Begins the ids we make for calls that came without a usable one."""
@@ -174,6 +175,8 @@ class Draft:
         usage = priced(self.usage, self.info.prices)
         if usage.cost_usd is None and self.usage.cost_usd:
             usage = self.usage  # the server itself said what it charges
+        elif self.failure is None and not usage.context_tokens and not _is_free(self.info.prices):
+            usage = replace(usage, cost_usd=None)  # an answer that was not counted is not free
         if self.failure is not None and self.failure.kind != "refused":
             content = self._content(calls=False)
             return Finished(AssistantMessage(content, "error", usage, self.info.full_name, self.failure))
@@ -206,6 +209,10 @@ class Draft:
                 arguments, broken = parse_arguments(whole)
                 content.append(ToolCall(_unique(part.id, used), part.name, arguments, broken, part.signature))
         return tuple(content)
+
+
+def _is_free(prices: Prices | None) -> bool:
+    return prices is not None and not prices.input and not prices.output
 
 
 def replace_usage(

@@ -9,6 +9,7 @@ from retinue.models.draft import Draft, TextDraft, replace_usage
 from retinue.models.failures import Wire, from_error
 from retinue.models.gemini_body import build_contents
 from retinue.models.protocol import ModelRequest
+from retinue.models.repair import Refusal
 from retinue.models.thinking import gemini_config, level_of
 from retinue.models.tool_schema import gemini_parameters, portable_schema
 from retinue.models.wire import Reader, WireModel
@@ -58,9 +59,9 @@ class GeminiModel(WireModel):
             body["generationConfig"] = config
         return self._finish_body(body, request)
 
-    def adapt(self, request: ModelRequest, body: dict[str, Any], refusal: str) -> bool:
+    def adapt(self, request: ModelRequest, body: dict[str, Any], refusal: Refusal) -> bool:
         """A signature that this model does not accept (the model changed, say) is left out."""
-        about_signatures = "signature" in refusal.lower()
+        about_signatures = "signature" in refusal.said
         return (about_signatures and self.forget_signatures(request)) or super().adapt(request, body, refusal)
 
 

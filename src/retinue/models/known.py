@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from retinue.models.protocol import ModelInfo, Prices
+from retinue.models.thinking import version_of
 
 SHARED = {"openai-responses": "openai", "azure": "openai", "google": "gemini"}
 """Providers that serve the models of another one."""
@@ -61,6 +62,16 @@ def wants_responses(model: str) -> bool:
     """True for a model that thinks and uses tools together only through the Responses API."""
     found = _find("openai", model)
     return bool(found and found[1].get("responses"))
+
+
+def takes_responses(model: str) -> bool:
+    """True for every thinking model of OpenAI's: from GPT-5.2 on Chat Completions refuses efforts
+    beside tools, and from 5.6 tools as such (pipecat#4043, litellm#34569); the Responses API takes
+    them all."""
+    name = model.rpartition("/")[2].lower()
+    if re.match(r"o[134](?![a-z0-9])", name):
+        return True
+    return (version_of(name, "gpt-") or (0, 0)) >= (5, 0) and "chat" not in name
 
 
 def with_overrides(info: ModelInfo, override: Mapping[str, Any] | None) -> ModelInfo:

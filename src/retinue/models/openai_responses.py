@@ -10,10 +10,12 @@ import orjson
 from retinue.domain.failure import Failure
 from retinue.domain.tool import ToolSpec
 from retinue.models.draft import CallDraft, Draft, TextDraft, ThinkingDraft, replace_usage
+from retinue.models.efforts import effort_for
 from retinue.models.failures import Wire, from_error
 from retinue.models.protocol import ModelRequest
+from retinue.models.repair import Refusal
 from retinue.models.responses_body import build_input
-from retinue.models.thinking import level_of, openai_effort
+from retinue.models.thinking import level_of
 from retinue.models.tool_schema import portable_schema
 from retinue.models.wire import Reader, WireModel
 
@@ -28,7 +30,7 @@ class OpenAIResponsesModel(WireModel):
     def body(self, request: ModelRequest) -> dict[str, Any]:
         body: dict[str, Any] = {
             "model": self._info.id,
-            "input": build_input(request.messages, self._info),
+            "input": build_input(request.messages, self._info, self._stale),
             "stream": True,
             "store": False,
         }
@@ -42,15 +44,31 @@ class OpenAIResponsesModel(WireModel):
                 body["parallel_tool_calls"] = self._quirks.parallel_tool_calls
         if request.max_output is not None:
             body["max_output_tokens"] = max(16, request.max_output)  # the API's own minimum
+        if self._sends_cache_key:
+            body["prompt_cache_key"] = self.cache_key(request)
         self._think(body, request)
         return self._finish_body(body, request)
+
+    def adapt(self, request: ModelRequest, body: dict[str, Any], refusal: Refusal) -> bool:
+        """Reasoning that this key, organisation or gateway cannot read costs the old thinking,
+        not the run (`invalid_encrypted_content`, codex#8119; "Item 'rs_…' not found",
+        opencode#7724)."""
+        said = refusal.said
+        unreadable = "invalid_encrypted_content" in said or (
+            "encrypted content" in said and "not supported" not in said
+        )
+        missing = "item 'rs_" in said or 'item "rs_' in said or "item with id 'rs_" in said
+        if (unreadable or missing) and self.forget_signatures(request):
+            return True
+        return super().adapt(request, body, refusal)
 
     def _think(self, body: dict[str, Any], request: ModelRequest) -> None:
         level = level_of(request.thinking)
         if self._info.thinking:
             body["include"] = ["reasoning.encrypted_content"]
-            if level is not None and self._quirks.reasoning_effort is not False:
-                body["reasoning"] = {"effort": openai_effort(self._info.id, level), "summary": "auto"}
+            effort = None if level is None else effort_for(self._info.provider, self._info.id, level)
+            if effort is not None and self._quirks.reasoning_effort is not False:
+                body["reasoning"] = {"effort": effort, "summary": "auto"}
         elif request.temperature is not None and self._quirks.temperature:
             body["temperature"] = request.temperature
 
@@ -140,7 +158,8 @@ class ResponsesReader:
         if not part.pieces:
             summary = [piece["text"] for piece in item.get("summary") or item.get("content") or ()]
             self._draft.more_thinking(part, "\n\n".join(summary))
-        if item.get("id"):
+        if item.get("id") and item.get("encrypted_content"):
+            # Without its ciphertext an item that was not stored is unknown to the provider.
             kept = {key: value for key, value in item.items() if key != "status" and value is not None}
             part.signature = orjson.dumps(kept).decode()
 

@@ -42,8 +42,17 @@ BUILT_IN: dict[str, Preset] = {
     ),
 }
 
+# api-docs.deepseek.com/guides/thinking_mode: "The `reasoning_content` in the thinking mode must be passed back";
+# Kimi: "thinking is enabled but reasoning_content is missing in assistant tool call message" (openclaw#73417).
+_REQUIRED = {"reasoning_field": "reasoning_content", "reasoning_required": True}
+# docs.z.ai preserved thinking: returned where there is any.
 _CONTENT = {"reasoning_field": "reasoning_content"}
+# openrouter.ai/docs reasoning tokens: the details go back as they came.
 _DETAILS = {"reasoning_field": "reasoning_details"}
+# pydantic-ai models/mistral.py and #9096: a turn between tool and user, ids of nine letters or digits.
+_MISTRAL = {"assistant_after_tools": True, "call_id_length": 9}
+# platform.minimax.io "OpenAI API compatible": thoughts stand in the text unless they are split off.
+_MINIMAX = {"reasoning_field": "reasoning_details", "extra_body": {"reasoning_split": True}}
 
 PRESETS: dict[str, Preset] = {
     "ollama": Preset("openai", "http://localhost:11434/v1", (), ("OLLAMA_HOST",), needs_key=False),
@@ -51,16 +60,16 @@ PRESETS: dict[str, Preset] = {
     "llama.cpp": Preset("openai", "http://localhost:8080/v1", ("LLAMA_API_KEY",), needs_key=False),
     "lmstudio": Preset("openai", "http://localhost:1234/v1", (), needs_key=False),
     "openrouter": Preset("openai", "https://openrouter.ai/api/v1", ("OPENROUTER_API_KEY",), quirks=_DETAILS),
-    "deepseek": Preset("openai", "https://api.deepseek.com/v1", ("DEEPSEEK_API_KEY",), quirks=_CONTENT),
+    "deepseek": Preset("openai", "https://api.deepseek.com/v1", ("DEEPSEEK_API_KEY",), quirks=_REQUIRED),
     "azure": Preset("openai", "", ("AZURE_OPENAI_API_KEY",), ("AZURE_OPENAI_ENDPOINT",), quirks={"auth": "api-key"}),
     "groq": Preset("openai", "https://api.groq.com/openai/v1", ("GROQ_API_KEY",)),
-    "mistral": Preset("openai", "https://api.mistral.ai/v1", ("MISTRAL_API_KEY",)),
+    "mistral": Preset("openai", "https://api.mistral.ai/v1", ("MISTRAL_API_KEY",), quirks=_MISTRAL),
     "together": Preset("openai", "https://api.together.xyz/v1", ("TOGETHER_API_KEY",)),
     "xai": Preset("openai", "https://api.x.ai/v1", ("XAI_API_KEY",)),
-    "moonshot": Preset("openai", "https://api.moonshot.ai/v1", ("MOONSHOT_API_KEY", "KIMI_API_KEY"), quirks=_CONTENT),
+    "moonshot": Preset("openai", "https://api.moonshot.ai/v1", ("MOONSHOT_API_KEY", "KIMI_API_KEY"), quirks=_REQUIRED),
     "zai": Preset("openai", "https://api.z.ai/api/paas/v4", ("ZAI_API_KEY", "Z_AI_API_KEY"), quirks=_CONTENT),
     "qwen": Preset("openai", "https://dashscope-intl.aliyuncs.com/compatible-mode/v1", ("DASHSCOPE_API_KEY",)),
-    "minimax": Preset("openai", "https://api.minimax.io/v1", ("MINIMAX_API_KEY",)),
+    "minimax": Preset("openai", "https://api.minimax.io/v1", ("MINIMAX_API_KEY",), quirks=_MINIMAX),
     "fireworks": Preset("openai", "https://api.fireworks.ai/inference/v1", ("FIREWORKS_API_KEY",)),
     "cerebras": Preset("openai", "https://api.cerebras.ai/v1", ("CEREBRAS_API_KEY",)),
 }

@@ -74,11 +74,20 @@ class Alive:
 
 
 @dataclass(frozen=True, slots=True)
+class Noted:
+    """Something about the request that people should know and that did not stop it: a value that
+    was changed, another model that answered. `code` is stable."""
+
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     message: AssistantMessage
 
 
-Part = TextDelta | ThinkingDelta | ToolCallStarted | Alive | Retrying | Finished
+Part = TextDelta | ThinkingDelta | ToolCallStarted | Alive | Noted | Retrying | Finished
 
 
 class Model(Protocol):

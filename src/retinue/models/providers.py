@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from retinue.models.address import display_url
-from retinue.models.known import FREE, describe_model, known_models, wants_responses, with_overrides
+from retinue.models.known import FREE, describe_model, known_models, takes_responses, wants_responses, with_overrides
 from retinue.models.presets import BUILT_IN, OTHER_NAMES, PRESETS, Api, Preset
 from retinue.models.protocol import ModelInfo
 from retinue.models.urls import host_of, is_loopback, normal_url, ollama_url, origin_of
@@ -44,11 +44,25 @@ class Provider(NamedTuple):
     """The variable to set or correct when the key is refused."""
     origin: Origin = DEFAULT
     custom: bool = False
+    api_by_model: bool = False
+    """Nobody chose the wire format, and the server speaks both of OpenAI's: the model decides."""
     problem: str | None = None
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"Provider({self.id!r}, {self.api!r}, {display_url(self.base_url)!r})"  # never the key or a header
+
+    def api_for(self, model: str) -> Api:
+        """The wire format in which this model is asked."""
+        return "openai-responses" if self.api_by_model and takes_responses(model) else self.api
+
+    def url_for(self, model: str) -> str:
+        """The base URL for this model. Azure's dated versions have a path per deployment, but for
+        the Responses API."""
+        url = self.base_url
+        if self.api_for(model) == "openai-responses":
+            url = url.replace("/deployments/{model}", "")
+        return url.replace("{model}", model)
 
     @property
     def local(self) -> bool:
@@ -158,6 +172,7 @@ class _Maker:
             key_variable=self._key_variable(source),
             origin=self.origin,
             custom=custom,
+            api_by_model=self._api_by_model(custom),
             problem=self._problem(bool(source), custom),
             notes=tuple(self.notes),
         )
@@ -184,6 +199,15 @@ class _Maker:
         if self.name != "azure" or "/openai" in url:
             return url
         return url.removesuffix("/v1") + ("/openai/deployments/{model}" if self._api_version() else "/openai/v1")
+
+    def _api_by_model(self, custom: bool) -> bool:
+        """OpenAI itself and Azure, whose dated versions have the Responses API since 2025-03."""
+        if "api" in self.entry:
+            return False
+        if self.name == "azure":
+            version = self._api_version().get("api-version", "")
+            return not version or version >= "2025-03"
+        return self.name == "openai" and not custom
 
     def _api_version(self) -> dict[str, str]:
         version = self.entry.get("apiVersion") or (

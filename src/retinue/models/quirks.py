@@ -30,12 +30,21 @@ class Quirks:
     reasoning_field: str | None = None
     """The field in which thinking is sent back, such as `reasoning_content` (DeepSeek) or
     `reasoning_details` (OpenRouter). None: thinking is not sent back."""
+    reasoning_required: bool = False
+    """Every turn with tool calls carries the reasoning field, empty where nothing was thought."""
+    assistant_after_tools: bool = False
+    """A turn of the assistant must stand between a tool's result and the user's words."""
+    call_id_length: int = 0
+    """Tool call ids have exactly so many letters and digits; 0: as they are."""
     thinking: str | None = None
     """Anthropic format: `budget`, `adaptive` or `none`."""
     temperature: bool = True
     """False: the server refuses sampling parameters."""
-    cache_control: bool = True
-    """Anthropic format: False leaves out cache marks."""
+    cache_control: bool | None = None
+    """Whether cache marks are sent. None: in the Anthropic format, and through OpenRouter to
+    Claude and Gemini."""
+    cache_key: bool | None = None
+    """Whether `prompt_cache_key` is sent. None: to OpenAI and Azure."""
     extra_body: Mapping[str, Any] = field(default_factory=dict)
     """Merged into every request."""
     query: Mapping[str, str] = field(default_factory=dict)
@@ -66,10 +75,12 @@ class Quirks:
         return cls(**given)
 
 
-_NAMES: dict[type, str] = {bool: "true or false", str: "a text", Mapping: "an object"}
+_NAMES: dict[type, str] = {bool: "true or false", str: "a text", int: "a whole number", Mapping: "an object"}
 
 
 def _wanted(annotation: str) -> type:
     if annotation.startswith("Mapping"):
         return Mapping
+    if annotation.startswith("int"):
+        return int
     return bool if annotation.startswith("bool") else str

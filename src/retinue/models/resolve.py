@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from retinue.errors import UnknownModelError
-from retinue.models.known import FREE, known_model, same_name, table_date, wants_responses
+from retinue.models.known import FREE, known_model, same_name, table_date
 from retinue.models.names import (
     find_exact,
     find_model,
@@ -121,7 +121,7 @@ class Resolver:
             return Found(exact, provider)
         known = known_model(provider.id, model)
         if known is not None:
-            return Found(self.providers.info(provider, known.id), provider, self._advice(provider, known.id))
+            return Found(self.providers.info(provider, known.id), provider)
         if split_thinking(model)[1] is not None:
             return None
         offered = self.providers.models_of(provider)
@@ -177,11 +177,6 @@ class Resolver:
         meant = f'"{query}" means {info.full_name} here'
         other = bool(version(query)) and version(query) != version(info.id)
         return Found(info, provider, warning=f"{meant}: another version") if other else Found(info, provider, meant)
-
-    def _advice(self, provider: Provider, model: str) -> str | None:
-        if provider.id != "openai" or provider.custom or not wants_responses(model):
-            return None
-        return f"{model} thinks and uses tools together only through openai-responses/{model}"
 
     def _embedded(self, query: str) -> Found | None:
         name = query.lower()

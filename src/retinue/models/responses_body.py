@@ -12,11 +12,12 @@ from retinue.models.content import data_url, own, result_text, safe_id, sent_arg
 from retinue.models.protocol import ModelInfo
 
 
-def build_input(messages: tuple[Message, ...], info: ModelInfo) -> list[Any]:
+def build_input(messages: tuple[Message, ...], info: ModelInfo, stale: set[str]) -> list[Any]:
+    """`stale` are the reasoning items that the provider no longer accepts."""
     items: list[Any] = []
     for message in messages:
         if isinstance(message, AssistantMessage):
-            items += _assistant(message, info)
+            items += _assistant(message, info, stale)
         elif isinstance(message, Results):
             items += [_result(result, info) for result in message.results]
         else:
@@ -39,7 +40,7 @@ def _result(result: ToolResult, info: ModelInfo) -> dict[str, Any]:
     return {"type": "function_call_output", "call_id": safe_id(result.call_id), "output": output}
 
 
-def _assistant(message: AssistantMessage, info: ModelInfo) -> list[Any]:
+def _assistant(message: AssistantMessage, info: ModelInfo, stale: set[str]) -> list[Any]:
     """Reasoning stands before what it led to, as it came. One that led to nothing, because its
     turn was cut off, is left out: the API refuses it."""
     items: list[Any] = []
@@ -47,7 +48,7 @@ def _assistant(message: AssistantMessage, info: ModelInfo) -> list[Any]:
     same = own(message, info)
     for part in message.content:
         if isinstance(part, Thinking):
-            if same and part.provider == info.provider:
+            if same and part.provider == info.provider and part.signature not in stale:
                 waiting += _reasoning(part)
             continue
         if isinstance(part, ToolCall):
@@ -69,9 +70,11 @@ def _assistant(message: AssistantMessage, info: ModelInfo) -> list[Any]:
 
 
 def _reasoning(part: Thinking) -> list[Any]:
-    """The reasoning item that was kept; nothing if the signature is of another format."""
+    """The reasoning item that was kept; nothing if the signature is of another format, or lacks
+    what the provider needs to read it again."""
     try:
         item = orjson.loads(part.signature or "")
     except orjson.JSONDecodeError:
         return []
-    return [item] if isinstance(item, dict) and item.get("type") == "reasoning" else []
+    whole = isinstance(item, dict) and item.get("type") == "reasoning" and item.get("encrypted_content")
+    return [item] if whole else []

@@ -111,23 +111,6 @@ def anthropic_budget(level: Level, max_tokens: int, most: int) -> tuple[int, int
     return (budget, max_tokens) if ANTHROPIC_MINIMUM <= budget < max_tokens else None
 
 
-# ------------------------------------------------------------------ OpenAI
-def openai_effort(model: str, level: Level) -> str:
-    """`reasoning_effort` for OpenAI's models, by generation; for everyone else the three steps
-    that all servers know, and `none`."""
-    version = version_of(model, "gpt-")
-    if version is not None and version >= (5, 0):
-        lowest = "minimal" if version < (5, 1) else "none"
-        if "pro" in model or "astra" in model or "codex" in model:
-            lowest = "low"
-        small = "minimal" if version < (5, 1) else "low"
-        top = {"xhigh": "high" if version < (5, 2) else "xhigh"}
-        top["max"] = "max" if version >= (5, 6) else top["xhigh"]
-        return {"off": lowest, "minimal": small, **top}.get(level, level)
-    always = re.match(r"o\d|gpt-oss", model.rpartition("/")[2]) is not None
-    return {"off": "low" if always else "none", "minimal": "low", "xhigh": "high", "max": "high"}.get(level, level)
-
-
 # ------------------------------------------------------------------ Gemini
 def gemini_config(model: str, level: Level) -> dict[str, Any]:
     """`thinkingConfig`: a level since Gemini 3, a budget before."""

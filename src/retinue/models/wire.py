@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import AsyncGenerator, Mapping
+from hashlib import blake2b
 from typing import Any, Literal, Protocol
 from urllib.parse import urlencode, urlsplit
 from weakref import WeakKeyDictionary
@@ -20,16 +21,18 @@ from retinue.models import failures
 from retinue.models.draft import Draft
 from retinue.models.failures import Wire
 from retinue.models.partial_json import parse_event
-from retinue.models.protocol import Alive, ModelInfo, ModelRequest, Part
+from retinue.models.protocol import Alive, ModelInfo, ModelRequest, Noted, Part
 from retinue.models.quirks import Quirks
-from retinue.models.repair import Repairs
+from retinue.models.repair import Refusal, Repairs, SharedLessons, read_refusal
 from retinue.models.sse import Events
 from retinue.models.transport import Response, Transport, TransportError
 
 _ALIVE = (Alive(),)
-_LESSONS: WeakKeyDictionary[Transport, dict[tuple[str, str], Repairs]] = WeakKeyDictionary()
-"""What servers refused, shared by all models over one transport: one run learns for the others."""
+_LESSONS: WeakKeyDictionary[Transport, dict[tuple[str, str], SharedLessons]] = WeakKeyDictionary()
+"""How servers want their requests, shared by all models over one transport."""
 _DRAIN_SECONDS = 0.25
+_KEYED = frozenset({"openai", "openai-responses", "azure"})
+"""Providers that take `prompt_cache_key`."""
 
 
 class Reader(Protocol):
@@ -74,7 +77,8 @@ class WireModel:
         self._headers = {**self._fixed_headers(key), **{k.lower(): v for k, v in (headers or {}).items()}}
         self._wire = Wire(info.full_name, self._base, key, key_variable)
         lessons = _LESSONS.setdefault(transport, {})
-        self._repairs = lessons.setdefault((info.full_name, self._base), Repairs())
+        self._repairs = Repairs(lessons.setdefault((info.full_name, self._base), SharedLessons()))
+        self._keyed: tuple[object, str, str] | None = None
         self._stale: set[str] = set()  # signatures that the provider no longer accepts
 
     @property
@@ -94,7 +98,7 @@ class WireModel:
     def reader(self, draft: Draft) -> Reader:
         raise NotImplementedError
 
-    def adapt(self, request: ModelRequest, body: dict[str, Any], refusal: str) -> bool:
+    def adapt(self, request: ModelRequest, body: dict[str, Any], refusal: Refusal) -> bool:
         """After a refused request: True if `body` will now come out differently."""
         return self._repairs.learn(body, refusal)
 
@@ -114,6 +118,8 @@ class WireModel:
         response: Response | None = None
         try:
             response = await self._open(request, draft)
+            for note in self._notes():
+                yield note
             data = await response.read() if response is not None else b""
             reader, events = self.reader(draft), Events()
             if response is not None and looks_like(data) != "events":
@@ -156,7 +162,8 @@ class WireModel:
             finally:
                 response.close()
             failure = failures.from_status(self._wire, response.status, response.headers, text)
-            if failure.kind == "invalid_request" and self.adapt(request, body, failure.message):
+            refusal = read_refusal(text, failure.message)
+            if failure.kind == "invalid_request" and self.adapt(request, body, refusal):
                 body = self._repairs.apply(self.body(request))
                 continue
             draft.fail(failure)
@@ -171,6 +178,26 @@ class WireModel:
         reader.absorb_whole(parse_event(b"".join(pieces)))
 
     # ---------------------------------------------------------------- small parts
+    @property
+    def _sends_cache_key(self) -> bool:
+        wanted = self._quirks.cache_key
+        return self._info.provider in _KEYED if wanted is None else wanted
+
+    def cache_key(self, request: ModelRequest) -> str:
+        """Names the conversation, so that its requests reach the machine that has its beginning
+        in its cache. A fork begins alike and shares it; no text can be read from it."""
+        first = request.messages[0] if request.messages else None
+        if self._keyed is None or self._keyed[0] is not first or self._keyed[1] is not request.system:
+            text = request.system + (getattr(first, "text", "") if first is not None else "")
+            digest = blake2b(text.encode("utf-8", "replace"), digest_size=16).hexdigest()
+            self._keyed = (first, request.system, f"retinue-{digest}")
+        return self._keyed[2]
+
+    def _notes(self) -> list[Noted]:
+        """What was learned since the last time, for people."""
+        said, self._repairs.said = self._repairs.said, []
+        return [Noted("model-parameter", f"{self._info.full_name} {text}.") for text in said]
+
     def _fixed_headers(self, key: str | None) -> dict[str, str]:
         headers = {"content-type": "application/json", "accept": "text/event-stream", "user-agent": "retinue"}
         auth = (self._quirks.auth or self.auth_header).lower()

@@ -16,13 +16,13 @@ from typing import Any
 
 from retinue.domain.failure import Failure
 from retinue.errors import RetinueError
-from retinue.models.chat_body import build_messages
+from retinue.models.chat_body import ChatShape, build_messages
+from retinue.models.chat_reader import ChatReader
 from retinue.models.draft import Draft
 from retinue.models.embedded.engine import Chunk, Engine, acquire, release, require_library, shipped_weights
 from retinue.models.embedded.gguf import read_header
 from retinue.models.embedded.grammar import CallReader, conversation, describe, grammar
 from retinue.models.failures import Wire
-from retinue.models.openai_chat import ChatReader
 from retinue.models.protocol import ModelInfo, ModelRequest, Part, Prices
 
 WIDEST = 16_384
@@ -94,7 +94,7 @@ class LocalModel:
         }
         choice = request.tool_choice if request.tools else "none"
         if native:
-            body["messages"] = build_messages(request, self._info, "system", None)
+            body["messages"] = build_messages(request, self._info, ChatShape())
             if choice != "none":
                 body |= {"tools": [_function(tool) for tool in request.tools], "tool_choice": choice}
         elif choice == "none":

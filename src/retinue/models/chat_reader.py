@@ -1,0 +1,213 @@
+"""The stream of Chat Completions, from OpenAI and from servers that only resemble it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import orjson
+
+from retinue.domain.failure import Failure
+from retinue.domain.messages import StopReason
+from retinue.models.draft import CallDraft, Draft, ThinkingDraft, replace_usage
+from retinue.models.failures import Wire, from_error
+from retinue.models.partial_json import parse_arguments
+from retinue.models.think_tags import ThinkTags
+
+_STOPS: dict[str, StopReason] = {
+    "length": "length",
+    "max_tokens": "length",
+    "model_length": "length",
+    "tool_calls": "tool_use",
+    "function_call": "tool_use",
+    "tool_use": "tool_use",
+    "content_filter": "refusal",
+    "refusal": "refusal",
+    "sensitive": "refusal",
+}
+_REASONING = ("reasoning_content", "reasoning", "reasoning_text", "thinking")
+_BROKEN = ("error", "insufficient_system_resource", "network_error")
+"""Ends that are failures: OpenRouter's, DeepSeek's and z.ai's."""
+
+
+class ChatReader:
+    """Chunks merge by index where there is one; servers without it, or with the same index for
+    every call, are told apart by id and name."""
+
+    done = False
+
+    def __init__(self, draft: Draft, wire: Wire) -> None:
+        self._draft = draft
+        self._wire = wire
+        self._by_index: dict[int, CallDraft] = {}
+        self._last: CallDraft | None = None
+        self._details: list[dict[str, Any]] = []
+        self._thinking: ThinkingDraft | None = None
+        self._tags = ThinkTags()
+
+    def absorb(self, event: Any) -> None:
+        if error := event.get("error"):
+            self._draft.fail(from_error(self._wire, error))
+            return
+        for choice in event.get("choices") or ():
+            if choice.get("index") in (0, None):
+                delta = choice.get("delta") or choice.get("message")
+                if delta:
+                    self._merge(delta)
+                if choice.get("finish_reason"):
+                    self._stop(choice)
+                if choice.get("usage"):  # Kimi (pi openai-completions.ts)
+                    self._count(choice["usage"])
+        usage = event.get("usage") or (event.get("x_groq") or {}).get("usage")
+        if usage:
+            self._count(usage)
+
+    def absorb_whole(self, answer: Any) -> None:
+        self.absorb(answer)
+        if answer["choices"] and self._draft.stop is None:
+            self._draft.stop = "end"
+
+    def _merge(self, delta: Any) -> None:
+        for name in _REASONING:
+            piece = delta.get(name)
+            if piece and isinstance(piece, str):
+                self._tags.off()
+                self._thinking = self._draft.thinking(piece)
+                break
+        if details := delta.get("reasoning_details"):
+            self._keep_details(details)
+        content = delta.get("content")
+        if content:
+            if isinstance(content, str):
+                self._say(content)
+            else:
+                self._merge_list(content)
+        if refusal := delta.get("refusal"):
+            self._draft.refuse(refusal)
+        for call in delta.get("tool_calls") or ():
+            self._call(call)
+        if legacy := delta.get("function_call"):
+            self._call({"index": 0, "function": legacy})
+
+    def _say(self, content: str) -> None:
+        """Text, of which a beginning in `<think>` tags is thinking."""
+        if self._tags.done:
+            self._draft.text(content)
+            return
+        thought, text = self._tags.split(content)
+        if thought:
+            self._thinking = self._draft.thinking(thought)
+        if text:
+            self._draft.text(text)
+
+    def _merge_list(self, content: Any) -> None:
+        """Content as a list of typed parts, as Mistral sends it."""
+        for part in content:
+            if part["type"] == "text":
+                self._draft.text(part["text"])
+            elif part["type"] == "thinking":
+                inner = part["thinking"]
+                pieces = [inner] if isinstance(inner, str) else [str(piece.get("text") or "") for piece in inner]
+                for piece in pieces:
+                    self._draft.thinking(piece)
+
+    def _call(self, piece: Any) -> None:
+        function = piece.get("function") or {}
+        id, name, arguments = piece.get("id") or "", function.get("name") or "", function.get("arguments")
+        index = piece.get("index")
+        call = self._by_index.get(index) if isinstance(index, int) else self._last
+        if call is None or self._is_another(call, id, name, arguments):
+            call = self._draft.add_call(id, name)
+        else:
+            call.id = call.id or id
+            if name and name != call.name:
+                call.name += name
+        if isinstance(index, int):
+            self._by_index[index] = call
+        self._last = call
+        if signature := _google_signature(piece):
+            call.signature = signature
+        if isinstance(arguments, str):
+            call.take(arguments)
+        elif arguments is not None:
+            call.take(orjson.dumps(arguments).decode())
+
+    @staticmethod
+    def _is_another(call: CallDraft, id: str, name: str, arguments: Any) -> bool:
+        """Whether a piece that could continue `call` begins the next one instead."""
+        if id and call.id and id != call.id:
+            return bool(name)
+        if not name or not call.pieces:
+            return False
+        whole = call.arguments.strip()
+        return bool(arguments) and bool(whole) and parse_arguments(whole)[1] is None
+
+    def _keep_details(self, details: Any) -> None:
+        """OpenRouter's reasoning details: pieces with the same index and type are one."""
+        for piece in details:
+            last = self._details[-1] if self._details else None
+            same = last is not None and all(last.get(key) == piece.get(key) for key in ("type", "index"))
+            if last is None or not same:
+                self._details.append(dict(piece))
+                continue
+            for key, value in piece.items():
+                if key in ("text", "summary", "data") and isinstance(last.get(key), str) and isinstance(value, str):
+                    # MiniMax repeats what came before in every piece; the others send only what is new.
+                    again = len(last[key]) > 8 and value.startswith(last[key])
+                    last[key] = value if again else last[key] + value
+                elif value is not None:
+                    last[key] = value
+        if self._thinking is None:
+            self._thinking = self._draft.add_thinking()
+        self._thinking.signature = orjson.dumps(self._details).decode()
+
+    def _stop(self, choice: Any) -> None:
+        reason = str(choice["finish_reason"])
+        if rest := self._tags.rest():
+            self._draft.text(rest)
+        if reason == "model_context_window_exceeded":  # z.ai
+            full = f"The answer of {self._draft.info.full_name} filled its context window."
+            self._draft.fail(Failure("context_overflow", full))
+            return
+        if reason in _BROKEN:
+            said = choice.get("error") or {"type": reason, "message": f"it stopped with '{reason}'"}
+            self._draft.fail(from_error(self._wire, said))
+            return
+        self._draft.stop = _STOPS.get(reason, "end")
+        if self._draft.stop == "refusal" and not self._draft.refusal:
+            why = Failure("refused", f"{self._draft.info.full_name} stopped: its content filter stepped in.")
+            self._draft.fail(why)
+
+    def _count(self, usage: Any) -> None:
+        prompt, details = usage.get("prompt_tokens"), usage.get("prompt_tokens_details") or {}
+        # The name differs: OpenAI's details, DeepSeek's prompt_cache_hit_tokens, Kimi's cached_tokens at the top.
+        read = details.get("cached_tokens") or usage.get("prompt_cache_hit_tokens") or usage.get("cached_tokens") or 0
+        written = details.get("cache_write_tokens") or 0
+        self._draft.usage = replace_usage(
+            self._draft.usage,
+            input=max(0, prompt - read - written) if isinstance(prompt, int) else None,
+            output=_output(usage),
+            cache_read=read,
+            cache_write=written,
+        )
+        cost = usage.get("cost")  # OpenRouter says what it charges
+        if isinstance(cost, (int, float)):
+            self._draft.usage = replace(self._draft.usage, cost_usd=float(cost))
+
+
+def _output(usage: Any) -> Any:
+    """Tokens that were written. xAI counts thinking beside `completion_tokens`, everyone else in
+    it (litellm llms/xai/chat/transformation.py): the total tells which."""
+    spoken, total, prompt = (usage.get(key) for key in ("completion_tokens", "total_tokens", "prompt_tokens"))
+    thought = (usage.get("completion_tokens_details") or {}).get("reasoning_tokens")
+    numbers = all(isinstance(number, int) for number in (spoken, total, prompt, thought))
+    if numbers and thought and total == prompt + spoken + thought:
+        return spoken + thought
+    return spoken
+
+
+def _google_signature(piece: Any) -> str | None:
+    """The thought signature in Gemini's OpenAI-compatible answers."""
+    extra = piece.get("extra_content") or {}
+    signature = (extra.get("google") or {}).get("thought_signature")
+    return signature if isinstance(signature, str) else None
