@@ -23,6 +23,7 @@ class Visit:
         self.site = site
         self.path = handler.path
         self.headers = {name.lower(): value for name, value in handler.headers.items()}
+        self.waits = True
 
     def send(
         self, body: bytes | str, kind: str = "text/html; charset=utf-8", status: int = 200, **headers: str
@@ -32,6 +33,7 @@ class Visit:
         self.handler.wfile.write(data)
 
     def start(self, kind: str | None = "text/html", status: int = 200, **headers: str) -> None:
+        self.site.leave(self)
         self.handler.send_response(status)
         if kind is not None:
             self.handler.send_header("content-type", kind)
@@ -48,7 +50,8 @@ class Visit:
 
 class Site:
     """Use with `with`. `pages` maps paths to functions; `visits` counts requests by path;
-    `crowd` is the most requests that were in work at once."""
+    `crowd` is the most requests that waited for an answer at once: once one has begun, its client
+    may be done with it before this thread is."""
 
     def __init__(self, pages: dict[str, Page], tls: Any = None) -> None:
         self.pages = pages
@@ -106,8 +109,13 @@ class Site:
             else:
                 page(visit)
         finally:
-            with self._lock:
-                self._now -= 1
+            self.leave(visit)
+
+    def leave(self, visit: Visit) -> None:
+        """Its answer begins, or there is none."""
+        with self._lock:
+            self._now -= visit.waits
+            visit.waits = False
 
 
 def endless(visit: Visit) -> None:

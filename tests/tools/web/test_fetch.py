@@ -186,7 +186,7 @@ async def test_what_is_no_http_is_said(visit: Visit) -> None:
 async def test_one_host_gets_two_requests_at_a_time(visit: Visit) -> None:
     import asyncio
 
-    together = threading.Barrier(2, timeout=10)
+    together = threading.Barrier(2, timeout=60)
 
     def page(v) -> None:
         together.wait()
