@@ -10,6 +10,7 @@ import threading
 import pytest
 
 from retinue.domain.codec import to_data
+from retinue.testing.repository import temporary_repository
 from retinue.workspace import worktree_save
 from retinue.workspace.git import GitError
 from retinue.workspace.worktree_record import load, records, store
@@ -116,10 +117,47 @@ def test_staged_only_unstaged_only_and_both_at_once(scene):
     assert scene.git("diff", "--name-only", f"main..{saved.branch}").split() == ["a.txt", "s", "u"]
 
 
-def test_ignored_files_are_not_committed(scene):
+def test_ignored_files_are_not_committed_and_named_before_they_go(scene):
     worktree = scene.make()
     scene.shell(worktree, "echo l > x.log; mkdir build; echo b > build/b")
-    assert scene.finish(worktree).branch is None
+    saved = scene.finish(worktree)
+    assert saved.branch is None
+    assert saved.notes == ("ignored files it wrote are not in the branch and went with its worktree: build/, x.log",)
+
+
+def test_of_many_ignored_files_a_few_are_named_and_the_others_counted(scene):
+    worktree = scene.make()
+    scene.shell(worktree, "for n in $(seq -w 1 14); do echo l > $n.log; done")
+    (note,) = scene.finish(worktree).notes
+    assert note.endswith("09.log, 10.log and 4 more")
+
+
+def test_files_in_the_folder_of_an_unfilled_submodule_keep_the_directory(scene, tmp_path):
+    with temporary_repository({"s": "1\n"}, path=tmp_path / "module") as module:
+        scene.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(module.path), "mod")
+        scene.repository.commit("with a submodule")
+    untouched, written = scene.make(), scene.make()
+    assert scene.finish(untouched).kept is None
+    scene.shell(written, "mkdir -p mod/deep; echo work > mod/deep/x; echo y > y")
+    saved = scene.finish(written)
+    assert saved.kept == written.record.path
+    assert (saved.kept / "mod/deep/x").read_text() == "work\n"
+    assert scene.show(f"{saved.branch}:y") == "y"
+    assert any("where a submodule belongs, which no commit can hold: mod" in note for note in saved.notes)
+
+
+@pytest.mark.parametrize("commit", ["true", "git add -A && git commit -qm all"])
+def test_files_that_were_copied_in_never_get_into_the_branch(scene, commit):
+    """Also where the .gitignore that names them is not committed."""
+    scene.repository.write({".gitignore": "*.log\nbuild/\n.env\n\\[odd] \\*\n", ".env": "KEY=1\n", "[odd] *": "x"})
+    scene.repository.write({".worktreeinclude": ".env\n\\[odd] \\*\n"})
+    worktree = scene.make(include_file=".worktreeinclude")
+    assert (worktree.record.path / ".env").read_text() == "KEY=1\n"
+    assert (worktree.record.path / "[odd] *").exists()
+    scene.shell(worktree, f"echo mine > mine; echo o > 'o 1'; {commit}")
+    saved = scene.finish(worktree)
+    assert saved.branch is not None
+    assert scene.git("diff", "--name-only", f"main..{saved.branch}").split("\n") == ["mine", "o 1"]
 
 
 def test_files_become_folders_links_and_back(scene):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 from retinue.domain.lean import dataclass
@@ -42,6 +43,22 @@ def include(source: Git, target: Path, name: str) -> Included:
         except OSError as error:
             notes.append(f"{name}: {each} could not be copied ({error.strerror})")
     return Included(files, tuple(notes))
+
+
+def keep_out(files: Iterable[str], exclude: Path) -> None:
+    """Makes git ignore the copies whatever the worktree's own .gitignore says: the user's may not
+    be committed yet, and a secret must not get into a branch because of that."""
+    lines = [f"/{_literal(name)}\n" for name in files]
+    if lines:
+        with exclude.open("a", encoding="utf-8", errors="surrogateescape") as file:
+            file.write("\n# copied in by Retinue\n" + "".join(lines))
+
+
+def _literal(name: str) -> str:
+    """`name` as a pattern that matches nothing else."""
+    escaped = "".join(f"\\{letter}" if letter in "\\*?[" else letter for letter in name)
+    bare = escaped.rstrip(" ")
+    return bare + "\\ " * (len(escaped) - len(bare))
 
 
 def stamp(path: Path) -> list[int]:

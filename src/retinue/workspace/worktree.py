@@ -20,7 +20,7 @@ from retinue.errors import LaunchError
 from retinue.log.owner import this_process
 from retinue.settings.places import private_folder
 from retinue.workspace.git import Git, GitError
-from retinue.workspace.include import include
+from retinue.workspace.include import include, keep_out
 from retinue.workspace.worktree_base import base_of
 from retinue.workspace.worktree_record import Record, held, load, place, store
 from retinue.workspace.worktree_remove import LOCKED, discard, entries
@@ -210,6 +210,7 @@ def _fill(record: Record, source: Source, wanted: Wanted) -> Worktree:
         notes.append(f"{record.below} is not in the commit that the worktree begins at, and is empty there")
     included = include(main, record.path, wanted.include_file)
     notes += included.notes
+    keep_out(included.files, record.git / "info" / "exclude")
     plain = not wanted.from_dirty and wanted.start is None and above_of(record) is None
     if plain and main("status", "--porcelain", "-z", "--ignore-submodules=all"):
         notes.append("uncommitted changes of the main checkout are not in the worktree (setting worktree.fromDirty)")

@@ -24,6 +24,7 @@ from retinue.workspace.worktree_remove import discard, locked_by_user
 from retinue.workspace.worktree_repository import aside, distrust, home, unlock
 from retinue.workspace.worktree_tree import commit_tree, copied_index, subject, tree_of
 
+MOST_NAMED = 10
 _UNFINISHED = {"MERGE_HEAD": "merge", "rebase-merge": "rebase", "rebase-apply": "rebase", "CHERRY_PICK_HEAD": "pick"}
 
 
@@ -87,9 +88,8 @@ def _save(state: Path, record: Record, environment: Mapping[str, str], keep: str
     why = keep or around or _made_from(state, record) or _inside(record, git, there)
     if why:
         return _kept(record, why, brought, tuple(notes), occupied=bool(keep))
-    lost = changed(dict(record.included), record.path) if there else []
-    if lost:
-        notes.append(f"ignored files that were copied in and changed there are not in the branch: {', '.join(lost)}")
+    if there:
+        notes += _not_saved(record, git)
     record = store(replace(record, phase="removing"))
     discard(record, environment)
     left = record.path if record.path.exists() else None
@@ -116,7 +116,7 @@ def _commit_leftovers(record: Record, git: Git, head: str, committed: str) -> st
     index = copied_index(record.git / "index", record.path.with_name(f"{record.run}.index"))
     try:
         with aside(record, git.environment) as filing:
-            tree = tree_of(filing, index)
+            tree = tree_of(filing, index, record.included.keys())
             if tree == committed:
                 return head
             made = commit_tree(filing, tree, head, subject(record.description or record.agent))
@@ -126,6 +126,34 @@ def _commit_leftovers(record: Record, git: Git, head: str, committed: str) -> st
         index.unlink(missing_ok=True)
         index.with_suffix(".index.lock").unlink(missing_ok=True)
     return made
+
+
+def _not_saved(record: Record, git: Git) -> list[str]:
+    """What goes with the directory because git ignores it, by name."""
+    notes = []
+    lost = changed(dict(record.included), record.path)
+    if lost:
+        notes.append(f"ignored files that were copied in and changed there are not in the branch: {', '.join(lost)}")
+    listed = paths(git("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory"))
+    written = [name for name in listed if name not in record.included and not _holds_only_copies(record, name)]
+    if written:
+        more = f" and {len(written) - MOST_NAMED} more" if len(written) > MOST_NAMED else ""
+        notes.append(
+            f"ignored files it wrote are not in the branch and went with its worktree: "
+            f"{', '.join(written[:MOST_NAMED])}{more}"
+        )
+    return notes
+
+
+def _holds_only_copies(record: Record, folder: str) -> bool:
+    """Whether nothing but files that we copied in is in a folder that git ignores as a whole."""
+    if not folder.endswith("/"):
+        return False
+    for inside, _, files in os.walk(record.path / folder):
+        below = os.path.relpath(inside, record.path)
+        if any(os.path.join(below, name) not in record.included for name in files):  # noqa: PTH118 - for every file
+            return False
+    return True
 
 
 def _made_from(state: Path, record: Record) -> str:
@@ -140,8 +168,25 @@ def _inside(record: Record, git: Git, there: bool) -> str:
     """Why the directory cannot go although its own commits are home."""
     if (record.git / "modules").is_dir():
         return "a submodule was filled in it, and may hold commits of its own"
-    nested = next(_repositories(record.path, git), None) if there else None
-    return f"there is another repository in it: {nested}" if nested is not None else ""
+    if not there:
+        return ""
+    nested = next(_repositories(record.path, git), None)
+    if nested is not None:
+        return f"there is another repository in it: {nested}"
+    filled = [name for name in _submodules(git) if any(_files(record.path / name))]
+    return (
+        f"files were written where a submodule belongs, which no commit can hold: {', '.join(filled)}" if filled else ""
+    )
+
+
+def _submodules(git: Git) -> list[str]:
+    listed = paths(git("ls-files", "-z", "--stage"))
+    return [line.partition("\t")[2] for line in listed if line.startswith("160000 ")]
+
+
+def _files(folder: Path) -> Iterator[str]:
+    for _, _, files in os.walk(folder):
+        yield from files
 
 
 def _repositories(root: Path, git: Git) -> Iterator[Path]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 
 from retinue.workspace.git import Git, GitError, paths
@@ -17,12 +18,13 @@ from retinue.workspace.worktree_repository import identity
 MESSAGE_LENGTH = 200
 
 
-def tree_of(git: Git, index: Path) -> str:
-    """The tree of the folder as it is: tracked files, and others that are not ignored. `index` is
-    a copy of its index, and is brought up to date."""
+def tree_of(git: Git, index: Path, left_out: Collection[str] = ()) -> str:
+    """The tree of the folder as it is: tracked files, and others that are neither ignored nor
+    `left_out`. `index` is a copy of its index, and is brought up to date."""
     git = git.having(GIT_INDEX_FILE=str(index))
     tracked = paths(git("ls-files", "-z", "--cached"))
-    others = [name for name in paths(git("ls-files", "-z", "--others", "--exclude-standard")) if name[-1] != "/"]
+    untracked = paths(git("ls-files", "-z", "--others", "--exclude-standard"))
+    others = [name for name in untracked if name[-1] != "/" and name not in left_out]
     hidden = _Hidden(git.folder)
     gone = dict.fromkeys(name for name in tracked if hidden.is_hidden(name))
     kept = dict.fromkeys(name for name in (*tracked, *others) if name not in gone)
