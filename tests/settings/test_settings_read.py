@@ -34,7 +34,8 @@ def _names(node: ast.AST) -> set[str]:
     if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("layer.values.get"):
         return {each.value for each in node.args if isinstance(each, ast.Constant)}
     if isinstance(node, ast.Dict):  # a table of the settings that become parts of one thing
-        return {key.value for key in node.keys if isinstance(key, ast.Constant) and "_" in str(key.value)}
+        words = [each.value for each in (*node.keys, *node.values) if isinstance(each, ast.Constant)]
+        return {word for word in words if isinstance(word, str) and "_" in word}
     return set()
 
 

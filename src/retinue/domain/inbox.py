@@ -38,6 +38,8 @@ class InboxItem:
     root_id: str
     agent: str
     title: str
+    description: str = ""
+    """What the agent works on, in a few words: it tells two runs of one agent apart."""
     detail: str = ""
     payload: Mapping[str, Any] = field(default_factory=dict)
     risk: Risk = "medium"

@@ -107,6 +107,7 @@ class Desk:
             run_id=party.place.run_id,
             root_id=party.place.root_id,
             agent=party.agent,
+            description=party.description,
             title=text,
             detail=detail,
             payload={"question": text, "options": list(options)},

@@ -24,5 +24,7 @@ class Party:
     controls: Controls
     record: Callable[[Body], None]
     leftovers: bool = False
+    description: str = ""
+    """What the run works on, in a few words."""
     resting: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
     """Entered while it waits for a person, so that others may use what it does not need."""

@@ -29,6 +29,7 @@ async def approval(
         run_id=party.place.run_id,
         root_id=party.place.root_id,
         agent=party.agent,
+        description=party.description,
         title=call_title(use.tool, use.arguments),
         detail=await _detail(preview, use, context),
         payload={"tool": use.tool, "arguments": dict(use.arguments), "call_id": use.call_id},

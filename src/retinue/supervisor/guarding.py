@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from retinue.supervisor.quote import Quote
     from retinue.supervisor.world import World
 
+_ABOUT = 60
+"""Characters of a task that stand for a description where there is none."""
 Wrap = Callable[[tuple[Tool, ...]], tuple[Tool, ...]]
 
 
@@ -118,7 +120,8 @@ def _party(member: Member, world: World, resumed: bool) -> Party:
         world.log.append(handle.place, body)
         member.observe(body)
 
-    party = Party(handle.place, handle.agent, handle.controls, record, resting=member.resting)
+    about = member.description or " ".join(handle.launch.request.task.split())[:_ABOUT]
+    party = Party(handle.place, handle.agent, handle.controls, record, description=about, resting=member.resting)
     if resumed:
         from retinue.log.inbox import leftovers
 
@@ -173,6 +176,7 @@ async def ask_quote(member: Member, world: World, quote: Quote) -> bool:
         run_id=place.run_id,
         root_id=place.root_id,
         agent=guard.party.agent,
+        description=guard.party.description,
         title=f"start {quote.agents} more agents" if quote.agents != 1 else "start 1 more agent",
         detail=quote.text,
         payload={"agents": quote.agents, "text": quote.text},

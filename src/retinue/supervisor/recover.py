@@ -117,6 +117,12 @@ class Past:
         )
 
 
+def stored_tag(reader: Reader, row: RunRow) -> Tag:
+    """What a run is called, and what it works on."""
+    first = next((event.body for event in reader.events(row.id, limit=1)), None)
+    return tag_of(first) if isinstance(first, RunCreated) else Tag(None, row.agent)
+
+
 def past(reader: Reader, row: RunRow) -> Past:
     """A run as its events tell it."""
     first = next((event.body for event in reader.events(row.id, limit=1)), None)

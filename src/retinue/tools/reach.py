@@ -70,8 +70,12 @@ class Reaching:
             return await self.inner.run(call_id, arguments, context)
         folder, path = found
         output = await self.inner.run(call_id, _with_path(arguments, path), replace(context, roots=(folder,)))
-        advice = "" if output.is_error or self._after is None else self._after(path)
-        return replace(output, content=(*output.content, Text(advice))) if advice else output
+        if output.is_error:
+            return output
+        said = [self._after(path)] if self._after is not None else []
+        if self.only and "write" in self.spec.effects:
+            said.append(f"This is {self.only}: {path}. {self.spec.name} reaches no file of the workspace.")
+        return replace(output, content=(*output.content, *(Text(text) for text in said if text)))
 
 
 class ReachingWriter(Reaching):

@@ -21,10 +21,16 @@ def one_line(text: str, most: int = 300) -> str:
     return line if len(line) <= most else line[: most - 1] + "…"
 
 
+def who(item: InboxItem) -> str:
+    """The agent that asks, and what it works on."""
+    about = item.description if item.description != item.agent else ""
+    return f"{item.agent}, {about}" if about else item.agent
+
+
 def headline(item: InboxItem) -> str:
-    """`edit src/a.py · general-purpose (run 3f2a9c1d) · medium risk`."""
+    """`edit src/a.py · general-purpose, fix the parser (run 3f2a9c1d) · medium risk`."""
     risk = f" · {item.risk} risk" if item.kind == "approval" else f" · {item.kind}"
-    return f"{one_line(item.title)} · {one_line(item.agent, 60)} (run {item.run_id[:8]}){risk}"
+    return f"{one_line(item.title)} · {one_line(who(item), 130)} (run {item.run_id[:8]}){risk}"
 
 
 def body(item: InboxItem, lines: int = _LINES) -> list[str]:

@@ -13,6 +13,7 @@ from retinue.faces.cli.visible import harmless, one_line
 from retinue.log.query import Reader, find_run
 from retinue.log.rows import RunRow
 from retinue.settings.places import retinue_home, state_folder
+from retinue.supervisor.record import Tag
 
 MARKS = {"completed": "✓", "steered": "✓", "stopped": "■", "interrupted": "!", "queued": "◦"}
 
@@ -53,15 +54,18 @@ def status(row: RunRow) -> str:
     return row.ended or row.state if row.state == "ended" else row.state
 
 
-def line(row: RunRow, width: int, name: str | None = None) -> str:
-    """One line of a list. Agents of a run are set in below it; `name` is what they are called."""
+def line(row: RunRow, width: int, tag: Tag | None = None) -> str:
+    """One line of a list. Agents of a run are set in below it, with what they are called and what
+    they work on."""
     word = "waiting for approval" if row.state == "waiting" else status(row)
     mark = MARKS.get(word, "✗" if row.state == "ended" else "▸")
     ago = format_wait(time.time() - row.updated_at)
     facts = [f"↻{row.turns}", f"{row.tool_uses} tools", format_tokens(row.usage.total_tokens)]
     cost = format_cost(row.usage.cost_usd)
     facts += [cost] if cost else []
-    who = f"{'  ' * row.depth}{row.agent}{f' @{name}' if name else ''}"
+    name = f" @{tag.name}" if tag is not None and tag.name and row.depth else ""
+    about = f" ({tag.description})" if tag is not None and tag.description not in ("", row.agent) else ""
+    who = f"{'  ' * row.depth}{row.agent}{name}{about}"
     told = f"{' · '.join(facts)}  {ago} ago  {one_line(row.task, width)}"
     text = f"{mark} {row.id[:8]}  {word:<11} {harmless(who)}  {told}"
     return text if len(text) <= width else text[: width - 1] + "…"

@@ -22,9 +22,11 @@ from retinue.faces.cli.numbers import count
 from retinue.faces.cli.runs.common import add_where, line, project
 from retinue.faces.cli.visible import one_line
 from retinue.log.pending import describe_call
-from retinue.log.query import Reader, everywhere
+from retinue.log.query import Reader, as_dict, everywhere
 from retinue.log.rows import RunRow
 from retinue.settings.places import retinue_home
+from retinue.supervisor.record import Tag
+from retinue.supervisor.recover import stored_tag
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -36,8 +38,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
+    tags: dict[str, Tag] = {}
+
     def read(reader: Reader) -> list[RunRow]:
-        return reader.list_runs(states=args.state, agent=args.agent, limit=args.limit or None)
+        found = reader.list_runs(states=args.state, agent=args.agent, limit=args.limit or None)
+        tags.update((row.id, stored_tag(reader, row)) for row in found)
+        return found
 
     if args.all:
         rows = [row for _, found in everywhere(retinue_home(), read) for row in found]
@@ -56,12 +62,12 @@ def execute(args: argparse.Namespace) -> int:
             {"id": run_id, "unknown": calls, "still_running": living.get(run_id, [])}
             for run_id, calls in unknown.items()
         ]
-        print(dump({"runs": rows, **({"interrupted": cut} if cut else {})}).decode())
+        runs = [{**as_dict(row), "name": tags[row.id].name, "description": tags[row.id].description} for row in rows]
+        print(dump({"runs": runs, **({"interrupted": cut} if cut else {})}).decode())
         return 0
     width = shutil.get_terminal_size((160, 24)).columns
-    names = {} if args.all else _names(project(args), rows)
     for row in _as_trees(rows):
-        print(line(row, width, names.get(row.id)))
+        print(line(row, width, tags[row.id]))
         for call in unknown.get(row.id, ()):
             print(f"    {one_line(f'? nobody knows what this did: {call}', width - 4)}")
         for command in living.get(row.id, ()):
@@ -105,12 +111,3 @@ def _living(folder: Path) -> dict[str, list[str]]:
 
     with Reader.open(folder) as reader:
         return living_commands(reader)
-
-
-def _names(folder: Path, rows: list[RunRow]) -> dict[str, str]:
-    """What people may call the runs that they can talk to."""
-    from retinue.supervisor.recover import past
-
-    with Reader.open(folder) as reader:
-        named = ((row.id, past(reader, row).tag.name) for row in rows if row.depth)
-        return {run_id: name for run_id, name in named if name}

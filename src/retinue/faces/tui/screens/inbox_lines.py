@@ -8,7 +8,7 @@ from rich.text import Text
 
 from retinue.domain.format import format_wait
 from retinue.domain.inbox import InboxItem
-from retinue.faces.cli.inbox._show import body, one_line
+from retinue.faces.cli.inbox._show import body, one_line, who
 from retinue.faces.tui.board.marks import STYLES
 from retinue.faces.tui.screens.sheet import columns
 from retinue.log.inbox import Listed, how_closed
@@ -81,7 +81,7 @@ def about(each: Listed, now: float) -> Text:
     item = each.item
     text = Text()
     text.append(one_line(item.title, 1_000), "bold")
-    text.append(f"\n{one_line(item.agent, 60)} · run {item.run_id[:8]} · {_when(item, now)}", STYLES["dim"])
+    text.append(f"\n{one_line(who(item), 130)} · run {item.run_id[:8]} · {_when(item, now)}", STYLES["dim"])
     if item.state != "waiting":
         text.append(f"\n{how_closed(item)}", STYLES["dim"])
         if item.answer is not None and item.answer.message:
