@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 
@@ -9,6 +10,10 @@ def main() -> int:
     from retinue.supervisor.heap import calm, leave
 
     calm()
+    if any(name.endswith(("_KEY", "_TOKEN")) for name in os.environ):
+        from retinue.models.keys import take_keys
+
+        take_keys()
     from retinue.faces.cli.main import run
 
     try:

@@ -180,12 +180,29 @@ def test_a_projects_file_cannot_collect_keys(name: str, layer: Any, entry: dict[
     assert "sk-secret" in (mine.api_key, *mine.headers.values())
 
 
-def test_a_projects_file_may_use_keys_on_loopback_and_at_their_own_maker() -> None:
+@pytest.mark.parametrize("named", [{"apiKeyEnv": "MY_KEY"}, {"apiKey": "$MY_KEY"}, {"headers": {"x": "${MY_KEY}"}}])
+def test_a_projects_file_gets_keys_on_this_machine_only_with_consent(named: dict[str, Any]) -> None:
     environment = {"MY_KEY": "k", "ANTHROPIC_API_KEY": "a"}
-    local = {"mine": {"baseUrl": "http://localhost:8000", "apiKeyEnv": "MY_KEY"}}
+    local = {"mine": {"baseUrl": "http://localhost:8000", **named}}
     made = providers(local, environment, origin=PROJECT).get("mine")
     assert made is not None
-    assert made.api_key == "k"
+    assert (made.api_key, dict(made.headers), made.problem) == ("", {}, None), "it works without a key"
+    assert "$MY_KEY" in made.notes[0] and "retinue trust add" in made.notes[0]
+    consented = providers(local, environment, origin=PROJECT._replace(consented=True)).get("mine")
+    assert consented is not None and "k" in (consented.api_key, *consented.headers.values()) and not consented.notes
+
+
+def test_a_projects_file_names_no_variable_for_a_known_provider() -> None:
+    environment = {"ANTHROPIC_API_KEY": "a", "AWS_SECRET_ACCESS_KEY": "aws", "VLLM_API_KEY": "v"}
+    entry = {"anthropic": {"apiKeyEnv": "AWS_SECRET_ACCESS_KEY", "headers": {"x": "$AWS_SECRET_ACCESS_KEY"}}}
+    made = providers(entry, environment, origin=PROJECT).get("anthropic")
+    assert made is not None and made.api_key == "a" and not made.headers
+    local = providers({"vllm": {"baseUrl": "http://127.0.0.1:1"}}, environment, origin=PROJECT).get("vllm")
+    assert local is not None and not local.api_key and "$VLLM_API_KEY" in local.notes[0]
+
+
+def test_a_projects_file_may_use_keys_at_their_own_maker() -> None:
+    environment = {"ANTHROPIC_API_KEY": "a"}
     own = {"anthropic": {"baseUrl": "https://api.anthropic.com/v1", "headers": {"x-a": "1"}}}
     assert providers(own, environment, origin=PROJECT).get("anthropic").api_key == "a"  # type: ignore[union-attr]
     plain = {"anthropic": {"baseUrl": "http://api.anthropic.com"}}

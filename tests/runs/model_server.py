@@ -33,6 +33,7 @@ class Reply:
 class Request:
     body: dict[str, Any]
     attempt: int
+    headers: dict[str, str] = field(default_factory=dict)
 
     @property
     def turn(self) -> int:
@@ -91,7 +92,7 @@ class ModelServer:
 
     def _respond(self, handler: BaseHTTPRequestHandler, body: dict[str, Any]) -> None:
         with self._lock:
-            request = Request(body, 0)
+            request = Request(body, 0, {name.lower(): value for name, value in handler.headers.items()})
             request.attempt = self._attempts.get(request.turn, 0)
             self._attempts[request.turn] = request.attempt + 1
             self.requests.append(request)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Mapping
 
 from retinue.guard.redact import Redactor
+from retinue.models.keys import environment as process_environment
 
 FRAMES_KEPT = 5
 _FRAME_LENGTH = 100
@@ -21,7 +21,7 @@ def sanitise(
 ) -> str:
     """Secrets first, then the places of stack frames, home folders, and stack frames beyond the
     fifth: in this order, because a path can be part of a secret and never the other way round."""
-    environment = os.environ if environment is None else environment
+    environment = process_environment() if environment is None else environment
     text = (redact or Redactor(environment))(text)
     text = _FRAME_PATH.sub(r"\1at [REDACTED_PATH]", text)
     return _shortened(_without_homes(text, environment))

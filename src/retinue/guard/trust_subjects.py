@@ -16,7 +16,9 @@ from typing import Any
 from retinue.domain.lean import dataclass
 from retinue.domain.spec import AgentSpec
 from retinue.guard.trust import Trust, content_of
-from retinue.models.urls import is_loopback
+from retinue.models.keys import named_variables
+from retinue.models.presets import BUILT_IN, OTHER_NAMES, PRESETS
+from retinue.models.urls import is_loopback, origin_of
 from retinue.settings.field import Origin
 from retinue.settings.load import Loaded, Read, SettingsProblem
 from retinue.settings.table import fields
@@ -96,7 +98,8 @@ def settings_subject(path: Path, data: Mapping[str, Any], content: bytes) -> Sub
     if isinstance(hooks, Mapping):
         what += [line for event, entries in hooks.items() if event != "failOpen" for line in _handlers(event, entries)]
     for name, value in _named(data):
-        if name != "hooks" and (_needs_consent(name, value, None) or (name in _PERMISSIONS and value)):
+        gives = _needs_consent(name, value, None) or (name == "providers" and _wants_keys(value))
+        if name != "hooks" and (gives or (name in _PERMISSIONS and value)):
             what.append(f"{name}: {_brief(value)}")
     return Subject(path, (content,), tuple(what)) if what else None
 
@@ -104,13 +107,17 @@ def settings_subject(path: Path, data: Mapping[str, Any], content: bytes) -> Sub
 def withhold(loaded: Loaded, trust: Trust) -> Loaded:
     """The settings without what a project's files give and nobody has consented to. Each thing
     taken out is a problem of its file, with the remedy."""
-    if trust.everything or not any(_gives(layer) for layer in loaded.layers):
+    if not any(_gives(layer) for layer in loaded.layers):
         return loaded
     layers: list[Read] = []
     problems = list(loaded.problems)
     below: dict[str, Any] = {}
     for layer in loaded.layers:
-        gone = () if layer.origin.personal or _is_trusted(layer.origin, trust) else _given(layer, below)
+        gone: tuple[str, ...] = ()
+        if not layer.origin.personal and (trust.everything or _is_trusted(layer.origin, trust)):
+            layer = _without(layer, (), consented=True)
+        elif not layer.origin.personal:
+            gone = _given(layer, below)
         if gone:
             layer = _without(layer, gone)
             names = ", ".join(fields_by_attribute()[attribute] for attribute in gone)
@@ -150,7 +157,7 @@ def _handlers(event: str, entries: Any) -> list[str]:
 
 
 def _gives(layer: Read) -> bool:
-    return not layer.origin.personal and bool(_given(layer, {}))
+    return not layer.origin.personal and bool(_given(layer, {}) or layer.values.get("providers"))
 
 
 def _given(layer: Read, below: Mapping[str, Any]) -> tuple[str, ...]:
@@ -170,7 +177,7 @@ def _needs_consent(name: str, value: Any, below: Any) -> bool:
     if name in _WEAKENS_WHEN_FALSE:
         return value is False
     if name == "providers":
-        return isinstance(value, Mapping) and any(map(_is_elsewhere, value.values()))
+        return isinstance(value, Mapping) and any(_leads_away(str(name), entry) for name, entry in value.items())
     if name == "sandbox.mode":
         return bool(below == "workspace" and value != below)
     if name == "sandbox.hidden":
@@ -182,10 +189,23 @@ def _needs_consent(name: str, value: Any, below: Any) -> bool:
     return False
 
 
-def _is_elsewhere(provider: Any) -> bool:
-    """Whether all that an agent reads would go to a host that the project names."""
+def _leads_away(name: str, provider: Any) -> bool:
+    """Whether all that an agent reads would go to a host that the project names, or what is meant
+    for a known provider to any other address, this machine included."""
     url = provider.get("baseUrl") if isinstance(provider, Mapping) else None
-    return isinstance(url, str) and not is_loopback(url)
+    if not isinstance(url, str) or not url.strip():
+        return False
+    word = name.strip().lower()
+    word = OTHER_NAMES.get(word, word)
+    known = BUILT_IN.get(word) or PRESETS.get(word)
+    redirects = known is not None and known.needs_key and origin_of(url) != origin_of(known.url)
+    return redirects or not is_loopback(url)
+
+
+def _wants_keys(providers: Any) -> bool:
+    """Whether an entry names variables to be sent, or an address that could get a key."""
+    entries = providers.values() if isinstance(providers, Mapping) else ()
+    return any(isinstance(each, Mapping) and (each.get("baseUrl") or named_variables(each)) for each in entries)
 
 
 def _is_trusted(origin: Origin, trust: Trust) -> bool:
@@ -196,8 +216,8 @@ def _is_trusted(origin: Origin, trust: Trust) -> bool:
         return False
 
 
-def _without(layer: Read, gone: tuple[str, ...]) -> Read:
-    kept = Read(layer.origin)
+def _without(layer: Read, gone: tuple[str, ...], *, consented: bool = False) -> Read:
+    kept = Read(layer.origin._replace(consented=consented))
     kept.values = {attribute: value for attribute, value in layer.values.items() if attribute not in gone}
     kept.names = {attribute: name for attribute, name in layer.names.items() if attribute not in gone}
     return kept

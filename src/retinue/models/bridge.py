@@ -19,6 +19,7 @@ from retinue.errors import MissingExtraError, UnknownModelError
 from retinue.models.bridge_messages import Codec
 from retinue.models.draft import CallDraft, Draft, TextDraft, ThinkingDraft, replace_usage
 from retinue.models.failures import Wire, from_status
+from retinue.models.keys import KeysInEnvironment
 from retinue.models.protocol import Alive, ModelInfo, ModelRequest, Part
 from retinue.models.thinking import level_of
 
@@ -66,7 +67,8 @@ class PydanticAIModel:
 
     def _infer(self, name: str) -> Any:
         try:
-            return self._models.infer_model(name)
+            with KeysInEnvironment():
+                return self._models.infer_model(name)
         except ImportError as error:
             raise MissingExtraError("providers", f"The provider '{self._info.provider}' ({error})") from None
         except Exception as error:  # pydantic-ai raises its own UserError, or what the SDK behind it raises

@@ -1,13 +1,13 @@
 """The model servers that can be used from here: built in, well known, or described in settings.
 
-A key is only ever taken from where the user put it, and only sent to where the user sends it:
-a provider that comes from a project's files may not read the environment for a foreign host, or
-a cloned repository could collect keys. Nothing here prints a key.
+A key is only ever taken from where the user put it, and only sent to where the user sends it: a
+provider that comes from a project's files may neither name a variable nor get a key at an address
+of its own, this machine included, until someone has consented to the file, or a cloned repository
+could collect keys. Until then it works without one, and says so. Nothing here prints a key.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from retinue.models.address import display_url
+from retinue.models.keys import VARIABLE, named_variables
 from retinue.models.known import FREE, describe_model, known_models, takes_responses, wants_responses, with_overrides
 from retinue.models.presets import BUILT_IN, OTHER_NAMES, PRESETS, Api, Preset
 from retinue.models.protocol import ModelInfo
@@ -22,7 +23,6 @@ from retinue.models.urls import host_of, is_loopback, normal_url, ollama_url, or
 from retinue.settings.field import DEFAULT, Origin
 from retinue.settings.table import Settings
 
-_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 _OWN_SERVER = Preset("openai", "", needs_key=False)
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
@@ -191,7 +191,7 @@ class _Maker:
             return normal_url(self.api, self.preset.url), True
         url = normal_url(self.api, written)
         own = origin_of(url)
-        safe = self.origin.personal or is_loopback(url) or (own is not None and own == origin_of(self.preset.url))
+        safe = self.origin.believed or (own is not None and own == origin_of(self.preset.url))
         return self._azure(url), safe
 
     def _azure(self, url: str) -> str:
@@ -218,12 +218,15 @@ class _Maker:
     def _key(self) -> tuple[str, str]:
         """The key and where it is from. A text without `$` is the key itself."""
         written = self.entry.get("apiKey", "")
-        match = _VARIABLE.fullmatch(written)
+        match = VARIABLE.fullmatch(written)
         if written and not match:
             if not self.origin.personal:
                 self.notes.append(f"{self.origin.where} holds a key in plain text; use apiKeyEnv and a variable")
             return written, f"the settings of '{self.name}'"
         variable = (match[1] or match[2]) if match else self.entry.get("apiKeyEnv", "")
+        if variable and not self.origin.believed:
+            self.notes.append(self._withheld(variable))
+            variable = ""
         for name in (variable,) if variable else self.preset.keys:
             value = self.environment.get(name, "").strip()
             if value:
@@ -237,25 +240,31 @@ class _Maker:
             return source
         if source:
             return None
-        written = self.entry.get("apiKeyEnv") or self.entry.get("apiKey", "")
+        written = self._named() or ""
         return written.strip("${}") or next(iter(self.preset.keys), None)
+
+    def _named(self) -> str | None:
+        """The variable that the entry names, if it may."""
+        named: str | None = self.entry.get("apiKeyEnv") or self.entry.get("apiKey")
+        return named if self.origin.believed else None
 
     def _headers(self) -> dict[str, str]:
         headers = {}
         for name, value in self.entry.get("headers", {}).items():
-            missing = [a or b for a, b in _VARIABLE.findall(value) if not self.environment.get(a or b)]
-            if missing and not self.trusted:
-                self.notes.append(self._withheld(missing[0]))
+            named = named_variables({"headers": {name: value}})
+            missing = [each for each in named if not self.environment.get(each)]
+            if named and not self.origin.believed:
+                self.notes.append(self._withheld(named[0]))
             elif missing:
                 self.notes.append(f"the header '{name}' of '{self.name}' is left out: ${missing[0]} is not set")
             else:
-                headers[name] = _VARIABLE.sub(lambda m: self.environment[m[1] or m[2]], value)
+                headers[name] = VARIABLE.sub(lambda m: self.environment[m[1] or m[2]], value)
         return headers
 
     def _withheld(self, variable: str) -> str:
         return (
-            f"${variable} is not sent to {host_of(self.base_url)}, which a project's file names; "
-            f"describe '{self.name}' in your own settings if you trust it"
+            f"${variable} is not sent to {host_of(self.base_url)}, '{self.name}' of a project's file, without consent: "
+            f"it goes without a key. Consent with: retinue trust add {self.origin.where}"
         )
 
     def _problem(self, has_key: bool, custom: bool) -> str | None:
@@ -264,7 +273,7 @@ class _Maker:
             return f"'{self.name}' has no address: set {missing}"
         if host_of(self.base_url) is None:
             return f"'{self.name}' has an address that is not an http or https URL"
-        named = self.entry.get("apiKeyEnv") or self.entry.get("apiKey")
+        named = self._named()
         if has_key or not (named or (self.preset.needs_key and not custom)):
             return None
         wanted = [str(named).strip("${}")] if named else list(self.preset.keys)

@@ -40,6 +40,8 @@ class Origin(NamedTuple):
 
     layer: Layer
     where: str = ""
+    consented: bool = False
+    """Someone has consented to a project's file as it is."""
 
     def __str__(self) -> str:
         return "default" if self.layer == "default" else f"{self.layer}: {self.where}"
@@ -48,6 +50,11 @@ class Origin(NamedTuple):
     def personal(self) -> bool:
         """True when only the user can have put it there, and not a repository they cloned."""
         return self.layer not in _SHARED
+
+    @property
+    def believed(self) -> bool:
+        """True when it may give: it is the user's own, or someone has consented to it."""
+        return self.personal or self.consented
 
 
 DEFAULT = Origin("default")

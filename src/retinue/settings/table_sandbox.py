@@ -31,8 +31,8 @@ class SandboxSettings(Values):
     sandbox_pass_environment: tuple[str, ...] = setting(
         (), Texts(), name="sandbox.passEnvironment", section="sandbox", applies="next run",
         personal_when=bool,
-        doc="Names of environment variables that sandboxed shells get although they look like secrets. "
-        "Counts only in your own settings.",
+        doc="Names of environment variables that shells and hooks get although they look like secrets or are keys of "
+        "model servers. Counts only in your own settings.",
     )
     sandbox_processes: int | None = setting(
         512, Whole(0, 1_000_000, zero_is_none=True), name="sandbox.processes", section="sandbox", applies="next run",

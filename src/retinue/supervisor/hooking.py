@@ -114,6 +114,7 @@ class RunHooks:
             start=run_program,
             transport=lambda: world.transport,
             owner=self._place.run_id,
+            passed=world.settings.settings.sandbox_pass_environment,
         )
         return HookBus(
             self._handlers,

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from retinue.domain.clock import SYSTEM_CLOCK, Clock
 from retinue.domain.tool import Tool
 from retinue.errors import UsageError
+from retinue.models.keys import environment as process_environment
+from retinue.models.keys import learn_keys, without_keys
 from retinue.settings.load import load_settings
 from retinue.settings.places import retinue_home, state_folder
 from retinue.settings.watch import Signature, settings_signature
@@ -51,7 +53,7 @@ class World:
             self.cwd = cwd.resolve()
         except FileNotFoundError:
             raise UsageError("The working directory does not exist any more.", remedy="Choose another one.") from None
-        self.environment: Mapping[str, str] = os.environ if environment is None else environment
+        self.environment: Mapping[str, str] = process_environment() if environment is None else environment
         self.agents_json = agents_json
         self.custom_tools = tuple(tools)
         self.round = Round()
@@ -70,7 +72,10 @@ class World:
     def settings(self) -> Loaded:
         self._settings_seen = settings_signature(self.cwd, self.environment)
         loaded = load_settings(self.cwd, environment=self.environment, flags=self.session_settings)
-        return effective(loaded, lambda: self.trust)
+        found = effective(loaded, lambda: self.trust)
+        theirs = found.settings.providers
+        learn_keys({name: theirs[name] for name in theirs if found.settings.origin(f"providers.{name}").believed})
+        return found
 
     @property
     def settings_changed(self) -> bool:
@@ -201,11 +206,14 @@ class World:
 
     @cached_property
     def tool_environment(self) -> Mapping[str, str]:
-        """What programs that tools start may see: everything but values that are secret."""
+        """What programs that tools start may see: everything but values that are secret, and those
+        that the user passes on by name."""
         from retinue.guard.secrets import secret_values
 
+        passed = self.settings.settings.sandbox_pass_environment
         hidden = set(secret_values(self.environment))
-        return {name: value for name, value in self.environment.items() if value not in hidden}
+        without = without_keys(self.environment, passed)
+        return {name: value for name, value in without.items() if name in passed or value not in hidden}
 
     @cached_property
     def vault(self) -> Vault:

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from retinue.domain.gitsettings import GitSetting, program_setting
 from retinue.domain.lean import dataclass
+from retinue.models.keys import without_keys
 from retinue.settings.places import repository_root
 
 SECONDS = 120.0
@@ -270,7 +271,8 @@ def command_line(arguments: Sequence[str], settings: Sequence[str] = ()) -> list
 
 def clean(environment: Mapping[str, str]) -> dict[str, str]:
     """`environment` without what would lead git elsewhere or make it wait for a person."""
-    kept = {name: value for name, value in environment.items() if not name.startswith("GIT_") or name in _KEPT}
+    known = without_keys(environment)
+    kept = {name: value for name, value in known.items() if not name.startswith("GIT_") or name in _KEPT}
     kept.setdefault("PATH", os.environ.get("PATH", os.defpath))
     return kept | {name: value for name, value, _ in VARIABLES}
 

@@ -10,11 +10,11 @@ retinue doctor sandbox --json
 from __future__ import annotations
 
 import argparse
-import os
 from itertools import groupby
 
 from retinue.faces.cli.doctor_checks import CHECKS, Finding, Patient, examine
 from retinue.faces.cli.task import folder
+from retinue.models.keys import environment as process_environment
 
 _MARKS = {"ok": "✓", "info": "·", "warning": "!", "failure": "✗"}
 
@@ -30,7 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     _check(args.category)
-    found = list(examine(Patient(folder(args.cwd), os.environ), args.category))
+    found = list(examine(Patient(folder(args.cwd), process_environment()), args.category))
     healthy = not any(finding.grade == "failure" for finding in found)
     if args.json:
         from retinue.log.encode import dump

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from retinue.domain.outcome import Outcome
 from retinue.errors import RetinueError
 from retinue.log.encode import dump
 from retinue.loop.result import ErrorCode, RunReport, display_items, refused, result_object
+from retinue.models.keys import environment as process_environment
 
 if TYPE_CHECKING:
     from retinue.faces.api import Run
@@ -22,7 +22,7 @@ def result_document(run: Run, outcome: Outcome) -> str:
     from retinue.guard.redact import Redactor
     from retinue.guard.sanitise import sanitise
 
-    redactor = Redactor(os.environ)
+    redactor = Redactor(process_environment())
     request = run.launch.request
     report = RunReport(
         agent=run.agent,
@@ -33,7 +33,9 @@ def result_document(run: Run, outcome: Outcome) -> str:
             event.body.message for event in run.recorded() if isinstance(event.body, AssistantEnded)
         ),
     )
-    return _text(result_object(report, run_id=run.id, sanitise=lambda text: sanitise(text, os.environ, redactor)))
+    return _text(
+        result_object(report, run_id=run.id, sanitise=lambda text: sanitise(text, process_environment(), redactor))
+    )
 
 
 def refusal(error: RetinueError, output: Output) -> str:

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from retinue.domain.lean import dataclass
 from retinue.guard.hooks.answer import Said
 from retinue.guard.hooks.handler import Handler
+from retinue.models.keys import without_keys
 from retinue.models.transport import Transport
 
 MOST_BYTES = 1024 * 1024
@@ -57,6 +58,8 @@ class Surroundings:
     start: Starter
     transport: Callable[[], Transport]
     owner: str = ""
+    passed: tuple[str, ...] = ()
+    """Keys of model servers that programs get all the same, because the user passes them on."""
 
 
 async def run_handler(handler: Handler, payload: Mapping[str, Any], around: Surroundings) -> Said:
@@ -80,7 +83,7 @@ async def run_handler(handler: Handler, payload: Mapping[str, Any], around: Surr
 async def _program(handler: Handler, payload: bytes, around: Surroundings) -> Said:
     project = str(handler.folder or around.project)
     environment = {
-        **around.environment,
+        **without_keys(around.environment, around.passed),
         "CLAUDE_PROJECT_DIR": project,
         "RETINUE_PROJECT_DIR": project,
         **handler.environment,

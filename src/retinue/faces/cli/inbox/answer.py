@@ -14,11 +14,11 @@ someone else has answered already, and 2 when there is no such item or answer.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 
 from retinue.faces.cli.inbox._show import headline
 from retinue.faces.cli.runs.common import add_where, project
+from retinue.models.keys import environment as process_environment
 from retinue.settings.places import retinue_home
 
 BY = "command line"
@@ -37,7 +37,7 @@ def execute(args: argparse.Namespace) -> int:
     from retinue.log.inbox import answer, locate
 
     folder, item = locate(retinue_home(), args.item, project(args))
-    redact, said = Redactor(os.environ), " ".join(args.choice)
+    redact, said = Redactor(process_environment()), " ".join(args.choice)
     given = InboxAnswer(redact(said), redact(args.message), BY)
     if given.choice is not said or given.message is not args.message:
         print("retinue: a secret in the answer was taken out; give it to the agent in a file", file=sys.stderr)

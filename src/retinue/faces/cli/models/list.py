@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 from pathlib import Path
 
 from retinue.errors import RetinueError
 from retinue.faces.cli.models._show import add_common, folder, line, model_data, print_json, say, selection_data
+from retinue.models.keys import environment as process_environment
 from retinue.models.known import table_date
 from retinue.models.presets import OTHER_NAMES
 from retinue.models.protocol import ModelInfo
@@ -29,16 +29,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    loaded = settings_in_effect(folder(args.cwd), os.environ)
+    loaded = settings_in_effect(folder(args.cwd), process_environment())
     models, active, problem = asyncio.run(_gather(loaded, folder(args.cwd)))
+    warnings = (*loaded.warnings, *_withheld(loaded))
     if args.provider is not None:
         wanted = args.provider.strip().lower()
         wanted = OTHER_NAMES.get(wanted, wanted)
         models = [info for info in models if info.provider.lower() == wanted]
     if args.json:
-        _print_document(models, active, problem, loaded)
+        _print_document(models, active, problem, warnings)
         return 0
-    for warning in loaded.warnings:
+    for warning in warnings:
         say(f"warning: {warning}")
     for info in models:
         mark = "*" if active is not None and info.full_name == active.info.full_name else " "
@@ -52,13 +53,19 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
+def _withheld(loaded: Loaded) -> tuple[str, ...]:
+    """What providers go without, and why."""
+    providers = Providers(loaded.settings, process_environment())
+    return tuple(dict.fromkeys(note for provider in providers.configured() for note in provider.notes))
+
+
 async def _gather(loaded: Loaded, cwd: Path) -> tuple[list[ModelInfo], Selection | None, RetinueError | None]:
-    providers = Providers(loaded.settings, os.environ)
+    providers = Providers(loaded.settings, process_environment())
     offered = await asyncio.gather(*(_offered(providers, provider) for provider in providers.configured()))
     models = [info for group in offered for info in group]
     active, problem = None, None
     try:
-        active = await select_model(settings=loaded.settings, environment=os.environ)
+        active = await select_model(settings=loaded.settings, environment=process_environment())
     except RetinueError as error:
         problem = error
     for extra in (active.info if active else OFFLINE, OFFLINE):
@@ -81,7 +88,7 @@ async def _offered(providers: Providers, provider: Provider) -> tuple[ModelInfo,
 def _nothing(provider: str | None, loaded: Loaded) -> str:
     if provider is None:
         return "No model is available."
-    found = Providers(loaded.settings, os.environ).get(provider)
+    found = Providers(loaded.settings, process_environment()).get(provider)
     if found is None:
         return f"There is no provider '{provider}'; `providers` in settings can describe one."
     if found.problem is not None:
@@ -90,7 +97,7 @@ def _nothing(provider: str | None, loaded: Loaded) -> str:
 
 
 def _print_document(
-    models: list[ModelInfo], active: Selection | None, problem: RetinueError | None, loaded: Loaded
+    models: list[ModelInfo], active: Selection | None, problem: RetinueError | None, warnings: tuple[str, ...]
 ) -> None:
     name = active.info.full_name if active is not None else None
     print_json(
@@ -99,6 +106,6 @@ def _print_document(
             "active": selection_data(active) if active is not None else None,
             "error": {"code": problem.code, "message": str(problem)} if problem is not None else None,
             "date": table_date(),
-            "warnings": list(loaded.warnings),
+            "warnings": list(warnings),
         }
     )

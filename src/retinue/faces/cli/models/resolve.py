@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 
 from retinue.errors import UsageError
 from retinue.faces.cli.models._show import add_common, folder, price, print_json, say, selection_data, size
 from retinue.models.address import display_url
+from retinue.models.keys import environment as process_environment
 from retinue.models.select import Selection, select_model
 from retinue.supervisor.trusting import settings_in_effect
 
@@ -25,14 +25,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     cwd = folder(args.cwd)
-    loaded = settings_in_effect(cwd, os.environ)
+    loaded = settings_in_effect(cwd, process_environment())
     try:
         selection = asyncio.run(
             select_model(
                 args.query,
                 file_model=args.agent_model,
                 settings=loaded.settings,
-                environment=os.environ,
+                environment=process_environment(),
             )
         )
     except UsageError as error:

@@ -10,13 +10,13 @@ MESSAGE is the text itself, @file, or - for standard input.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 
 from retinue.faces.cli.runs._orders import give, report
 from retinue.faces.cli.runs.common import add_where, locate
 from retinue.faces.cli.task import read_task
 from retinue.log.commands import Command
+from retinue.models.keys import environment as process_environment
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +30,7 @@ def execute(args: argparse.Namespace) -> int:
 
     folder, row = locate(args)
     said = read_task(args.message, "message")
-    message = Redactor(os.environ)(said)
+    message = Redactor(process_environment())(said)
     if message is not said:
         print("retinue: a secret in the message was taken out; give it to the agent in a file", file=sys.stderr)
     return report(give(folder, [Command(row.id, "steer", message)]), as_json=args.json)

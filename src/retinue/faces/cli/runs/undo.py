@@ -14,7 +14,6 @@ retinue runs undo 3f2a9c1d --tree          (with the runs it has started)
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from pathlib import Path
@@ -27,6 +26,7 @@ from retinue.faces.cli.runs.common import add_where, locate
 from retinue.faces.cli.visible import in_line
 from retinue.log.query import Reader
 from retinue.log.rows import RunRow
+from retinue.models.keys import environment as process_environment
 from retinue.workspace.undo import Scope, Undo, UndoneFile, relative
 
 _WORDS = {
@@ -109,7 +109,7 @@ def _record(folder: Path, row: RunRow, done: list[UndoneFile], args: argparse.Na
     from retinue.supervisor.auditing import undone_event
 
     event = undone_event(done, by="person", turn=args.turn, forced=args.force)
-    annotate(folder, row.id, event, Redactor(os.environ))
+    annotate(folder, row.id, event, Redactor(process_environment()))
 
 
 def _report(row: RunRow, done: list[UndoneFile], args: argparse.Namespace) -> None:
