@@ -21,7 +21,8 @@ from retinue.domain.messages import (
     UserMessage,
     user,
 )
-from retinue.errors import MissingExtraError, UnknownModelError
+from retinue.errors import ConfigurationError, MissingExtraError, UnknownModelError
+from retinue.models.known import describe_bridged
 from retinue.models.protocol import ToolCallStarted
 from tests.models.scripts import collect, info, request, thought
 
@@ -157,3 +158,50 @@ def test_without_the_extra_the_remedy_is_one_command(monkeypatch: pytest.MonkeyP
     with pytest.raises(MissingExtraError) as caught:
         PydanticAIModel(info("cohere"), "cohere:command-r")
     assert "retinue[providers]" in caught.value.remedy
+
+
+def test_a_library_that_pydantic_ai_lacks_is_named_with_its_own_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Installing `retinue[providers]` again would not bring it."""
+
+    def refuse(name: str) -> Any:
+        raise ImportError('Please install `groq` to use the Groq model, `pip install "pydantic-ai-slim[groq]"`')
+
+    monkeypatch.setattr("pydantic_ai.models.infer_model", refuse)
+    with pytest.raises(ConfigurationError) as caught:
+        PydanticAIModel(info("pydantic-ai", id="groq:m"), "groq:m")
+    assert caught.value.remedy == "Install it with: pip install 'pydantic-ai-slim[groq]'"
+
+
+async def test_claude_is_cached_and_its_sdk_does_not_retry_beside_us() -> None:
+    seen: list[Any] = []
+
+    async def stream(messages: list[Any], agent: AgentInfo) -> AsyncIterator[str]:
+        seen.append(agent.model_settings)
+        yield "ok"
+
+    made = PydanticAIModel(
+        info("pydantic-ai", id="bedrock:us.anthropic.claude-x"), FunctionModel(stream_function=stream)
+    )
+    await collect(made)
+    assert seen[0]["max_retries"] == 0
+    assert seen[0]["bedrock_cache_instructions"] is True and seen[0]["bedrock_cache_messages"] is True
+
+
+async def test_the_wait_that_a_provider_asks_for_is_kept() -> None:
+    busy = ModelHTTPError(429, "m", {"error": {"message": "slow"}}, headers={"retry-after": "17"})
+    message, _ = await collect(bridged(answering(busy)))
+    assert message.failure is not None and message.failure.retry_after == 17.0
+
+
+@pytest.mark.parametrize(
+    ("name", "window"),
+    [
+        ("bedrock:us.anthropic.claude-sonnet-5-5-20261001-v1:0", 1_000_000),
+        ("anthropic:claude-haiku-4-5", 200_000),
+        ("google-cloud:gemini-4-argon", 1_048_576),
+        ("cohere:command-unknown", 128_000),
+    ],
+)
+def test_a_bridged_model_has_the_abilities_of_the_same_model_at_its_maker(name: str, window: int) -> None:
+    found = describe_bridged("pydantic-ai", name)
+    assert (found.window, found.full_name, found.prices) == (window, f"pydantic-ai/{name}", None)

@@ -11,7 +11,7 @@ import pytest
 from tests.runs.conftest import Project
 from tests.runs.model_server import ModelServer, Reply, Request
 
-JUDGE = "claude-haiku-4-5"
+JUDGE = "claude-haiku-5-5"
 
 
 @pytest.fixture(autouse=True)
@@ -62,6 +62,7 @@ def test_what_the_classifier_allows_runs_unasked_and_the_record_says_so(project,
     assert results(project)[0]["effect"]["allowed"] == "classifier: The classifier says: it only adds a file."
     (question,) = questions(server)
     assert "new0.txt" in json.dumps(question["messages"])
+    assert question["thinking"] == {"type": "disabled"}, "thinking would use up the room of the verdict"
 
 
 def test_what_it_denies_does_not_run_and_the_agent_hears_why(project, serve):

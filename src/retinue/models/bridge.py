@@ -8,14 +8,16 @@ kept with them and goes back unchanged.
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 import orjson
 
 from retinue.domain.failure import Failure, FailureKind
+from retinue.domain.lean import replace
 from retinue.domain.messages import StopReason
-from retinue.errors import MissingExtraError, UnknownModelError
+from retinue.errors import ConfigurationError, MissingExtraError, UnknownModelError
 from retinue.models.bridge_messages import Codec
 from retinue.models.draft import CallDraft, Draft, TextDraft, ThinkingDraft, replace_usage
 from retinue.models.failures import Wire, from_status
@@ -48,6 +50,15 @@ _KINDS: dict[str, FailureKind] = {
 """By class name along an exception's ancestry: the classes differ between versions."""
 
 
+def _caching(name: str) -> dict[str, Any]:
+    """Claude caches only what it is told to, and pydantic-ai tells it nothing by itself."""
+    provider = name.partition(":")[0]
+    if provider == "anthropic" or (provider == "bedrock" and "claude" in name):
+        parts = ("tool_definitions", "instructions", "messages")
+        return {f"{provider}_cache_{part}": True for part in parts}
+    return {}
+
+
 class PydanticAIModel:
     """`model` is one of pydantic-ai's models, or its name as pydantic-ai writes it; without it
     the name is `provider:id`. Keys come from where pydantic-ai looks for them."""
@@ -70,7 +81,7 @@ class PydanticAIModel:
             with KeysInEnvironment():
                 return self._models.infer_model(name)
         except ImportError as error:
-            raise MissingExtraError("providers", f"The provider '{self._info.provider}' ({error})") from None
+            raise _missing_library(name, str(error)) from None
         except Exception as error:  # pydantic-ai raises its own UserError, or what the SDK behind it raises
             remedy = "See pydantic-ai's documentation for its names and variables."
             raise UnknownModelError(f"pydantic-ai cannot use '{name}': {error}", remedy=remedy) from error
@@ -121,7 +132,8 @@ class PydanticAIModel:
         return self._models.ModelRequestParameters(function_tools=tools, allow_text_output=True)
 
     def _request_settings(self, request: ModelRequest) -> dict[str, Any]:
-        settings = dict(self._settings)
+        # The limiter and the retries are ours: the SDKs' own would multiply them.
+        settings = {"max_retries": 0, **_caching(self._info.id), **self._settings}
         if request.max_output is not None:
             settings["max_tokens"] = request.max_output
         if request.temperature is not None:
@@ -138,11 +150,24 @@ class PydanticAIModel:
         if isinstance(status, int):
             body = getattr(error, "body", None)
             data = body.encode() if isinstance(body, str) else orjson.dumps(body, default=str)
-            return from_status(self._wire, status, {}, data)
+            headers = getattr(error, "headers", None) or {}
+            failure = from_status(self._wire, status, headers, data)
+            wait = getattr(error, "retry_after", None)
+            if failure.transient and failure.retry_after is None and isinstance(wait, (int, float)):
+                failure = replace(failure, retry_after=float(wait))
+            return failure
         names = [parent.__name__ for parent in type(error).__mro__]
         kind: FailureKind = next((_KINDS[name] for name in names if name in _KINDS), "internal")
         text = self._wire.scrub(str(error)) or names[0]
         return Failure(kind, f"{self._info.full_name} failed in pydantic-ai: {text}")
+
+
+def _missing_library(name: str, said: str) -> ConfigurationError:
+    """pydantic-ai is there, and what it needs for one provider is not. It names its own extra."""
+    extra = re.search(r"pydantic-ai-slim\[([\w-]+)\]", said)
+    wanted = f"pip install 'pydantic-ai-slim[{extra[1]}]'" if extra else "pip install 'retinue[providers]'"
+    message = f"pydantic-ai lacks a library for '{name}': {' '.join(said.split())[:300]}"
+    return ConfigurationError(message, remedy=f"Install it with: {wanted}")
 
 
 class _Reader:

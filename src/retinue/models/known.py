@@ -64,6 +64,18 @@ def wants_responses(model: str) -> bool:
     return bool(found and found[1].get("responses"))
 
 
+def describe_bridged(provider: str, name: str) -> ModelInfo:
+    """What is known of `bedrock:us.anthropic.claude-sonnet-5-5-20261001-v1:0` and its like: the
+    abilities of the same model at its maker, without a price."""
+    bare = name.partition(":")[2].rpartition("/")[2]
+    bare = re.sub(r"^(?:[a-z]{2,6}\.)?(?:anthropic|openai|google|meta|mistral|amazon|cohere)\.", "", bare)
+    bare = _DATE.sub("", re.sub(r"-v\d+(?::\d+)?$", "", bare))
+    found = _elsewhere(bare)
+    if found is None:
+        return ModelInfo(provider, name)
+    return replace(found, provider=provider, id=name, prices=None)
+
+
 def takes_responses(model: str) -> bool:
     """True for every thinking model of OpenAI's: from GPT-5.2 on Chat Completions refuses efforts
     beside tools, and from 5.6 tools as such (pipecat#4043, litellm#34569); the Responses API takes

@@ -24,7 +24,7 @@ async def served_models(
     own = Transport() if transport is None else transport
     try:
         async with asyncio.timeout(seconds):
-            async with await own.get(_url(provider), _headers(provider)) as response:
+            async with await own.get(_url(provider), request_headers(provider)) as response:
                 body = await response.body(MAX_BYTES)
                 return _ids(body) if response.status == 200 else None
     except (TransportError, TimeoutError, OSError):
@@ -50,7 +50,7 @@ def _url(provider: Provider) -> str:
     return provider.base_url + path + (f"?{urlencode(dict(provider.query))}" if provider.query else "")
 
 
-def _headers(provider: Provider) -> dict[str, str]:
+def request_headers(provider: Provider) -> dict[str, str]:
     headers = {"accept": "application/json", **{name.lower(): value for name, value in provider.headers.items()}}
     usual = {"anthropic": "x-api-key", "gemini": "x-goog-api-key"}.get(provider.api, "bearer")
     auth = str(provider.quirks.get("auth") or usual).lower()

@@ -16,7 +16,15 @@ from typing import Any, NamedTuple
 
 from retinue.models.address import display_url
 from retinue.models.keys import VARIABLE, named_variables
-from retinue.models.known import FREE, describe_model, known_models, takes_responses, wants_responses, with_overrides
+from retinue.models.known import (
+    FREE,
+    UNKNOWN_WINDOW_ELSEWHERE,
+    describe_model,
+    known_models,
+    takes_responses,
+    wants_responses,
+    with_overrides,
+)
 from retinue.models.presets import BUILT_IN, OTHER_NAMES, PRESETS, Api, Preset
 from retinue.models.protocol import ModelInfo
 from retinue.models.urls import host_of, is_loopback, normal_url, ollama_url, origin_of
@@ -124,10 +132,20 @@ class Providers:
                 return listed
         info = describe_model(provider.id, model)
         if provider.local and info.prices is None and not model.endswith("cloud"):
-            info = replace(info, prices=FREE)
-        return self._overridden(info)
+            # The maker's window says nothing about this machine's: the server is asked at the launch.
+            info = replace(info, prices=FREE, window=min(info.window, UNKNOWN_WINDOW_ELSEWHERE))
+        return self.overridden(info)
 
-    def _overridden(self, info: ModelInfo) -> ModelInfo:
+    def has_window(self, provider: Provider, model: str) -> bool:
+        """Whether the user's settings say how large the window of a model is."""
+        names = (model, f"{provider.id}/{model}")
+        if any("window" in self.settings.models.get(name, {}) for name in names):
+            return True
+        described = self.described.get(provider.id, ("", {}))[1].get("models", ())
+        return any(not isinstance(item, str) and item.get("id") == model and "window" in item for item in described)
+
+    def overridden(self, info: ModelInfo) -> ModelInfo:
+        """What the `models` setting says of a model, over what is known."""
         overrides = self.settings.models
         for name in (info.id, info.full_name):
             info = with_overrides(info, overrides.get(name))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from retinue.errors import UnknownModelError
-from retinue.models.known import FREE, known_model, same_name, table_date
+from retinue.models.known import FREE, describe_bridged, known_model, same_name, table_date
 from retinue.models.names import (
     find_exact,
     find_model,
@@ -186,7 +186,9 @@ class Resolver:
             return None
         wanted = query.partition("/")[2].strip()
         if name.startswith(BRIDGE):
-            return Found(ModelInfo(BRIDGE, wanted), EMBEDDED[BRIDGE]) if ":" in wanted else None
+            if ":" not in wanted:
+                return None
+            return Found(self.providers.overridden(describe_bridged(BRIDGE, wanted)), EMBEDDED[BRIDGE])
         path = _gguf(wanted) or (_gguf(self._named()) if _names(wanted, self._named()) else None)
         if path is not None:
             return local_model(path)

@@ -167,9 +167,23 @@ async def choose_model(request: RunRequest, world: World, notes: list[str], pare
             )
         except UnknownModelError as error:
             raise UnknownModelError(error.message, remedy=with_consent(error.remedy, "providers", world)) from None
+        selection = await _with_real_window(selection, world)
         world.round.keep(key, selection)
     notes.extend(selection.warnings)
     return selection
+
+
+async def _with_real_window(selection: Selection, world: World) -> Selection:
+    """A server on this machine is asked how much its model can hold there."""
+    if not selection.provider.local:
+        return selection
+    from retinue.models.local_window import with_local_window
+    from retinue.models.providers import Providers
+
+    described = Providers(world.settings.settings, world.environment).has_window(selection.provider, selection.info.id)
+    info, note = await with_local_window(selection.provider, selection.info, world.transport, described)
+    warnings = (*selection.warnings, note) if note else selection.warnings
+    return selection._replace(info=info, warnings=warnings)
 
 
 def _gate(selection: Selection, world: World, system: str, tools: tuple[Tool, ...]) -> LimiterGate | None:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 LONGEST_SECONDS = 30.0
 """How long a call waits for the model's opinion, retries included, before a person is asked."""
+VERDICT_TOKENS = 1_000
+"""Room for a short verdict, and for the little that models think which cannot be told not to."""
 Classify = Callable[[ToolUse, Decision], Awaitable[Decision]]
 
 
@@ -35,7 +37,10 @@ def classifier_for(policy: Policy, world: World) -> Classify | None:
         async with asyncio.timeout(LONGEST_SECONDS):
             if not known:
                 known.append(await _model(name, world))
-            request = ModelRequest(system=system, messages=(user(question),), max_output=200, tool_choice="none")
+            # Thinking counts towards the limit and is on by default: it would leave no room for the verdict.
+            request = ModelRequest(
+                system=system, messages=(user(question),), max_output=VERDICT_TOKENS, thinking="off", tool_choice="none"
+            )
             async with aclosing(known[0].stream(request)) as parts:
                 async for part in parts:
                     if isinstance(part, Finished):

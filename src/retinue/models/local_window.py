@@ -1,0 +1,143 @@
+"""Asking a server on this machine how many tokens a model really has there.
+
+A local server gives a model the window its operator or its memory allows, not the maker's: Ollama
+4,096 tokens below 24 GiB of video memory (docs/context-length), and what does not fit is cut off
+without a word. So the server is asked, in its own way:
+
+    Ollama      /api/ps       context_length of the loaded model; /api/generate loads it first
+    vLLM        /v1/models    max_model_len
+    llama.cpp   /props        default_generation_settings.n_ctx
+    LM Studio   /api/v0/models    loaded_context_length
+
+Any failure is just "no answer": then a modest window is assumed and said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from retinue.models.presets import BUILT_IN, PRESETS
+from retinue.models.probe import MAX_BYTES, request_headers
+from retinue.models.protocol import ModelInfo
+from retinue.models.providers import Provider
+
+if TYPE_CHECKING:
+    from retinue.models.transport import Transport
+
+SECONDS = 2.0
+LOAD_SECONDS = 60.0
+KEEP_SECONDS = 60.0
+SMALL = 16_384
+"""Below this an agent's instructions and a few files already fill the window."""
+_ADVICE = {
+    "ollama": "start it with OLLAMA_CONTEXT_LENGTH=65536",
+    "llama.cpp": "start it with -c 65536",
+    "lmstudio": "load the model with a longer context",
+    "vllm": "start it with a larger --max-model-len",
+}
+_known: dict[tuple[str, str], tuple[float, int | None]] = {}
+
+
+async def with_local_window(
+    provider: Provider, info: ModelInfo, transport: Transport, described: bool
+) -> tuple[ModelInfo, str | None]:
+    """Return `info` with the window that the server has, and a sentence for people when there is
+    something to say. `described`: the user's settings name the window, so nobody is asked."""
+    if described or info.id.endswith("cloud") or not runs_models(provider):
+        return info, None
+    key = (provider.base_url, info.id)
+    at, window = _known.get(key, (0.0, None))
+    if not at or time.monotonic() - at > KEEP_SECONDS:
+        window = await _ask(provider, info.id, transport)
+        _known[key] = (time.monotonic(), window)
+    if window is None:
+        note = (
+            f"the server '{provider.id}' does not say how large the window of {info.id} is: {info.window} tokens are "
+            "assumed; `models` in settings can say more"
+        )
+        return info, note
+    info = replace(info, window=window, max_output=max(256, min(info.max_output, window // 2)))
+    if window >= SMALL:
+        return info, None
+    how = _ADVICE.get(provider.id, "give it a larger context")
+    return info, f"{info.full_name} has a window of only {window} tokens on this server: {how}, agents need 64,000"
+
+
+def runs_models(provider: Provider) -> bool:
+    """Whether a provider is a server on this machine that runs models itself, not a way to one of
+    the makers."""
+    known_maker = provider.id in BUILT_IN or (provider.id in PRESETS and PRESETS[provider.id].needs_key)
+    return provider.local and provider.api == "openai" and not known_maker
+
+
+async def _ask(provider: Provider, model: str, transport: Transport) -> int | None:
+    root = provider.base_url.removesuffix("/v1")
+    if provider.id == "ollama":
+        return await _ollama(root, model, provider, transport)
+    listed = _by_id(await _get(f"{provider.base_url}/models", provider, transport), model)
+    if window := _whole(listed.get("max_model_len")):
+        return window
+    props = await _get(f"{root}/props", provider, transport)
+    settings = props.get("default_generation_settings")
+    if isinstance(settings, Mapping) and (window := _whole(settings.get("n_ctx"))):
+        return window
+    loaded = _by_id(await _get(f"{root}/api/v0/models", provider, transport), model)
+    return _whole(loaded.get("loaded_context_length"))
+
+
+async def _ollama(root: str, model: str, provider: Provider, transport: Transport) -> int | None:
+    found = _loaded(await _get(f"{root}/api/ps", provider, transport), model)
+    if found is None:
+        # Without a prompt this only loads the model, which the first request would have to do anyway.
+        await _get(f"{root}/api/generate", provider, transport, LOAD_SECONDS, {"model": model})
+        found = _loaded(await _get(f"{root}/api/ps", provider, transport), model)
+    return found
+
+
+def _loaded(answer: Mapping[str, Any], model: str) -> int | None:
+    for entry in answer.get("models") or ():
+        if isinstance(entry, Mapping) and _same(str(entry.get("name") or entry.get("model") or ""), model):
+            return _whole(entry.get("context_length"))
+    return None
+
+
+def _same(name: str, model: str) -> bool:
+    return name.removesuffix(":latest").lower() == model.removesuffix(":latest").lower()
+
+
+def _by_id(answer: Mapping[str, Any], model: str) -> Mapping[str, Any]:
+    for entry in answer.get("data") or ():
+        if isinstance(entry, Mapping) and str(entry.get("id", "")).lower() == model.lower():
+            return entry
+    return {}
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+async def _get(
+    url: str, provider: Provider, transport: Transport, seconds: float = SECONDS, body: Any = None
+) -> Mapping[str, Any]:
+    """The JSON object at an address; an empty one when there is none."""
+    import orjson
+
+    from retinue.models.transport import TransportError
+
+    headers = request_headers(provider)
+    try:
+        async with asyncio.timeout(seconds):
+            if body is None:
+                opened = await transport.get(url, headers)
+            else:
+                opened = await transport.post(url, {**headers, "content-type": "application/json"}, orjson.dumps(body))
+            async with opened as response:
+                data = await response.body(MAX_BYTES)
+                found = orjson.loads(data) if response.status == 200 else {}
+    except (TransportError, TimeoutError, OSError, orjson.JSONDecodeError):
+        return {}
+    return found if isinstance(found, dict) else {}
