@@ -50,4 +50,9 @@ class SandboxSettings(Values):
         4096, _MEGABYTES, name="sandbox.fileMb", section="sandbox", applies="next run",
         doc="The largest file, in megabytes, that a sandboxed command may write.",
     )
+    sandbox_scratch_mb: int | None = setting(
+        1024, _MEGABYTES, name="sandbox.scratchMb", section="sandbox", applies="next run",
+        doc="Megabytes that the scratch folder ($TMPDIR) of one run may hold. A sandboxed command that writes more is "
+        "stopped; later ones can only remove files until there is room.",
+    )
 # fmt: on

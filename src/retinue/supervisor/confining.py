@@ -119,4 +119,5 @@ def _limits(settings: Settings) -> Limits:
         memory_bytes=None if memory is None else memory * _MEGABYTE,
         cpu_seconds=settings.sandbox_cpu_seconds,
         file_bytes=None if largest is None else largest * _MEGABYTE,
+        scratch_bytes=None if settings.sandbox_scratch_mb is None else settings.sandbox_scratch_mb * _MEGABYTE,
     )

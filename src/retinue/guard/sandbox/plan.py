@@ -81,6 +81,8 @@ def _confinement(policy: Policy, machine: Machine, view: View) -> dict[str, Any]
         },
         "limits": _limits(policy.limits),
         "processes": policy.limits.processes,
+        "scratch": view.scratch,
+        "scratch_bytes": policy.limits.scratch_bytes,
         "capabilities": _FILES_LIKE_ROOT if policy.writable else _FILES_OF_OTHERS,
         "workspaces": [
             (kept.root, kept.known, kept.hook_folders) for kept in kept_workspaces(view.writable, policy.readonly)

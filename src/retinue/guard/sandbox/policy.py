@@ -37,12 +37,14 @@ _MORE_SETTINGS = (".claude/settings.local.json", ".mcp.json")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """None lifts a limit. Memory and processor time are per process, as the kernel counts them."""
+    """None lifts a limit. Memory and processor time are per process, as the kernel counts them; the
+    scratch folder is counted as a whole, by the launcher."""
 
     processes: int | None = 512
     memory_bytes: int | None = 8 * GIB
     cpu_seconds: int | None = 3600
     file_bytes: int | None = 4 * GIB
+    scratch_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ ends; and the program.
 import marshal
 import posix
 import sys
+from time import time_ns
 
 from .calls import (
     PR_CAP_AMBIENT,
@@ -38,7 +39,7 @@ from .calls import (
     open_path,
     words,
 )
-from .namespaces import FAILED, HAND, divide, enter, mask_paths, stay_behind
+from .namespaces import FAILED, HAND, Companion, divide, enter, mask_paths, stay_behind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 NOT_FOUND = 127
 _CAPABILITY_HEADER = (0x20080522).to_bytes(4, "little") + bytes(4)
 _SYS_ADMIN = 1 << 21
+_RLIMIT_FSIZE = 1
 
 
 def main(plan_file: str, folder: str, argv: "list[str]") -> "NoReturn":
@@ -60,8 +62,7 @@ def main(plan_file: str, folder: str, argv: "list[str]") -> "NoReturn":
         else:
             confine(plan, folder)
     except BaseException as error:  # noqa: BLE001 - whatever it is: nothing runs without its walls
-        said = f"retinue sandbox: {explain(error)}\n"
-        posix.write(2, said.encode("utf-8", "replace"))
+        say(explain(error))
         posix._exit(FAILED)
     become(argv)
 
@@ -92,15 +93,12 @@ def confine(plan: "dict[str, Any]", folder: str) -> None:
         if not inside and plan["namespaces"] == "must":
             raise WallError("namespaces are not available here. See: retinue doctor")
     enter_folder(folder)
-    began = now()
-
-    def look_after() -> None:
-        check_workspaces(plan["workspaces"], began)
-
+    check_quota(plan)
+    companion = Watcher(plan)
     if inside and plan["namespaces"] != "bubblewrap" and plan["own_processes"]:
-        divide(plan, look_after)
-    elif plan["workspaces"]:
-        stay_behind(look_after)
+        divide(plan, companion)
+    elif plan["workspaces"] or plan["scratch_bytes"]:
+        stay_behind(companion)
     where = "inside" if inside else "outside"
     if inside and not plan["own_processes"]:
         where = "among others"
@@ -115,21 +113,43 @@ def end_with_parent() -> None:
         posix._exit(FAILED)
 
 
-def now() -> int:
-    from time import time_ns
+class Watcher(Companion):
+    """Bounds the scratch folder while a program runs, and puts out of the way what it has left for
+    git to run."""
 
-    return time_ns() - 20_000_000  # files carry the time of the last tick of the kernel's clock
+    def __init__(self, plan: "dict[str, Any]") -> None:
+        self._plan = plan
+        self._began = time_ns() - 20_000_000  # files carry the time of the last tick of the kernel's clock
+
+    def begin(self, child: int) -> None:
+        most = self._plan["scratch_bytes"]
+        if most:
+            from .quota import watch
+
+            watch(child, self._plan["scratch"], most)
+
+    def finish(self) -> None:
+        for root, known, hook_folders in self._plan["workspaces"]:
+            from .repositories import disarm
+
+            for sentence in disarm(root, known, self._began, hook_folders):
+                say(sentence)
 
 
-def check_workspaces(workspaces: "list[tuple[str, frozenset[str], tuple[str, ...]]]", began: int) -> None:
-    """Put out of the way what the program has left for git to run."""
-    if not workspaces:
+def check_quota(plan: "dict[str, Any]") -> None:
+    """In a full scratch folder a program can remove files, but not write any."""
+    most = plan["scratch_bytes"]
+    if not most:
         return
-    from .repositories import disarm
+    from .quota import complaint, used_bytes
 
-    for root, known, hook_folders in workspaces:
-        for sentence in disarm(root, known, began, hook_folders):
-            posix.write(2, f"retinue sandbox: {sentence}\n".encode("utf-8", "replace"))
+    if used_bytes(plan["scratch"], most) > most:
+        say(f"nothing can be written. {complaint(most)}")
+        plan["limits"] = [*plan["limits"], (_RLIMIT_FSIZE, 0)]
+
+
+def say(sentence: str) -> None:
+    posix.write(2, f"retinue sandbox: {sentence}\n".encode("utf-8", "replace"))
 
 
 def enter_folder(folder: str) -> None:
@@ -199,7 +219,7 @@ def mask(plan: "dict[str, Any]", folder: str) -> None:
     alone = mask_paths(plan)
     enter_folder(folder)
     if alone:
-        divide(plan, lambda: None)
+        divide(plan, Companion())
     give_up(plan["powers_over_masks"] if alone else _SYS_ADMIN)
     for number in (SIGPIPE, SIGXFSZ):
         attempt("rt_sigaction", number, SIG_DFL, 0, 8)

@@ -25,7 +25,6 @@ from .calls import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
 
 FAILED = 125
@@ -145,15 +144,25 @@ def hand_over(port: int) -> None:
     listener.close()
 
 
-def divide(plan: "dict[str, Any]", after: "Callable[[], None]") -> None:
+class Companion:
+    """What the process does that stays outside while the program runs."""
+
+    def begin(self, child: int) -> None:
+        """Called once, before it waits for the child."""
+
+    def finish(self) -> None:
+        """Called once the child, and in a process namespace everything else, has ended."""
+
+
+def divide(plan: "dict[str, Any]", companion: Companion) -> None:
     """Go on in the program's process only, in a process namespace with a /proc of its own.
     Whatever the program leaves running ends with it, because the first process of the namespace
-    does. This process waits and then calls `after`."""
+    does."""
     try:
         call("unshare", NEWPID)
     except OSError as error:
         raise WallError("other processes cannot be hidden. See: retinue doctor") from error
-    stay_behind(after)
+    stay_behind(companion)
     for number in _ASKING:  # the first process of a namespace must not end before the program
         attempt("rt_sigaction", number, SIG_IGN, 0, 8)
     try:
@@ -170,8 +179,8 @@ def divide(plan: "dict[str, Any]", after: "Callable[[], None]") -> None:
         attempt("rt_sigaction", number, SIG_DFL, 0, 8)
 
 
-def stay_behind(after: "Callable[[], None]") -> None:
-    """Go on in a child. This process waits for it, does what is left to do and ends as it did. What
+def stay_behind(companion: Companion) -> None:
+    """Go on in a child. This process waits for it and ends as it did. What
     asks a program to end is meant for the child, which gets it too."""
     for number in _ASKING:
         attempt("rt_sigaction", number, SIG_IGN, 0, 8)
@@ -179,8 +188,9 @@ def stay_behind(after: "Callable[[], None]") -> None:
     if child:
         signal(SIGUSR2, lambda *_: posix.kill(child, SIGKILL))
         call("prctl", PR_SET_PDEATHSIG, SIGUSR2, 0, 0, 0)  # when Retinue is killed, there is still this to do
+        companion.begin(child)
         code = ending(child)
-        after()
+        companion.finish()
         posix._exit(code)
     for number in _ASKING:
         attempt("rt_sigaction", number, SIG_DFL, 0, 8)
