@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -258,6 +259,23 @@ async def test_secrets_of_the_environment_are_left_out(scene: Scene, box: Make):
     assert secret.keys() & kept.keys() == {"NPM_TOKEN"}
     assert ordinary.items() <= kept.items()
     assert kept["TMPDIR"] == str(made.scratch)
+
+
+DOCUMENTED = re.findall(
+    r"`([A-Z][A-Z0-9_]+)`",
+    Path(__file__).parents[3].joinpath("docs/trust.md").read_text().partition("| kept back |")[2].partition("`PWD`")[0],
+)
+
+
+def test_variables_that_the_documents_name_as_kept_back_are(scene: Scene):
+    assert len(DOCUMENTED) > 20
+    more = "PGPASSWORD MYSQL_PWD APP_CRED X_CREDS DB_PWD SSHPASS db_password DBPASS2 MY_PIN RABBITMQ_PASS".split()
+    stays = "PWD OLDPWD PATH HOME LANG MONKEY KEYBOARD TOKENIZERS_PARALLELISM AUTHOR PATIENCE PINNED COMPASSION".split()
+    with_box = Box(Policy(), "run")
+    kept = with_box.environment(dict.fromkeys((*DOCUMENTED, *more, *stays), "value"))
+    with_box.close()
+    assert [name for name in (*DOCUMENTED, *more) if name in kept] == []
+    assert [name for name in stays if name not in kept] == []
 
 
 def test_the_whole_file_system_is_no_workspace():

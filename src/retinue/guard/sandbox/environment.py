@@ -1,7 +1,8 @@
 """What a confined program may know from its environment, and where it is told to write.
 
 Values that are known to be secret have been taken out before; here names decide, because nobody
-knows the shape of every secret. Variables that make programs load code or look elsewhere go, too.
+knows the shape of every secret. Variables that make programs load code or look elsewhere go as
+well. The table in `docs/trust.md` is for users, and a test holds it to this file.
 """
 
 from __future__ import annotations
@@ -10,14 +11,34 @@ import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+_SECRET_WORDS = """
+TOKEN TOKENS KEY KEYS APIKEY SECRET SECRETS PASSWORD PASSWORDS PASSWD PASSWRD PSWD PASS PASSPHRASE PASSCODE
+PASSKEY PWD PW CRED CREDS CREDENTIAL CREDENTIALS AUTH AUTHORIZATION COOKIE COOKIES PRIVATE DSN JWT BEARER PAT
+OTP TOTP PIN MNEMONIC SALT CONNECTIONSTRING CONNSTR SAS SESSIONID
+""".split()
+"""Between underscores: `MYSQL_PWD`, `DB_CRED`, `MY_API_KEY_2`."""
+
+_SECRET_PARTS = """
+PASSWORD SECRET APIKEY API_KEY ACCESSKEY PRIVATEKEY SSHKEY SIGNINGKEY AUTHKEY _TOKEN WEBHOOK CONNECTION_STRING CONN_STR
+""".split()
+"""Anywhere in a name: `PGPASSWORD`."""
+
+_SECRET_ENDS = "PASS PASSWD PWD TOKEN CREDS CREDENTIALS".split()
+"""At the end of a name, after letters: `SSHPASS`, `DBPWD`. `PWD` and `OLDPWD` themselves stay."""
+
+_SECRET_OWNERS = """
+AWS AZURE GOOGLE GCLOUD GCP KUBE VAULT DOCKER ANTHROPIC OPENAI GEMINI GITHUB GITLAB HF NPM_CONFIG__
+""".split()
+"""Services whose variables are all kept back: `AWS_PROFILE`."""
+
 _SECRET = re.compile(
-    r"(?:^|_)(?:TOKENS?|KEYS?|APIKEY|SECRETS?|PASSWORDS?|PASSWD|PASS|PASSPHRASE|CREDENTIALS?|CREDS|AUTH|COOKIES?|"
-    r"PRIVATE|DSN|JWT|BEARER|PAT)(?:_|$)|PASSWORD|SECRET|APIKEY|_TOKEN|ACCESSKEY|WEBHOOK|"
-    r"^(?:AWS|AZURE|GOOGLE|GCLOUD|GCP|KUBE|VAULT|DOCKER|ANTHROPIC|OPENAI|GEMINI|GITHUB|GITLAB|HF|NPM_CONFIG__)_?",
+    rf"(?:^|_)(?:{'|'.join(_SECRET_WORDS)})(?:_|\d*$)|{'|'.join(_SECRET_PARTS)}|"
+    rf"[A-Z](?:{'|'.join(_SECRET_ENDS)})\d*$|^(?:{'|'.join(_SECRET_OWNERS)})_?",
     re.IGNORECASE,
 )
+_PLACES = frozenset({"PWD", "OLDPWD"})
 _DATABASE = re.compile(
-    r"(?:DATABASE|REDIS|MONGO(?:DB)?|POSTGRES(?:QL)?|MYSQL|AMQP|BROKER|SENTRY)_?(?:URL|URI|DSN)$", re.IGNORECASE
+    r"(?:DATABASE|DB|REDIS|MONGO(?:DB)?|POSTGRES(?:QL)?|MYSQL|AMQP|BROKER|SENTRY)_?(?:URL|URI|DSN)$", re.IGNORECASE
 )
 _WITH_PASSWORD = re.compile(r"://[^/\s:@]*:[^/\s@]+@")
 _LOADS_CODE = re.compile(
@@ -51,7 +72,7 @@ def with_proxy(environment: Mapping[str, str], proxy: str | None) -> dict[str, s
 
 
 def _goes(name: str, value: str) -> bool:
-    if name in _HARMLESS_GIT or name.startswith("RETINUE_RUN_"):
+    if name in _HARMLESS_GIT or name in _PLACES or name.startswith("RETINUE_RUN_"):
         return False
     return bool(
         _SECRET.search(name)
