@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import subprocess
+import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -140,6 +142,47 @@ async def test_a_folder_exchanged_for_a_link_after_the_check_is_not_followed(use
         stop.set()
         thread.join()
     assert intact(outside)
+
+
+SWAPPING = """
+import os, sys
+root, outside = sys.argv[1:]
+folder, file = f"{root}/sub", f"{root}/deep/er/canary.txt"
+while True:
+    for step in (
+        lambda: os.rename(folder, f"{root}/aside"),
+        lambda: os.symlink(outside, folder),
+        lambda: os.rename(file, f"{file}.real"),
+        lambda: os.symlink(f"{outside}/canary.txt", file),
+        lambda: os.unlink(folder),
+        lambda: os.rename(f"{root}/aside", folder),
+        lambda: os.unlink(file),
+        lambda: os.rename(f"{file}.real", file),
+    ):
+        try:
+            step()
+        except OSError:
+            pass
+"""
+
+
+async def test_no_search_follows_a_link_that_is_swapped_in(use, root, outside):
+    (outside / "only-outside.txt").write_text("x")
+    for folder in ("sub", "deep/er"):
+        (root / folder).mkdir(parents=True)
+        (root / folder / "canary.txt").write_text("inside\n")
+    program = subprocess.Popen([sys.executable, "-c", SWAPPING, str(root), str(outside)])
+    try:
+        for _ in range(40):
+            for path in (".", "sub", "deep/er/canary.txt"):
+                for mode in ("content", "files", "count"):
+                    found = await use("grep", pattern="sings|canary s", path=path, mode=mode)
+                    assert found.is_error or found.text.startswith("No match"), found.text
+            assert "only-outside" not in (await use("find", pattern="*.txt")).text
+            assert "only-outside" not in (await use("ls", path="sub")).text
+    finally:
+        program.kill()
+        program.wait()
 
 
 PARTS = st.sampled_from(

@@ -42,12 +42,13 @@ async def run_program(
     alone: bool = False,
     owner: str = "",
     stdin: int = asyncio.subprocess.DEVNULL,
+    descriptors: Sequence[int] = (),
 ) -> Ended:
     """Runs `argv` to its end. When the time is up, or the caller is cancelled, the whole tree
     is ended first. Output of the program is passed on as it comes; processes it leaves behind
     neither hold the call nor survive it (`alone` says it starts none, which saves looking).
     `owner` (a run id) goes into the marker by which a later process can find what a crash
-    left. `stdin` is a file to read from. Raises OSError when it cannot be started."""
+    left. `stdin` is a file to read from, `descriptors` what it gets open. Raises OSError when it cannot be started."""
     cancelled = asyncio.get_running_loop().create_future()
     mark = f"{owner}.{secrets.token_hex(8)}"
     inherited = environment.get(MARK)
@@ -55,7 +56,7 @@ async def run_program(
     # The work is a task of its own that nobody cancels: whatever happens to the caller, the
     # steps from starting the program to having ended its tree run in order.
     run = asyncio.ensure_future(
-        _run(argv, cwd, marked, _Watcher(receive), merge, alone, mark, seconds, stdin, cancelled)
+        _run(argv, cwd, marked, _Watcher(receive), merge, alone, mark, seconds, stdin, descriptors, cancelled)
     )
     try:
         return await asyncio.shield(run)
@@ -76,6 +77,7 @@ async def _run(
     mark: str,
     seconds: float | None,
     stdin: int,
+    descriptors: Sequence[int],
     cancelled: asyncio.Future[None],
 ) -> Ended:
     starting = asyncio.ensure_future(
@@ -88,6 +90,7 @@ async def _run(
             cwd=cwd,
             env=environment,
             start_new_session=True,
+            pass_fds=descriptors,
         )
     )
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from retinue.domain.tool import ToolContext
@@ -46,10 +46,16 @@ def _recorded() -> Iterator[Path]:
     yield from (Path(str(file.locate())) for file in files if file.name == _PROGRAM)
 
 
-async def ripgrep(arguments: list[str], cwd: Path, context: ToolContext, receive: Callable[[bytes], None]) -> int:
+async def ripgrep(
+    arguments: list[str],
+    cwd: Path,
+    context: ToolContext,
+    receive: Callable[[bytes], None],
+    descriptors: Sequence[int] = (),
+) -> int:
     """Runs rg in `cwd`, without anyone's configuration, and gives its exit code: 0 found, 1
-    found nothing, 2 some files could not be searched. Raises ToolError for a pattern it rejects,
-    for lack of time, and when there is no rg."""
+    found nothing, 2 some files could not be searched. `descriptors` are files it gets open.
+    Raises ToolError for a pattern it rejects, for lack of time, and when there is no rg."""
     program = find_ripgrep()
     if program is None:
         raise ToolError(
@@ -75,6 +81,7 @@ async def ripgrep(arguments: list[str], cwd: Path, context: ToolContext, receive
         merge=False,
         alone=True,
         owner=context.run_id,
+        descriptors=descriptors,
     )
     if ended.timed_out:
         raise ToolError(f"The search took longer than {seconds:g} s. Narrow it with path or glob.")

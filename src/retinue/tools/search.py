@@ -1,15 +1,24 @@
-"""What grep and find share: where a search starts, and how its paths are shown."""
+"""What grep and find share: where a search starts, how its paths are shown, and that none leads out.
+
+ripgrep follows no link it finds, but opens what it finds by name: a link that is put there in
+between is followed. So what it says is believed only of folders that have not changed since it
+began; anything else, and every line that is shown, is read again from a descriptor that was opened
+without following a link.
+"""
 
 from __future__ import annotations
 
 import os
 import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from retinue.domain.lean import dataclass
 from retinue.domain.tool import ToolContext
 from retinue.tools.errors import ToolError
-from retinue.tools.files import spot
+from retinue.tools.files import open_regular, spot
 from retinue.tools.globs import Glob
 from retinue.tools.paths import Confined, confine, shown, visible
 
@@ -57,6 +66,69 @@ def _stat(place: Confined) -> os.stat_result | None:
             return where.stat()
     except (FileNotFoundError, NotADirectoryError):
         return None
+
+
+class Unchanged:
+    """Whether the folders of a search are as they were before it began. Exchanging a name for a
+    link changes its folder, and the kernel notes when."""
+
+    _COARSE = 0.05
+    """Seconds by which the time that a folder carries may lag behind the clock."""
+
+    def __init__(self, start: Start) -> None:
+        self._root = str(start.place.root)
+        self._since = time.time() - self._COARSE
+        self._known: dict[str, bool] = {}
+        self._start = str(start.folder)
+
+    def holds(self, path: str) -> bool:
+        """Whether everything above `path`, which is below the start of the search, is unchanged."""
+        return self._is(os.path.join(self._start, path).rpartition("/")[0])  # noqa: PTH118 - many paths
+
+    def _is(self, folder: str) -> bool:
+        known = self._known.get(folder)
+        if known is None:
+            above = folder == self._root or self._is(folder.rpartition("/")[0])
+            known = self._known[folder] = above and self._is_old(folder)
+        return known
+
+    def _is_old(self, folder: str) -> bool:
+        try:
+            found = os.lstat(folder)
+        except OSError:
+            return False
+        return stat.S_ISDIR(found.st_mode) and found.st_ctime < self._since
+
+
+def exists_inside(path: str, start: Start) -> bool:
+    """Whether `path`, below the start of the search, is there without a link on the way."""
+    try:
+        with spot(_found(path, start)) as where:
+            return where.stat() is not None
+    except (OSError, ToolError):
+        return False
+
+
+@contextmanager
+def opened_files(paths: list[str], start: Start) -> Iterator[dict[int, str]]:
+    """The regular files among `paths` by their descriptors, opened without following a link."""
+    opened: dict[int, str] = {}
+    try:
+        for path in paths:
+            place = _found(path, start)
+            try:
+                with spot(place) as where:
+                    opened[open_regular(where, place)] = path
+            except (OSError, ToolError):
+                continue
+        yield opened
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+
+
+def _found(path: str, start: Start) -> Confined:
+    return Confined(start.place.root, os.path.join(start.folder, path), path)  # noqa: PTH118 - many paths
 
 
 def _prefix(folder: Path, context: ToolContext) -> str:

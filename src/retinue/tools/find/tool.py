@@ -11,7 +11,7 @@ from retinue.tools.base import Aliases, BuiltinTool, Properties
 from retinue.tools.globs import compile_glob
 from retinue.tools.grep.query import hidden_flags
 from retinue.tools.ripgrep import ripgrep
-from retinue.tools.search import Start, relative, start_of
+from retinue.tools.search import Start, Unchanged, exists_inside, relative, start_of
 from retinue.tools.threads import in_thread
 
 LIMIT = 200
@@ -41,9 +41,16 @@ class FindTool(BuiltinTool):
         start = start_of(given.optional_text("path"), context)
         hidden = given.flag("hidden") or compile_glob(pattern).hidden
         printed = bytearray()
+        unchanged = Unchanged(start)
         arguments = ["--files", "--null", *hidden_flags(hidden), "--", start.target]
         await ripgrep(arguments, start.folder, context, printed.extend)
-        text = await in_thread(lambda: _report(_paths(bytes(printed), pattern), start, limit, pattern, hidden))
+
+        def report() -> str:
+            files = [relative(raw) for raw in bytes(printed).split(b"\0") if raw]
+            files = [path for path in files if unchanged.holds(path) or exists_inside(path, start)]
+            return _report(_paths(files, pattern), start, limit, pattern, hidden)
+
+        text = await in_thread(report)
         return ok(text, ToolEffect(reads=(str(start.place.path),)))
 
 
@@ -53,9 +60,8 @@ def _from_root(pattern: str, context: ToolContext) -> str:
     return pattern[len(root) :] if pattern.startswith(root) and len(pattern) > len(root) else pattern
 
 
-def _paths(printed: bytes, pattern: str) -> list[str]:
+def _paths(files: list[str], pattern: str) -> list[str]:
     """What rg listed; for a pattern that ends in / the folders that hold it."""
-    files = [relative(raw) for raw in printed.split(b"\0") if raw]
     if not pattern.endswith("/"):
         return files
     found: set[str] = set()

@@ -1,25 +1,30 @@
 """A grep as two runs of ripgrep: count everywhere in parallel, then show the first files.
 
 The count gives exact totals and the order (by path) whatever order rg's threads work in, at
-the cost of a few bytes per file; only the files that will be shown are searched again.
+the cost of a few bytes per file; only the files that will be shown are searched again, and those
+whose folder changed meanwhile (`tools/search.py` says why). The second run gets open files, no names.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from retinue.domain.lean import dataclass
 from retinue.domain.tool import ToolContext
 from retinue.tools.errors import ToolError
+from retinue.tools.files import BY_DESCRIPTOR
 from retinue.tools.globs import Glob
 from retinue.tools.ripgrep import ripgrep
-from retinue.tools.search import Start, relative
+from retinue.tools.search import Start, Unchanged, opened_files, relative
 from retinue.tools.threads import in_thread
 
 COLUMNS = 500
 _ARGUMENT_BYTES = 100_000
+_OPEN_FILES = 200
+_DESCRIPTOR = "/dev/fd/{}"
+_PRINTED = re.compile(rb"(?m)^/dev/fd/(\d+)(\0|: )")
 _READ_BYTES = 4_000_000
 """Far more than is ever shown: what rg prints beyond it is dropped."""
 _PLAIN_NAME = re.compile(r"[\w.*?+ -]+")
@@ -62,11 +67,55 @@ async def count_matches(query: Query, start: Start, context: ToolContext) -> Cou
     if "\0" in query.pattern:
         raise ToolError("The pattern holds a NUL character; text files have none.")
     printed = bytearray()
+    unchanged = Unchanged(start)
     flags = [*hidden_flags(query.hidden), *_type_flags(query.glob), *query.flags()]
     await ripgrep(
         ["--count", "--null", "--with-filename", *flags, "--", start.target], start.folder, context, printed.extend
     )
-    return await in_thread(lambda: without_withheld(_counts(bytes(printed), query.glob, start), start, context))
+    found = await in_thread(lambda: _counts(bytes(printed), query.glob, start))
+    if BY_DESCRIPTOR:
+        found = await _counted_again(query, start, context, found, unchanged)
+    return await in_thread(lambda: without_withheld(found, start, context))
+
+
+async def _counted_again(
+    query: Query, start: Start, context: ToolContext, found: Counts, unchanged: Unchanged
+) -> Counts:
+    """With the files of folders that changed during the search counted from what is really there."""
+    doubtful = await in_thread(lambda: [path for path in found.files if not unchanged.holds(path)])
+    if not doubtful:
+        return found
+    counted: dict[str, int] = {}
+    for at in range(0, len(doubtful), _OPEN_FILES):
+        printed = bytearray()
+        with opened_files(doubtful[at : at + _OPEN_FILES], start) as opened:
+            shape = ["--count", "--null", "--with-filename"]
+            await _search_opened([*shape, *query.flags()], opened, start, context, printed.extend)
+            counted |= _counts(_named(bytes(printed), opened), None, start).files
+    sure = {path: count for path, count in found.files.items() if path not in frozenset(doubtful)}
+    return Counts(dict(sorted((sure | counted).items())))
+
+
+async def _search_opened(
+    arguments: list[str],
+    opened: Mapping[int, str],
+    start: Start,
+    context: ToolContext,
+    receive: Callable[[bytes], None],
+) -> None:
+    if opened:
+        names = [_DESCRIPTOR.format(number) for number in opened]
+        await ripgrep([*arguments, "--", *names], start.folder, context, receive, tuple(opened))
+
+
+def _named(printed: bytes, opened: Mapping[int, str]) -> bytes:
+    """What rg printed of descriptors, with the names of their files."""
+
+    def name(found: re.Match[bytes]) -> bytes:
+        path = opened.get(int(found[1]))
+        return found[0] if path is None else b"./" + os.fsencode(path) + found[2]
+
+    return _PRINTED.sub(name, printed)
 
 
 def without_withheld(found: Counts, start: Start, context: ToolContext) -> Counts:
@@ -98,7 +147,7 @@ async def matching_lines(
     expected = size = 0
     for path in found.files:
         size += len(os.fsencode(path)) + 3
-        if expected >= limit or (chosen and size > _ARGUMENT_BYTES):
+        if expected >= limit or len(chosen) == _OPEN_FILES or (chosen and size > _ARGUMENT_BYTES):
             break
         chosen.append(path)
         expected += found.files[path]
@@ -110,9 +159,13 @@ async def matching_lines(
 
     shape = ["--line-number", "--no-heading", "--null", "--with-filename", "--threads=1"]
     bounds = [f"--max-columns={COLUMNS}", "--max-columns-preview", f"--max-count={limit}", f"--context={query.context}"]
-    targets = [f"./{path}" for path in chosen]
-    await ripgrep([*shape, *bounds, *query.flags(), "--", *targets], start.folder, context, receive)
-    return _parse(bytes(printed), start, limit)
+    wanted = [*shape, *bounds, *query.flags()]
+    if not BY_DESCRIPTOR:  # Windows
+        await ripgrep([*wanted, "--", *(f"./{path}" for path in chosen)], start.folder, context, receive)
+        return _parse(bytes(printed), start, limit)
+    with opened_files(chosen, start) as opened:
+        await _search_opened(wanted, opened, start, context, receive)
+    return _parse(_named(bytes(printed), opened), start, limit)
 
 
 def _parse(printed: bytes, start: Start, limit: int) -> tuple[list[str], int]:
