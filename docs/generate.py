@@ -178,7 +178,37 @@ def help_of(*words: str) -> str:
     return re.sub(r"[ \t]+$", "", out.getvalue(), flags=re.MULTILINE)
 
 
-PAGES = {"frontmatter": frontmatter, "settings": settings, "events": events, "lint": lint, "commands": commands}
+def seeds() -> str:
+    import tomllib
+
+    documents = tomllib.loads((HERE / "seeds.toml").read_text("utf-8"))["document"]
+    pages = [
+        "# Promises of the systems Retinue comes from",
+        "The documents of devkit-pi, CodingCode, pi-subagents and Claude Code, promise by promise in our own words, "
+        "from `docs/seeds.toml`: whether it holds as written, differs and why, or more holds, and the test that would "
+        "fail. What differs is decided, not forgotten.",
+    ]
+    counts: dict[str, int] = {}
+    for document in documents:
+        rows = []
+        for promise, verdict, test in document["rows"]:
+            word, _, why = verdict.partition(": ")
+            counts[word] = counts.get(word, 0) + 1
+            rows.append((promise, f"*{word}*{f': {why}' if why else ''}", f"`tests/{test}`"))
+        pages.append(f"## {document['title']}")
+        pages.append(table(("promise", "here", "test"), rows))
+    pages.insert(2, ", ".join(f"{count} {word}" for word, count in counts.items()) + ".")
+    return "\n\n".join(pages)
+
+
+PAGES = {
+    "frontmatter": frontmatter,
+    "settings": settings,
+    "events": events,
+    "lint": lint,
+    "commands": commands,
+    "seeds": seeds,
+}
 
 
 def main() -> int:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from retinue.context.documentation import documentation_block, is_guide
 from retinue.context.environment import detect
 from retinue.context.prompt import Extras, Part, prompt_parts, reads_instructions
 from retinue.domain.effects import READ_ONLY
@@ -42,6 +43,8 @@ def assemble(
     skills = skills_text(request, world, tools, notes)
     if spec.prompt_mode == "append" and parent and skills in parent:
         skills = ""  # a twin has read it already
+    if is_guide(spec):
+        skills = documentation_block()
     extras = Extras(skills=skills, memory=memory.block() if memory else "")
     if settings.instructions_enabled and reads_instructions(spec, request.depth, parent):
         from retinue.context.instructions import project_instructions

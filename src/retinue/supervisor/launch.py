@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from retinue.context.documentation import in_documentation, is_guide
 from retinue.context.prompt import joined
 from retinue.domain.delegation import Delegation
 from retinue.domain.lean import dataclass
@@ -240,7 +241,8 @@ def choose_tools(
     offered = {tool.spec.name: tool for tool in permitted(selection.tools, request, world, notes)}
     spare = spare_tools(request, world, lambda tools: permitted(tools, request, world, []))
     memory = memory_for(request, world, offered, spare, notes, readonly=readonly)
-    reached = reaching(offered, memory, spare, files_of_skills(request, world, offered))
+    beyond = in_documentation if is_guide(spec) else files_of_skills(request, world, offered)
+    reached = reaching(offered, memory, spare, beyond)
     return Kit(reached, Patterns(selection.allowed_patterns, selection.denied_patterns), memory)
 
 

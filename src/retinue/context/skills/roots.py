@@ -50,8 +50,8 @@ def _roots(
         own / "skills",
         house / ".claude" / "skills",
         pi / "skills",
-        house / ".pi" / "skills",
         house / ".agents" / "skills",
+        house / ".pi" / "skills",
     )
     found = [Root(level / name, "project") for level in levels(cwd) for name in PROJECT if level / name not in user]
     found += [Root(path, "user") for path in user]
