@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +68,20 @@ def test_a_host_that_cannot_confine_says_what_that_means(project: Path, capsys: 
     rows = {row["name"]: row for row in found["findings"]}
     assert rows["Landlock"]["status"] == "warning"
     assert "read-only agents have no shell here: this is a test" in rows["read-only shells"]["detail"]
+
+
+@pytest.mark.skipif(not probe.masks_work(), reason="needs namespaces, to take them away")
+def test_a_host_without_namespaces_is_told_which_walls_do_not_hold(project: Path):
+    """A user namespace in which no further ones may be made stands for such a host."""
+    script = 'echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all --inh-caps=-all -- "$@"'
+    argv = ["unshare", "-U", "--map-user=1000", "--map-group=1000", "--keep-caps", "sh", "-c", script, "sh"]
+    done = subprocess.run([*argv, sys.executable, "-m", "retinue", "doctor", "sandbox"], capture_output=True, text=True)
+    rows = {line.split(":")[0].strip(" !✓·✗"): line for line in done.stdout.splitlines() if ": " in line}
+    assert "could" not in rows["walls"], done.stdout + done.stderr
+    assert "see the system, your tools and the workspace only" in rows["reading"]
+    assert "are not walled off from commands that may change everything" in rows["rules about files"]
+    assert "Files in a writable folder cannot be hidden or protected" in rows["not covered"]
+    assert "in a container, allow user namespaces" in done.stdout.lower()
 
 
 def test_keys_are_named_and_never_shown(project: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch):

@@ -12,7 +12,8 @@ from pathlib import Path
 from retinue.faces.cli.doctor_checks import Patient
 from retinue.guard.sandbox.bubblewrap import bubblewrap, bubblewrap_works, restriction
 from retinue.guard.sandbox.kernel import has_seccomp, landlock_abi
-from retinue.guard.sandbox.probe import namespaces_work, try_out, why_not
+from retinue.guard.sandbox.policy import Policy
+from retinue.guard.sandbox.probe import masks_work, namespaces_work, run_inside, try_out, uncovered, why_not
 
 Row = tuple[str, ...]
 _LATEST_NEEDED = 6
@@ -27,9 +28,14 @@ try times touch -d 2001-01-01 "$PROBE/file"
 try delete rm "$PROBE/file"
 try signal kill -0 "$OURS"
 try environment cat "/proc/$OURS/environ"
+try command-line grep -q . "/proc/$OURS/cmdline"
 try scratch sh -c 'echo x > "$TMPDIR/x"'
 command -v bash >/dev/null && try tcp bash -c 'echo x > "/dev/tcp/127.0.0.1/$TCP"'
 command -v bash >/dev/null && try udp bash -c 'echo x > "/dev/udp/127.0.0.1/$UDP" && exit 1'
+"""
+_READING = """
+cat "$1" >/dev/null 2>&1 && echo seen
+true
 """
 _MEANING = {
     "write": "change a file",
@@ -39,6 +45,7 @@ _MEANING = {
     "delete": "delete a file",
     "signal": "signal a process outside",
     "environment": "read the environment of a process outside",
+    "command-line": "read the command line of a process outside",
     "tcp": "connect to a port of this machine",
 }
 
@@ -70,15 +77,17 @@ def _namespaces() -> Row:
     held = restriction()
     if held is not None and bubblewrap_works():
         return "ok", "namespaces", f"forbidden to us ({held}), made by bubblewrap instead"
+    return "warning", "namespaces", "not available; the rows below say what does not hold without them", _remedy()
+
+
+def _remedy() -> str:
+    """How a host gets namespaces."""
+    held = restriction()
     ways = [] if bubblewrap() else ["install bubblewrap"]
     ways += [f"have an administrator change {held}"] if held else []
     ways.append("in a container, allow user namespaces")
     remedy = f"{', or '.join(ways)}."
-    lost = (
-        "in a sandbox modes and times of scratch files cannot be changed, and agents that may write to the workspace "
-        "(sandbox.mode workspace) can change .git/hooks, .git/config and settings in it; agents in worktrees cannot"
-    )
-    return "warning", "namespaces", f"not available: {lost}", remedy[0].upper() + remedy[1:]
+    return remedy[0].upper() + remedy[1:]
 
 
 def walls(patient: Patient) -> Iterator[Row]:
@@ -108,14 +117,50 @@ def walls(patient: Patient) -> Iterator[Row]:
     else:
         tried = [_MEANING[name] for name in results if name in _MEANING]
         yield "ok", "walls", f"a confined program tried and failed to {', '.join(tried)}"
+    yield from _coverage()
     if results.get("scratch") != "open":
         yield "failure", "scratch folder", "a confined program cannot write to its own", "Check the folder in TMPDIR."
+    quota = patient.loaded.settings.sandbox_scratch_mb
+    if quota is None:
+        yield "info", "scratch folder", "a run may fill the disk: sandbox.scratchMb is 0"
+    else:
+        yield "ok", "scratch folder", f"a run may keep {quota} MB in it (sandbox.scratchMb)"
     if mode == "off":
         detail = "switched off, so read-only agents have no shell"
         yield "warning", "setting", detail, "retinue settings set sandbox.mode readonly-only"
     else:
         who = "all agents" if mode == "workspace" else "read-only agents and agents in worktrees"
         yield "info", "setting", f"sandbox.mode is {mode}: shells of {who} are confined"
+
+
+def _coverage() -> Iterator[Row]:
+    """For each kind of shell what holds here, and what does not."""
+    if _reads_elsewhere():
+        detail = "a command that nobody was asked about could read a file outside of the workspace"
+        yield "failure", "reading", detail, "Set sandbox.mode to off and report this."
+    else:
+        yield "ok", "reading", "commands that nobody was asked about see the system, your tools and the workspace only"
+    if masks_work():
+        yield "ok", "rules about files", "files that rules hide or protect are walled off from every shell"
+    else:
+        detail = "files that rules hide or protect are not walled off from commands that may change everything"
+        yield "warning", "rules about files", f"{detail}; these are judged by their text", _remedy()
+    workspace = Path("/doctor")
+    kept = Policy(writable=(workspace,), readonly=(workspace / "kept",))
+    missing = uncovered(kept)
+    if missing:
+        detail = f"{missing} In sandbox.mode workspace an agent can change .git/config, hooks and settings that exist"
+        yield "warning", "not covered", f"{detail}; agents in worktrees cannot", _remedy()
+    else:
+        yield "ok", "workspaces", "in sandbox.mode workspace nothing can be left that git would run by itself"
+
+
+def _reads_elsewhere() -> bool:
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(b"x")
+        file.flush()
+        _, said = run_inside(Policy(reach="system"), _READING, file.name)
+    return "seen" in said
 
 
 def _attempts() -> dict[str, str]:
