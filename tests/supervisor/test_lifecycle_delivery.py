@@ -336,3 +336,53 @@ async def test_a_run_that_waits_for_its_agents_is_seen_to_wait(scene):
         await until(lambda: scene.crew.view(child).status == "waiting")
         (listed,) = Delegate(scene.crew, main.id).children()
         assert (listed.status, listed.live) == ("waiting", True)
+
+
+async def test_ends_that_gather_while_the_parent_is_in_a_turn_are_told_in_one_message(scene):
+    async with scene:
+        main = await scene.main()
+        children = [await scene.child(main, f"child {number}") for number in range(4)]
+        for number, child in enumerate(children):
+            scene.desk(f"child {number}").say(f"result {number}")
+            await child.handle.wait()
+            await scene.clock.advance(1)  # each by itself is long announced; the turn goes on
+        scene.desk("main").call("ls")
+        request = await scene.desk("main").asked()
+        told = [text for origin, text in await scene.said(main.id) if origin == "notification"]
+        assert len(told) == 1
+        assert "4 agent(s) finished" in told[0]
+        assert sorted(await scene.heard(main)) == sorted(child.id for child in children)
+        assert request.messages[-1].origin == "notification"
+
+
+async def test_ends_of_nested_agents_wait_for_nothing_once_nobody_else_works(scene):
+    async with scene:
+        main = await scene.main()
+        middle = await scene.child(main, "middle")
+        inner = await scene.child(middle, "inner")
+        scene.desk("main").say("waiting")
+        scene.desk("middle").say("waiting, too")
+        await until(lambda: main.handle.controls.at_rest and middle.handle.controls.at_rest)
+        for desk, ended in (("inner", inner), ("middle", middle)):
+            scene.desk(desk).say(f"{desk} is done")
+            await ended.handle.wait()
+            above = {"inner": "middle", "middle": "main"}[desk]
+            await scene.desk(above).asked()  # no clock has moved
+        scene.desk("main").say("done")
+        assert (await main.handle.wait()).ended == "completed"
+
+
+async def test_a_result_that_is_read_before_its_message_is_heard_is_taken_out_of_it(scene):
+    async with scene:
+        main = await scene.main()
+        first, second = [await scene.child(main, f"child {number}") for number in range(2)]
+        scene.desk("child 0").say("one")
+        await first.handle.wait()
+        await scene.clock.advance(1)
+        Delegate(scene.crew, main.id).consume(first.id)
+        scene.desk("child 1").say("two")
+        await second.handle.wait()
+        await scene.clock.advance(1)
+        scene.desk("main").call("ls")
+        await scene.desk("main").asked()
+        assert await scene.heard(main) == [second.id]

@@ -8,7 +8,7 @@ once; a run that has ended accepts nothing, so nobody is told "delivered" when i
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -35,6 +35,9 @@ class Controls:
         self._stop: str | None = None
         self._waits: list[str | None] = []
         self._held = 0
+        self._at_rest = False
+        self.rested: Callable[[], None] = _nothing
+        """Called when the agent has nothing left to do but to wait for runs of its own."""
         self._listener: Listener | None = None
         self._ended = False
 
@@ -42,11 +45,23 @@ class Controls:
 
     def steer(self, text: str, origin: Origin = "steer") -> bool:
         """Says `text` to the agent after its current tool calls, before the next request."""
-        return self._put(self._steers, user(text, origin))
+        return self.tell(text, origin) is not None
+
+    def tell(self, text: str, origin: Origin = "steer") -> UserMessage | None:
+        """As `steer`. Returns the message, which can be withdrawn until the agent hears it, or
+        None when it cannot be told."""
+        message = user(text, origin)
+        return message if self._put(self._steers, message) else None
 
     def follow_up(self, text: str, origin: Origin = "follow-up") -> bool:
         """Says `text` when the agent would otherwise be done."""
         return self._put(self._follow_ups, user(text, origin))
+
+    def withdraw(self, message: UserMessage) -> bool:
+        """Takes back what was said with `steer`. False when the agent has heard it already."""
+        before = len(self._steers)
+        self._steers = deque(each for each in self._steers if each is not message)
+        return len(self._steers) < before
 
     def stop(self, reason: str = "Stopped by the user.") -> bool:
         """Ends the run as `stopped`, keeping what it has said so far."""
@@ -108,6 +123,11 @@ class Controls:
         return bool(self._waits)
 
     @property
+    def at_rest(self) -> bool:
+        """Whether the agent only waits for runs of its own: it reads nothing meanwhile."""
+        return self._at_rest
+
+    @property
     def ended(self) -> bool:
         return self._ended
 
@@ -136,6 +156,17 @@ class Controls:
     def held(self) -> bool:
         return self._held > 0
 
+    @contextmanager
+    def resting(self) -> Iterator[None]:
+        """While the agent has answered and only others hold its run open."""
+        self._at_rest = True
+        try:
+            with self.waiting():
+                self.rested()
+                yield
+        finally:
+            self._at_rest = False
+
     def take_steers(self) -> list[UserMessage]:
         return _drain(self._steers)
 
@@ -161,6 +192,10 @@ class Controls:
             self._waits.remove(call_id)
         if self._listener is not None:
             self._listener.waiting(call_id, begins)
+
+
+def _nothing() -> None:
+    pass
 
 
 def _drain(box: deque[UserMessage]) -> list[UserMessage]:

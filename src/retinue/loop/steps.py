@@ -361,7 +361,7 @@ class Steps:
 
     async def hold(self) -> None:
         """Waits until there is mail, nobody holds the run any more, or it is interrupted."""
-        with self._controls.waiting():
+        with self._controls.resting():
             while self._controls.held and not self._controls.pending and self._interrupt.ending is None:
                 await self._interrupt.woken()
         if self._interrupt.ending is not None:

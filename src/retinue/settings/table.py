@@ -215,6 +215,10 @@ class Settings(
         "async", Choice("async", "group", "smart"), section="sub-agents",
         doc="How completions of background agents are announced: each at once, or together.",
     )
+    wake_main: bool = setting(
+        True, _FLAG, section="sub-agents",
+        doc="An idle main agent hears at once when an agent or schedule of its own ends; false: with your next words.",
+    )
     fallback_subagent: str | Literal[False] | None = setting(
         None, Text("the name of an agent, none or false", false_words=("none",)), section="sub-agents",
         doc="The agent to use for an unknown type: a name; false refuses; unset means general-purpose.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -65,6 +65,9 @@ class Supervisor:
         self._heap = Heap()
         self.opened = False
         self._closed = False
+        self.idle_news: Callable[[str], None] = lambda run_id: None
+        """Called with the id of a run that has ended, when one that it started has ended since: for
+        a face that can show this, or take the run up again."""
 
     @property
     def busy(self) -> bool:
@@ -188,7 +191,7 @@ class Supervisor:
             async with admission(launch, row.place, self.world, parent, resumed=True) as hooks:
                 self._check_open()
                 below = used_below(log.reader, row.id)
-                news = undelivered(log.reader, row.id, self.members)
+                news = self.news_for(row.id)
                 account = self._account(launch, parent, past.usage + below)
         except BaseException:
             if launch is not None:
@@ -265,8 +268,21 @@ class Supervisor:
     def room(self, parent: Member) -> Mailroom:
         room = self._rooms.get(parent.id)
         if room is None:
-            room = self._rooms[parent.id] = Mailroom(parent, self.clock, show_cost=lambda: self.settings.show_cost)
+            room = self._rooms[parent.id] = Mailroom(
+                parent,
+                self.clock,
+                show_cost=lambda: self.settings.show_cost,
+                missed=lambda: self._missed(parent.id),
+            )
         return room
+
+    def _missed(self, parent_id: str) -> None:
+        if not self._closed:
+            self.idle_news(parent_id)
+
+    def news_for(self, run_id: str) -> list[ChildView]:
+        """How runs that `run_id` started have ended, as far as it has not heard of it."""
+        return undelivered(self.world.log.reader, run_id, self.members)
 
     async def close(self) -> None:
         """Stops what runs and closes the log. Nothing starts any more."""
@@ -372,8 +388,11 @@ class Supervisor:
         if member.live:  # cancelled before its first step
             member.lost()
             member.handle.break_off(StateError(f"Run {member.id} was cut off before it had started."))
+        above = member.handle.place.parent_id
         if member.parent is not None and member.background:
             self.room(member.parent).ended(member)
+        elif member.parent is None and above is not None:  # started by a run of another process
+            self._missed(above)
         self._sweeper.watch()
 
     def forget(self, member: Member) -> None:

@@ -1,9 +1,11 @@
 """Brings the ends of background runs to their parent, each exactly once.
 
-An end waits a moment before it is announced: a parent that reads the result in that moment
-needs no announcement. While a child runs or its end is on the way, the parent is kept open. A
-parent that is gone hears of it when it is resumed: what was announced stands in its own log
-(`retinue.supervisor.recover`).
+An end waits a moment before it is announced: a parent that reads the result in that moment needs
+no announcement, and ends that gather meanwhile, or while the parent is in a turn, are announced
+together. A parent that only waits for its last run hears at once. While a child runs or its end is
+on the way, the parent is kept open. A parent that is gone hears of it when it is resumed: what was
+announced stands in its own log (`retinue.supervisor.recover`); `missed` is told, for whoever can
+resume it.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ from dataclasses import field
 from retinue.domain.clock import Clock, Timer
 from retinue.domain.delegation import JoinMode
 from retinue.domain.lean import dataclass
+from retinue.domain.messages import UserMessage
+from retinue.loop.controls import Controls
 from retinue.supervisor.joins import Delivery, Joins
 from retinue.supervisor.member import Member
 from retinue.supervisor.notify import notification
@@ -37,20 +41,40 @@ class _Expected:
         return self.leg == self.child.leg and not self.child.consumed and not self.child.announced
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Unheard:
+    """A message that the parent may not have heard yet, and what it is about."""
+
+    controls: Controls
+    message: UserMessage
+    deliveries: tuple[Delivery, ...]
+    children: tuple[tuple[Member, int], ...]
+
+
 class Mailroom:
     """The post of one parent run, through all its legs."""
 
-    def __init__(self, parent: Member, clock: Clock, *, show_cost: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        parent: Member,
+        clock: Clock,
+        *,
+        show_cost: Callable[[], bool],
+        missed: Callable[[], None] = lambda: None,
+    ) -> None:
         self._parent = parent
         self._clock = clock
         self._show_cost = show_cost
+        self._missed = missed
         self._joins = Joins(clock, self._hold)
         self._expected: dict[str, _Expected] = {}
-        self._holds: dict[Delivery, Timer] = {}
+        self._held: list[Delivery] = []
+        self._timer: Timer | None = None
+        self._unheard: _Unheard | None = None
 
     def started(self, child: Member, mode: JoinMode) -> None:
         expected = _Expected(child, child.leg)
-        expected.keeping.enter_context(self._parent.handle.controls.keep_open())
+        self._keep_open(expected)
         self._expected[_key(child)] = expected
         self._joins.started(_key(child), mode)
 
@@ -70,39 +94,70 @@ class Mailroom:
         for expected in self._expected.values():
             expected.keeping.close()
             if expected.due:
-                expected.keeping.enter_context(self._parent.handle.controls.keep_open())
+                self._keep_open(expected)
 
     def close(self) -> None:
         """No more post: what was not brought is found in the log when the parent is resumed."""
         self._joins.close()
-        for timer in self._holds.values():
-            timer.cancel()
-        self._holds.clear()
+        self._rest()
+        self._held.clear()
         for expected in self._expected.values():
             expected.keeping.close()
         self._expected.clear()
 
-    def _hold(self, delivery: Delivery) -> None:
-        self._holds[delivery] = self._clock.call_later(HOLD_SECONDS, lambda: self._send(delivery))
+    def _keep_open(self, expected: _Expected) -> None:
+        controls = self._parent.handle.controls
+        expected.keeping.enter_context(controls.keep_open())
+        controls.rested = self._send_if_last
 
-    def _send(self, delivery: Delivery) -> None:
-        self._holds.pop(delivery, None)
-        arrived = [self._expected.pop(key) for key in delivery.runs]
-        unread = [expected.child for expected in arrived if expected.due]
+    def _hold(self, delivery: Delivery) -> None:
+        self._held.append(delivery)
+        if self._timer is None:
+            self._timer = self._clock.call_later(HOLD_SECONDS, self._send)
+        if self._parent.handle.controls.at_rest:
+            self._send_if_last()
+
+    def _send_if_last(self) -> None:
+        """Nobody could read a result, and no other end is to come: there is nothing to wait for."""
+        if self._held and sum(len(delivery.runs) for delivery in self._held) == len(self._expected):
+            self._send()
+
+    def _rest(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _send(self) -> None:
+        self._rest()
+        deliveries, self._held = tuple(self._held), []
+        arrived = [self._expected.pop(key) for delivery in deliveries for key in delivery.runs]
+        unread = tuple((expected.child, expected.leg) for expected in arrived if expected.due)
         try:
             if unread:
-                text = notification(
-                    [child.view() for child in unread],
-                    group=delivery.group,
-                    partial=delivery.partial,
-                    show_cost=self._show_cost(),
-                )
-                if self._parent.handle.controls.steer(text, "notification"):
-                    for child in unread:
-                        child.announced = True
+                self._announce(deliveries, unread)
         finally:
             for expected in arrived:
                 expected.keeping.close()
+
+    def _announce(self, deliveries: tuple[Delivery, ...], unread: tuple[tuple[Member, int], ...]) -> None:
+        controls, before = self._parent.handle.controls, self._unheard
+        if before is not None and before.controls is controls and controls.withdraw(before.message):
+            known = tuple((child, leg) for child, leg in before.children if child.leg == leg and not child.consumed)
+            deliveries, unread = (*before.deliveries, *deliveries), (*known, *unread)
+        text = notification(
+            [child.view() for child, _ in unread],
+            group=len(unread) > 1 or any(delivery.group for delivery in deliveries),
+            partial=any(delivery.partial for delivery in deliveries),
+            show_cost=self._show_cost(),
+        )
+        message = controls.tell(text, "notification")
+        self._unheard = None
+        if message is None:
+            self._missed()
+            return
+        self._unheard = _Unheard(controls, message, deliveries, unread)
+        for child, _ in unread:
+            child.announced = True
 
 
 def _key(child: Member) -> str:

@@ -24,6 +24,8 @@ from retinue.supervisor.launch import Launch
 from retinue.supervisor.permits_bounds import to_record
 
 RESUME_PROMPT = "Go on with your task from where you were."
+NEWS_PROMPT = "Hear what became of the agents that you started."
+"""For a resume that only brings such news: the run is told nothing else."""
 
 
 @dataclass(frozen=True, slots=True)

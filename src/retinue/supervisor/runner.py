@@ -37,6 +37,7 @@ from retinue.supervisor.isolating import confined, left
 from retinue.supervisor.languages import diagnosed
 from retinue.supervisor.launch import Launch
 from retinue.supervisor.notify import roster
+from retinue.supervisor.record import NEWS_PROMPT
 from retinue.supervisor.remembering import make_folder
 from retinue.supervisor.serving_tools import late_tools, tool_names
 from retinue.supervisor.skilling import connect
@@ -216,6 +217,8 @@ def _messages(
     if past is None:
         return (user(prompt),)
     news = (user(post, "notification"),) if post else ()
+    if news and past.messages and prompt == NEWS_PROMPT:
+        return news
     if past.created is None or past.messages:
         return (*news, user(prompt, "follow-up"))
     return (user(briefed(past.created.task)), *news, user(prompt, "steer"))

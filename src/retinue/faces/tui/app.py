@@ -90,6 +90,7 @@ class RetinueApp(Frame):
         self.furnish()
         self._parts = parts.made(self)
         self.feed.open()
+        self.crew.supervisor.idle_news = self._hear_news
         if self.crew.supervisor.settings.scheduling_enabled:
             self.crew.schedules.begin()
         self.set_interval(PAINT_SECONDS, self._paint)
@@ -125,6 +126,7 @@ class RetinueApp(Frame):
         self.talk = self.session
         remember(self.board, self.world.log.reader, row.root_id)
         await self._chat.show(self.world.log.reader.events(row.id))
+        self._show_news()
 
     @work
     async def open_later(self, run_id: str) -> None:
@@ -175,8 +177,16 @@ class RetinueApp(Frame):
     def action_interrupt(self) -> None:
         if self.focused is not self._prompt and len(self.screen_stack) == 1:
             self._prompt.focus()
-        elif not self.talk.interrupt() and isinstance(self.talk, Attached):
+        elif self.talk.interrupt():
+            self._take_back()
+        elif isinstance(self.talk, Attached):
             self._status.show("It runs in another process: /stop ends it, Ctrl+C twice leaves it alone.")
+
+    def _take_back(self) -> None:
+        """What waited to be said goes back to the editor, before what is being typed there."""
+        waiting = self.talk.unqueue()
+        if waiting:
+            self._prompt.put("\n\n".join(part for part in (waiting, self._prompt.text) if part))
 
     @work
     async def action_resend(self) -> None:
@@ -242,7 +252,27 @@ class RetinueApp(Frame):
 
     @work
     async def _pump(self) -> None:
-        await self._guarded(self.talk.pump())
+        """What waits goes on. After an interruption nothing does, but what the main agent had not
+        heard yet is shown."""
+        if not await self._guarded(self.talk.pump()):
+            self._show_news()
+
+    def _hear_news(self, run_id: str) -> None:
+        if run_id == self.session.main_id and self.talk is self.session:
+            self._wake()
+
+    @work
+    async def _wake(self) -> None:
+        """An agent of the idle main agent has ended: the main agent hears of it now or, if the
+        settings say so, with what the person says next; the person sees it in any case."""
+        wakes = self.crew.supervisor.settings.wake_main
+        if not (wakes and await self._guarded(self.session.wake())):
+            self._show_news()
+
+    def _show_news(self) -> None:
+        if self.talk.state == "idle" and self.talk.main_id is not None:
+            news = self.crew.supervisor.news_for(self.talk.main_id)
+            self._chat.tell_early(news, show_cost=self.crew.supervisor.settings.show_cost)
 
     def _talk_changed(self) -> None:
         self.board.changed = True

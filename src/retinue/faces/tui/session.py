@@ -5,8 +5,8 @@
     holding    it has answered and only waits for its background agents: words are said at once
 
 `@name words` goes to that agent in every state. Interrupting stops the main agent and its
-foreground work, never a background agent. What the interrupted agent said so far stays; nothing
-goes on until the person speaks again.
+foreground work, never a background agent. What the interrupted agent said so far stays; it goes on
+when the person speaks again, or when it is woken because an agent of its own has ended.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from retinue.domain.events import AssistantEnded, Event, RunEnded, RunResumed, T
 from retinue.errors import StateError
 from retinue.faces.api import Retinue
 from retinue.supervisor.mentions import ToAgent, ToMain, Undelivered, route
+from retinue.supervisor.record import NEWS_PROMPT
 
 if TYPE_CHECKING:
     from retinue.supervisor.handle import RunHandle
@@ -164,6 +165,17 @@ class Session:
             return False
         waiting, self.queue = self.queue, []
         await self._begin_with(waiting)
+        return True
+
+    async def wake(self) -> bool:
+        """Takes the idle main agent up to tell it how agents of its own have ended, and nothing
+        else. False when there is nothing to tell, or it is not idle."""
+        if self.main_id is None or self.state != "idle" or self._beginning or self.queue:
+            return False
+        await self._crew.supervisor.world.log.flush()
+        if not self._crew.supervisor.news_for(self.main_id):
+            return False
+        await self._begin(NEWS_PROMPT)
         return True
 
     async def _tell(self, text: str) -> Delivery:

@@ -10,7 +10,7 @@ from retinue.errors import RetinueError
 from retinue.supervisor.ceiling import startable_types
 from retinue.supervisor.launch import prepare
 from retinue.supervisor.resolution import resolve_type
-from retinue.supervisor.schedule.start import request_for
+from retinue.supervisor.schedule.start import request_for, rights_of
 from retinue.supervisor.schedule.times import zone_of
 
 if TYPE_CHECKING:
@@ -39,17 +39,19 @@ async def schedule_call(crew: Supervisor, me: Member, call: SpawnCall) -> Schedu
         if getattr(call, name) is not None
     }
     try:
-        await prepare(request_for(crew, found.spec, call.prompt, options, me), crew.world, None, me.handle.launch)
+        request = request_for(crew, found.spec, call.prompt, options, me)
+        await prepare(request, crew.world, None, me.handle.launch)
         job = await crew.schedules.add(
             found.spec.name,
             call.prompt,
             call.schedule or "",
             name=call.name or call.description,
             session_id=me.handle.place.root_id,
-            options=options,
+            options={**options, "rights": rights_of(me, request)},
         )
     except RetinueError as error:
         return Refusal(code=error.code, message=str(error))
+    crew.schedules.begin()  # whatever kind of session this is, it fires while it runs
     due = datetime.fromtimestamp(job.next_at, zone_of(job.zone)).isoformat() if job.next_at else "(unknown)"
     return Scheduled(id=job.id, name=job.name, kind=job.kind, next_run=due, notes=(found.note,) if found.note else ())
 

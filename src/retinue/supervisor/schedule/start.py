@@ -7,10 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from retinue.domain.delegation import Refusal, SpawnCall
-from retinue.domain.request import RunRequest
+from retinue.domain.request import Ceiling, RunRequest
 from retinue.domain.spec import AgentSpec
-from retinue.errors import LaunchError
+from retinue.errors import LaunchError, RetinueError
 from retinue.log.schedules import Job
+from retinue.supervisor.ceiling import ceiling_of
+from retinue.supervisor.permits_bounds import bounds_below
 from retinue.supervisor.resolution import merge, resolve_type
 
 if TYPE_CHECKING:
@@ -19,13 +21,17 @@ if TYPE_CHECKING:
 
 
 async def start_job(crew: Supervisor, job: Job, run_id: str) -> Member:
-    """In the background and past the queue. Its end is announced to the session's main agent
-    where that is at work here. Raises RetinueError when it cannot start."""
+    """In the background and past the queue. Its end is announced to the session's main agent: at
+    once where that is here, and else when it is taken up. Raises RetinueError when it cannot start."""
     found = resolve_type(job.agent, crew.world.catalog(), crew.settings)
     if isinstance(found, Refusal):
         raise LaunchError(found.message, remedy=f"Correct the job: retinue schedule list. It is named {job.name}.")
     parent = session_of(crew, job)
-    request = request_for(crew, found.spec, job.prompt, job.options, parent)
+    options = dict(job.options)
+    rights = options.pop("rights", None)
+    request = request_for(crew, found.spec, job.prompt, options, parent)
+    if parent is None:
+        request = _of_absent_session(crew, job, request, rights)
     notes = (f"started by the schedule {job.name} ({job.text})", *((found.note,) if found.note else ()))
     return await crew.start(
         request, parent=parent, description=job.name, background=True, notes=notes, run_id=run_id, queued=False
@@ -33,9 +39,30 @@ async def start_job(crew: Supervisor, job: Job, run_id: str) -> Member:
 
 
 def session_of(crew: Supervisor, job: Job) -> Member | None:
-    """The main run the job belongs to, if it is at work in this process."""
-    member = crew.members.get(job.session_id or "")
-    return member if member is not None and member.live else None
+    """The main run the job belongs to, if it is of this process, at work or idle."""
+    return crew.members.get(job.session_id or "")
+
+
+def rights_of(me: Member, request: RunRequest) -> dict[str, Any]:
+    """What a job may not do because the run that asks for it may not, for when that is gone."""
+    launch = me.handle.launch
+    ceiling = ceiling_of(request, launch)
+    if bounds_below(launch):  # patterns hold while their run is there to ask; without it nothing is changed
+        ceiling = replace(ceiling, readonly=True)
+    return {"ceiling": ceiling.said(), "mode": launch.mode}
+
+
+def _of_absent_session(crew: Supervisor, job: Job, request: RunRequest, rights: Any) -> RunRequest:
+    """A child of the session all the same, whose main agent hears of it when it is taken up; with
+    no more rights than the run had that asked for the job."""
+    if isinstance(rights, Mapping):
+        ceiling = Ceiling.read(rights.get("ceiling"))
+        request = replace(request, ceiling=ceiling, permission_mode=rights.get("mode"))
+    try:
+        row = crew.world.log.reader.run(job.session_id) if job.session_id else None
+    except RetinueError:
+        row = None
+    return request if row is None else replace(request, parent_id=row.id, root_id=row.root_id)
 
 
 def request_for(

@@ -36,7 +36,7 @@ _ISOLATION = {"off": "off", "none": "off", "worktree": "worktree"}
 _FIXED = ("model", "thinking", "max_turns", "isolated", "isolation", "inherit_context", "name")
 """What a resumed agent keeps from its first run, whatever the call says."""
 _MANAGE = (
-    "It fires while a session of this project or `retinue schedule daemon` runs. "
+    "It fires while this session, the terminal app or `retinue schedule daemon` runs in this project. "
     "The user manages jobs with `retinue schedule list` and `retinue schedule remove`."
 )
 _AFTER = (

@@ -5,7 +5,8 @@
     retinue schedule add tester "Run the slow tests" --when +30m --missed catch-up
 
 WHEN: a delay (+10m, +1h30m), an interval (5m, 2h), a time (2027-03-01T09:00, with or without a zone), or cron
-with 5 fields, or with 6 (seconds first). It fires while a session of the project or `retinue schedule daemon` runs.
+with 5 fields, or with 6 (seconds first). It fires while the terminal app or `retinue schedule daemon` runs in
+the project.
 """
 
 from __future__ import annotations
@@ -57,5 +58,5 @@ async def _add(args: argparse.Namespace, task: str) -> int:
         print(json.dumps(data(job, None), ensure_ascii=False, indent=2))
         return 0
     print(f"{job.id}  {job.name}: next {moment(job.next_at, job.zone)} ({relative(job.next_at)})")
-    print("It fires while a session of this project or `retinue schedule daemon` runs.", file=sys.stderr)
+    print("It fires while the terminal app or `retinue schedule daemon` runs in this project.", file=sys.stderr)
     return 0

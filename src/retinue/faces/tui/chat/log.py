@@ -10,6 +10,7 @@ from textual import work
 from textual.containers import VerticalScroll
 from textual.widget import Widget
 
+from retinue.domain.delegation import ChildView
 from retinue.domain.events import (
     AssistantEnded,
     Body,
@@ -34,6 +35,7 @@ from retinue.domain.outcome import CUT_OFF, Outcome
 from retinue.faces.tui.chat.blocks import Answer, Notice, Said
 from retinue.faces.tui.chat.folded import Folded, Thinking, ToolBlock
 from retinue.faces.tui.chat.notification import NotificationBox
+from retinue.supervisor.notify import announced, notification
 
 MOST_BLOCKS = 300
 """Parts that are kept on the screen; older ones are in the log, and in the viewer."""
@@ -51,6 +53,8 @@ class ChatLog(VerticalScroll, can_focus=False):
         self._tools: dict[str, ToolBlock] = {}
         self._waiting: deque[Event] = deque()
         self._busy = False
+        self._early: set[tuple[str, float | None]] = set()
+        """Ends that were shown before the main agent heard of them, by run and time."""
         self._cutting = False
         self.unfolded = False
         """Whether new tool calls are shown open."""
@@ -107,6 +111,14 @@ class ChatLog(VerticalScroll, can_focus=False):
         if len(self.children) > MOST_BLOCKS + CUT and not self._cutting:
             self._cut()
 
+    def tell_early(self, news: Sequence[ChildView], *, show_cost: bool) -> None:
+        """Shows ends that the main agent has yet to hear of, each once."""
+        new = [view for view in news if (view.id, view.ended_at) not in self._early]
+        box = NotificationBox.made(notification(new, group=len(new) > 1, show_cost=show_cost)) if new else None
+        if box is not None:
+            self._early |= {(view.id, view.ended_at) for view in new}
+            self.add(box)
+
     def fold_all(self) -> bool:
         """Opens every tool call and thought, or folds them again. Says which."""
         self.unfolded = not self.unfolded
@@ -117,6 +129,7 @@ class ChatLog(VerticalScroll, can_focus=False):
     async def empty(self) -> None:
         self._answer, self._thinking = None, None
         self._tools.clear()
+        self._early.clear()
         self._waiting.clear()
         await self.remove_children()
 
@@ -204,10 +217,18 @@ class ChatLog(VerticalScroll, can_focus=False):
                 block.asking(False)
 
     def _said(self, message: UserMessage) -> None:
-        if message.origin == "notification":
+        if message.origin == "notification" and not self._was_early(message.text):
             self.add(NotificationBox.made(message.text) or Notice(message.text))
         elif message.origin in ("task", "follow-up", "steer"):
             self.add(Said(message.text))
+
+    def _was_early(self, text: str) -> bool:
+        """Whether everything that a notification tells was shown before: then it is not shown
+        again. What it tells is no longer early."""
+        told = set(announced(text))
+        known = {each for each in self._early if each[0] in told}
+        self._early -= known
+        return bool(told) and {run_id for run_id, _ in known} == told
 
     def _ended(self, outcome: Outcome) -> None:
         if outcome.truncated:
