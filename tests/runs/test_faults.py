@@ -133,3 +133,20 @@ def test_the_same_failing_call_over_and_over_is_stopped_and_named(project, serve
     done, details = outcome(project)
     assert done.returncode == 1
     assert details["results"][0]["limit"] == "repeated_calls"
+
+
+def test_another_model_takes_over_from_one_that_is_overloaded_and_the_outcome_says_so(project, serve):
+    def answer(request: Request) -> Reply:
+        if request.body["model"] != "claude-haiku-4-5" and request.turn == 1:
+            return Reply(status=529)
+        return read_then_say(request)
+
+    serve(answer)
+    folder = project.home / ".retinue"
+    folder.mkdir(exist_ok=True)
+    settings = {"fallbackModels": ["anthropic/claude-haiku-4-5"], "retry": {"maxAttempts": 1}}
+    (folder / "settings.json").write_text(json.dumps(settings))
+    done = project.retinue("run", "Explore", "What is in f0?", "--json")
+    details = json.loads(done.stdout)["details"]
+    assert (done.returncode, details["results"][0]["output"]) == (0, "alpha 0 is in f0.txt")
+    assert any("claude-haiku-4-5 took over from" in note for note in details["results"][0]["notes"])

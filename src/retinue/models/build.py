@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, cast
 
 from retinue.models.presets import Api
@@ -23,11 +23,25 @@ _WIRE: dict[Api, tuple[str, str]] = {
 }
 
 
-def build_model(selection: Selection, transport: Transport, *, gate: Gate | None = None) -> Model:
+GateFor = Callable[["Selection"], "Gate | None"]
+
+
+def build_model(selection: Selection, transport: Transport, *, gate_for: GateFor | None = None) -> Model:
     """Imports the one module that is needed. A model behind a wire repeats what failed for a
-    passing reason, each attempt through `gate` (a limiter that many runs share). Connects to
-    nothing. Raises ConfigurationError for quirks that mean nothing and MissingExtraError for a
-    local model without its extra."""
+    passing reason, each attempt through its gate (a limiter that many runs share), and its
+    fallbacks take over from it. Connects to nothing. Raises ConfigurationError for quirks that
+    mean nothing and MissingExtraError for a local model without its extra."""
+    if not selection.fallbacks:
+        return _single(selection, transport, gate_for)
+    from retinue.models.fallback import ATTEMPTS, Fallback
+
+    chain = [selection, *selection.fallbacks]
+    hurried = [each._replace(attempts=min(each.attempts, ATTEMPTS)) for each in chain[:-1]]
+    others = [partial(_single, each, transport, gate_for) for each in (*hurried[1:], chain[-1])]
+    return Fallback(_single(hurried[0], transport, gate_for), others)
+
+
+def _single(selection: Selection, transport: Transport, gate_for: GateFor | None) -> Model:
     provider, info = selection.provider, selection.info
     embedded = provider.id if provider.api == "embedded" else None  # a server may have such a name, too
     if embedded == "offline":
@@ -39,6 +53,7 @@ def build_model(selection: Selection, transport: Transport, *, gate: Gate | None
 
         return LocalModel(selection.path, info)
     model = _bridged(selection) if embedded == "pydantic-ai" else _wired(selection, transport)
+    gate = None if gate_for is None else gate_for(selection)
     if selection.attempts == 1 and gate is None:
         return model
     from retinue.models.retry import Retrying, RetryPolicy

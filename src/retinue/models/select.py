@@ -36,7 +36,7 @@ VARIABLE = "RETINUE_MODEL"
 class Selection(NamedTuple):
     """`why` is one sentence for people. `warnings` must reach the result; `notes` may.
     `thinking` is the level a name brought along (`gpt-5.5:high`); `attempts` is how often a
-    request may be sent."""
+    request may be sent; `fallbacks` take over, in order, when the model cannot answer."""
 
     info: ModelInfo
     provider: Provider
@@ -45,6 +45,7 @@ class Selection(NamedTuple):
     thinking: str | None = None
     path: Path | None = None
     attempts: int = 15
+    fallbacks: tuple[Selection, ...] = ()
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -89,13 +90,17 @@ class _Chooser:
         self.resolver = Resolver(providers)
         self.unmet: list[str] = []
         self.warnings: list[str] = []
+        self.later: list[str] = []
+        """Models of the file behind the one that was chosen: they take over while the run works."""
 
     def from_file(self, model: str | None, fallbacks: Sequence[str], query: str | None) -> Selection | None:
         if model is None or model == INHERIT:
             return None
-        for name in alternatives(model, *fallbacks):
+        names = alternatives(model, *fallbacks)
+        for place, name in enumerate(names):
             found = self.resolver.find(name)
             if found is not None:
+                self.later = names[place + 1 :]
                 selection = _selected(found, "file", f'the agent\'s file asks for "{name}"')
                 if self.unmet:
                     before = f"the file's first choice {' or '.join(self.unmet)} is not available here"
@@ -207,7 +212,33 @@ class _Chooser:
         if self.settings.scope_models and selection.provider.api != "embedded":
             warnings += self._scoped(selection, query)
         attempts = self.settings.retry_max_attempts if self.settings.retry_enabled else 1
-        return selection._replace(attempts=attempts, warnings=(*selection.warnings, *warnings))
+        selection = selection._replace(attempts=attempts, warnings=(*selection.warnings, *warnings))
+        return self._with_fallbacks(selection)
+
+    def _with_fallbacks(self, selection: Selection) -> Selection:
+        """Adds the models that may take over. One that is not available here, not in scope, or
+        whose price is not known where the first one's is, is left out, and that is noted."""
+        names = [*self.later, *self.settings.fallback_models]
+        if not names or selection.provider.api == "embedded":
+            return selection
+        chosen: list[Selection] = []
+        notes: list[str] = []
+        taken = {selection.info.full_name}
+        for name in names:
+            found = self.resolver.find(name)
+            if found is None:
+                reason = self.resolver.problem(name)
+                notes.append(f'the fallback "{name}" is not available here' + (f" ({reason})" if reason else ""))
+            elif found.info.full_name not in taken:
+                other = _selected(found, "settings", f"{selection.info.full_name} cannot answer")
+                if self.settings.scope_models and self._scoped(other, None):
+                    notes.append(f"the fallback {found.info.full_name} is not among the enabled models")
+                elif found.info.prices is None and selection.info.prices is not None:
+                    notes.append(f"the fallback {found.info.full_name} has no known price and is left out")
+                else:
+                    taken.add(found.info.full_name)
+                    chosen.append(other._replace(attempts=selection.attempts))
+        return selection._replace(fallbacks=tuple(chosen), notes=(*selection.notes, *notes))
 
     def _scoped(self, selection: Selection, query: str | None) -> list[str]:
         from retinue.models.scope import load_scope

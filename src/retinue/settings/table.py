@@ -96,6 +96,11 @@ class Settings(
         None, Texts(), section="models",
         doc="The models that may be used when scopeModels is on, each exactly as provider/id.",
     )
+    fallback_models: tuple[str, ...] = setting(
+        (), Texts(), section="models", applies="next run",
+        doc="Models that take over, in order, when the one in use is overloaded, refuses, is out of credit or is gone; "
+        "after those of the agent's file.",
+    )
     scope_models: bool = setting(
         False, _FLAG, section="models",
         doc="Refuse a model that a caller asks for outside enabledModels; warn where a file or a parent uses one.",

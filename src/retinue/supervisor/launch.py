@@ -112,9 +112,18 @@ async def prepare(
     parts = assemble(request, world, above, named, notes, isolation=isolation, memory=kit.memory)
     system = joined(parts)
     gate = _gate(selection, world, system, tools)
+
+    def gate_for(chosen: Selection) -> LimiterGate | None:
+        if chosen.provider.id == selection.provider.id:
+            return gate
+        other = _gate(chosen, world, system, tools)
+        if gate is not None and other is not None:
+            other.waiting = gate.waiting
+        return other
+
     return Launch(
         request=request,
-        model=build_model(selection, world.transport, gate=gate),
+        model=build_model(selection, world.transport, gate_for=gate_for),
         gate=gate,
         model_name=selection.info.full_name,
         system=system,

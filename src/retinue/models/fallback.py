@@ -1,0 +1,82 @@
+"""Another model takes over when one cannot answer.
+
+The chain is what the agent's file names in `fallback_models` after the model that was chosen, and
+then the setting `fallbackModels`. The next of it is asked when the retries of the one before are
+used up (overload, errors, no connection), and at once when retries cannot help: a refusal, a spend
+limit, a model that is not there. It stays for the rest of the run, and is said. Thinking and call
+ids of the model before are translated by the wire formats, as for any foreign turn. A wrong key, a
+request that is not valid and a full window are nobody's to take over: they stay failures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+
+from retinue.domain.events import Retrying, TextDelta
+from retinue.domain.failure import Failure, FailureKind
+from retinue.domain.lean import replace
+from retinue.domain.messages import AssistantMessage
+from retinue.models.protocol import Finished, Model, ModelInfo, ModelRequest, Noted, Part
+
+TAKEN_OVER: frozenset[FailureKind] = frozenset(
+    {"overloaded", "rate_limit", "server", "dropped", "timeout", "malformed", "refused", "quota", "not_found"}
+)
+ATTEMPTS = 4
+"""How often a model is asked that another one can take over from: seconds, not minutes."""
+
+
+class Fallback:
+    """A model, and those that take over from it. They are built when they are needed."""
+
+    def __init__(self, first: Model, others: Sequence[Callable[[], Model]]) -> None:
+        self._model = first
+        self._others = list(others)
+        self._used = [first]
+
+    @property
+    def info(self) -> ModelInfo:
+        """Of the model that is asked now."""
+        return self._model.info
+
+    async def close(self) -> None:
+        for model in self._used:
+            await model.close()
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Part, None]:
+        while True:
+            shown: list[str] = []
+            message: AssistantMessage | None = None
+            async with aclosing(self._model.stream(_fitting(request, self.info))) as parts:
+                async for part in parts:
+                    if isinstance(part, Finished):
+                        message = part.message
+                        break
+                    if isinstance(part, TextDelta):
+                        shown.append(part.text)
+                    elif isinstance(part, Retrying):
+                        shown.clear()
+                    yield part
+            failure = None if message is None else message.failure
+            if message is not None and (failure is None or not self._can_take_over(failure)):
+                yield Finished(message)
+                return
+            failure = failure or Failure("dropped", f"The stream of {self.info.full_name} ended without an end.")
+            if not self._others:
+                yield Finished(AssistantMessage((), "error", model=self.info.full_name, failure=failure))
+                return
+            before = self.info.full_name
+            self._model = self._others.pop(0)()
+            self._used.append(self._model)
+            yield Retrying(1, 0.0, failure, partial="".join(shown))
+            yield Noted("model-fallback", f"{self.info.full_name} took over from {before}: {failure.message}")
+
+    def _can_take_over(self, failure: Failure) -> bool:
+        return bool(self._others) and failure.kind in TAKEN_OVER
+
+
+def _fitting(request: ModelRequest, info: ModelInfo) -> ModelRequest:
+    """The request within the output limit of the model that is asked."""
+    if request.max_output is None or request.max_output <= info.max_output:
+        return request
+    return replace(request, max_output=info.max_output)
