@@ -293,3 +293,32 @@ def test_branches_are_not_merged_without_the_filters_they_were_made_with(project
     done = run(project, "integrate", "retinue-agent-1")
     assert done.returncode == 2 and "retinue trust add .git/config" in done.stderr
     assert not mark.exists()
+
+
+DIALECTS = [
+    *(".opencode/agent/x.md", ".opencode/agents/x.md", ".opencode/plugin/x.js", ".codingcode/agents/x.md"),
+    *(".codingcode/hooks.yaml", ".github/agents/x.agent.md", ".agents/skills/x/SKILL.md", ".agents/x.md"),
+    *(".gemini/settings.json", ".cursor/rules/x.mdc", ".pi/agents/x.md", ".retinue/agents/x.md", ".claude/agents/x.md"),
+    *(".kimi/x.yaml", ".devkit/x.md", ".codex/config.toml", "sub/.opencode/agent/x.md"),
+]
+
+
+def test_no_file_that_any_dialect_obeys_is_written_unasked(project: Project, serve: Any) -> None:
+    calls = [("write", {"path": path, "content": "x"}) for path in (*DIALECTS, "plain.txt", ".github/plain.txt")]
+    serve(lambda request: Reply(calls=calls if request.turn == 0 else []))
+    done = run(project, "-p", "go", "--permission-mode", "acceptEdits", "--output-format", "json")
+    assert done.returncode == 0, done.stderr
+    assert [path for path in DIALECTS if (project.cwd / path).exists()] == []
+    assert (project.cwd / "plain.txt").exists() and (project.cwd / ".github/plain.txt").exists()
+
+
+def test_a_project_makes_no_headless_run_wait_for_somebody(project: Project, serve: Any) -> None:
+    serve(lambda request: Reply(calls=[("bash", {"command": "touch made"})] if request.turn == 0 else []))
+    settings = {"permissions": {"headless": "wait", "expirySeconds": 100_000}}
+    file = _write(project.cwd / ".retinue/settings.json", settings)
+    done = run(project, "-p", "go", "--permission-mode", "default", "--output-format", "json")
+    assert done.returncode == 0 and len(json.loads(done.stdout)["evidence"]["denials"]) == 1
+    assert "permissions.headless" in done.stdout and "not trusted" in done.stdout
+    assert "permissions.headless: wait" in run(project, "trust").stdout
+    assert run(project, "trust", "add", str(file)).returncode == 0
+    assert run(project, "settings", "get", "permissions.headless").stdout.strip() == '"wait"'

@@ -86,6 +86,20 @@ USER: tuple[_Home, ...] = (
 )
 """Homes under the user's folder; Retinue's and pi's own, which can be moved, come first."""
 
+_SHARED = frozenset({".github", ".config"})
+"""Folders that belong to no dialect as a whole."""
+
+
+def dialect_folders() -> frozenset[str]:
+    """The folders, from a project or the user's own, that hold what each dialect obeys: agents, and
+    beside them its skills, hooks, servers and settings."""
+    found = set()
+    for place in (*PROJECT, *USER):
+        first, second = place.below.split("/")[0], "/".join(place.below.split("/")[:2])
+        found.add(second if first in _SHARED else first)
+    return frozenset(found)
+
+
 _MANAGED = {
     "darwin": "/Library/Application Support/ClaudeCode/.claude/agents",
     "win32": "C:/Program Files/ClaudeCode/.claude/agents",

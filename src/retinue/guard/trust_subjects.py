@@ -182,6 +182,10 @@ def _needs_consent(name: str, value: Any, below: Any) -> bool:
         return bool(below == "workspace" and value != below)
     if name == "sandbox.hidden":
         return isinstance(below, list | tuple) and any(place not in (value or ()) for place in below)
+    if name == "permissions.headless":  # a run that nobody watches would stand still
+        return bool(value == "wait")
+    if name == "permissions.expirySeconds" and isinstance(value, (int, float)):
+        return value > (below if isinstance(below, (int, float)) else fields()[name].default)
     if name == "web.taint":
         return bool(value == "off")
     if name.startswith(_BUDGETS) and isinstance(value, (int, float)) and isinstance(below, (int, float)):

@@ -298,7 +298,8 @@ class Settings(
     )
     permissions_headless: Literal["deny", "wait"] = setting(
         "deny", Choice("deny", "wait"), name="permissions.headless", section="permissions",
-        doc="What becomes of a question when nobody is there: denied at once, or kept in the inbox until it expires.",
+        doc="What becomes of a question when nobody is there: denied at once, or kept in the inbox until it expires. "
+        "In a project's files `wait` needs your consent.",
     )
     permissions_expiry_seconds: float = setting(
         3600.0, Number(1, _YEAR, unit="seconds"), name="permissions.expirySeconds", section="permissions",

@@ -6,13 +6,15 @@ import os
 import re
 from functools import lru_cache
 
+from retinue.definitions.discover import dialect_folders
 from retinue.guard.permissions.marks import GLOB, HOLE, MARKS, match
 from retinue.guard.permissions.place import Place
 
-_FOLDERS = frozenset(
-    {".git", ".vscode", ".idea", ".husky", ".cargo", ".devcontainer", ".yarn", ".mvn", ".claude", ".retinue", ".pi"}
-    | {".ssh", ".gnupg", ".aws", ".kube", ".docker", ".cursor", ".gemini", ".github/workflows", ".config/git"}
+_FOLDERS = dialect_folders() | frozenset(
+    {".git", ".vscode", ".idea", ".husky", ".cargo", ".devcontainer", ".yarn", ".mvn", ".kimi", ".devkit", ".codex"}
+    | {".ssh", ".gnupg", ".aws", ".kube", ".docker", ".github/workflows", ".config/git"}
 )
+"""Of every dialect whose agents are found, and of other programs."""
 _FILES = frozenset(
     ".bashrc .bash_profile .bash_login .bash_logout .bash_aliases .profile .zshrc .zprofile .zshenv .zlogin .zlogout"
     " .kshrc .cshrc .tcshrc .inputrc .envrc .gitconfig .gitmodules .gitattributes .npmrc .yarnrc .yarnrc.yml .pnpmrc"
