@@ -3,7 +3,8 @@
     pip install genai-prices && python tools/update_known_models.py [--check]
 
 Prices, names and most windows come from that package; what it does not carry (output limits,
-thinking, images, a few windows) is in CHOSEN below, taken from the makers' documentation.
+thinking, images, a few windows and prices) is in CHOSEN below, with its source. Where a price
+depends on the hour, the dearest counts.
 The newest model of a family stands first: lists show it first, and equal matches prefer it.
 `--check` changes nothing and fails when the file is not what would be written.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ class Row(NamedTuple):
     images: bool = True
     responses: bool = False  # thinks and uses tools together only through OpenAI's Responses API
     prices: tuple[float, ...] = ()  # where genai-prices has none: input, output, cache read, cache write
+    unpriced: bool = False  # nobody says for certain what it costs
     name: str = ""
 
 
@@ -37,6 +39,8 @@ INPUT = 272_000  # of a window of 400,000 the rest is reserved for output: only 
 
 CHOSEN: dict[tuple[str, str], tuple[Row, ...]] = {
     ("anthropic", "anthropic"): (
+        # platform.claude.com what's-new-fable-5-2 (2026-11-09); genai-prices 0.2.1 does not have it
+        Row("claude-fable-5-2", 128_000, window=1_000_000, prices=(8, 40, 0.2, 10), name="Claude Fable 5.2"),
         Row("claude-fable-5-1", 128_000),
         Row("claude-fable-5", 128_000),
         Row("claude-opus-5-5", 128_000),
@@ -51,6 +55,11 @@ CHOSEN: dict[tuple[str, str], tuple[Row, ...]] = {
         Row("claude-sonnet-4-5", 64_000),
         Row("claude-haiku-5-5", 128_000),
         Row("claude-haiku-4-5", 64_000),
+        # litellm 1.106.2 for windows and prices; of the newest and the preview no price is certain
+        Row("claude-mythos-5-2", 128_000, window=1_000_000, unpriced=True, name="Claude Mythos 5.2"),
+        Row("claude-mythos-5-1", 128_000, window=1_000_000, prices=(10, 50, 0.25, 12.5), name="Claude Mythos 5.1"),
+        Row("claude-mythos-5", 128_000, window=1_000_000, prices=(10, 50, 1, 12.5), name="Claude Mythos 5"),
+        Row("claude-mythos-preview", 128_000, window=1_000_000, unpriced=True, name="Claude Mythos Preview"),
     ),
     ("openai", "openai"): (
         Row("gpt-6.1-sol", 128_000, responses=True),
@@ -112,7 +121,8 @@ CHOSEN: dict[tuple[str, str], tuple[Row, ...]] = {
         Row("grok-4.5", 128_000),
         Row("grok-4.3", 128_000),
         Row("grok-build-0.1", 64_000),
-        Row("grok-code-fast-1", 10_000, images=False),
+        # served by grok-build-0.1 since 2026-05 (pydantic-ai profiles/grok.py), at its price (litellm)
+        Row("grok-code-fast-1", 10_000, source="grok-build-0.1", images=False, name="Grok Code Fast 1"),
     ),
     ("mistral", "mistral"): (
         Row("mistral-large-4", 128_000),
@@ -160,6 +170,28 @@ CHOSEN: dict[tuple[str, str], tuple[Row, ...]] = {
     ),
 }
 
+LEFT_OUT: dict[str, str] = {
+    "gpt-5-chat-latest": "no tools worth offering",
+    "gpt-5.1-chat-latest": "no tools worth offering",
+    "gpt-5.2-chat-latest": "no tools worth offering",
+    "gpt-5.3-chat-latest": "no tools worth offering",
+    "gpt-5-codex": "retired",
+    "gpt-5.1-codex": "retired",
+    "gpt-5.1-codex-max": "retired",
+    "gpt-5.1-mini": "retired",
+    "gpt-5-pro": "one request takes many minutes",
+    "gpt-5.2-pro": "one request takes many minutes",
+    "gpt-5.6-cyber": "for vetted accounts only",
+    "gpt-6-cyber": "for vetted accounts only",
+    "gpt-6-rosalind": "for vetted accounts only",
+    "o1-mini": "retired",
+    "o1-preview": "retired",
+    "o1-pro": "one request takes many minutes",
+    "o3-deep-research": "no function tools",
+    "o4-mini-deep-research": "no function tools",
+}
+"""Ids of the makers' SDKs that are not in the table on purpose. A test fails for any other."""
+
 KEYS = ("input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok")
 
 
@@ -174,9 +206,16 @@ def _trim(values: list[float | int | None]) -> list[float | int | None]:
     return values
 
 
+def _dearest(model: Any, now: datetime) -> Any:
+    """The price of the dearest hour of the coming week: DeepSeek's peak is double, and a cost must
+    never be an underestimate."""
+    hours = [model.get_prices(now + timedelta(hours=hour)) for hour in range(7 * 24)]
+    return max(hours, key=lambda price: float(getattr(price.output_mtok, "base", price.output_mtok) or 0))
+
+
 def _prices(model: Any, now: datetime) -> tuple[list[Any] | None, list[Any] | None]:
     """The base prices, and [threshold, prices] of the tier above, where there is one."""
-    price = model.get_prices(now)
+    price = _dearest(model, now)
     raw = [getattr(price, key, None) for key in KEYS]
     if raw[0] is None or raw[1] is None:
         return None, None
@@ -195,7 +234,8 @@ def _prices(model: Any, now: datetime) -> tuple[list[Any] | None, list[Any] | No
 
 def _row(row: Row, provider: Any | None, now: datetime) -> dict[str, Any]:
     model = None
-    if provider is not None:
+    own = row.unpriced or bool(row.prices)
+    if provider is not None and not (own and row.window):
         wanted = row.source or row.id
         model = next((m for m in provider.models if m.id == wanted), None) or provider.find_model(wanted)
         if model is None:
@@ -203,7 +243,7 @@ def _row(row: Row, provider: Any | None, now: datetime) -> dict[str, Any]:
     window = row.window or (model.context_window if model is not None else 0)
     if not window:
         raise SystemExit(f"no window is known for {row.id}: give one in CHOSEN")
-    base, above = (_trim(list(row.prices)) or None, None) if row.prices or model is None else _prices(model, now)
+    base, above = (_trim(list(row.prices)) or None, None) if own or model is None else _prices(model, now)
     entry: dict[str, Any] = {
         "name": row.name or (model.name if model is not None else None) or row.id,
         "window": window,

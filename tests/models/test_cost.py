@@ -24,3 +24,11 @@ def test_a_cache_without_a_price_costs_what_input_costs_and_writing_a_quarter_mo
 def test_free_is_zero_and_unknown_is_none() -> None:
     assert priced(USAGE, Prices(0.0, 0.0)).cost_usd == 0.0
     assert priced(USAGE, None).cost_usd is None
+
+
+def test_what_is_kept_for_an_hour_costs_twice_the_input() -> None:
+    """platform.claude.com prompt-caching: 5-minute writes 1.25 times the input, 1-hour writes twice."""
+    prices = Prices(4.0, 20.0, 0.2, 5.0)
+    plain = priced(USAGE, prices).cost_usd
+    both = priced(USAGE, prices, long_writes=200).cost_usd
+    assert plain is not None and both == pytest.approx(plain + 200 * (8.0 - 5.0) / 1e6)

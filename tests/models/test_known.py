@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
 
@@ -15,6 +17,7 @@ from retinue.models.known import (
     wants_responses,
     with_overrides,
 )
+from retinue.models.names import newest_of
 from retinue.models.protocol import Prices
 from retinue.models.select import default_model
 
@@ -89,3 +92,47 @@ def test_the_defaults_are_the_newest_of_their_family() -> None:
     assert default_model("ollama") is None
     assert wants_responses("gpt-6.1-sol")
     assert not wants_responses("gpt-4o")
+
+
+def _words(kind: Any) -> list[str]:
+    if get_origin(kind) is Literal:
+        return list(get_args(kind))
+    return [word for part in get_args(kind) for word in _words(part)]
+
+
+def sdk_ids() -> list[tuple[str, str]]:
+    """The undated ids that the installed SDKs of the makers know, of models that agents can use."""
+    from anthropic.types.model import Model
+    from openai.types.shared.chat_model import ChatModel
+
+    found = [("anthropic", id) for id in _words(Model)]
+    found += [("openai", id) for id in _words(ChatModel) if re.match(r"gpt-[5-9]|gpt-\d\d|o\d", id)]
+    return [(provider, id) for provider, id in found if not re.search(r"20\d{6}|20\d\d-\d\d", id)]
+
+
+def test_no_id_of_the_makers_sdks_is_newer_than_the_table() -> None:
+    """When this fails: add the id to tools/update_known_models.py, or to its LEFT_OUT with the reason."""
+    from tools.update_known_models import LEFT_OUT
+
+    missing = [f"{who}/{id}" for who, id in sdk_ids() if known_model(who, id) is None and id not in LEFT_OUT]
+    assert not missing
+    assert len(sdk_ids()) > 30
+
+
+def test_prices_that_depend_on_the_hour_are_those_of_the_dearest() -> None:
+    """DeepSeek doubles its price at 01-04 and 06-10 UTC (api-docs.deepseek.com pricing)."""
+    found = known_model("deepseek", "deepseek-v4-pro")
+    assert found is not None and found.prices is not None
+    assert (found.prices.input, found.prices.output) == (1.32, 3.96)
+
+
+def test_a_retired_name_costs_what_the_model_behind_it_costs() -> None:
+    """grok-code-fast-1 is served by grok-build-0.1 (pydantic-ai profiles/grok.py)."""
+    old, new = known_model("xai", "grok-code-fast-1"), known_model("xai", "grok-build-0.1")
+    assert old is not None and new is not None and old.prices == new.prices
+
+
+def test_the_newest_fable_is_known_with_its_price() -> None:
+    found = known_model("anthropic", "claude-fable-5-2")
+    assert found is not None and found.prices == Prices(8, 40, 0.2, 10)
+    assert newest_of("fable", list(known_models("anthropic"))) == found

@@ -389,3 +389,34 @@ def _without_usage(event: dict[str, Any]) -> dict[str, Any]:
     if "message" in event:
         event["message"] = {key: value for key, value in event["message"].items() if key != "usage"}
     return event
+
+
+# ------------------------------------------------------------------ how long a cache is kept
+WAITING = AssistantMessage((ToolCall("call_0", "Agent", {"prompt": "x"}),), "tool_use", model="anthropic/m")
+REPORT = ToolMessage((ToolResult("call_0", "Agent", (Text("done"),)),))
+
+
+async def test_a_run_that_waits_for_agents_keeps_its_cache_for_an_hour_and_pays_for_that() -> None:
+    """platform.claude.com prompt-caching: `ttl: "1h"`; usage.cache_creation splits what was written."""
+    usage = {
+        "input_tokens": 0, "cache_creation_input_tokens": 1_000_000, "cache_read_input_tokens": 0, "output_tokens": 0,
+        "cache_creation": {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 1_000_000},
+    }  # fmt: skip
+    events = anthropic_events({"type": "text", "text": "ok"}, usage=usage)
+    fine = Reply(sse(*events))
+    async with Server(fine, fine) as server:
+        prices = Prices(4.0, 20.0, 0.2, 5.0)
+        asked = (request(user("Go")), request(user("Go"), WAITING, REPORT))
+        messages = await ask("anthropic", "claude-sonnet-5-5", server, *asked, prices=prices)
+    assert [body["system"][0]["cache_control"] for body in server.bodies] == [
+        {"type": "ephemeral"}, {"type": "ephemeral", "ttl": "1h"},
+    ]  # fmt: skip
+    assert messages[1].usage.cost_usd == pytest.approx(8.0), "twice the input price, not 1.25 times"
+
+
+async def test_a_server_without_the_long_cache_gets_the_short_one() -> None:
+    said = "system.0.cache_control.ephemeral.ttl: Extra inputs are not permitted"
+    fine = Reply(sse(*anthropic_events({"type": "text", "text": "ok"})))
+    async with Server(refusal(said), fine) as server:
+        (message,) = await ask("anthropic", "claude-sonnet-5-5", server, request(user("Go"), WAITING, REPORT))
+    assert message.text == "ok" and "ttl" not in str(server.bodies[1])

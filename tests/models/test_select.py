@@ -159,7 +159,7 @@ async def test_a_described_provider_with_a_key_counts() -> None:
         ("haiku", "anthropic/claude-haiku-5-5"),
         ("anthropic/haiku", "anthropic/claude-haiku-5-5"),
         ("opus", "anthropic/claude-opus-5-5"),
-        ("fable", "anthropic/claude-fable-5-1"),
+        ("fable", "anthropic/claude-fable-5-2"),
         ("claude-opus-4.6", "anthropic/claude-opus-4-6"),
         ("anthropic/claude-opus-4.6", "anthropic/claude-opus-4-6"),
         ("anthropic/sonnet-4.5", "anthropic/claude-sonnet-4-5"),

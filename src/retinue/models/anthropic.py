@@ -22,7 +22,7 @@ from retinue.domain.messages import (
     UserMessage,
 )
 from retinue.domain.tool import ToolSpec
-from retinue.models.content import NOTHING, own, safe_id, sent_arguments, visible
+from retinue.models.content import NOTHING, cache_mark, own, safe_id, sent_arguments, visible
 from retinue.models.draft import CallDraft, Draft, TextDraft, ThinkingDraft, replace_usage
 from retinue.models.failures import Wire, from_error
 from retinue.models.protocol import ModelInfo, ModelRequest
@@ -31,13 +31,16 @@ from retinue.models.thinking import anthropic_adaptive, anthropic_budget, anthro
 from retinue.models.tool_schema import portable_schema
 from retinue.models.wire import Reader, WireModel
 
-_MARK = {"type": "ephemeral"}
 _INTERLEAVED = "interleaved-thinking-2025-05-14"
 _STOPS: dict[str, StopReason] = {"max_tokens": "length", "refusal": "refusal", "tool_use": "tool_use"}
 
 
 class AnthropicModel(WireModel):
     auth_header = "x-api-key"
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._ttl = self._quirks.cache_ttl
 
     def _fixed_headers(self, key: str | None) -> dict[str, str]:
         headers = super()._fixed_headers(key)
@@ -54,6 +57,7 @@ class AnthropicModel(WireModel):
 
     def body(self, request: ModelRequest) -> dict[str, Any]:
         marked = self._quirks.cache_control is not False
+        mark = cache_mark(request.messages, self._ttl)
         body: dict[str, Any] = {
             "model": self._info.id,
             "max_tokens": request.max_output or self._info.max_output,
@@ -63,14 +67,16 @@ class AnthropicModel(WireModel):
             tools = [_tool(tool) for tool in request.tools]
             body["tools"] = tools
             if marked:
-                tools[-1]["cache_control"] = _MARK
+                tools[-1]["cache_control"] = mark
             if request.tool_choice != "auto":
                 body["tool_choice"] = {"type": "any" if request.tool_choice == "required" else "none"}
         if request.system:
-            body["system"] = [{"type": "text", "text": request.system, **({"cache_control": _MARK} if marked else {})}]
+            body["system"] = [{"type": "text", "text": request.system}]
+            if marked:
+                body["system"][0]["cache_control"] = mark
         body["messages"] = build_messages(request.messages, self._info, self._stale)
         if marked:
-            mark_newest(body["messages"])
+            mark_newest(body["messages"], mark)
         self._think(body, request)
         return self._finish_body(body, request)
 
@@ -96,6 +102,9 @@ class AnthropicModel(WireModel):
     def adapt(self, request: ModelRequest, body: dict[str, Any], refusal: Refusal) -> bool:
         """A refused signature (after a compaction, say) costs the old thinking, not the run."""
         said = refusal.said
+        if "ttl" in said and self._ttl != "5m":
+            self._ttl = "5m"  # a compatible server that does not know the longer cache
+            return True
         about_blocks = "signature" in said or ("thinking" in said and "block" in said)
         return (about_blocks and self.forget_signatures(request)) or super().adapt(request, body, refusal)
 
@@ -125,12 +134,12 @@ def build_messages(messages: tuple[Message, ...], info: ModelInfo, stale: set[st
     return turns
 
 
-def mark_newest(turns: list[dict[str, Any]]) -> None:
+def mark_newest(turns: list[dict[str, Any]], mark: dict[str, Any]) -> None:
     """Marks the last block of the newest two user turns: the older mark is where the previous
     request's cache ended, the newer is where the next one's will begin."""
     users = [turn for turn in turns if turn["role"] == "user"]
     for turn in users[-2:]:
-        turn["content"][-1]["cache_control"] = _MARK
+        turn["content"][-1]["cache_control"] = mark
 
 
 def _user(message: UserMessage, info: ModelInfo) -> list[dict[str, Any]]:
@@ -275,6 +284,9 @@ class AnthropicReader:
                 cache_read=usage.get("cache_read_input_tokens"),
                 cache_write=usage.get("cache_creation_input_tokens"),
             )
+            kept = usage.get("cache_creation")
+            if isinstance(kept, dict) and isinstance(kept.get("ephemeral_1h_input_tokens"), int):
+                self._draft.long_writes = kept["ephemeral_1h_input_tokens"]
 
     def _stop(self, delta: Any) -> None:
         reason = delta.get("stop_reason")

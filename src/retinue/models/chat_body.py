@@ -10,8 +10,6 @@ from retinue.domain.messages import AssistantMessage, Image, Text, Thinking, Too
 from retinue.models.content import data_url, own, result_text, safe_id, sent_arguments, short_id, visible
 from retinue.models.protocol import ModelInfo, ModelRequest
 
-_MARK = {"type": "ephemeral"}
-
 
 class ChatShape(NamedTuple):
     """How one server wants a conversation. `role` is what the system prompt is called, `field`
@@ -53,23 +51,23 @@ def _with_turns_between(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return separated
 
 
-def mark_for_cache(body: dict[str, Any], *, all_turns: bool) -> None:
+def mark_for_cache(body: dict[str, Any], mark: dict[str, Any], *, all_turns: bool) -> None:
     """Puts cache marks where Anthropic's own format has them: on the last tool, the system prompt
     and, with `all_turns`, the newest two turns of the user or the tools."""
     if body.get("tools"):
-        body["tools"][-1]["cache_control"] = _MARK
+        body["tools"][-1]["cache_control"] = mark
     messages = body["messages"]
     if messages and messages[0]["role"] in ("system", "developer"):
-        _mark(messages[0])
+        _mark(messages[0], mark)
     if all_turns:
         for message in [each for each in messages if each["role"] in ("user", "tool")][-2:]:
-            _mark(message)
+            _mark(message, mark)
 
 
-def _mark(message: dict[str, Any]) -> None:
+def _mark(message: dict[str, Any], mark: dict[str, Any]) -> None:
     if isinstance(message["content"], str):
         message["content"] = [{"type": "text", "text": message["content"]}]
-    message["content"][-1]["cache_control"] = _MARK
+    message["content"][-1]["cache_control"] = mark
 
 
 def _user(message: UserMessage, info: ModelInfo) -> list[dict[str, Any]]:

@@ -6,12 +6,29 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from retinue.domain.messages import AssistantMessage, Image, Text, ToolCall, ToolResult
+from retinue.domain.messages import AssistantMessage, Image, Message, Text, ToolCall, ToolResult
 from retinue.models.protocol import ModelInfo
 
 UNSEEN = "[an image that this model cannot see]"
 NOTHING = "(no output)"
 _SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
+
+
+_STARTERS = frozenset({"Agent", "Task", "subagent", "dispatch_agent"})
+
+
+def cache_mark(messages: Sequence[Message], ttl: str | None) -> dict[str, Any]:
+    """The mark for a cache. A run that has started agents waits for them, often longer than the
+    five minutes after which it would have to write its whole beginning again."""
+    if ttl is None:
+        started = any(
+            call.name in _STARTERS
+            for message in messages
+            if isinstance(message, AssistantMessage)
+            for call in message.tool_calls
+        )
+        ttl = "1h" if started else "5m"
+    return {"type": "ephemeral", "ttl": "1h"} if ttl == "1h" else {"type": "ephemeral"}
 
 
 def own(message: AssistantMessage, info: ModelInfo) -> bool:

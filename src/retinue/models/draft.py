@@ -72,12 +72,25 @@ class Draft:
     """`parts` grow while the stream lasts; `shown` hands out what became visible since the last
     call, with neighbouring pieces of the same kind joined: what arrived together is one delta."""
 
-    __slots__ = ("_kind", "_live", "_tail", "failure", "info", "parts", "refusal", "stop", "taken", "usage")
+    __slots__ = (
+        "_kind",
+        "_live",
+        "_tail",
+        "failure",
+        "info",
+        "long_writes",
+        "parts",
+        "refusal",
+        "stop",
+        "taken",
+        "usage",
+    )
 
     def __init__(self, info: ModelInfo, history: Iterable[Message] = ()) -> None:
         self.info = info
         self.parts: list[TextDraft | ThinkingDraft | CallDraft] = []
         self.usage = Usage()
+        self.long_writes = 0
         self.stop: StopReason | None = None
         self.failure: Failure | None = None
         self.refusal: list[str] = []
@@ -172,7 +185,7 @@ class Draft:
         may be incomplete, and no call without an answer may enter a conversation."""
         if self.failure is None and self.stop is None:
             self.fail(Failure("dropped", f"The answer of {self.info.full_name} ended before it was complete."))
-        usage = priced(self.usage, self.info.prices)
+        usage = priced(self.usage, self.info.prices, self.long_writes)
         if usage.cost_usd is None and self.usage.cost_usd:
             usage = self.usage  # the server itself said what it charges
         elif self.failure is None and not usage.context_tokens and not _is_free(self.info.prices):

@@ -33,6 +33,12 @@ def table_date() -> str:
     return date
 
 
+def table_source() -> str:
+    """Where the prices and windows are from."""
+    source: str = _table()["source"]
+    return source
+
+
 def known_models(provider: str) -> Iterator[ModelInfo]:
     """The models of a provider, the newest of a family first. Empty for unknown providers."""
     for model, row in _rows(provider).items():

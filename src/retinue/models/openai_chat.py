@@ -9,6 +9,7 @@ from typing import Any
 from retinue.domain.tool import ToolSpec
 from retinue.models.chat_body import ChatShape, build_messages, mark_for_cache
 from retinue.models.chat_reader import ChatReader
+from retinue.models.content import cache_mark
 from retinue.models.draft import Draft
 from retinue.models.efforts import effort_for, efforts_of
 from retinue.models.protocol import Finished, ModelRequest, Noted, Part
@@ -87,7 +88,8 @@ class OpenAIChatModel(WireModel):
         if self._sends_cache_key:
             body["prompt_cache_key"] = self.cache_key(request)
         if self._marks_cache:
-            mark_for_cache(body, all_turns=not self._info.id.startswith("google/"))
+            mark = cache_mark(request.messages, quirks.cache_ttl)
+            mark_for_cache(body, mark, all_turns=not self._info.id.startswith("google/"))
         self._think(body, request)
         return self._finish_body(body, request)
 

@@ -43,6 +43,9 @@ class Quirks:
     cache_control: bool | None = None
     """Whether cache marks are sent. None: in the Anthropic format, and through OpenRouter to
     Claude and Gemini."""
+    cache_ttl: str | None = None
+    """How long what is marked stays in the cache: `5m` or `1h`, whose writing costs more. None: an
+    hour for a run that has started agents and waits for them, else five minutes."""
     cache_key: bool | None = None
     """Whether `prompt_cache_key` is sent. None: to OpenAI and Azure."""
     extra_body: Mapping[str, Any] = field(default_factory=dict)

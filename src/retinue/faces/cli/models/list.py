@@ -13,7 +13,7 @@ from pathlib import Path
 from retinue.errors import RetinueError
 from retinue.faces.cli.models._show import add_common, folder, line, model_data, print_json, say, selection_data
 from retinue.models.keys import environment as process_environment
-from retinue.models.known import table_date
+from retinue.models.known import table_date, table_source
 from retinue.models.presets import OTHER_NAMES
 from retinue.models.protocol import ModelInfo
 from retinue.models.providers import Provider, Providers
@@ -46,6 +46,9 @@ def execute(args: argparse.Namespace) -> int:
         print(f"{mark} {line(info)}")
     if not models:
         print(_nothing(args.provider, loaded))
+    else:
+        own = ", `models` of your settings over them" if loaded.settings.models else ""
+        print(f"Prices (USD per million tokens) and windows as of {table_date()}, from {table_source()}{own}.")
     if active is not None:
         print(f"A run without a model of its own gets {active.info.full_name}: {active.why}.")
     if problem is not None:
@@ -106,6 +109,7 @@ def _print_document(
             "active": selection_data(active) if active is not None else None,
             "error": {"code": problem.code, "message": str(problem)} if problem is not None else None,
             "date": table_date(),
+            "source": table_source(),
             "warnings": list(warnings),
         }
     )
