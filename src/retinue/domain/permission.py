@@ -12,7 +12,13 @@ from retinue.domain.spec import PermissionMode
 
 Verdict = Literal["allow", "ask", "deny"]
 Risk = Literal["low", "medium", "high"]
-Judge = Literal["mode", "rule", "protected", "critical", "unparsed", "hook", "classifier", "taint", "person", "policy"]
+Judge = Literal[
+    "mode", "rule", "protected", "critical", "unparsed", "walls", "hook", "classifier", "taint", "person", "policy"
+]
+"""`walls`: nobody said yes, and the command runs where it can change nothing."""
+
+Clearance = Literal["walls", "mode", "rule", "person"]
+"""Who said yes to a command, from nobody to a person: it decides what its shell can reach."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +32,8 @@ class ToolUse:
     call_id: str = ""
     confined: bool = False
     """It runs in a sandbox of the operating system that lets it change nothing and reach nobody."""
+    stopped: str = ""
+    """What it wanted when the walls stopped it: it is now asked about outside of them."""
 
 
 @dataclass(frozen=True, slots=True)

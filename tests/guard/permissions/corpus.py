@@ -31,6 +31,7 @@ class Block:
     mode: PermissionMode
     rules: list[tuple[str, str]] = field(default_factory=list)
     agent: list[str] = field(default_factory=list)
+    walls: bool = False
 
 
 @dataclass
@@ -60,6 +61,8 @@ def cases() -> Iterator[Case]:
         key, _, value = line.partition(":")
         if key == "mode":
             block = Block(value.strip())  # type: ignore[arg-type]
+        elif key == "walls":
+            block.walls = True
         elif key == "agent":
             block.agent.append(value.strip())
         else:
@@ -93,7 +96,7 @@ def policy(block: Block, ws: Path, home: Path) -> Policy:
             for tool in rule.tools:
                 limits.setdefault(tool, []).append(rule)
     made = [Limit(tool, tuple(each), "agent.md") for tool, each in limits.items()]
-    return Policy(block.mode, Place.of(ws, home=str(home)), rules, limits=made)
+    return Policy(block.mode, Place.of(ws, home=str(home)), rules, limits=made, walls=block.walls, masks=block.walls)
 
 
 def use(case: Case, ws: Path, home: Path) -> ToolUse:

@@ -25,7 +25,7 @@ def bash(scene: tuple[Path, Path], command: str, mode: PermissionMode = "default
     return given.decide(ToolUse("bash", {"command": command}, TOOLS["bash"]))
 
 
-@pytest.mark.parametrize("command", ["rg x *", "sort *", "sed -n p *", "cd sub && sort *", "sort ?*", "sort [!.]*"])
+@pytest.mark.parametrize("command", ["rg x *", "sort *", "cd sub && sort *", "sort ?*", "sort [!.]*"])
 def test_a_pattern_is_not_trusted_where_a_file_is_called_like_an_option(scene: tuple[Path, Path], command: str) -> None:
     """`sort *` with a file `--output=x` writes, `rg x *` with `--pre=./evil` runs a program."""
     (scene[0] / "out").unlink()
@@ -49,17 +49,18 @@ def test_a_repository_that_hides_in_a_folder_is_not_entered_unasked(scene: tuple
     """Files that make a bare repository can be in any clone; to `cd` into it was enough to let git
     start the programs that its settings name."""
     trap = scene[0] / "sub/trap"
-    for command in ("cd sub/trap && git status", "pushd sub/trap/deep; git log", "cd sub; cd trap; git diff"):
-        assert bash(scene, command).verdict == "allow", command
+    traps = ("cd sub/trap && git status", "cd sub/trap/deep; git log", "cd sub; cd trap; git diff")
+    for command in traps:
+        assert bash(scene, command, allow="Bash(git *)").verdict == "allow", command
     for name in ("refs", "objects", "deep"):
         (trap / name).mkdir(parents=True)
     (trap / "HEAD").write_text("ref: refs/heads/main\n")
-    for command in ("cd sub/trap && git status", "pushd sub/trap/deep; git log", "cd sub; cd trap; git diff"):
+    for command in traps:
         for mode in ("default", "acceptEdits"):
-            assert bash(scene, command, mode, allow="Bash(git status)").verdict == "ask", command
-    assert bash(scene, "cd sub && git status").verdict == "allow"
+            assert bash(scene, command, mode, allow="Bash(git *)").verdict == "ask", command
+    assert bash(scene, "cd sub && git status", allow="Bash(git *)").verdict == "allow"
     made = "mkdir -p x/refs x/objects && cp src/app.py x/HEAD && cd x && git status"
-    assert bash(scene, made, "acceptEdits").verdict == "ask"
+    assert bash(scene, made, "acceptEdits", allow="Bash(git *)").verdict == "ask"
 
 
 def test_a_folder_of_programs_in_the_workspace_is_protected(scene: tuple[Path, Path]) -> None:
@@ -81,13 +82,6 @@ LEAVING = [
     "cat */key",
     "cat sub/*/key",
     "grep x *",
-    "grep -R x .",
-    "grep -R x",
-    "grep --dereference-recursive x sub",
-    "rg -L x",
-    "rg --follow x sub",
-    "diff -r . sub",
-    "wc -l < *.txt",
 ]
 
 
@@ -118,7 +112,7 @@ def test_no_pattern_writes_out_of_the_workspace_through_a_link(scene: tuple[Path
 
 def test_links_that_stay_inside_are_no_reason_to_ask(scene: tuple[Path, Path]) -> None:
     (scene[0] / "out").unlink()
-    for command in ("cat */app.py", "grep -R x .", "grep -R x src", "cat *link"):
+    for command in ("cat */app.py", "cat *link"):
         assert bash(scene, command).verdict == "allow", command
 
 
@@ -159,27 +153,10 @@ def test_what_goes_through_a_folder_does_not_read_what_a_rule_denies_in_it(
     assert bash(scene, command, mode, ask="Read(.env)").verdict == "ask"
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "grep -rn main src",
-        "grep main src/app.py",
-        "rg main",
-        "rg main src",
-        "git grep main",
-        "find . -name '*.py'",
-        "ls -R",
-        "grep -r KEY src sub",
-    ],
-)
-def test_what_goes_elsewhere_is_not_asked_about(scene: tuple[Path, Path], command: str) -> None:
-    assert bash(scene, command, deny="Read(.env)").verdict == "allow"
-
-
-def test_a_folder_too_large_to_look_through_is_asked_about(scene: tuple[Path, Path]) -> None:
-    many = scene[0] / "many"
-    many.mkdir()
-    for number in range(5_100):
-        (many / f"f{number}").touch()
-    assert bash(scene, "grep -r main many", deny="Read(.env)").verdict == "ask"
-    assert bash(scene, "grep -r main many").verdict == "allow"
+@pytest.mark.parametrize("command", [*GOING_THROUGH[:10], "rg main", "git grep main", "ls -R"])
+def test_what_goes_through_a_folder_runs_where_the_walls_hide_what_a_rule_denies(
+    scene: tuple[Path, Path], command: str
+) -> None:
+    given = policy(Block("default", [("deny", "Read(.env)")], walls=True), *scene)
+    decision = given.decide(ToolUse("bash", {"command": command.replace("{ws}", str(scene[0]))}, TOOLS["bash"]))
+    assert (decision.verdict, decision.by) == ("allow", "walls")

@@ -90,7 +90,7 @@ def test_what_is_no_rule_cannot_be_granted(scene: tuple[Path, Path], text: str) 
         ("bash", "npm test -- --ci", "Bash(npm test:*)"),
         ("bash", "npm run build", "Bash(npm run build:*)"),
         ("bash", "docker run alpine ls", "Bash(docker run alpine ls)"),
-        ("bash", "npm exec cowsay", None),
+        ("bash", "npm exec cowsay", "Bash(npm exec cowsay)"),
         ("bash", "go run ./tool", "Bash(go run ./tool)"),
         ("bash", "git commit -m 'a b'", "Bash(git commit:*)"),
         ("bash", "timeout 5 cargo test", "Bash(cargo test:*)"),

@@ -298,7 +298,6 @@ def test_any_text_is_judged(command: str, mode: PermissionMode) -> None:
         "{ " * 3000 + "ls" + "; }" * 3000,
         "bash -c " * 900,
         "x" * 10_001,
-        "sudo " * 1500,
     ],
     ids=len,
 )

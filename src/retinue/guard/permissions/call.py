@@ -10,21 +10,17 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from retinue.domain.effects import EffectKind
 from retinue.domain.permission import ToolUse
 from retinue.domain.toolnames import TOOLS, canonical
-from retinue.guard.permissions.folders import MOST_ENTRIES, entries, gone_through
-from retinue.guard.permissions.forms import denied_forms, touched_paths
-from retinue.guard.permissions.guesses import Hints, hints
 from retinue.guard.permissions.marks import GLOB, HOLE, is_known
 from retinue.guard.permissions.place import Place
 from retinue.guard.permissions.rule import FETCHING, READING, SPAWNING, WRITING
-from retinue.guard.permissions.shell import Script, analyse
-from retinue.guard.permissions.shell.commands import WRITERS
+from retinue.guard.permissions.shell import Script, Step, analyse
+from retinue.guard.permissions.shell.commands import SPEAKING, WRITERS, read_paths, searched
 
 if TYPE_CHECKING:
     from retinue.guard.gitconfig import GitPrograms
@@ -45,12 +41,15 @@ CONTENT = frozenset({*_COMMANDS, *_PATHS, *_URLS, "prompt", "content", "pattern"
 class Call:
     """One call. Everything costly is found out when it is asked for."""
 
-    def __init__(self, use: ToolUse, place: Place) -> None:
+    def __init__(self, use: ToolUse, place: Place, *, masked: bool = False) -> None:
+        """`masked`: the walls hide and keep what rules about files forbid, whatever a command does."""
         names = canonical(use.tool) if use.tool not in TOOLS else ()
         self.tool = names[0] if len(names) == 1 else use.tool
         self.arguments: Mapping[str, Any] = use.arguments if isinstance(use.arguments, Mapping) else {}
         self.effects: frozenset[EffectKind] = use.effects or TOOLS.get(self.tool, frozenset())
         self.confined = use.confined
+        self.stopped = use.stopped
+        self.masked = masked
         self.place = place.now()
         self.is_shell = self.tool == "bash"
         self.is_server = self.tool.startswith("mcp__")
@@ -65,10 +64,10 @@ class Call:
         return replace(found, doubts=(*found.doubts, *doubts)) if doubts else found
 
     def _surprises(self, script: Script) -> Iterator[str]:
-        """What the files in the folders of a command would make of it."""
-        steps = script.all_steps()
-        bases = self._bases(script.moves)
-        if any(word.startswith(GLOB) for step in steps for word in step.words[1:]) and any(map(_has_dashed, bases)):
+        """Yield what the files in the folders of a command would make of it."""
+        steps, bases = script.all_steps(), self._bases(script.moves)
+        patterns = any(word.startswith(GLOB) for step in steps for word in step.words[1:])
+        if patterns and any(map(_has_dashed, bases)):
             yield "a pattern in it may become a file name that is taken for an option; put ./ before it"
         if script.moves and any(step.name == "git" for step in steps):
             made = any(file.writes for file in script.opened) or any(step.name in WRITERS for step in steps)
@@ -81,15 +80,13 @@ class Call:
         return " ".join(value for value in self.arguments.values() if isinstance(value, str))
 
     @cached_property
-    def forms(self) -> tuple[tuple[tuple[str, ...], Hints], ...]:
-        """Every command in it: the ways in which a rule that forbids may have written it, and
-        what else it may be."""
-        return tuple((denied_forms(step), hints(step)) for step in self.script.all_steps())
-
-    @cached_property
     def touched(self) -> tuple[tuple[str, bool], ...]:
         """The files of a command line, and whether it changes them."""
-        return tuple(dict.fromkeys(touched_paths(self.script)))
+        found = [(file.path, file.writes) for file in self.script.opened]
+        for step in self.script.all_steps():
+            if step.name not in SPEAKING and not step.inner:
+                found += _touched_by(step)
+        return tuple(dict.fromkeys(found))
 
     @cached_property
     def bases(self) -> tuple[str, ...]:
@@ -115,19 +112,6 @@ class Call:
             if found is not None and not (self.place.consented and self.place.consented(found.path, found.content)):
                 return found
         return None
-
-    @cached_property
-    def through(self) -> tuple[str, ...] | None:
-        """What lies in the folders that the command reads as a whole; None for more than can be
-        looked at."""
-        found: list[str] = []
-        for folder, hidden in dict.fromkeys(gone_through(self.script)):
-            for base in self.bases:
-                start = self.place.forms(folder, base)[-1]
-                if not is_known(start):
-                    return None
-                found += islice(entries(start, hidden=hidden), MOST_ENTRIES + 1 - len(found))
-        return tuple(found) if len(found) <= MOST_ENTRIES else None
 
     @cached_property
     def paths(self) -> tuple[str, ...]:
@@ -168,8 +152,18 @@ class Call:
         return found or ("general-purpose",)
 
 
+def _touched_by(step: Step) -> Iterator[tuple[str, bool]]:
+    writes = read_paths(step) is None and (step.name in WRITERS or step.name == "git")
+    for path in searched(step):
+        yield path, writes
+        if step.name == "git" and ":" in path:
+            yield path.partition(":")[2], writes
+        if path.startswith("@"):
+            yield path[1:], writes  # curl -d @file
+
+
 def _hides_repository(folder: str) -> bool:
-    """Whether git would find a bare repository there, or above: any clone can have such a folder."""
+    """Return whether git would find a bare repository there, or above: any clone can have such a folder."""
     while folder.strip("/"):
         if all(os.path.lexists(f"{folder}/{name}") for name in ("HEAD", "objects", "refs")):
             return True

@@ -6,33 +6,26 @@ from collections.abc import Sequence
 
 from retinue.domain.lean import dataclass
 from retinue.guard.permissions.call import Call
-from retinue.guard.permissions.folders import followed, leads_out
 from retinue.guard.permissions.marks import YES, shown
-from retinue.guard.permissions.matching import allows_step
+from retinue.guard.permissions.matching import allows_step, starts_others
 from retinue.guard.permissions.place import match_path
 from retinue.guard.permissions.protected import protected
 from retinue.guard.permissions.rule import READING, WRITING, Rule
-from retinue.guard.permissions.shell.commands import SPEAKING, edited, is_reader, operands
+from retinue.guard.permissions.shell.commands import edited_paths, needs_outside, operands, read_paths
 from retinue.guard.permissions.shell.step import Opened, Step
-from retinue.guard.permissions.shell.variables import is_harmless
 
-_CARRIERS = frozenset({"find", "gfind", "fd", "fdfind", "xargs", "parallel", "watch", "git"})
-"""What they start is no part of what their name promises: it must be allowed by itself."""
-_NO_PATHS = frozenset(
-    {"test", "[", "expr", "which", "type", "whereis", "date", "cal", "basename", "dirname", "whoami", "id", "uname"}
-    | {"tr", "let", "unset", "shift", "read", "command", "export", "declare", "local", "readonly", "typeset", "set"}
-    | {"printenv", "locale", "getconf", "ps", "wait", "jobs", "nproc", "groups"}
-)
 _DEVICES = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin", "/dev/tty", "/dev/zero", "/dev/urandom"})
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """`open` are the parts that somebody must be asked about; `rules` allowed something."""
+    """What somebody must be asked about, and what allowed the rest: `rules`, or the mode because
+    it accepts edits. `yes` is False where everything only reads."""
 
     open_steps: tuple[Step, ...] = ()
     open_files: tuple[Opened, ...] = ()
     rules: tuple[Rule, ...] = ()
+    yes: bool = False
 
     @property
     def complete(self) -> bool:
@@ -48,11 +41,13 @@ class Covering:
         self._call, self._allow, self._wary = call, allow, wary
         self._reads, self._edits = reads, edits
         self._used: dict[Rule, None] = {}
+        self._edited = False
 
     def coverage(self) -> Coverage:
-        steps = [step for step in self._call.script.steps if not self._step(step)]
-        files = [file for file in self._call.script.opened if not self._file(file)]
-        return Coverage(tuple(steps), tuple(files), tuple(self._used))
+        script = self._call.script
+        steps = [step for step in script.steps if not self._step(step)]
+        files = [file for file in script.opened if not self._file(file)]
+        return Coverage(tuple(steps), tuple(files), tuple(self._used), bool(self._used) or self._edited)
 
     def covers_steps(self) -> bool:
         return bool(self._call.script.steps) and all(map(self._step, self._call.script.steps))
@@ -61,26 +56,24 @@ class Covering:
         if self._by_mode(step):
             return True
         rule = next((rule for rule in self._allow if allows_step(rule, step, wary=self._wary)), None)
-        if rule is not None and (step.name not in _CARRIERS or all(map(self._step, step.inner))):
+        if rule is not None and (not starts_others(step) or rule.specifier is None):
             self._used[rule] = None
             return True
         return step.transparent and bool(step.inner) and all(map(self._step, step.inner))
 
     def _by_mode(self, step: Step) -> bool:
-        splits = step.plain_name == "read"  # IFS= read -r line
-        if step.inner or not all(is_harmless(name) or (splits and name == "IFS") for name, _ in step.assigned):
+        paths = read_paths(step) if self._reads else None
+        if paths is not None and (step.name != "git" or self._harmless_repository()):
+            return all(map(self._readable, paths))
+        changed = edited_paths(step) if self._edits else None
+        if not changed or not all(map(self._writable, changed)):
             return False
-        if self._reads and is_reader(step) and (step.name != "git" or self._call.git_programs is None):
-            free = step.name in SPEAKING or step.name in _NO_PATHS
-            return free or (all(map(self._readable, operands(step))) and not any(map(self._leaves, followed(step))))
-        if not self._edits:
-            return False
-        paths = edited(step)
-        return paths is not None and bool(paths) and all(map(self._writable, paths))
+        self._edited = True
+        return True
 
-    def _leaves(self, folder: str) -> bool:
-        place = self._call.place
-        return any(leads_out(place.forms(folder, base)[-1], place) for base in self._call.bases)
+    def _harmless_repository(self) -> bool:
+        """Return whether git starts no program here. After `cd` nobody knows which repository it finds."""
+        return not self._call.script.moves and self._call.git_programs is None
 
     def _readable(self, path: str) -> bool:
         return path == "-" or path in _DEVICES or self._inside(path) or self._ruled(path, READING)
@@ -95,9 +88,12 @@ class Covering:
     def _file(self, file: Opened) -> bool:
         if file.path in _DEVICES or (file.path.startswith("/dev/fd/") and file.path[8:].isdigit()):
             return True
-        if file.writes:
-            return (self._edits and self._writable(file.path)) or self._ruled(file.path, WRITING)
-        return (self._reads and self._inside(file.path)) or self._ruled(file.path, READING)
+        if not file.writes:
+            return (self._reads and self._inside(file.path)) or self._ruled(file.path, READING)
+        if self._edits and self._writable(file.path):
+            self._edited = True
+            return True
+        return self._ruled(file.path, WRITING)
 
     def _ruled(self, path: str, tools: frozenset[str]) -> bool:
         place, bases = self._call.place, self._call.bases
@@ -110,8 +106,23 @@ class Covering:
         return False
 
 
+def stopped_by_walls(call: Call, coverage: Coverage) -> bool:
+    """Return whether the walls would certainly stop a command line, so that it is asked about now."""
+    if call.script.doubts:
+        return False
+    if any(file.writes for file in coverage.open_files):
+        return True
+    steps = [step for each in coverage.open_steps for step in (each, *each.inner)]
+    return any(map(needs_outside, steps)) or any(_looks_outside(call, step) for step in steps if not step.inner)
+
+
+def _looks_outside(call: Call, step: Step) -> bool:
+    """Return whether it is handed a path that exists outside of what the walls show."""
+    return any(all(call.place.leaves(path, base) for base in call.bases) for path in operands(step))
+
+
 def protected_write(call: Call) -> str | None:
-    """A protected file that the command line would change, for people."""
+    """Return a protected file that the command line would change, for people."""
     for path, writes in call.touched:
         if not writes or path in _DEVICES or path.startswith("-"):
             continue

@@ -1,18 +1,21 @@
 """Deletions after which nothing is left: the root, a home, the whole workspace, a device.
 
-They are asked about in every mode and whatever any rule allows. What a variable would name is
-not known before it is too late, so deleting whole folders by a variable counts as well.
+They are asked about in every mode and whatever any rule allows. Names that xargs or find hand
+over are known too late, so deleting whole folders by them counts as well. A text that cannot be
+read is asked about in the mode that bypasses questions if it so much as names a deleting program.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 
 from retinue.guard.permissions.marks import GLOB, HOLE, is_known, shown
 from retinue.guard.permissions.place import Place, below
 from retinue.guard.permissions.shell.commands import operands
 from retinue.guard.permissions.shell.step import Script, Step
+from retinue.guard.permissions.shell.wrappers import CARRIERS
 
 _DELETING = frozenset({"rm", "rmdir", "unlink", "shred", "srm", "trash", "del", "rd"})
 _DEVICE = re.compile(r"/dev/(?:sd|hd|vd|xvd|nvme|mmcblk|disk|mapper/|md|loop|mem|kmem|port)")
@@ -20,9 +23,17 @@ _EVERYTHING = re.compile(rf"[.{GLOB}]*{GLOB}[.{GLOB}]*")
 """A last part such as `*`, `.*` or `.[!.]*`."""
 
 
+_NAMES_DELETION = re.compile(r"(?<![\w.-])(?:rm|rmdir|unlink|shred|srm|mkfs|wipefs|dd|-?-delete)(?![\w-])")
+
+
+def mentions_deletion(text: str) -> bool:
+    """Return whether a text that cannot be read names a program that deletes."""
+    return _NAMES_DELETION.search(text) is not None
+
+
 def critical(script: Script, place: Place, bases: tuple[str, ...]) -> str | None:
     """Why this must not happen unasked; None if it may."""
-    for step in script.all_steps():
+    for step in (each for step in script.all_steps() for each in _with_started(step)):
         found = _of_step(step, place, bases)
         if found is not None:
             return found
@@ -30,6 +41,18 @@ def critical(script: Script, place: Place, bases: tuple[str, ...]) -> str | None
         if file.writes and _DEVICE.match(file.path):
             return f"it writes over the device {shown(file.path)}"
     return None
+
+
+def _with_started(step: Step) -> Iterator[Step]:
+    """Yield a command and, for one that starts others, what its words may start. xargs and find
+    hand over names that are known only when they run."""
+    yield step
+    if step.name not in CARRIERS or step.inner:
+        return
+    for at, word in enumerate(step.words[1:], 1):
+        if word in _DELETING or word.rpartition("/")[2] in _DELETING:
+            rest = tuple(HOLE if each == "{}" else each for each in step.words[at:])
+            yield Step((*rest, HOLE) if step.name in ("xargs", "parallel") else rest)
 
 
 def _of_step(step: Step, place: Place, bases: tuple[str, ...]) -> str | None:

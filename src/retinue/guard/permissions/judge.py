@@ -1,8 +1,10 @@
 """What becomes of one call.
 
 Order of judgement, first answer wins: deny rules; what the agent's own file leaves out; ask
-rules; critical deletions; what cannot be understood; bypass; protected paths; the mode plan;
-allow rules and what the mode does by itself; else a question, or where none may be asked, no.
+rules; critical deletions; texts that may be what a rule is about; bypass; protected paths; allow
+rules and what the mode does by itself. What is left runs inside the read-only walls, if this host
+has them and they would not stop it for certain; else it is asked about, or where nobody may be
+asked, denied.
 """
 
 from __future__ import annotations
@@ -14,8 +16,8 @@ from typing import Any
 from retinue.domain.permission import Decision, Judge, Risk, ToolUse, Verdict
 from retinue.domain.toolnames import TOOLS
 from retinue.guard.permissions.call import Call
-from retinue.guard.permissions.commandline import Coverage, Covering, protected_write
-from retinue.guard.permissions.critical import critical
+from retinue.guard.permissions.commandline import Coverage, Covering, protected_write, stopped_by_walls
+from retinue.guard.permissions.critical import critical, mentions_deletion
 from retinue.guard.permissions.marks import MAYBE, YES, shown
 from retinue.guard.permissions.matching import allows, restricts
 from retinue.guard.permissions.policy import QUIET, Policy
@@ -24,11 +26,8 @@ from retinue.guard.permissions.protected import protected
 from retinue.guard.permissions.rule import Rule
 from retinue.guard.permissions.suggest import suggestion
 
-_DELETING_WORDS = ("rm", "rmdir", "unlink", "shred", "delete", "mkfs", "dd")
-
-
 def judge(policy: Policy, use: ToolUse) -> Decision:
-    return _Judgement(policy).judge(Call(use, policy.place))
+    return _Judgement(policy).judge(Call(use, policy.place, masked=policy.masks))
 
 
 class _Judgement:
@@ -89,35 +88,54 @@ class _Judgement:
     def _judge_command(self, call: Call, doubtful: Rule | None) -> Decision:
         script = call.script
         if call.confined and doubtful is None:
-            return self._decision("allow", call, "It runs in a sandbox where it can change nothing.", "mode")
+            return self._walled(call, "It runs inside the read-only walls.")
         vital = critical(script, call.place, call.bases)
         if vital is not None:
             return self._decision("ask", call, f"Never without asking: {vital}.", "critical", risk="high")
-        doubt = script.doubts[0] if script.doubts else None
+        bypass = self._mode == "bypassPermissions"
         if doubtful is not None:
-            return self._unclear(call, f"it may be what the rule {doubtful.text} is about", doubtful.source)
-        if self._mode == "bypassPermissions":
-            if doubt is not None and _may_delete(call):
-                return self._unclear(call, doubt)
-            return self._decision("allow", call, "The mode is bypassPermissions.", "mode")
-        if doubt is not None:
-            return self._unclear(call, doubt)
+            unread = bypass and bool(script.doubts) and "bash" in doubtful.tools
+            return self._unclear(call, _about(doubtful, script.doubts), doubtful.source, deny=unread)
+        if bypass:
+            if script.doubts and mentions_deletion(call.text):
+                return self._unclear(call, f"{script.doubts[0]}, and it may delete files")
+            return self._by_bypass(call)
+        if script.doubts:
+            return self._unread(call, script.doubts[0])
         path = protected_write(call)
         if path is not None:
             return self._decision("ask", call, f"It changes the protected {path}.", "protected", risk="high")
         return self._by_mode_or_rules(call)
 
+    def _by_bypass(self, call: Call) -> Decision:
+        if call.stopped:
+            return self._question(call, f"It was stopped by the walls: {call.stopped}", None)
+        return self._decision("allow", call, "The mode is bypassPermissions.", "mode")
+
+    def _unread(self, call: Call, doubt: str) -> Decision:
+        """A text that cannot be judged. Inside the walls it need not be."""
+        if not self._policy.walls:
+            return self._unclear(call, doubt)
+        everything = next((rule for rule in self._policy.allowing if _allows_all(rule)), None)
+        if everything is None or self._mode == "plan":
+            return self._walled(call, f"It cannot be judged ({doubt}), so it runs inside the read-only walls.")
+        if mentions_deletion(call.text):
+            return self._unclear(call, f"{doubt}, and it may delete files")
+        return self._covered(call, (everything,), "")
+
     def _by_mode_or_rules(self, call: Call) -> Decision:
-        if self._mode == "plan":
-            seen = Covering(call, (), wary=self._policy.wary).coverage()
-            if seen.complete:
-                return self._decision("allow", call, "It only reads.", "mode")
-            return self._decision("deny", call, _PLANNING, "mode")
-        allow = self._policy.allowing
+        planning = self._mode == "plan"
+        allow = () if planning else self._policy.allowing
         edits = self._mode == "acceptEdits"
         coverage = Covering(call, allow, wary=self._policy.wary, edits=edits).coverage()
+        if coverage.complete and coverage.yes:
+            return self._covered(call, coverage.rules, "The mode accepts edits in the working directories.")
+        if self._policy.walls and (coverage.complete or not stopped_by_walls(call, coverage)):
+            return self._walled(call, "Nobody was asked, so it runs inside the read-only walls.", coverage)
         if coverage.complete:
-            return self._covered(call, coverage.rules, "It only reads." if not edits else "It reads, or edits in here.")
+            return self._decision("allow", call, "It only reads.", "mode")
+        if planning:
+            return self._decision("deny", call, _PLANNING, "mode")
         parts = [shown(step.text) for step in coverage.open_steps]
         parts += [f"{'writing' if file.writes else 'reading'} {shown(file.path)}" for file in coverage.open_files]
         reason = f"No rule allows {'; '.join(parts[:3])}."
@@ -126,15 +144,26 @@ class _Judgement:
             reason += f" Git would start a program by itself ({what}). Consent with: retinue trust add {path}."
         return self._question(call, reason, coverage)
 
+    def _walled(self, call: Call, reason: str, coverage: Coverage | None = None) -> Decision:
+        """Allow it inside the walls; ask about it outside of them once they have stopped it."""
+        if call.stopped:
+            return self._question(call, f"Inside the read-only walls it was stopped: {call.stopped}", coverage)
+        return self._decision("allow", call, reason, "walls")
+
+    def _names(self, protected_name: str, call: Call) -> bool:
+        """Return whether an allow rule names what is protected, so that nobody can have meant less."""
+        rules = [rule for rule in self._policy.allowing if protected_name in (rule.specifier or "").lower()]
+        return any(allows(rule, call) for rule in rules)
+
     def _judge_tool(self, call: Call, doubtful: Rule | None) -> Decision:
         if doubtful is not None:
             return self._unclear(call, f"it may be what the rule {doubtful.text} is about", doubtful.source)
-        if self._mode == "bypassPermissions":
-            return self._decision("allow", call, "The mode is bypassPermissions.", "mode")
         if call.writes:
             found = next((name for path in call.paths if (name := protected(path, call.place))), None)
-            if found is not None:
+            if found is not None and not self._names(found, call):
                 return self._decision("ask", call, f"It changes the protected {found}.", "protected", risk="high")
+        if self._mode == "bypassPermissions":
+            return self._decision("allow", call, "The mode is bypassPermissions.", "mode")
         quiet = call.effects <= QUIET and not call.is_server and bool(call.effects or call.tool in TOOLS)
         if self._mode == "plan" and not quiet and call.effects & {"write", "execute"}:
             return self._decision("deny", call, _PLANNING, "mode")
@@ -153,8 +182,10 @@ class _Judgement:
         named = ", ".join(rule.text for rule in rules)
         return self._decision("allow", call, f"Allowed by {named}.", "rule", rules[0].source)
 
-    def _unclear(self, call: Call, doubt: str, source: str = "") -> Decision:
-        return self._decision("ask", call, f"It cannot be judged: {doubt}.", "unparsed", source, risk="high")
+    def _unclear(self, call: Call, doubt: str, source: str = "", *, deny: bool = False) -> Decision:
+        verdict: Verdict = "deny" if deny else "ask"
+        remedy = " Write it as plain commands, without variables and substitutions." if call.script.doubts else ""
+        return self._decision(verdict, call, f"It cannot be judged: {doubt}.{remedy}", "unparsed", source, risk="high")
 
     def _question(self, call: Call, reason: str, coverage: Coverage | None) -> Decision:
         made = self._decision("ask", call, reason, "mode", risk=_risk(call))
@@ -171,12 +202,17 @@ class _Judgement:
         return Decision(verdict, reason, by, source, risk, facts=_facts(call) if verdict != "allow" else {})
 
 
+def _about(rule: Rule, doubts: Sequence[str]) -> str:
+    """Why a rule may be meant by a call."""
+    found = f"it may be what the rule {rule.text} is about"
+    return f"{doubts[0]}, so {found}" if doubts else found
+
+
+def _allows_all(rule: Rule) -> bool:
+    return "bash" in rule.tools and rule.specifier is None
+
+
 _PLANNING = "The mode is plan: look and think, change nothing. Describe what you would do instead."
-
-
-def _may_delete(call: Call) -> bool:
-    """Whether a text that nobody understands so much as mentions deleting."""
-    return any(word in call.text for word in _DELETING_WORDS)
 
 
 def _risk(call: Call) -> Risk:

@@ -5,17 +5,32 @@ Only rules that forbid or ask use the middle answer. What allows must match for 
 
 from __future__ import annotations
 
+import contextlib
+import re
+import shlex
+from collections.abc import Iterator
+from functools import lru_cache
+
 from retinue.guard.permissions.call import CONTENT, Call
-from retinue.guard.permissions.forms import allowed_forms
-from retinue.guard.permissions.guesses import match_command, may_be_meant
-from retinue.guard.permissions.marks import HOLE, MAYBE, NO, YES, Match, match
-from retinue.guard.permissions.place import any_matches, match_path
+from retinue.guard.permissions.marks import HOLE, MAYBE, NO, YES, Match, is_known, match
+from retinue.guard.permissions.place import match_path
 from retinue.guard.permissions.rule import FETCHING, READING, SHELL, SPAWNING, WRITING, Rule, names_tool
-from retinue.guard.permissions.shell.step import Step
+from retinue.guard.permissions.shell import Step, analyse
+from retinue.guard.permissions.shell.commands import (
+    SPEAKING,
+    WRITERS,
+    git_without_globals,
+    is_harmless_variable,
+    makes_programs_load_code,
+)
+from retinue.guard.permissions.shell.wrappers import CARRIERS, SHELLS, carries_code
+
+_LONGEST_CHAIN = 16
+_WORDS = re.compile(r"[\w.-]+")
 
 
 def restricts(rule: Rule, call: Call) -> Match:
-    """What a deny or ask rule says about a call."""
+    """Return what a deny or ask rule says about a call."""
     about = names_tool(rule, call.tool)
     if rule.specifier is None:
         if about:
@@ -46,21 +61,149 @@ def _specified(rule: Rule, call: Call) -> Match:
 
 
 def _commands(pattern: str, call: Call) -> Match:
-    best: Match = NO
-    for forms, found in call.forms:
-        for form in forms:
-            best = max(best, match_command(pattern, form))
-            if best == YES:
-                return YES
-        if best == NO and may_be_meant(pattern, found, call.text):
-            best = MAYBE
-    if best == NO and call.script.doubts:
+    """A text that cannot be judged may hold any command."""
+    if call.script.doubts:
+        return MAYBE
+    steps = call.script.all_steps()
+    best: Match = max((_command(pattern, step) for step in steps), default=NO)
+    writes = any(file.writes for file in call.script.opened) or any(step.name in WRITERS for step in steps)
+    if best == NO and writes and any(map(_runs_file, steps)):
+        return MAYBE  # it may carry out what it has just written
+    if best == NO and any(step.opaque for step in steps) and _mentions(pattern, call.text):
         return MAYBE
     return best
 
 
+def _runs_file(step: Step) -> bool:
+    return "/" in step.words[0] and not step.plain_name or (step.name in SHELLS and not step.inner)
+
+
+def _command(pattern: str, step: Step) -> Match:
+    """Match a command and what it may start. Of a program that starts others, each word may be
+    the beginning of one; an unknown program may start what its words name."""
+    best: Match = max(match_command(pattern, form) for form in denied_forms(step))
+    if best == YES or step.name in SPEAKING:
+        return best
+    if any(makes_programs_load_code(name) for name, _ in step.assigned):
+        return MAYBE
+    if step.name == "git":
+        return MAYBE if step.opaque else best
+    if step.inner:
+        return best  # they are judged by themselves
+    if step.name in CARRIERS and not is_search(step):
+        return max(MAYBE, _started(pattern, step))
+    words = () if carries_code(step.words) else step.words[1:]
+    return max(best, MAYBE if any(_names(pattern, word) for word in words) else NO)
+
+
+def is_search(step: Step) -> bool:
+    """`find` that starts nothing."""
+    return step.name in ("find", "gfind", "fd", "fdfind") and not starts_others(step)
+
+
+def _started(pattern: str, step: Step) -> Match:
+    best: Match = NO
+    for tail in _tails(step):
+        best = max(best, *(match_command(pattern, form) for form in denied_forms(tail)))
+    for text in step.words[1:]:
+        if best != YES and any(sign.isspace() for sign in text):
+            best = max(best, _in_text(pattern, text))
+    return best
+
+
+def _tails(step: Step) -> Iterator[Step]:
+    """Each word of a command as the beginning of another one."""
+    words = step.words[1 : _LONGEST_CHAIN + 1]
+    for at, word in enumerate(words, 1):
+        if word and not word.startswith("-"):
+            yield Step(step.words[at:])
+
+
+def _in_text(pattern: str, text: str) -> Match:
+    """Match the text of a command that another one carries out."""
+    script = analyse(text)
+    if script.doubts:
+        return MAYBE
+    return max((_command(pattern, step) for step in script.all_steps()), default=NO)
+
+
+def _names(pattern: str, word: str) -> bool:
+    """Return whether a word, or a part of it, is the program that a pattern is about, or hides it."""
+    if not is_known(word):
+        return False
+    name = _program(pattern)
+    parts = _WORDS.findall(word) + _WORDS.findall(word[2:] if word.startswith("-") else "")
+    hidden = " " in word and any(sign in word for sign in "$`|;&<>")
+    return hidden or (bool(name) and name in parts)
+
+
+def _mentions(pattern: str, text: str) -> bool:
+    """Return whether code in a text may start what a pattern is about: it names all its words."""
+    wanted = set(_WORDS.findall(pattern.removesuffix(":*").replace("*", " ")))
+    return bool(wanted) and wanted <= set(_WORDS.findall(re.sub(r"\\\w", " ", text)) + _WORDS.findall(text))
+
+
+@lru_cache(maxsize=512)
+def _program(pattern: str) -> str:
+    return pattern.partition(" ")[0].removesuffix(":*").replace("*", "")
+
+
+def match_command(pattern: str, text: str) -> Match:
+    """Match with `*` for anything; ` *` or `:*` at the end also matches nothing."""
+    return max(match(each, text) for each in _patterns(pattern))
+
+
+@lru_cache(maxsize=512)
+def _patterns(pattern: str) -> tuple[str, ...]:
+    if pattern.endswith(":*"):
+        pattern = f"{pattern[:-2]} *"
+    patterns = [pattern]
+    if any(sign in pattern for sign in "'\"\\"):
+        with contextlib.suppress(ValueError):
+            patterns.append(" ".join(shlex.split(pattern)))
+    return tuple(dict.fromkeys([*patterns, *(each[:-2] for each in patterns if each.endswith(" *"))]))
+
+
+def denied_forms(step: Step) -> tuple[str, ...]:
+    """Return every way in which a rule may have written this command."""
+    words = step.words
+    plain = (step.name, *words[1:])
+    forms = [" ".join(words), " ".join(plain)]
+    if step.name == "git":
+        forms.append(" ".join(("git", *git_without_globals(words[1:]))))
+    elif step.name.startswith("git-"):
+        forms.append(" ".join(("git", step.name[4:], *words[1:])))
+    elif words[1:2] and words[1].startswith("-"):
+        forms += _without_options(plain)
+    if step.assigned:
+        before = tuple(f"{name}={given}" for name, given in step.assigned)
+        forms.append(" ".join((*before, *words)))
+    return tuple(dict.fromkeys(forms))
+
+
+def _without_options(words: tuple[str, ...]) -> list[str]:
+    """`npm --silent publish`, `npm --prefix . publish`: the first options and their values left out."""
+    forms = []
+    for at, word in enumerate(words[1:6], 1):
+        if not word.startswith("-"):
+            forms.append(" ".join((words[0], *words[at:])))
+    return forms[:2]
+
+
+def allowed_form(step: Step) -> str:
+    """Return how a rule that allows this command must have written it."""
+    words = (step.plain_name or step.words[0], *step.words[1:])
+    text = " ".join(words)
+    if all(is_harmless_variable(name) for name, _ in step.assigned):
+        return text
+    return " ".join([*(f"{name}={given}" for name, given in step.assigned), text])
+
+
 def _touched(rule: Rule, call: Call) -> Match:
-    """Rules about files, for the files that a command opens or is handed."""
+    """Match rules about files with the files that a command opens or is handed.
+
+    Where the walls hide what a rule denies, what a command might read besides does not matter.
+    """
     reading, writing = bool(rule.tools & {"read"}), bool(rule.tools & WRITING)
     if not (reading or writing) or rule.glob is not None or (rule.specifier or "").startswith("domain:"):
         return NO
@@ -70,19 +213,39 @@ def _touched(rule: Rule, call: Call) -> Match:
             best = max(best, _match_touch(rule, call, path))
             if best == YES:
                 return YES
-    if best == NO and reading and rule.specifier is not None and _reaches(rule, call):
+    if call.masked:
+        return NO
+    if best == NO and rule.specifier is not None and (call.script.doubts or (reading and _reaches(rule, call))):
         return MAYBE
     return best
 
 
 def _reaches(rule: Rule, call: Call) -> bool:
-    """Whether it goes through a folder with a file that the rule is about, or hands another
-    language a text that names one."""
-    if call.through is None or any_matches(rule, call.place, call.through):
+    """Return whether a command goes through whole folders, or code in it names the file."""
+    steps = call.script.all_steps()
+    if any(map(goes_through, steps)):
         return True
     name = (rule.specifier or "").rstrip("/*").rpartition("/")[2]
     coded = len(name) > 2 and "*" not in name and name in call.text
-    return coded and any(step.opaque for step in call.script.all_steps())
+    return coded and any(step.opaque for step in steps)
+
+
+_RECURSIVE = {"grep": "rRd", "egrep": "rRd", "fgrep": "rRd", "cp": "raR", "scp": "r", "diff": "r", "zip": "r"}
+_THROUGH = frozenset({"rg", "ag", "ack", "tar", "bsdtar", "rsync", "7z", "xargs", "parallel"})
+
+
+def goes_through(step: Step) -> bool:
+    """Return whether a command reads files that its words do not name."""
+    words = step.words[1:]
+    if step.name in _THROUGH or (step.name == "git" and "grep" in words):
+        return True
+    if step.name in ("find", "fd") and any(word.startswith(("-exec", "-ok", "-x", "-X")) for word in words):
+        return True
+    if any("files0-from" in word or word.startswith("--files-from") for word in words):
+        return True
+    letters = _RECURSIVE.get(step.name, "")
+    short = any(set(letters) & set(word[1:]) for word in words if word[:1] == "-" and word[1:2] != "-")
+    return bool(letters) and (short or any(word.startswith(("--rec", "--deref", "--dir", "--arch")) for word in words))
 
 
 def _match_touch(rule: Rule, call: Call, path: str) -> Match:
@@ -92,7 +255,7 @@ def _match_touch(rule: Rule, call: Call, path: str) -> Match:
 
 
 def _reached(rule: Rule, call: Call) -> Match:
-    """Rules about hosts, for the URLs that a command is handed."""
+    """Match rules about hosts with the URLs that a command is handed."""
     if not rule.tools & FETCHING or not (rule.specifier or "").startswith("domain:"):
         return NO
     return _hosts(rule.specifier or "", call)
@@ -103,7 +266,7 @@ def _hosts(specifier: str, call: Call) -> Match:
 
 
 def match_host(specifier: str, host: str) -> Match:
-    """`domain:host`, `domain:*.host` for what is below it, `domain:*`."""
+    """Match `domain:host`, `domain:*.host` for what is below it, `domain:*`."""
     wanted = specifier.removeprefix("domain:").strip().rstrip(".").lower()
     if wanted == "*":
         return YES
@@ -131,7 +294,7 @@ def _parameter(rule: Rule, call: Call) -> Match:
 
 
 def allows(rule: Rule, call: Call) -> bool:
-    """Whether an allow rule covers a call that is not a command line."""
+    """Return whether an allow rule covers a call that is not a command line."""
     if not names_tool(rule, call.tool):
         return False
     if rule.specifier is None:
@@ -147,18 +310,23 @@ def allows(rule: Rule, call: Call) -> bool:
 
 
 def allows_step(rule: Rule, step: Step, *, wary: bool) -> bool:
-    """Whether an allow rule covers one command. `wary`: others are forbidden, so that one which
-    is handed code of its own needs a rule that names it."""
+    """Return whether an allow rule covers one command. `wary`: others are forbidden, so that one
+    which is handed code of its own needs a rule that names it."""
     if "bash" not in rule.tools:
         return False
-    unseen = bool(step.opaque) and wary
     if rule.specifier is None:
-        return not unseen
-    if unseen and rule.specifier.partition(" ")[0].partition(":")[0] != step.words[0]:
+        return not (step.opaque and wary)
+    wild = "*" in rule.specifier
+    if step.opaque and wild and step.name == "git":
+        return False  # `Bash(git grep *)` is no consent to the program that -O starts
+    if step.opaque and wary and rule.specifier.partition(" ")[0].partition(":")[0] != step.words[0]:
         return False
-    return any(match_command(rule.specifier, form) == YES for form in allowed_forms(step))
+    return match_command(rule.specifier, allowed_form(step)) == YES
 
 
-def touched_paths(call: Call) -> list[tuple[str, bool]]:
-    """The files of a command line, and whether it changes them."""
-    return list(call.touched)
+def starts_others(step: Step) -> bool:
+    """Return whether what it starts is no part of what its name promises."""
+    if step.name in ("xargs", "parallel", "watch"):
+        return len(step.words) > 1
+    finds = step.name in ("find", "gfind", "fd", "fdfind")
+    return finds and any(word.startswith(("-exec", "-ok", "-x", "-X", "--exec")) for word in step.words[1:])

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 
 _MOST_MATCHES = 2_000
+_SYSTEM = ("/usr/", "/bin/", "/sbin/", "/lib", "/etc/", "/opt/", "/dev/", "/proc/", "/sys/", "/nix/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,14 @@ class Place:
             return False
         return GLOB not in real or all(map(self.holds, _targets(real)))
 
+    def leaves(self, path: str, base: str | None = None) -> bool:
+        """Return whether it certainly is a path of the user's outside of the working directories:
+        not a folder of the system, which everyone may see."""
+        if not path.startswith(("/", "~", "..")):
+            return False
+        real = self.forms(path, base)[-1]
+        return is_known(real) and not self.holds(real) and not f"{real}/".startswith(_SYSTEM)
+
     def holds(self, real: str) -> bool:
         """Whether a path without links is in a working directory."""
         return any(below(real, root) is not None for root in self.real_roots)
@@ -161,20 +170,6 @@ def match_path(rule: Rule, place: Place, path: str, base: str | None = None) -> 
 def _match_forms(rule: Rule, place: Place, forms: Iterable[str]) -> Match:
     answers = [_match_form(rule, place, form) for form in forms]
     return min(answers) if rule.kind == "allow" else max(answers)
-
-
-def any_matches(rule: Rule, place: Place, paths: Iterable[str]) -> bool:
-    """Whether a rule that forbids or asks is about one of these, which hold no links: quick, for
-    many."""
-    base, pattern = anchored(rule, place)
-    compiled = _compiled(pattern, False)
-    if place.copied is not None:
-        paths = [*paths, *filter(None, map(place.original, paths))]
-    for folder in place.forms(base):
-        start = folder if folder.endswith("/") else folder + "/"
-        if any(path.startswith(start) and _fits(compiled, path[len(start) :], False) for path in paths):
-            return True
-    return False
 
 
 def _match_form(rule: Rule, place: Place, path: str) -> Match:

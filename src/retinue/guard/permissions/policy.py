@@ -55,7 +55,10 @@ class Denials:
 class Policy:
     """Implements `domain.permission.Permissions`. Not changed by calls; only `grant` adds."""
 
-    __slots__ = ("_grants", "_restricting", "denials", "limits", "mode", "own_rules", "place", "presets", "wary")
+    __slots__ = (
+        *("_grants", "_restricting", "denials", "limits", "masks", "mode", "own_rules", "place", "presets"),
+        *("walls", "wary"),
+    )
 
     def __init__(
         self,
@@ -66,12 +69,18 @@ class Policy:
         limits: Sequence[Limit] = (),
         grants: Sequence[Rule] = (),
         presets: bool = False,
+        walls: bool = False,
+        masks: bool = False,
     ) -> None:
-        """`presets` adds what CodingCode forbids from the start."""
+        """`presets` adds what CodingCode forbids from the start. `walls`: commands that nobody
+        allowed run inside the read-only walls. `masks`: the walls of every command hide and keep
+        what rules about files forbid."""
         self.mode: PermissionMode = mode
         self.place = place
         self.limits = tuple(limits)
         self.presets = presets
+        self.walls = walls
+        self.masks = masks
         self.denials = Denials()
         self.own_rules = tuple(dict.fromkeys(rules))
         self._grants = list(grants)
@@ -120,6 +129,8 @@ class Policy:
             limits=(*self.limits, *limits),
             grants=self._grants,
             presets=presets or self.presets,
+            walls=self.walls,
+            masks=self.masks,
         )
 
     def withheld(self) -> Callable[[str], bool] | None:

@@ -36,6 +36,8 @@ def preset_denial(script: Script) -> str | None:
     """What no pattern of words can say: a download handed to a shell, a set-uid bit in numbers,
     the root deleted with options in any order."""
     steps = script.all_steps()
+    if script.doubts:
+        return None
     names = {step.name for step in steps}
     if names & _FETCHERS and any(step.name in SHELLS and not step.inner for step in steps):
         return "a download is handed to a shell"

@@ -6,12 +6,12 @@ import re
 
 from retinue.guard.permissions.call import Call
 from retinue.guard.permissions.commandline import Coverage
-from retinue.guard.permissions.forms import allowed_forms
 from retinue.guard.permissions.marks import HOLE, is_known
+from retinue.guard.permissions.matching import allowed_form, starts_others
 from retinue.guard.permissions.place import below
 from retinue.guard.permissions.rule import WRITING
 from retinue.guard.permissions.shell.step import Step
-from retinue.guard.permissions.shell.wrappers import INLINE_CODE, SHELLS
+from retinue.guard.permissions.shell.wrappers import INTERPRETERS, SHELLS
 
 _SPECIAL = re.compile(r"([*?\[\]\\!#])")
 _DEPTH = {
@@ -24,7 +24,7 @@ _ANYTHING = frozenset(
     "|go run|gh api|gh alias|git config|git bisect|git submodule|git filter-branch".split("|")
 )
 """What follows these words is a command itself, or can become one."""
-_NEVER_WIDE = SHELLS | INLINE_CODE.keys() | {"rm", "sudo", "doas", "su", "eval", "dd", "chmod", "chown", "curl", "wget"}
+_NEVER_WIDE = SHELLS | INTERPRETERS.keys() | {"rm", "sudo", "doas", "su", "eval", "dd", "chmod", "chown", "curl", "wget"}
 
 
 def suggestion(call: Call, coverage: Coverage | None) -> str | None:
@@ -50,8 +50,8 @@ def _of_command(call: Call, coverage: Coverage) -> str | None:
 def _of_step(step: Step) -> str | None:
     while step.transparent and len(step.inner) == 1:
         step = step.inner[0]
-    text = allowed_forms(step)[0]
-    if step.inner or step.assigned or not is_known(text) or not text.isprintable():
+    text = allowed_form(step)
+    if step.inner or step.assigned or starts_others(step) or not is_known(text) or not text.isprintable():
         return None
     name = step.plain_name
     depth = _DEPTH.get(name, 1)

@@ -1,51 +1,43 @@
-"""What well-known programs do with their arguments: which only read, which change which files."""
+"""What well-known programs do with their arguments.
+
+Nothing here is a guard on a host with walls: a command that nobody allowed runs inside them,
+whatever this table says of it. It decides what to ask about beforehand, because the walls would
+stop it anyway, and on a host without walls the few commands that run unasked.
+"""
 
 from __future__ import annotations
 
-from retinue.guard.permissions.marks import HOLE, is_known
-from retinue.guard.permissions.shell.sedcall import edits_only, read_call
+import re
+
+from retinue.guard.permissions.marks import is_known
 from retinue.guard.permissions.shell.step import Step
 
-SPEAKING = frozenset(
-    {"echo", "printf", "true", "false", ":", "sleep", "seq", "yes", "exit", "return", "break", "continue"}
-)
+SPEAKING = frozenset({"echo", "printf", "true", "false", ":", "sleep", "seq", "exit"})
 """They take words for what they are, never for files."""
 
 _READERS = frozenset(
-    "cat head tail wc nl tac rev cut paste tr fold fmt expand unexpand comm cmp diff join column od hexdump strings"
-    " md5sum sha1sum sha224sum sha256sum sha384sum sha512sum b2sum cksum sum base64 base32 grep egrep fgrep zgrep"
-    " ls dir vdir stat file du df basename dirname realpath readlink pwd whoami id groups uname arch nproc uptime free"
-    " ps which whereis type cal printenv tty locale getconf test [ expr jq wait jobs times"
-    " zcat bzcat xzcat lsof colordiff numfmt tsort cd pushd popd dirs let unset shift read".split()
+    "cat head tail wc nl tac rev cut paste fold fmt expand unexpand comm cmp od strings md5sum sha1sum sha256sum"
+    " sha512sum b2sum cksum grep egrep fgrep ls dir stat du df basename dirname realpath readlink pwd whoami id groups"
+    " uname arch nproc uptime free which whereis type tty locale getconf test [ expr cd diff rg find sort tr jobs"
+    " hostname date command python python3 node npm go java gcc make ruby bash pip".split()
 )
-"""Without an option of `_NOT_READING` they change nothing and reach nobody."""
-
-_NOT_READING: dict[str, tuple[str, ...]] = {
-    "du": ("--files0-from",),
-    "file": ("-C", "--compile"),
-    "rg": ("--pre", "--hostname-bin", "--search-zip", "-z"),
-    "tree": ("-o", "--output", "-R"),
+_MORE_THAN_READING: dict[str, tuple[str, ...]] = {
+    "find": ("-delete", "-exec", "-execdir", "-ok", "-okdir", "-fprint", "-fprint0", "-fprintf", "-fls", "-files0-from"),
+    "rg": ("--pre", "--hostname-bin", "--search-zip", "-z", "-L", "--follow"),
+    **dict.fromkeys(("grep", "egrep", "fgrep"), ("-R", "--dereference-recursive")),
+    "diff": ("-r", "--recursive"),
     "sort": ("-o", "--output", "--compress-program", "-T", "--temporary-directory", "--files0-from"),
-    "find": (
-        *("-delete", "-exec", "-execdir", "-ok", "-okdir", "-fprint", "-fprint0", "-fprintf", "-fls", "-files0-from"),
-    ),
-    "fd": ("-x", "-X", "--exec", "--exec-batch"),
-    "column": ("--output",),
-    "ps": (),
     "wc": ("--files0-from",),
+    "du": ("--files0-from",),
 }
-_GIT_READING = frozenset(
-    "status log diff show blame rev-parse describe ls-files ls-tree shortlog rev-list cat-file merge-base name-rev"
-    " grep whatchanged count-objects for-each-ref show-ref diff-tree diff-index diff-files check-ignore var".split()
-)
-_GIT_NOT_READING = (
-    "--output",
-    "--ext-diff",
-    "--textconv",
-    "-O",
-    "--open-files-in-pager",
-    "--exec-path",
-    "--upload-pack",
+"""Options that write, start programs, follow links elsewhere, or read names from a file."""
+_VERSION_ONLY = frozenset({"python", "python3", "node", "npm", "go", "java", "gcc", "make", "ruby", "bash", "pip"})
+"""Not cargo and rustc: a file of the project may say which program that is."""
+_ALONE = frozenset({"hostname", "jobs"})
+_DATE = re.compile(r"\+.*|--date=.*|-u|--utc|-R|-I.*|--iso-8601.*|--rfc-.*", re.DOTALL)
+_NO_PATHS = SPEAKING | frozenset(
+    {"test", "[", "expr", "which", "type", "whereis", "date", "basename", "dirname", "whoami", "id", "uname", "tr"}
+    | {"locale", "getconf", "jobs", "nproc", "groups", "command", *_VERSION_ONLY, *_ALONE}
 )
 _WITH_VALUE: dict[str, frozenset[str]] = {
     "head": frozenset({"-n", "-c"}),
@@ -54,20 +46,92 @@ _WITH_VALUE: dict[str, frozenset[str]] = {
     "rg": frozenset({"-e", "-g", "-t", "-m", "-A", "-B", "-C"}),
     "cut": frozenset({"-d", "-f", "-c", "-b"}),
 }
+_SEARCHERS = frozenset({"grep", "egrep", "fgrep", "rg"})
 
 EDITORS = frozenset({"mkdir", "touch", "rm", "rmdir", "mv", "cp", "sed"})
 """What acceptEdits takes for edits."""
+_EDITOR_OPTIONS = re.compile(r"-[rRfipvanuTdlLHPs]+|--(?:recursive|force|parents|verbose|archive|no-clobber|update)")
+_SED_IN_PLACE = re.compile(r"-(?:i|n|E|r|s|z|ni|Ei|ri|in|iE)|-i\.[A-Za-z0-9]+|--in-place|--quiet")
+_SED_SUBSTITUTION = re.compile(r"(?:\d+(?:,(?:\d+|\$))?|/[^/\\\n]*/)?(?:s([/|,#])(?:(?!\1)[^\\\n])*\1(?:(?!\1)[^\\\n&])*\1[gIp0-9]*|[dp])")
+
 WRITERS = EDITORS | frozenset(
-    {"tee", "ln", "install", "dd", "truncate", "chmod", "chown", "chgrp", "rsync", "unlink", "shred", "patch", "split"}
-    | {"csplit", "mkfifo", "mknod", "gsed", "setfacl", "link", "scp", "sponge", "unzip", "tar", "gzip", "gunzip"}
+    "tee ln install dd truncate chmod chown chgrp rsync unlink shred patch split csplit mkfifo mknod gsed setfacl"
+    " link scp sponge unzip tar gzip gunzip".split()
+)
+_CHANGERS = WRITERS - {"sed", "tar", "sponge", "split", "patch"} | frozenset(
+    "curl wget ssh sftp ftp telnet nc ncat ping dig nslookup sudo doas su kill pkill killall systemctl service"
+    " mount umount apt apt-get dnf yum pacman apk brew snap docker podman kubectl helm terraform gh glab aws gcloud az"
+    " crontab at useradd passwd reboot shutdown mkfs".split()
+)
+"""Programs that change things, or reach other hosts, whatever their arguments are."""
+_CHANGING_VERBS: dict[str, frozenset[str]] = {
+    "git": frozenset(
+        "add am apply bisect checkout cherry-pick clean clone commit fetch gc init merge mv pull push rebase reset"
+        " restore revert rm stash submodule switch worktree prune repack".split()
+    ),
+    "npm": frozenset("install i ci add remove uninstall update publish link dedupe init version login".split()),
+    "pip": frozenset("install uninstall download wheel".split()),
+    "uv": frozenset("add remove sync lock pip venv init publish".split()),
+    "poetry": frozenset("add remove install update lock publish init".split()),
+    "cargo": frozenset("add remove install publish update new init".split()),
+    "go": frozenset("get install mod".split()),
+    "gem": frozenset("install uninstall push".split()),
+    "bundle": frozenset("install update add".split()),
+    "make": frozenset("install clean deploy".split()),
+}
+_CHANGING_VERBS |= dict.fromkeys(("yarn", "pnpm", "bun"), _CHANGING_VERBS["npm"])
+_CHANGING_VERBS |= dict.fromkeys(("pip3",), _CHANGING_VERBS["pip"])
+
+_GIT_VALUED = frozenset({"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path", "--config-env"})
+_GIT_READING = frozenset("status log diff show blame rev-parse describe ls-files ls-tree shortlog branch remote".split())
+_GIT_HARMLESS = re.compile(
+    r"--(?:oneline|stat|short|porcelain|patch|name-only|name-status|cached|staged|graph|all|decorate|numstat|shortstat"
+    r"|no-color|abbrev-commit|follow|reverse|merges|no-merges|first-parent|show-current|verbose|list|branch|is-inside-work-tree"
+    r"|show-toplevel|abbrev-ref|short=.*|format=.*|pretty=.*|since=.*|until=.*|author=.*|grep=.*|date=.*|unified=\d+"
+    r"|max-count=\d+)|-[spbvwarn]+|-\d+|-U\d+|-n\d+|--"
+)
+_GIT_CODE_LONG = (
+    "--open-files-in-pager --exec --extcmd --upload-pack --receive-pack --ext-diff --textconv --tree-filter --sendmail-cmd"
+    " --index-filter --msg-filter --env-filter --commit-filter --tag-name-filter --parent-filter --output --config-env"
+    " --exec-path --to-cmd --cc-cmd --header-cmd --smtp-server --template --config --strategy --gpg-sign --tool"
+).split()
+_GIT_CODE_LETTERS = {"grep": "O", "rebase": "x", "difftool": "x", "clone": "uc", "fetch": "u", "ls-remote": "u", "am": "S"}
+_GIT_CODE_VERBS = frozenset({"bisect", "submodule", "filter-branch", "send-email", "config", "hook", "maintenance"})
+_GIT_VERBS = frozenset(
+    "add am annotate apply archive bisect blame branch bundle cat-file check-attr check-ignore checkout cherry"
+    " cherry-pick clean clone commit config count-objects describe diff diff-files diff-index diff-tree difftool fetch"
+    " filter-branch for-each-ref format-patch fsck gc grep hash-object help init log ls-files ls-remote ls-tree"
+    " merge merge-base mergetool mv name-rev notes pull push range-diff read-tree rebase reflog remote repack reset"
+    " restore rev-list rev-parse revert rm shortlog show show-branch show-ref sparse-checkout stash status submodule"
+    " switch symbolic-ref tag update-index update-ref var verify-commit verify-tag version whatchanged worktree lfs"
+    " maintenance send-email hook --version".split()
+)
+_HARMLESS_VARIABLES = frozenset(
+    "LANG LANGUAGE TZ TERM COLORTERM NO_COLOR FORCE_COLOR CLICOLOR CLICOLOR_FORCE COLUMNS LINES CI DEBUG VERBOSE"
+    " NODE_ENV RAILS_ENV RACK_ENV DJANGO_DEBUG PYTHONUNBUFFERED PYTHONDONTWRITEBYTECODE PYTHONIOENCODING PYTHONUTF8"
+    " PYTHONHASHSEED RUST_BACKTRACE RUST_LOG GOOS GOARCH CGO_ENABLED GIT_TERMINAL_PROMPT DEBIAN_FRONTEND"
+    " PIP_NO_INPUT PIP_DISABLE_PIP_VERSION_CHECK SOURCE_DATE_EPOCH HOMEBREW_NO_AUTO_UPDATE".split()
+)
+
+_CODE_VARIABLES = re.compile(
+    r"(?:BASH|PS\d|PROMPT_|LD_|DYLD_|GIT_|PYTHON|NODE_|NPM_|npm_|PERL|RUBY|JAVA|_JAVA|JDK_|LESS|CARGO|RUSTC|XDG_|GEM_"
+    r"|(?:PATH|ENV|IFS|HOME|SHELL|ZDOTDIR|EDITOR|VISUAL|PAGER|MANPAGER|BROWSER|CC|CXX|LD|MAKEFLAGS|TAR_OPTIONS|TMPDIR"
+    r"|GREP_OPTIONS|RIPGREP_CONFIG_PATH|FCEDIT|INPUTRC|SUDO_ASKPASS|SSH_ASKPASS|CDPATH|GLOBIGNORE)$)"
 )
 
 
+def makes_programs_load_code(name: str) -> bool:
+    """Return whether setting it makes programs start others, or load code from elsewhere."""
+    return not is_harmless_variable(name) and _CODE_VARIABLES.match(name) is not None
+
+
+def is_harmless_variable(name: str) -> bool:
+    """Return whether setting it beside a command leaves the command what it is."""
+    return name in _HARMLESS_VARIABLES or name.startswith("LC_")
+
+
 def operands(step: Step) -> tuple[str, ...]:
-    """The arguments that can be paths. `--name=value` and `of=value` count by their value."""
-    call = read_call(step.words[1:]) if step.name == "sed" else None
-    if call is not None:
-        return call.files
+    """Return the arguments that can be paths. `--name=value` and `of=value` count by their value."""
     valued = _WITH_VALUE.get(step.name, frozenset())
     found: list[str] = []
     only_paths = skip = False
@@ -75,7 +139,7 @@ def operands(step: Step) -> tuple[str, ...]:
         if skip:
             skip = False
         elif only_paths or not word.startswith("-") or word == "-":
-            found.append(_after_equals(word) if not only_paths else word)
+            found.append(word if only_paths else _after_equals(word))
         elif word == "--":
             only_paths = True
         elif word in valued:
@@ -84,6 +148,8 @@ def operands(step: Step) -> tuple[str, ...]:
             found.append(word.partition("=")[2])
         elif len(word) > 2 and "/" in word:
             found.append(word[word.index("/") :])
+        elif len(word) > 2 and word[1] != "-" and "." in word[2:]:
+            found.append(word[2:])  # -f.env
     return tuple(found)
 
 
@@ -92,37 +158,39 @@ def _after_equals(word: str) -> str:
     return rest if equals and name in ("of", "if", "path", "file") else word
 
 
-def is_reader(step: Step) -> bool:
-    """Whether the command only reads, by its name and options. Where it reads is not asked."""
+def searched(step: Step) -> tuple[str, ...]:
+    """Return the operands that are files: what a search looks for is not one of them."""
+    given = operands(step)
+    if step.name in _SEARCHERS and not any(word.startswith(("-e", "-f", "--regexp", "--file")) for word in step.words):
+        return given[1:]
+    return given
+
+
+def read_paths(step: Step) -> tuple[str, ...] | None:
+    """Return the paths that a command only reads; None for one that is not known to only read."""
     name = step.plain_name
+    known = name in _READERS or name in SPEAKING or name == "git"
+    if step.inner or not known or not all(is_harmless_variable(variable) for variable, _ in step.assigned):
+        return None
     if name == "git":
-        return _git_reads(step.words[1:])
-    if name == "sed":
-        call = read_call(step.words[1:])
-        return call is not None and not call.in_place and edits_only(call)
-    if name in ("env", "hostname"):
-        return len(step.words) == 1
-    if name == "date":
-        return _date_reads(step.words[1:])
-    if name == "command":
-        return step.words[1:2] in (("-v",), ("-V",))
-    if name in SPEAKING:
-        return not (name == "printf" and any(word.startswith("-v") for word in step.words[1:2]))
-    if name in ("uniq", "xxd"):
-        return len(operands(step)) <= 1 and not any(word.startswith("-r") for word in step.words[1:])
-    if name in ("export", "declare", "local", "readonly", "typeset", "set"):
-        return _declares(step)
-    if name not in _READERS and name not in _NOT_READING:
-        return _asks_version(step)
-    forbidden = _NOT_READING.get(name, ())
-    return not any(_has_option(word, option) for word in step.words[1:] for option in forbidden)
+        return _git_read_paths(step.words[1:])
+    if name in _VERSION_ONLY and step.words[1:] != ("--version",):
+        return None
+    if name in _ALONE and len(step.words) > 1:
+        return None
+    if name == "date" and not all(_DATE.fullmatch(word) for word in step.words[1:]):
+        return None
+    if name == "command" and step.words[1:2] not in (("-v",), ("-V",)):
+        return None
+    if any(_is_option(word, each) for word in step.words[1:] for each in _MORE_THAN_READING.get(name, ())):
+        return None
+    return () if name in _NO_PATHS else operands(step)
 
 
-def _has_option(word: str, option: str) -> bool:
-    """The option itself, with a value joined on, cut short, or in a cluster of letters. A word
-    that is not known may be any of them."""
+def _is_option(word: str, option: str) -> bool:
+    """Match the option itself, with a value joined on, cut short, or in a cluster of letters."""
     if not is_known(word):
-        return word.startswith((HOLE, "-"))
+        return word.startswith("-")
     if option.startswith("--"):
         name = word.partition("=")[0]
         return word.startswith("--") and len(name) > 2 and option.startswith(name)
@@ -131,69 +199,91 @@ def _has_option(word: str, option: str) -> bool:
     return word == option
 
 
-def _git_reads(words: tuple[str, ...]) -> bool:
-    if not words or not all(is_known(word) or not word.startswith((HOLE, "-")) for word in words):
-        return False
-    rest = words[1:] if words[0] in ("--no-pager", "-P") else words
-    if not rest or any(word.startswith(_GIT_NOT_READING) or _cut_short(word) for word in rest[1:]):
-        return False
-    if "--help" in rest:
-        return False  # a viewer of the settings' choice shows it
-    verb, *more = rest
-    if verb in _GIT_READING:
-        return True
-    if verb == "branch":
-        return all(word in ("-a", "-r", "-v", "-vv", "--all", "--list", "--show-current", "--remotes") for word in more)
-    if verb == "remote":
-        return not more or more == ["-v"] or more[:1] == ["get-url"]
-    if verb in ("tag", "stash"):
-        return (verb == "tag" and not more) or (more[:1] in (["-l"], ["--list"], ["list"]) and len(more) <= 2)
-    if verb == "config":
-        return more[:1] in (["--get"], ["--list"], ["-l"], ["--get-all"])
-    return verb in ("--version", "version") and not more
-
-
-def _cut_short(word: str) -> bool:
-    """`--open=…` for --open-files-in-pager: git takes what is left of an option for all of it."""
-    name = word.partition("=")[0]
-    return len(name) > 3 and name != "--text" and any(option.startswith(name) for option in _GIT_NOT_READING)
-
-
-def _date_reads(words: tuple[str, ...]) -> bool:
-    """Anything that is not said to be a format, or a time to show, sets the clock."""
-    valued = False
-    for word in words:
-        if valued or word.startswith(("+", "--date=", "--reference=", "-I", "--iso-8601", "--rfc-")):
-            valued = False
-        elif word in ("-d", "--date", "-r", "--reference"):
-            valued = True
-        elif word not in ("-u", "--utc", "--universal", "-R", "--help", "--version"):
-            return False
-    return True
-
-
-def edited(step: Step) -> tuple[str, ...] | None:
-    """The paths that one of the programs of acceptEdits changes; None where that is not clear."""
-    name = step.plain_name
-    if name not in EDITORS:
+def _git_read_paths(words: tuple[str, ...]) -> tuple[str, ...] | None:
+    rest = words[1:] if words[:1] in (("--no-pager",), ("-P",)) else words
+    if rest == ("--version",) or rest == ("version",):
+        return ()
+    if not rest or rest[0] not in _GIT_READING or not all(map(is_known, rest)):
         return None
-    if any(HOLE in word for word in step.words[1:]):
+    options = [word for word in rest[1:] if word.startswith("-")]
+    if not all(_GIT_HARMLESS.fullmatch(word) for word in options):
+        return None
+    given = [word for word in rest[1:] if not word.startswith("-")]
+    if rest[0] in ("branch", "remote") and given:
+        return None
+    return tuple(given)
+
+
+def edited_paths(step: Step) -> tuple[str, ...] | None:
+    """Return the paths that one of the programs of acceptEdits changes; None where that is not clear."""
+    name = step.plain_name
+    if name not in EDITORS or step.assigned:
         return None
     if name == "sed":
-        call = read_call(step.words[1:])
-        return call.files if call is not None and edits_only(call) else None
-    if name in ("cp", "mv") and any(word.startswith(("-t", "--target", "-S", "--suffix", "-Z")) for word in step.words):
+        return _sed_edits(step.words[1:])
+    options = [word for word in step.words[1:] if word.startswith("-") and word != "--"]
+    if not all(_EDITOR_OPTIONS.fullmatch(word) for word in options):
         return None
     return operands(step)
 
 
-def _declares(step: Step) -> bool:
-    if step.plain_name == "set":
-        return all(word.lstrip("-+").isalpha() or word in ("pipefail",) for word in step.words[1:])
-    return not any(word.startswith("-") and set(word) & set("fFn") for word in step.words[1:])
+def _sed_edits(words: tuple[str, ...]) -> tuple[str, ...] | None:
+    """`sed -i s/a/b/ FILE…`: plain substitutions, which neither start programs nor write elsewhere."""
+    at = 0
+    while at < len(words) and words[at].startswith("-"):
+        if not _SED_IN_PLACE.fullmatch(words[at]):
+            return None
+        at += 1
+    if at >= len(words) or not _SED_SUBSTITUTION.fullmatch(words[at]):
+        return None
+    files = words[at + 1 :]
+    return None if any(word.startswith("-") for word in files) else files
 
 
-def _asks_version(step: Step) -> bool:
-    """Not cargo and rustc: a file of the project may say which program that is."""
-    known = {"python", "python3", "node", "npm", "go", "java", "gcc", "make", "ruby", "bash", "pip"}
-    return step.plain_name in known and step.words[1:] == ("--version",)
+def needs_outside(step: Step) -> bool:
+    """Return whether the walls would certainly stop it: it changes files or reaches other hosts."""
+    name = step.name
+    if step.inner or {"--version", "--help"} & set(step.words[1:]):
+        return False
+    if name in _CHANGERS:
+        return True
+    verbs = _CHANGING_VERBS.get(name)
+    if verbs is not None:
+        words = git_without_globals(step.words[1:]) if name == "git" else step.words[1:]
+        verb = next((word for word in words if not word.startswith("-")), "")
+        listing = name == "git" and words[1:2] in (("list",), ("show",), ("status",), ("foreach",))
+        return verb in verbs and not listing and "--dry-run" not in words
+    return name == "sed" and any(word.startswith(("-i", "--in-place")) for word in step.words[1:])
+
+
+def git_without_globals(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the verb and what follows it."""
+    at = 0
+    while at < len(words) and words[at].startswith("-"):
+        at += 2 if words[at] in _GIT_VALUED else 1
+    return words[at:]
+
+
+def git_starts_program(words: tuple[str, ...]) -> str:
+    """Return why a call of git may start a program that its words choose; "" if it does not."""
+    rest = git_without_globals(words)
+    before = words[: len(words) - len(rest)]
+    if any(word.startswith(("-c", "--config-env", "--exec-path")) for word in before):
+        return "git is given a setting, which can be a command"
+    if not rest:
+        return ""
+    verb = rest[0]
+    if verb not in _GIT_VERBS:
+        return f"git {verb} may be an alias"
+    if verb in _GIT_CODE_VERBS and not ({"status", "--list", "--get", "-l"} & set(rest[1:3])):
+        return f"git {verb} can start programs"
+    letters = _GIT_CODE_LETTERS.get(verb, "")
+    for word in rest[1:]:
+        name = word.partition("=")[0]
+        if len(name) > 3 and name.startswith("--") and any(option.startswith(name) for option in _GIT_CODE_LONG):
+            return f"git {verb} {name} can start a program"
+        if word.startswith("-") and not word.startswith("--") and set(letters) & set(word[1:]):
+            return f"git {verb} {word[:2]}… can start a program"
+        if "ext::" in word:
+            return "git is handed a command as an address"
+    return ""

@@ -5,39 +5,39 @@ from __future__ import annotations
 from retinue.domain.lean import dataclass
 from retinue.guard.permissions.marks import is_known
 
-TRUSTED_FOLDERS = ("/bin/", "/usr/bin/", "/usr/local/bin/", "/sbin/", "/usr/sbin/")
+SYSTEM_FOLDERS = ("/bin/", "/usr/bin/", "/usr/local/bin/", "/sbin/", "/usr/sbin/")
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One simple command. `words` are its name and arguments as the program gets them, with marks
-    for what only the shell can know; `assigned` are variables set for it alone.
+    """One simple command. `words` are its name and arguments as the program gets them, with a mark
+    for each file name pattern; `assigned` are variables set for it alone.
 
-    `inner` are commands that it starts (`timeout 5 …`, `bash -c …`, `find -exec …`). If they are
-    all there is to it, `transparent` is True: who allows them allows it.
+    `inner` are the commands that it starts and that could be read (`timeout 5 …`, `bash -c …`).
     """
 
     words: tuple[str, ...]
     assigned: tuple[tuple[str, str], ...] = ()
     inner: tuple[Step, ...] = ()
     transparent: bool = False
+    """`inner` is all there is to it: a rule that allows those commands allows this one."""
     opaque: str = ""
-    """Why nobody can see what it will do: it is handed code of its own. Only a rule that names
-    the program allows it."""
+    """Why its words do not tell what it does: it is handed code, or starts programs of its own
+    choice. Only a rule that names the program allows it where other commands are denied."""
 
     @property
     def name(self) -> str:
         """The program without its folder."""
-        return self.words[0].rpartition("/")[2] if self.words else ""
+        return self.words[0].rpartition("/")[2]
 
     @property
     def plain_name(self) -> str:
         """The name if it certainly means the program that everyone has under it, else ""."""
-        word = self.words[0] if self.words else ""
+        word = self.words[0]
         if "/" not in word:
             return word
         folder = word[: word.rindex("/") + 1]
-        return word[len(folder) :] if folder in TRUSTED_FOLDERS else ""
+        return word[len(folder) :] if folder in SYSTEM_FOLDERS else ""
 
     @property
     def known(self) -> bool:
@@ -58,9 +58,8 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """`steps` in the order of the text, those in substitutions, bodies and handlers included.
-    `moves` are the arguments of `cd`. `doubts` say what could not be understood: whoever allows
-    such a command allows what they have not seen."""
+    """A command line that was read: `steps` in the order of the text, `moves` the arguments of
+    `cd`. With `doubts` it was not: they say why, and the other fields tell nothing."""
 
     steps: tuple[Step, ...] = ()
     opened: tuple[Opened, ...] = ()
@@ -68,7 +67,7 @@ class Script:
     doubts: tuple[str, ...] = ()
 
     def all_steps(self) -> tuple[Step, ...]:
-        """Every step, those inside others too."""
+        """Return every step, also those inside others."""
         found: list[Step] = []
         rest = list(reversed(self.steps))
         while rest:

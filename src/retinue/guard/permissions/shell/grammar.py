@@ -1,0 +1,309 @@
+"""Read the part of the shell's language that we read exactly as bash does.
+
+That part is small: simple commands of plain words and quoted strings, file name patterns, `&&`,
+`||`, `;`, `&`, `|`, line breaks, and redirections to plain paths. Every other text raises `Unreadable`:
+nobody then claims to know what it does. `tests/guard/permissions/test_difference.py` runs random
+texts under bash and compares what it starts with what was read here.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from retinue.domain.lean import dataclass
+from retinue.guard.permissions.marks import GLOB
+from retinue.guard.permissions.shell.step import Opened
+
+LONGEST = 10_000
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u0080-\u009f]")
+_PLAIN = re.compile(r"[A-Za-z0-9_./,:=+@%^-]+")
+_BLANK = re.compile(r"[ \t]+")
+_OPERATOR = re.compile(r"&&|\|\||\|&|\||;|&|\n")
+_REDIRECTION = re.compile(r"&>>|&>|>>|>&|>\||<&|>|<")
+_DUPLICATE = re.compile(r"(?:[0-9]|-)(?=[\s;|&]|\Z)")
+_BRACKET = re.compile(r"\[[!^]?\]?[A-Za-z0-9_.,:-]*\]")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
+_RESERVED = frozenset(
+    "if then else elif fi for while until do done case esac in select function coproc time { } ! [[ ]]".split()
+)
+_ENDS = (";", "&", "\n")
+_SOCKETS = ("/dev/tcp/", "/dev/udp/")
+
+
+class Unreadable(ValueError):
+    """The text is outside of the grammar; the message says which part of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimpleCommand:
+    """One command as the text has it."""
+
+    words: tuple[str, ...]
+    assigned: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """All commands of a text, in order, and the files that its redirections open."""
+
+    commands: tuple[SimpleCommand, ...]
+    opened: tuple[Opened, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Word:
+    """`plain` letters at its beginning were not quoted. `pattern`: it holds a file name pattern."""
+
+    text: str
+    plain: int
+    pattern: bool
+
+    @property
+    def unquoted(self) -> bool:
+        return self.plain == len(self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    kind: Literal["word", "operator", "redirection"]
+    text: str
+    word: _Word | None = None
+
+
+def read_sentence(source: str) -> Sentence:
+    """Return the commands of a text. Raise `Unreadable` for one outside of the grammar."""
+    if len(source) > LONGEST:
+        raise Unreadable(f"it is longer than {LONGEST:,} characters")
+    if _CONTROL.search(source):
+        raise Unreadable("it holds control characters")
+    if "\\" in source and not source.isascii():
+        # Where the locale is not UTF-8, bash may join the byte before a backslash to a letter.
+        raise Unreadable("it has a backslash beside letters that are not ASCII")
+    return _Parser(_Lexer(source).tokens()).sentence()
+
+
+class _Lexer:
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._at = 0
+
+    def tokens(self) -> list[_Token]:
+        found: list[_Token] = []
+        while True:
+            self._skip(_BLANK)
+            if self._at == len(self._source):
+                return found
+            found.append(self._token())
+
+    def _token(self) -> _Token:
+        sign = self._skip(_REDIRECTION)
+        if sign:
+            return self._redirection(sign)
+        sign = self._skip(_OPERATOR)
+        if sign:
+            return _Token("operator", sign)
+        word = self._word()
+        if word.text.isdigit() and word.unquoted:
+            # `2>file` is one redirection, `2 >file` an argument and a redirection.
+            sign = self._skip(_REDIRECTION)
+            if sign.startswith("&"):
+                raise Unreadable(f"{word.text}{sign} means different things to different shells")
+            if sign:
+                return self._redirection(sign)
+        return _Token("word", word.text, word)
+
+    def _redirection(self, sign: str) -> _Token:
+        """Read the target as well. A duplicated descriptor opens no file."""
+        if self._source[self._at : self._at + 1] in ("<", ">", "("):
+            raise Unreadable(f"{sign}{self._source[self._at]} is not a plain redirection")
+        self._skip(_BLANK)
+        if sign in (">&", "<&"):
+            if not self._skip(_DUPLICATE):
+                raise Unreadable(f"{sign} is followed by more than the number of a descriptor")
+            return _Token("redirection", sign)
+        if self._at == len(self._source) or self._source[self._at] in "\n;|&<>":
+            raise Unreadable("a redirection has no target")
+        word = self._word()
+        if word.pattern or word.text.startswith(_SOCKETS) or not word.text:
+            raise Unreadable("a redirection has a target that is not a plain path")
+        return _Token("redirection", sign, word)
+
+    def _word(self) -> _Word:
+        text, plain, pattern = "", 0, False
+        quoted = False
+        if self._source[self._at] == "#":
+            raise Unreadable("it holds a comment")
+        while self._at < len(self._source) and self._source[self._at] not in " \t\n;|&<>":
+            letter = self._source[self._at]
+            if letter in "'\"\\":
+                text += self._quoted(letter, starts=not text)
+                quoted = True
+            elif letter in "*?[":
+                text += self._pattern(letter, alone=not text and not quoted)
+                pattern = pattern or text[-1] == GLOB
+            else:
+                text += self._plain(letter, starts=not text and not quoted)
+            if not quoted:
+                plain = len(text)
+        return _Word(text, plain, pattern)
+
+    def _plain(self, letter: str, *, starts: bool) -> str:
+        if letter == "~" and self._source[self._at - 1 : self._at] in ("=", ":") and not starts:
+            raise Unreadable("a tilde stands where bash may expand it")
+        run = self._skip(_PLAIN)
+        if run:
+            return run
+        self._at += 1
+        following = self._source[self._at : self._at + 1]
+        if letter == "~":
+            if starts and following not in ("", "/", " ", "\t", "\n", ";", "|", "&", "<", ">"):
+                raise Unreadable("a tilde is followed by a name")
+            return letter
+        if letter in "]!" or (letter == "#" and not starts):
+            return letter
+        if letter == "{" and starts and following == "}":
+            self._at += 1
+            if self._source[self._at : self._at + 1] not in ("", " ", "\t", "\n", ";", "|", "&"):
+                raise Unreadable("it holds braces")
+            return "{}"
+        raise Unreadable(_WHY.get(letter, f"it holds the character {letter!r} without quotes"))
+
+    def _pattern(self, letter: str, *, alone: bool) -> str:
+        if letter != "[":
+            self._at += 1
+            return GLOB
+        if self._skip(_BRACKET):
+            return GLOB
+        if alone and self._source[self._at + 1 : self._at + 2] in ("", " ", "\t"):
+            self._at += 1
+            return letter  # the command [
+        raise Unreadable("it holds a bracket that is no plain pattern")
+
+    def _quoted(self, sign: str, *, starts: bool) -> str:
+        self._at += 1
+        text = {"'": self._single, '"': self._double, "\\": self._escaped}[sign]()
+        if starts and text.startswith("~"):
+            raise Unreadable("a quoted tilde begins a word")
+        return text
+
+    def _single(self) -> str:
+        end = self._source.find("'", self._at)
+        if end < 0:
+            raise Unreadable("a quote is not closed")
+        text = self._source[self._at : end]
+        self._at = end + 1
+        return text
+
+    def _double(self) -> str:
+        text = ""
+        while self._at < len(self._source):
+            letter = self._source[self._at]
+            following = self._source[self._at + 1 : self._at + 2]
+            self._at += 1
+            if letter == '"':
+                return text
+            if letter == "`" or (letter == "$" and following not in ('"', " ")):
+                raise Unreadable("it holds a substitution")
+            if letter == "\\" and following == "\n":
+                raise Unreadable("a line goes on in the next one")
+            if letter == "\\" and following and following in '$`"\\':
+                letter = following
+                self._at += 1
+            text += letter
+        raise Unreadable("a quote is not closed")
+
+    def _escaped(self) -> str:
+        letter = self._source[self._at : self._at + 1]
+        if letter in ("", "\n"):
+            raise Unreadable("a line goes on in the next one")
+        self._at += 1
+        return letter
+
+    def _skip(self, pattern: re.Pattern[str]) -> str:
+        found = pattern.match(self._source, self._at)
+        if found is None:
+            return ""
+        self._at = found.end()
+        return found.group()
+
+
+_WHY = {
+    "$": "it holds a substitution",
+    "`": "it holds a substitution",
+    "(": "it holds a subshell, a function or a process substitution",
+    ")": "it holds a subshell, a function or a process substitution",
+    "{": "it holds braces",
+    "}": "it holds braces",
+}
+
+
+class _Parser:
+    def __init__(self, tokens: list[_Token]) -> None:
+        self._tokens = tokens
+        self._opened: list[Opened] = []
+
+    def sentence(self) -> Sentence:
+        commands: list[SimpleCommand] = []
+        part: list[_Token] = []
+        before = "\n"
+        for token in (*self._tokens, _Token("operator", "\n")):
+            if token.kind != "operator":
+                part.append(token)
+                continue
+            if part:
+                commands.append(self._command(part))
+                part = []
+            elif token.text != "\n":
+                raise Unreadable("an operator has no command before it")
+            elif before not in _ENDS:
+                continue  # after && the command may stand on the next line
+            before = token.text
+        if before != "\n" or not commands:
+            raise Unreadable("a command is missing")
+        return Sentence(tuple(commands), tuple(self._opened))
+
+    def _command(self, tokens: list[_Token]) -> SimpleCommand:
+        words: list[str] = []
+        assigned: list[tuple[str, str]] = []
+        timed = False
+        for token in tokens:
+            if token.kind == "redirection":
+                if token.word is not None:
+                    self._opened.append(Opened(token.word.text, writes=">" in token.text))
+                continue
+            word = token.word
+            assert word is not None
+            if words:
+                words.append(word.text)
+            elif timed and word.text.startswith("-"):
+                raise Unreadable("time has an option")
+            elif word.unquoted and word.text == "time" and not assigned and token is tokens[0]:
+                timed = True
+            elif _assigns(word):
+                name, _, given = word.text.partition("=")
+                assigned.append((name.removesuffix("+"), given))
+            else:
+                words.append(_command_name(word))
+        if not words and not assigned and (timed or not tokens):
+            raise Unreadable("a command is missing")
+        return SimpleCommand(tuple(words), tuple(assigned))
+
+
+def _assigns(word: _Word) -> bool:
+    found = _VARIABLE.match(word.text)
+    if found is None or found.end() > word.plain:
+        return False
+    if word.pattern or "~" in word.text:
+        raise Unreadable("a variable is set to a pattern or a home folder")
+    return True
+
+
+def _command_name(word: _Word) -> str:
+    if word.pattern or not word.text or word.text.startswith("~"):
+        raise Unreadable("which program it starts is known only when it runs")
+    if word.unquoted and word.text in _RESERVED:
+        raise Unreadable(f"{word.text} is a keyword of the shell")
+    if any(sign.isspace() for sign in word.text):
+        raise Unreadable("the name of a program holds blanks")
+    return word.text
