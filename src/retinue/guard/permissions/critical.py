@@ -33,7 +33,7 @@ def mentions_deletion(text: str) -> bool:
 
 def critical(script: Script, place: Place, bases: tuple[str, ...]) -> str | None:
     """Why this must not happen unasked; None if it may."""
-    for step in (each for step in script.all_steps() for each in _with_started(step)):
+    for step in (started for each in script.all_steps() for started in _with_started(each)):
         found = _of_step(step, place, bases)
         if found is not None:
             return found

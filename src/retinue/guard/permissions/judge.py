@@ -26,6 +26,7 @@ from retinue.guard.permissions.protected import protected
 from retinue.guard.permissions.rule import Rule
 from retinue.guard.permissions.suggest import suggestion
 
+
 def judge(policy: Policy, use: ToolUse) -> Decision:
     return _Judgement(policy).judge(Call(use, policy.place, masked=policy.masks))
 

@@ -75,7 +75,7 @@ def _commands(pattern: str, call: Call) -> Match:
 
 
 def _runs_file(step: Step) -> bool:
-    return "/" in step.words[0] and not step.plain_name or (step.name in SHELLS and not step.inner)
+    return ("/" in step.words[0] and not step.plain_name) or (step.name in SHELLS and not step.inner)
 
 
 def _command(pattern: str, step: Step) -> Match:

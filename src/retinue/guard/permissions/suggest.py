@@ -24,7 +24,9 @@ _ANYTHING = frozenset(
     "|go run|gh api|gh alias|git config|git bisect|git submodule|git filter-branch".split("|")
 )
 """What follows these words is a command itself, or can become one."""
-_NEVER_WIDE = SHELLS | INTERPRETERS.keys() | {"rm", "sudo", "doas", "su", "eval", "dd", "chmod", "chown", "curl", "wget"}
+_NEVER_WIDE = (
+    SHELLS | INTERPRETERS.keys() | {"rm", "sudo", "doas", "su", "eval", "dd", "chmod", "chown", "curl", "wget"}
+)
 
 
 def suggestion(call: Call, coverage: Coverage | None) -> str | None:

@@ -18,11 +18,22 @@ SPEAKING = frozenset({"echo", "printf", "true", "false", ":", "sleep", "seq", "e
 _READERS = frozenset(
     "cat head tail wc nl tac rev cut paste fold fmt expand unexpand comm cmp od strings md5sum sha1sum sha256sum"
     " sha512sum b2sum cksum grep egrep fgrep ls dir stat du df basename dirname realpath readlink pwd whoami id groups"
-    " uname arch nproc uptime free which whereis type tty locale getconf test [ expr cd diff rg find sort tr jobs"
+    " uname arch nproc uptime free which whereis type tty locale getconf test [ expr cd diff rg find sort tr"
     " hostname date command python python3 node npm go java gcc make ruby bash pip".split()
 )
 _MORE_THAN_READING: dict[str, tuple[str, ...]] = {
-    "find": ("-delete", "-exec", "-execdir", "-ok", "-okdir", "-fprint", "-fprint0", "-fprintf", "-fls", "-files0-from"),
+    "find": (
+        "-delete",
+        "-exec",
+        "-execdir",
+        "-ok",
+        "-okdir",
+        "-fprint",
+        "-fprint0",
+        "-fprintf",
+        "-fls",
+        "-files0-from",
+    ),
     "rg": ("--pre", "--hostname-bin", "--search-zip", "-z", "-L", "--follow"),
     **dict.fromkeys(("grep", "egrep", "fgrep"), ("-R", "--dereference-recursive")),
     "diff": ("-r", "--recursive"),
@@ -33,11 +44,10 @@ _MORE_THAN_READING: dict[str, tuple[str, ...]] = {
 """Options that write, start programs, follow links elsewhere, or read names from a file."""
 _VERSION_ONLY = frozenset({"python", "python3", "node", "npm", "go", "java", "gcc", "make", "ruby", "bash", "pip"})
 """Not cargo and rustc: a file of the project may say which program that is."""
-_ALONE = frozenset({"hostname", "jobs"})
 _DATE = re.compile(r"\+.*|--date=.*|-u|--utc|-R|-I.*|--iso-8601.*|--rfc-.*", re.DOTALL)
 _NO_PATHS = SPEAKING | frozenset(
     {"test", "[", "expr", "which", "type", "whereis", "date", "basename", "dirname", "whoami", "id", "uname", "tr"}
-    | {"locale", "getconf", "jobs", "nproc", "groups", "command", *_VERSION_ONLY, *_ALONE}
+    | {"locale", "getconf", "nproc", "hostname", "groups", "command", *_VERSION_ONLY}
 )
 _WITH_VALUE: dict[str, frozenset[str]] = {
     "head": frozenset({"-n", "-c"}),
@@ -52,7 +62,9 @@ EDITORS = frozenset({"mkdir", "touch", "rm", "rmdir", "mv", "cp", "sed"})
 """What acceptEdits takes for edits."""
 _EDITOR_OPTIONS = re.compile(r"-[rRfipvanuTdlLHPs]+|--(?:recursive|force|parents|verbose|archive|no-clobber|update)")
 _SED_IN_PLACE = re.compile(r"-(?:i|n|E|r|s|z|ni|Ei|ri|in|iE)|-i\.[A-Za-z0-9]+|--in-place|--quiet")
-_SED_SUBSTITUTION = re.compile(r"(?:\d+(?:,(?:\d+|\$))?|/[^/\\\n]*/)?(?:s([/|,#])(?:(?!\1)[^\\\n])*\1(?:(?!\1)[^\\\n&])*\1[gIp0-9]*|[dp])")
+_SED_SUBSTITUTION = re.compile(
+    r"(?:\d+(?:,(?:\d+|\$))?|/[^/\\\n]*/)?(?:s([/|,#])(?:(?!\1)[^\\\n])*\1(?:(?!\1)[^\\\n&])*\1[gIp0-9]*|[dp])"
+)
 
 WRITERS = EDITORS | frozenset(
     "tee ln install dd truncate chmod chown chgrp rsync unlink shred patch split csplit mkfifo mknod gsed setfacl"
@@ -83,7 +95,9 @@ _CHANGING_VERBS |= dict.fromkeys(("yarn", "pnpm", "bun"), _CHANGING_VERBS["npm"]
 _CHANGING_VERBS |= dict.fromkeys(("pip3",), _CHANGING_VERBS["pip"])
 
 _GIT_VALUED = frozenset({"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path", "--config-env"})
-_GIT_READING = frozenset("status log diff show blame rev-parse describe ls-files ls-tree shortlog branch remote".split())
+_GIT_READING = frozenset(
+    "status log diff show blame rev-parse describe ls-files ls-tree shortlog branch remote".split()
+)
 _GIT_HARMLESS = re.compile(
     r"--(?:oneline|stat|short|porcelain|patch|name-only|name-status|cached|staged|graph|all|decorate|numstat|shortstat"
     r"|no-color|abbrev-commit|follow|reverse|merges|no-merges|first-parent|show-current|verbose|list|branch|is-inside-work-tree"
@@ -91,11 +105,20 @@ _GIT_HARMLESS = re.compile(
     r"|max-count=\d+)|-[spbvwarn]+|-\d+|-U\d+|-n\d+|--"
 )
 _GIT_CODE_LONG = (
-    "--open-files-in-pager --exec --extcmd --upload-pack --receive-pack --ext-diff --textconv --tree-filter --sendmail-cmd"
-    " --index-filter --msg-filter --env-filter --commit-filter --tag-name-filter --parent-filter --output --config-env"
-    " --exec-path --to-cmd --cc-cmd --header-cmd --smtp-server --template --config --strategy --gpg-sign --tool"
+    "--open-files-in-pager --exec --extcmd --upload-pack --receive-pack --ext-diff --textconv --tree-filter"
+    " --sendmail-cmd --index-filter --msg-filter --env-filter --commit-filter --tag-name-filter --parent-filter"
+    " --output --config-env --exec-path --to-cmd --cc-cmd --header-cmd --smtp-server --template --config --strategy"
+    " --gpg-sign --tool"
 ).split()
-_GIT_CODE_LETTERS = {"grep": "O", "rebase": "x", "difftool": "x", "clone": "uc", "fetch": "u", "ls-remote": "u", "am": "S"}
+_GIT_CODE_LETTERS = {
+    "grep": "O",
+    "rebase": "x",
+    "difftool": "x",
+    "clone": "uc",
+    "fetch": "u",
+    "ls-remote": "u",
+    "am": "S",
+}
 _GIT_CODE_VERBS = frozenset({"bisect", "submodule", "filter-branch", "send-email", "config", "hook", "maintenance"})
 _GIT_VERBS = frozenset(
     "add am annotate apply archive bisect blame branch bundle cat-file check-attr check-ignore checkout cherry"
@@ -176,7 +199,7 @@ def read_paths(step: Step) -> tuple[str, ...] | None:
         return _git_read_paths(step.words[1:])
     if name in _VERSION_ONLY and step.words[1:] != ("--version",):
         return None
-    if name in _ALONE and len(step.words) > 1:
+    if name == "hostname" and len(step.words) > 1:
         return None
     if name == "date" and not all(_DATE.fullmatch(word) for word in step.words[1:]):
         return None

@@ -1,7 +1,7 @@
 """Read the part of the shell's language that we read exactly as bash does.
 
 That part is small: simple commands of plain words and quoted strings, file name patterns, `&&`,
-`||`, `;`, `&`, `|`, line breaks, and redirections to plain paths. Every other text raises `Unreadable`:
+`||`, `;`, `&`, `|`, line breaks, and redirections to plain paths. Every other text raises `UnreadableError`:
 nobody then claims to know what it does. `tests/guard/permissions/test_difference.py` runs random
 texts under bash and compares what it starts with what was read here.
 """
@@ -31,7 +31,7 @@ _ENDS = (";", "&", "\n")
 _SOCKETS = ("/dev/tcp/", "/dev/udp/")
 
 
-class Unreadable(ValueError):
+class UnreadableError(ValueError):
     """The text is outside of the grammar; the message says which part of it."""
 
 
@@ -72,14 +72,14 @@ class _Token:
 
 
 def read_sentence(source: str) -> Sentence:
-    """Return the commands of a text. Raise `Unreadable` for one outside of the grammar."""
+    """Return the commands of a text. Raise `UnreadableError` for one outside of the grammar."""
     if len(source) > LONGEST:
-        raise Unreadable(f"it is longer than {LONGEST:,} characters")
+        raise UnreadableError(f"it is longer than {LONGEST:,} characters")
     if _CONTROL.search(source):
-        raise Unreadable("it holds control characters")
+        raise UnreadableError("it holds control characters")
     if "\\" in source and not source.isascii():
         # Where the locale is not UTF-8, bash may join the byte before a backslash to a letter.
-        raise Unreadable("it has a backslash beside letters that are not ASCII")
+        raise UnreadableError("it has a backslash beside letters that are not ASCII")
     return _Parser(_Lexer(source).tokens()).sentence()
 
 
@@ -108,7 +108,7 @@ class _Lexer:
             # `2>file` is one redirection, `2 >file` an argument and a redirection.
             sign = self._skip(_REDIRECTION)
             if sign.startswith("&"):
-                raise Unreadable(f"{word.text}{sign} means different things to different shells")
+                raise UnreadableError(f"{word.text}{sign} means different things to different shells")
             if sign:
                 return self._redirection(sign)
         return _Token("word", word.text, word)
@@ -116,24 +116,24 @@ class _Lexer:
     def _redirection(self, sign: str) -> _Token:
         """Read the target as well. A duplicated descriptor opens no file."""
         if self._source[self._at : self._at + 1] in ("<", ">", "("):
-            raise Unreadable(f"{sign}{self._source[self._at]} is not a plain redirection")
+            raise UnreadableError(f"{sign}{self._source[self._at]} is not a plain redirection")
         self._skip(_BLANK)
         if sign in (">&", "<&"):
             if not self._skip(_DUPLICATE):
-                raise Unreadable(f"{sign} is followed by more than the number of a descriptor")
+                raise UnreadableError(f"{sign} is followed by more than the number of a descriptor")
             return _Token("redirection", sign)
         if self._at == len(self._source) or self._source[self._at] in "\n;|&<>":
-            raise Unreadable("a redirection has no target")
+            raise UnreadableError("a redirection has no target")
         word = self._word()
         if word.pattern or word.text.startswith(_SOCKETS) or not word.text:
-            raise Unreadable("a redirection has a target that is not a plain path")
+            raise UnreadableError("a redirection has a target that is not a plain path")
         return _Token("redirection", sign, word)
 
     def _word(self) -> _Word:
         text, plain, pattern = "", 0, False
         quoted = False
         if self._source[self._at] == "#":
-            raise Unreadable("it holds a comment")
+            raise UnreadableError("it holds a comment")
         while self._at < len(self._source) and self._source[self._at] not in " \t\n;|&<>":
             letter = self._source[self._at]
             if letter in "'\"\\":
@@ -150,7 +150,7 @@ class _Lexer:
 
     def _plain(self, letter: str, *, starts: bool) -> str:
         if letter == "~" and self._source[self._at - 1 : self._at] in ("=", ":") and not starts:
-            raise Unreadable("a tilde stands where bash may expand it")
+            raise UnreadableError("a tilde stands where bash may expand it")
         run = self._skip(_PLAIN)
         if run:
             return run
@@ -158,16 +158,16 @@ class _Lexer:
         following = self._source[self._at : self._at + 1]
         if letter == "~":
             if starts and following not in ("", "/", " ", "\t", "\n", ";", "|", "&", "<", ">"):
-                raise Unreadable("a tilde is followed by a name")
+                raise UnreadableError("a tilde is followed by a name")
             return letter
         if letter in "]!" or (letter == "#" and not starts):
             return letter
         if letter == "{" and starts and following == "}":
             self._at += 1
             if self._source[self._at : self._at + 1] not in ("", " ", "\t", "\n", ";", "|", "&"):
-                raise Unreadable("it holds braces")
+                raise UnreadableError("it holds braces")
             return "{}"
-        raise Unreadable(_WHY.get(letter, f"it holds the character {letter!r} without quotes"))
+        raise UnreadableError(_WHY.get(letter, f"it holds the character {letter!r} without quotes"))
 
     def _pattern(self, letter: str, *, alone: bool) -> str:
         if letter != "[":
@@ -178,19 +178,19 @@ class _Lexer:
         if alone and self._source[self._at + 1 : self._at + 2] in ("", " ", "\t"):
             self._at += 1
             return letter  # the command [
-        raise Unreadable("it holds a bracket that is no plain pattern")
+        raise UnreadableError("it holds a bracket that is no plain pattern")
 
     def _quoted(self, sign: str, *, starts: bool) -> str:
         self._at += 1
         text = {"'": self._single, '"': self._double, "\\": self._escaped}[sign]()
         if starts and text.startswith("~"):
-            raise Unreadable("a quoted tilde begins a word")
+            raise UnreadableError("a quoted tilde begins a word")
         return text
 
     def _single(self) -> str:
         end = self._source.find("'", self._at)
         if end < 0:
-            raise Unreadable("a quote is not closed")
+            raise UnreadableError("a quote is not closed")
         text = self._source[self._at : end]
         self._at = end + 1
         return text
@@ -204,19 +204,19 @@ class _Lexer:
             if letter == '"':
                 return text
             if letter == "`" or (letter == "$" and following not in ('"', " ")):
-                raise Unreadable("it holds a substitution")
+                raise UnreadableError("it holds a substitution")
             if letter == "\\" and following == "\n":
-                raise Unreadable("a line goes on in the next one")
+                raise UnreadableError("a line goes on in the next one")
             if letter == "\\" and following and following in '$`"\\':
                 letter = following
                 self._at += 1
             text += letter
-        raise Unreadable("a quote is not closed")
+        raise UnreadableError("a quote is not closed")
 
     def _escaped(self) -> str:
         letter = self._source[self._at : self._at + 1]
         if letter in ("", "\n"):
-            raise Unreadable("a line goes on in the next one")
+            raise UnreadableError("a line goes on in the next one")
         self._at += 1
         return letter
 
@@ -255,12 +255,12 @@ class _Parser:
                 commands.append(self._command(part))
                 part = []
             elif token.text != "\n":
-                raise Unreadable("an operator has no command before it")
+                raise UnreadableError("an operator has no command before it")
             elif before not in _ENDS:
                 continue  # after && the command may stand on the next line
             before = token.text
         if before != "\n" or not commands:
-            raise Unreadable("a command is missing")
+            raise UnreadableError("a command is missing")
         return Sentence(tuple(commands), tuple(self._opened))
 
     def _command(self, tokens: list[_Token]) -> SimpleCommand:
@@ -277,7 +277,7 @@ class _Parser:
             if words:
                 words.append(word.text)
             elif timed and word.text.startswith("-"):
-                raise Unreadable("time has an option")
+                raise UnreadableError("time has an option")
             elif word.unquoted and word.text == "time" and not assigned and token is tokens[0]:
                 timed = True
             elif _assigns(word):
@@ -286,7 +286,7 @@ class _Parser:
             else:
                 words.append(_command_name(word))
         if not words and not assigned and (timed or not tokens):
-            raise Unreadable("a command is missing")
+            raise UnreadableError("a command is missing")
         return SimpleCommand(tuple(words), tuple(assigned))
 
 
@@ -295,15 +295,15 @@ def _assigns(word: _Word) -> bool:
     if found is None or found.end() > word.plain:
         return False
     if word.pattern or "~" in word.text:
-        raise Unreadable("a variable is set to a pattern or a home folder")
+        raise UnreadableError("a variable is set to a pattern or a home folder")
     return True
 
 
 def _command_name(word: _Word) -> str:
     if word.pattern or not word.text or word.text.startswith("~"):
-        raise Unreadable("which program it starts is known only when it runs")
+        raise UnreadableError("which program it starts is known only when it runs")
     if word.unquoted and word.text in _RESERVED:
-        raise Unreadable(f"{word.text} is a keyword of the shell")
+        raise UnreadableError(f"{word.text} is a keyword of the shell")
     if any(sign.isspace() for sign in word.text):
-        raise Unreadable("the name of a program holds blanks")
+        raise UnreadableError("the name of a program holds blanks")
     return word.text

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from retinue.guard.permissions.marks import GLOB
 from retinue.guard.permissions.shell.commands import git_starts_program, is_harmless_variable
-from retinue.guard.permissions.shell.grammar import Sentence, SimpleCommand, Unreadable, read_sentence
+from retinue.guard.permissions.shell.grammar import Sentence, SimpleCommand, UnreadableError, read_sentence
 from retinue.guard.permissions.shell.step import Opened, Script, Step
 from retinue.guard.permissions.shell.wrappers import SHELLS, WRAPPERS, carries_code, shell_code, unwrap
 
@@ -16,7 +16,7 @@ _MOST_WORDS = 4_000
 _MEANING_CHANGERS = frozenset(
     "alias unalias shopt set enable hash fc bind complete compgen compopt history trap source . let declare typeset"
     " local readonly export unset read mapfile readarray getopts builtin caller logout suspend disown fg bg ulimit"
-    " umask shift return break continue pushd popd dirs times wait".split()
+    " umask shift return break continue pushd popd dirs times wait jobs".split()
 )
 """Builtins that change what later commands mean, set variables, or carry out text out of sight."""
 
@@ -27,7 +27,7 @@ def analyse(command: str) -> Script:
     reader = _Reader()
     try:
         steps = reader.steps(command, 0)
-    except (Unreadable, RecursionError) as error:
+    except (UnreadableError, RecursionError) as error:
         return Script(doubts=(str(error) or "it is nested too deeply",))
     return Script(tuple(steps), tuple(reader.opened), tuple(reader.moves))
 
@@ -42,7 +42,7 @@ class _Reader:
 
     def steps(self, source: str, depth: int) -> list[Step]:
         if depth > _DEEPEST:
-            raise Unreadable("it is nested too deeply")
+            raise UnreadableError("it is nested too deeply")
         sentence: Sentence = read_sentence(source)
         self.opened += sentence.opened
         return [self._of_command(command, depth) for command in sentence.commands]
@@ -51,14 +51,14 @@ class _Reader:
         if not command.words:
             for name, _ in command.assigned:
                 if not is_harmless_variable(name):
-                    raise Unreadable(f"it sets {name} for all that follows")
+                    raise UnreadableError(f"it sets {name} for all that follows")
             return Step((":",), command.assigned)
         return self._step(command.words, command.assigned, depth)
 
     def _step(self, words: tuple[str, ...], assigned: tuple[tuple[str, str], ...], depth: int) -> Step:
         self._count += 1
         if self._count > _MOST_STEPS or len(words) > _MOST_WORDS:
-            raise Unreadable("it starts too many commands, or hands one too many words")
+            raise UnreadableError("it starts too many commands, or hands one too many words")
         name = words[0].rpartition("/")[2]
         _refuse_strange(name, words)
         if name == "cd":
@@ -89,16 +89,16 @@ class _Reader:
 
 def _refuse_strange(name: str, words: tuple[str, ...]) -> None:
     if name in _MEANING_CHANGERS:
-        raise Unreadable(f"{name} changes what later commands mean, or carries out text")
+        raise UnreadableError(f"{name} changes what later commands mean, or carries out text")
     if name in SHELLS and shell_code(words) is None and not _runs_file(words):
-        raise Unreadable("a shell gets its commands from elsewhere")
+        raise UnreadableError("a shell gets its commands from elsewhere")
     subscripts = any("[" in word[:-1] or "$" in word or "`" in word for word in words[1:])
     if name in ("test", "[") and (subscripts or {"-v", "-R"} & set(words)):
-        raise Unreadable(f"{name} may carry out the subscript of a variable")
+        raise UnreadableError(f"{name} may carry out the subscript of a variable")
     if name == "printf" and words[1:2] and words[1].startswith("-v"):
-        raise Unreadable("printf sets a variable")
+        raise UnreadableError("printf sets a variable")
     if name == "cd" and (len(words) > 2 or words[1:2] == ("-",)):
-        raise Unreadable("where cd leads is known only when it runs")
+        raise UnreadableError("where cd leads is known only when it runs")
 
 
 def _runs_file(words: tuple[str, ...]) -> bool:
@@ -108,7 +108,7 @@ def _runs_file(words: tuple[str, ...]) -> bool:
 
 def _as_text(words: tuple[str, ...]) -> str:
     if any(GLOB in word for word in words):
-        raise Unreadable("the text of a command is known only when it runs")
+        raise UnreadableError("the text of a command is known only when it runs")
     return " ".join(words)
 
 
