@@ -179,9 +179,19 @@ def test_a_project_sends_nobodys_conversations_to_a_server_of_its_own(project: P
         assert run(project, "-p", "go").stdout.strip() == "mine now", "this machine is no stranger"
 
 
-def test_settings_of_its_git_start_nothing_until_someone_consents(project: Project, serve: Any) -> None:
+def test_programs_that_its_git_settings_name_start_inside_the_walls(project: Project, serve: Any) -> None:
     """`git status` reads, and starts whatever monitor the repository's own settings name."""
     serve(lambda request: Reply(calls=[("bash", {"command": "git status"})] if request.turn == 0 else []))
+    with temporary_repository(path=project.cwd) as repository:
+        repository.git("config", "core.fsmonitor", "touch ../started started; false")
+    done = run(project, "-p", "go", "--output-format", "json")
+    assert json.loads(done.stdout)["evidence"]["denials"] == [], "nothing had to be asked"
+    assert not (project.cwd.parent / "started").exists() and not (project.cwd / "started").exists()
+
+
+def test_without_walls_settings_of_its_git_start_nothing_until_someone_consents(project: Project, serve: Any) -> None:
+    serve(lambda request: Reply(calls=[("bash", {"command": "git status"})] if request.turn == 0 else []))
+    _write(project.home / ".retinue/settings.json", {"sandbox": {"mode": "off"}})
     with temporary_repository(path=project.cwd) as repository:
         repository.git("config", "core.fsmonitor", "touch ../started; false")
     done = run(project, "-p", "go", "--output-format", "json")

@@ -43,4 +43,6 @@ class ToolEffect:
     """Which of several services did it: a search engine, a language server."""
     code: str | None = None
     """Why it failed, as a stable word."""
+    stopped: str | None = None
+    """What the walls around a command kept it from."""
     type: Literal["effect"] = field(default="effect", init=False)

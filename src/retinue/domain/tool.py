@@ -12,6 +12,7 @@ from retinue.domain.companion import Companion
 from retinue.domain.effects import EffectKind, ToolEffect
 from retinue.domain.lean import dataclass
 from retinue.domain.messages import Image, Text
+from retinue.domain.permission import Clearance
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +97,24 @@ class Confinement(Protocol):
         """Whether such a program can change nothing that lasts, and reach nobody."""
         ...
 
-    @property
-    def notice(self) -> str:
-        """A sentence for a model that wonders why something did not work."""
+    def explain(self, shown: str, code: int | None) -> str:
+        """Return what the walls kept a program from, judged by what it printed; "" if nothing."""
         ...
 
     def close(self) -> None:
         """Removes the scratch folder, when no program of the run lives any more."""
+        ...
+
+
+class Walls(Protocol):
+    """The confinements of one run."""
+
+    def __call__(self, clearance: Clearance) -> Confinement | None:
+        """Return how a program starts after somebody, or nobody, has said yes to it."""
+        ...
+
+    def close(self) -> None:
+        """Remove the scratch folders, when no program of the run lives any more."""
         ...
 
 
@@ -146,7 +158,9 @@ class ToolContext:
     progress: Callable[[str, str], None] = lambda call_id, text: None
     tool_timeout: float | None = None
     confinement: Confinement | None = None
-    """None starts programs with the rights of this process."""
+    """How programs of this call start; None starts them with the rights of this process."""
+    confine: Walls | None = None
+    """None where nothing is confined."""
     ledger: Ledger | None = None
     child: bool = False
     """Another run has started this one."""

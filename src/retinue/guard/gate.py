@@ -19,7 +19,7 @@ from retinue.domain.effects import ToolEffect
 from retinue.domain.hook import NO_OPINION, HookResult, Hooks
 from retinue.domain.lean import dataclass, replace
 from retinue.domain.messages import Text
-from retinue.domain.permission import Decision, Permissions, ToolUse
+from retinue.domain.permission import Clearance, Decision, Judge, Permissions, ToolUse
 from retinue.domain.tool import Preview, Tool, ToolContext, ToolOutput, failed
 from retinue.guard.gate_text import GUARD, Denied, denial, denied_output
 from retinue.guard.taint import Taint, Wary
@@ -32,11 +32,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """`arguments` are those that run; `who` goes into the record; `context` beside the result."""
+    """`arguments` are those that run; `who` goes into the record; `context` beside the result.
+    `clearance` decides which walls a command runs in."""
 
     arguments: Mapping[str, Any]
     who: str
     context: str = ""
+    clearance: Clearance = "mode"
+
+
+_CLEARANCES: Mapping[Judge, Clearance] = {"walls": "walls", "rule": "rule", "hook": "rule", "person": "person"}
+"""By who allowed a call; whoever is not named has the clearance of a mode."""
 
 
 _NOT_BEGUN = "Not run: it was stopped while it waited to be allowed. Nothing of it has happened."
@@ -84,6 +90,7 @@ class Gate:
         self._redact = redact
         self._classify = classify
         self._previews = previews
+        self._asked_outside: set[str] = set()
 
     async def judge(self, tool: Tool, use: ToolUse, context: ToolContext) -> Allowed | Denied:
         """Whether the call may run, and with which arguments."""
@@ -96,8 +103,8 @@ class Gate:
         decision = self.permissions.decide(use)
         if decision.verdict == "deny":
             return denial(decision)
-        if said.verdict == "allow" and decision.verdict == "ask" and decision.by == "mode":
-            return Allowed(use.arguments, f"{_hooks(said)}: {said.reason}".rstrip(": ") + changed, said.context)
+        if said.verdict == "allow" and decision.by in ("mode", "walls"):
+            return _allowed_by_hook(use, said, changed)
         if said.verdict == "ask" and (decision.verdict == "allow" or decision.by == "mode"):
             reason = said.reason or "A hook wants a person to decide."
             decision = Decision("ask", reason, "hook", _hooks(said), decision.risk, None)
@@ -108,7 +115,8 @@ class Gate:
             if decision.verdict == "deny":
                 return denial(decision)
         if decision.verdict == "allow":
-            return Allowed(use.arguments, who_allowed(decision) + changed, said.context)
+            clearance = _CLEARANCES.get(decision.by, "mode")
+            return Allowed(use.arguments, who_allowed(decision) + changed, said.context, clearance)
         found = await self._ask(tool, use, decision, context)
         if isinstance(found, Allowed):
             return replace(found, who=found.who + changed, context=_joined(said.context, found.context))
@@ -126,7 +134,7 @@ class Gate:
             if decision.verdict == "deny":
                 return denial(decision)
         if said.verdict == "allow" and (decision.verdict == "allow" or decision.by == "mode"):
-            return Allowed(use.arguments, f"{_hooks(said)}: {said.reason}".rstrip(": ") + changed, said.context)
+            return _allowed_by_hook(use, said, changed)
         if decision.verdict == "allow":
             reason = "A hook changed the call, and did not allow it."
             decision = Decision("ask", reason, "hook", _hooks(said), decision.risk)
@@ -136,7 +144,23 @@ class Gate:
         how = {"allow": "once", "allow-run": "for this run", "allow-agent": "for this agent"}.get(
             answer.choice, "always"
         )
-        return Allowed(use.arguments, f"person: {answer.by} allowed it {how}{changed}", said.context)
+        return Allowed(use.arguments, f"person: {answer.by} allowed it {how}{changed}", said.context, "person")
+
+    async def judge_outside(self, tool: Tool, use: ToolUse, context: ToolContext) -> Allowed | Denied | None:
+        """Ask, once for each command, whether what the walls stopped may run outside of them.
+        Return None where that is no question: it was asked before, or the mode does not ask."""
+        key = f"{use.tool}\0{use.arguments.get('command', '')}"
+        if key in self._asked_outside or self.permissions.mode in ("plan", "dontAsk"):
+            return None
+        self._asked_outside.add(key)
+        decision = self.permissions.decide(use)
+        if decision.verdict == "ask" and decision.by == "mode" and self._classify is not None:
+            decision = await self._classify(use, decision)
+        if decision.verdict == "allow":
+            return Allowed(use.arguments, who_allowed(decision)) if decision.by == "classifier" else None
+        if decision.verdict == "deny":
+            return denial(decision)
+        return await self._ask(tool, use, decision, context)
 
     async def _person(self, use: ToolUse, decision: Decision, context: ToolContext) -> InboxAnswer | Denied:
         from retinue.guard.gate_item import approval
@@ -228,13 +252,12 @@ class GatedTool:
             verdict = Denied("policy", reason, GUARD)
         if isinstance(verdict, Denied):
             return denied_output(self._name, verdict)
-        try:
-            output = await self._tool.run(call_id, verdict.arguments, context)
-        except Exception as error:
-            await gate.broken(replace(use, arguments=verdict.arguments), error)
-            raise
+        use = replace(use, arguments=verdict.arguments)
+        output = await self._start(use, verdict, context)
         if not isinstance(output, ToolOutput):
             return output
+        if output.effect.stopped and verdict.clearance != "person" and not confined:
+            output, verdict = await self._outside(use, verdict, output, context)
         if not self._effects.isdisjoint(_FOREIGN) or self._name in _RETELLING:
             output = gate.without_secrets(output)
         if gate.taint is not None:
@@ -243,8 +266,34 @@ class GatedTool:
         if verdict.context:
             output = _beside(output, verdict.context)
         if gate.hooks.listens("PostToolUseFailure" if output.is_error else "PostToolUse"):
-            output = await gate.afterwards(replace(use, arguments=verdict.arguments), output)
+            output = await gate.afterwards(use, output)
         return output
+
+    async def _start(self, use: ToolUse, allowed: Allowed, context: ToolContext) -> ToolOutput:
+        """Run the tool inside the walls of its clearance."""
+        if self.spec.confinable and context.confine is not None:
+            context = replace(context, confinement=context.confine(allowed.clearance))
+        try:
+            return await self._tool.run(use.call_id, allowed.arguments, context)
+        except Exception as error:
+            await self._gate.broken(use, error)
+            raise
+
+    async def _outside(
+        self, use: ToolUse, allowed: Allowed, output: ToolOutput, context: ToolContext
+    ) -> tuple[ToolOutput, Allowed]:
+        """Run a command again without the walls that stopped it, if somebody lets it."""
+        use = replace(use, stopped=output.effect.stopped or "")
+        try:
+            answer = await self._gate.judge_outside(self._tool, use, context)
+        except Exception as error:  # noqa: BLE001 - a guard that breaks denies
+            answer = Denied("policy", f"The guard failed ({type(error).__name__}: {error}).", GUARD)
+        if isinstance(answer, Allowed):
+            return await self._start(use, answer, context), answer
+        if isinstance(answer, Denied):
+            said = f" {answer.message}" if answer.message else ""
+            output = _beside(output, f"[It was not run outside of the walls: {answer.reason}{said}]")
+        return output, allowed
 
 
 def gated(tools: tuple[Tool, ...], gate: Gate) -> tuple[Tool, ...]:
@@ -272,6 +321,11 @@ def _updated(tool: Tool, use: ToolUse, said: HookResult) -> tuple[ToolUse, str |
             "hook", f"It changed the input into one that does not fit {use.tool}: {wrong}.", _hooks(said)
         )
     return replace(use, arguments=updated), f"; input changed by {_hooks(said)}"
+
+
+def _allowed_by_hook(use: ToolUse, said: HookResult, changed: str) -> Allowed:
+    who = f"{_hooks(said)}: {said.reason}".rstrip(": ") + changed
+    return Allowed(use.arguments, who, said.context, "rule")
 
 
 def _by_hook(said: HookResult) -> Denied:

@@ -63,6 +63,8 @@ def _name(denied: Denied) -> str:
             return "the protection of this path"
         case "critical":
             return "the protection from critical deletions"
+        case "walls":
+            return "the walls around its shell"
         case "unparsed":
             return "the guard, which could not make out what the call would do"
         case "classifier":

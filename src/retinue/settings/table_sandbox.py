@@ -15,18 +15,26 @@ class SandboxSettings(Values):
     sandbox_mode: Literal["off", "readonly-only", "workspace"] = setting(
         "readonly-only", Choice("off", "readonly-only", "workspace"), name="sandbox.mode",
         section="sandbox", applies="next run",
-        doc="Whose shells run in a sandbox: nobody's (read-only agents then have no shell), those of read-only agents "
-        "and agents in worktrees, or those of all agents, which then change nothing outside their workspace.",
+        doc="What may run outside of the sandbox. `readonly-only`: commands that you, a rule or the mode allowed; those "
+        "nobody was asked about, and those of read-only agents, run inside read-only walls. `workspace`: nothing; "
+        "allowed commands change nothing outside their workspace. `off`: everything; then only plain commands that "
+        "read run unasked, and read-only agents have no shell.",
     )
     sandbox_network: str | tuple[str, ...] = setting(
         "off", Either(Choice("off", "on"), Texts()), name="sandbox.network", section="sandbox", applies="next run",
         personal_when=lambda value: bool(value) and value != "off",
         doc="What sandboxed shells reach: nobody (off), everybody (on), or the listed hosts (`pypi.org`, "
-        "`*.example.com`) through a proxy that lets only them pass. More than `off` counts only in your own settings.",
+        "`*.example.com`) through a proxy that lets only them pass. More than",
     )
     sandbox_hidden: tuple[str, ...] = setting(
         (), Texts(), name="sandbox.hidden", section="sandbox", applies="next run",
         doc="Files and folders that sandboxed shells cannot see, besides those where keys are usually kept.",
+    )
+    sandbox_shown: tuple[str, ...] = setting(
+        (), Texts(), name="sandbox.shown", section="sandbox", applies="next run",
+        personal_when=bool,
+        doc="Folders outside of the workspace that commands nobody was asked about may read, besides the system and "
+        "its tools. Counts only in your own settings.",
     )
     sandbox_pass_environment: tuple[str, ...] = setting(
         (), Texts(), name="sandbox.passEnvironment", section="sandbox", applies="next run",

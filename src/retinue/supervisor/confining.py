@@ -1,23 +1,28 @@
 """Which runs have their programs confined, and how: the sandbox as a part of a run.
 
-A read-only run's shell can change nothing and reach nobody, or the run has no shell. A run in a
-worktree of its own can change only that. Other runs are confined to their workspace where the
-settings say so. Children of a read-only run are read-only: a shell of theirs would be its hands.
+A command that nobody said yes to, and every command of a read-only run, can change nothing and
+reach nobody. A run in a worktree of its own can change only that. Other commands are confined to
+their workspace where the settings say so; what rules about files forbid, they can never touch.
+Children of a read-only run are read-only: a shell of theirs would be its hands.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retinue.settings.places import home
 
 if TYPE_CHECKING:
+    from retinue.domain.permission import Clearance
     from retinue.domain.request import RunRequest
     from retinue.domain.spec import PermissionMode
-    from retinue.domain.tool import Confinement, ToolContext
+    from retinue.domain.tool import ToolContext
+    from retinue.guard.permissions.policy import Policy
     from retinue.guard.sandbox.policy import Limits, Network
+    from retinue.guard.sandbox.policy import Policy as SandboxPolicy
     from retinue.settings.table import Settings
     from retinue.supervisor.launch import Launch
     from retinue.supervisor.world import World
@@ -51,52 +56,112 @@ def can_sandbox(settings: Settings) -> bool:
     return can_confine()
 
 
-def confinement_for(
-    launch: Launch,
-    world: World,
-    context: ToolContext,
-    *,
-    writable: tuple[Path, ...] = (),
-    readonly: tuple[Path, ...] = (),
-    hidden: tuple[Path, ...] = (),
-    shown: tuple[Path, ...] = (),
-) -> Confinement | None:
-    """How programs of this run are started; None without a sandbox. `writable` is what a run in a
-    worktree may change instead of its workspace; `readonly` and `hidden` narrow either, `shown` is
-    seen though it is in what is hidden. Nothing is made before the first program starts."""
-    settings = world.settings.settings
-    whole = settings.sandbox_mode == "workspace"
-    wanted = launch.readonly or whole or bool(writable)
-    if not wanted or not any(tool.spec.confinable for tool in launch.tools) or not can_sandbox(settings):
-        return None
-    from retinue.guard.sandbox.box import Box
-    from retinue.guard.sandbox.policy import Policy, protected_places
+def can_mask(settings: Settings) -> bool:
+    """Whether files can be kept from programs that are free otherwise. Starts one, once."""
+    if not can_sandbox(settings):
+        return False
+    from retinue.guard.sandbox.probe import masks_work
 
+    return masks_work()
+
+
+def put_up_walls(launch: Launch, world: World, context: ToolContext) -> None:
+    """Give a run's shells their walls. Nothing is made before the first program starts."""
+    settings = world.settings.settings
+    if not any(tool.spec.confinable for tool in launch.tools) or not can_sandbox(settings):
+        return
+    from retinue.guard.walls import RunWalls
+
+    def permissions() -> Policy:
+        return world.guards[context.run_id].permissions
+
+    def make_policy(clearance: Clearance) -> SandboxPolicy | None:
+        if launch.readonly or clearance == "walls":
+            return _readonly_policy(launch, world, context)
+        return _open_policy(launch, world, context, clearance)
+
+    context.confine = RunWalls(context.run_id, permissions, make_policy, _objects_of(context))
     if launch.readonly:
-        changing: tuple[Path, ...] = ()
-    elif writable:
-        changing = writable
-    else:
-        changing = context.roots
-        readonly = (*readonly, *(place for root in context.roots for place in protected_places(root)))
-    guarded = launch.readonly or whole
-    policy = Policy(
-        writable=changing,
-        readonly=readonly,
-        hidden=(world.home, *hidden, *_hidden(settings, world)),
-        shown=(context.outputs, *context.roots, *writable, *shown),
-        network=_network(settings) if guarded else "on",
+        context.confinement = context.confine("walls")
+
+
+def _readonly_policy(launch: Launch, world: World, context: ToolContext) -> SandboxPolicy:
+    from retinue.guard.sandbox.policy import Policy as SandboxPolicy
+
+    settings, isolation = world.settings.settings, launch.isolation
+    more = (*isolation.writable, *isolation.shown) if isolation is not None else ()
+    return SandboxPolicy(
+        reach="system",
+        hidden=(world.home, *_hidden(settings, world)),
+        shown=(context.outputs, *context.roots, *more, *_shown(settings, world)),
+        network=_network(settings),
         limits=_limits(settings),
         pass_environment=settings.sandbox_pass_environment,
-        home=home(world.environment) if guarded else None,
+        home=home(world.environment),
+        path=world.tool_environment.get("PATH"),
     )
-    return Box(policy, context.run_id)
+
+
+def _open_policy(launch: Launch, world: World, context: ToolContext, clearance: Clearance) -> SandboxPolicy | None:
+    """What a command may do that somebody said yes to: everything but what is hidden and kept."""
+    from retinue.guard.sandbox.policy import Policy as SandboxPolicy
+    from retinue.guard.sandbox.policy import protected_places
+
+    settings, isolation = world.settings.settings, launch.isolation
+    whole = settings.sandbox_mode == "workspace"
+    narrow = whole or isolation is not None
+    if not narrow and not can_mask(settings):
+        return None
+    kept: tuple[Path, ...] = ()
+    writable: tuple[Path, ...] = ()
+    if isolation is not None:
+        writable = isolation.writable
+    elif whole:
+        writable = context.roots
+        kept = tuple(place for root in context.roots for place in protected_places(root))
+    if clearance != "person":
+        kept = (*kept, *_protected(launch, world, context))
+    unasked = clearance == "mode" or narrow
+    secret = clearance == "mode" or whole
+    return SandboxPolicy(
+        change="listed" if narrow else "all",
+        writable=writable,
+        readonly=kept,
+        hidden=(*((world.home,) if unasked else ()), *_hidden(settings, world)),
+        shown=(context.outputs, *context.roots, *writable, *(isolation.shown if isolation else ())),
+        network=_network(settings) if whole else "on",
+        limits=_limits(settings),
+        pass_environment=settings.sandbox_pass_environment,
+        home=home(world.environment) if secret else None,
+    )
+
+
+def _protected(launch: Launch, world: World, context: ToolContext) -> tuple[Path, ...]:
+    from retinue.guard.permissions.protected import protected_paths
+
+    rules = world.guards[context.run_id].permissions.allowing
+    named = [rule.specifier.lower() for rule in rules if rule.specifier and "edit" in rule.tools]
+    return protected_paths(context.roots, home(world.environment), named)
+
+
+def _objects_of(context: ToolContext) -> Callable[[tuple[str, ...]], tuple[Path, ...]]:
+    """Find the objects of the repository, if it holds a copy of one of these files."""
+    found: dict[tuple[str, ...], tuple[Path, ...]] = {}
+
+    def objects(hidden: tuple[str, ...]) -> tuple[Path, ...]:
+        if hidden not in found:
+            from retinue.workspace.git import tracked_objects
+
+            found[hidden] = tracked_objects(context.root, hidden, context.environment)
+        return found[hidden]
+
+    return objects
 
 
 async def put_away(context: ToolContext) -> None:
-    """At the run's end: its scratch folder goes, whatever is in it."""
-    if context.confinement is not None:
-        await asyncio.shield(asyncio.to_thread(context.confinement.close))
+    """At the run's end: its scratch folders go, whatever is in them."""
+    if context.confine is not None:
+        await asyncio.shield(asyncio.to_thread(context.confine.close))
 
 
 def _network(settings: Settings) -> Network:
@@ -104,6 +169,10 @@ def _network(settings: Settings) -> Network:
     if isinstance(chosen, str):
         return "on" if chosen == "on" else "off"
     return chosen or "off"
+
+
+def _shown(settings: Settings, world: World) -> tuple[Path, ...]:
+    return tuple(world.cwd / Path(place).expanduser() for place in settings.sandbox_shown)
 
 
 def _hidden(settings: Settings, world: World) -> tuple[Path, ...]:

@@ -68,9 +68,8 @@ def objections(arguments: Mapping[str, Any], isolation: Isolation, context: Tool
 
 def _writes(call: Call) -> Iterator[str]:
     from retinue.guard.permissions.marks import shown
-    from retinue.guard.permissions.matching import touched_paths
 
-    for path, writes in touched_paths(call):
+    for path, writes in call.touched:
         free = any(path == each or path.startswith(f"{each}/") for each in _FREE) and ".." not in Path(path).parts
         if writes and not free and not all(call.place.inside(path, base) for base in call.bases):
             yield f"it may write to {shown(path)}, which is not in the worktree"

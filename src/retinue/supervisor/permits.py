@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from retinue.domain.lean import dataclass
 from retinue.domain.spec import PermissionMode
 from retinue.domain.toolnames import ALIASES, canonical
+from retinue.guard.permissions.masks import is_about_files
 from retinue.guard.permissions.modes import effective_mode
 from retinue.guard.permissions.place import Place
 from retinue.guard.permissions.policy import Limit, Policy
@@ -86,7 +87,28 @@ def permissions_for(
         return world.trust.is_trusted(path, content)
 
     place = Place.of(where, folders, home, copied, programs, consented, world.real)
-    return Policy(mode, place, (*sources.rules, *rules), limits=limits, presets=presets)
+    every = (*sources.rules, *rules)
+    walls, masks = _walls(world, every, notes)
+    return Policy(mode, place, every, limits=limits, presets=presets, walls=walls, masks=masks)
+
+
+def _walls(world: World, rules: Sequence[Rule], notes: list[str]) -> tuple[bool, bool]:
+    """Whether commands that nobody allowed can be walled in here, and whether files that rules
+    deny can be kept from all others. What cannot be enforced is noted."""
+    from retinue.supervisor.confining import can_mask, can_sandbox
+
+    settings = world.settings.settings
+    walls = can_sandbox(settings)
+    about = next((rule for rule in rules if rule.kind != "allow" and is_about_files(rule)), None)
+    if about is None:
+        return walls, False
+    masks = can_mask(settings)
+    if not masks:
+        notes.append(
+            f"Rules about files ({about.text}) hold for the file tools and for commands that name a file; other "
+            "commands of a shell cannot be kept from files here (see: retinue doctor)."
+        )
+    return walls, masks
 
 
 def mode_for(request: RunRequest, world: World, above: PermissionMode | None, notes: list[str]) -> PermissionMode:

@@ -30,7 +30,7 @@ from retinue.supervisor.asking import companion_for, part
 from retinue.supervisor.assembling import why_absent
 from retinue.supervisor.auditing import Audit
 from retinue.supervisor.browsing import reach_of
-from retinue.supervisor.confining import confinement_for, put_away
+from retinue.supervisor.confining import put_away, put_up_walls
 from retinue.supervisor.guarding import gatekeeper, release, withheld_from
 from retinue.supervisor.hooking import hooks_for
 from retinue.supervisor.isolating import confined, left
@@ -237,7 +237,5 @@ def _context(handle: RunHandle, world: World, launch: Launch) -> ToolContext:
         withheld=lambda: withheld_from(handle.id, world),
     )
     context = confined(context, launch.isolation)
-    own = launch.isolation
-    writable, shown = (own.writable, own.shown) if own else ((), ())
-    context.confinement = confinement_for(launch, world, context, writable=writable, shown=shown)
+    put_up_walls(launch, world, context)
     return context

@@ -55,7 +55,8 @@ def test_rules_of_all_files_hold_and_name_their_file(project: Path) -> None:
     assert verdict(policy, "make all") == ("allow", "settings.json")
     assert verdict(policy, "make deploy") == ("deny", "settings.json")
     assert verdict(policy, "make test") == ("ask", "settings.local.json")
-    assert verdict(policy, "npm test")[0] == "ask", "nobody has consented to what the project allows"
+    unasked = policy.decide(ToolUse("bash", {"command": "npm test"}, TOOLS["bash"]))
+    assert unasked.by == "walls", "nobody has consented to what the project allows"
     trusted = permissions_for(request(project), world(project, trust=True), None, NO_PATTERNS, [])
     assert verdict(trusted, "npm test") == ("allow", "settings.json")
 

@@ -100,18 +100,13 @@ class _Judgement:
         if bypass:
             if script.doubts and mentions_deletion(call.text):
                 return self._unclear(call, f"{script.doubts[0]}, and it may delete files")
-            return self._by_bypass(call)
+            return self._covered(call, (), "The mode is bypassPermissions.")
         if script.doubts:
             return self._unread(call, script.doubts[0])
         path = protected_write(call)
         if path is not None:
             return self._decision("ask", call, f"It changes the protected {path}.", "protected", risk="high")
         return self._by_mode_or_rules(call)
-
-    def _by_bypass(self, call: Call) -> Decision:
-        if call.stopped:
-            return self._question(call, f"It was stopped by the walls: {call.stopped}", None)
-        return self._decision("allow", call, "The mode is bypassPermissions.", "mode")
 
     def _unread(self, call: Call, doubt: str) -> Decision:
         """A text that cannot be judged. Inside the walls it need not be."""
@@ -148,7 +143,7 @@ class _Judgement:
     def _walled(self, call: Call, reason: str, coverage: Coverage | None = None) -> Decision:
         """Allow it inside the walls; ask about it outside of them once they have stopped it."""
         if call.stopped:
-            return self._question(call, f"Inside the read-only walls it was stopped: {call.stopped}", coverage)
+            return self._question(call, f"The read-only walls stopped it: {call.stopped}", coverage)
         return self._decision("allow", call, reason, "walls")
 
     def _names(self, protected_name: str, call: Call) -> bool:
@@ -178,6 +173,8 @@ class _Judgement:
         return self._question(call, f"No rule allows {call.tool}.", None)
 
     def _covered(self, call: Call, rules: Sequence[Rule], otherwise: str) -> Decision:
+        if call.stopped:
+            return self._question(call, f"The walls stopped it: {call.stopped}", None)
         if not rules:
             return self._decision("allow", call, otherwise, "mode")
         named = ", ".join(rule.text for rule in rules)

@@ -208,6 +208,11 @@ def anchored(rule: Rule, place: Place) -> tuple[str, str]:
     return place.cwd, text.removeprefix("./") if text != "./" else "/**"
 
 
+def compile_pattern(pattern: str) -> Pattern[str]:
+    """Return what a pattern of a deny or ask rule matches, from the folder that it starts in."""
+    return _compiled(pattern, False)
+
+
 @lru_cache(maxsize=1024)
 def _compiled(pattern: str, allow: bool) -> Pattern[str]:
     """Deny and ask rules ignore case: file systems of others do."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from pathlib import Path
 
 from retinue.definitions.discover import dialect_folders
 from retinue.guard.permissions.marks import GLOB, HOLE, MARKS, match
@@ -30,6 +32,31 @@ _SPARED = re.compile(
 )
 """Places in protected folders that agents are meant to write to. What is in them is looked at as
 if they were anywhere else: a copy of a project has settings, too."""
+
+
+_PARTS = {
+    ".git": ("hooks", "config", "config.worktree", "info/attributes", "commondir"),
+    ".cargo": ("config", "config.toml"),
+    ".yarn": ("releases", "plugins"),
+    ".claude": ("settings.json", "settings.local.json", "agents", "skills", "commands", "hooks"),
+    ".retinue": ("settings.json", "settings.local.json", "agents", "skills"),
+}
+"""What of a folder the walls keep, where programs must write to the rest of it."""
+_IN_HOME = frozenset({".ssh", ".gnupg", ".config/git", ".claude", ".pi", ".cursor", ".gemini", *_FILES})
+
+
+def protected_paths(roots: Iterable[Path], home: Path, named: Sequence[str]) -> tuple[Path, ...]:
+    """Return the protected files and folders that exist, for the walls to keep as they are. What an
+    allow rule names (`named` are their patterns) is not kept."""
+    found: dict[str, None] = {}
+    for folder, names in ((home, _IN_HOME), *((root, (*_FOLDERS, *_FILES)) for root in roots)):
+        for name in names:
+            if any(name in pattern for pattern in named):
+                continue
+            parts = [f"{name}/{part}" for part in _PARTS[name]] if name in _PARTS else [name]
+            paths = (os.path.join(folder, part) for part in parts)  # noqa: PTH118 - hundreds of these
+            found |= dict.fromkeys(path for path in paths if os.path.lexists(path))
+    return tuple(map(Path, found))
 
 
 def protected(path: str, place: Place, base: str | None = None) -> str | None:

@@ -21,6 +21,7 @@ from retinue.guard.sandbox.plan import make_plan
 from retinue.guard.sandbox.policy import Policy
 from retinue.guard.sandbox.repositories import Workspace
 from retinue.guard.sandbox.scratch import Scratch
+from retinue.guard.sandbox.stops import find_stop
 
 _log = logging.getLogger(__name__)
 
@@ -72,6 +73,12 @@ class Box:
         places = "the workspace and $TMPDIR" if self.policy.writable else "$TMPDIR"
         seen = "" if self.policy.reach == "all" else "; only the workspace and the system can be read"
         return f"this shell runs in a sandbox: only {places} can be written{seen}{reach}"
+
+    def explain(self, shown: str, code: int | None) -> str:
+        """Return what the walls kept a program from, judged by what it printed; "" if nothing."""
+        policy = self.policy
+        found = find_stop(shown, code, listed=policy.change == "listed", system=policy.reach == "system")
+        return f"the walls around this shell stopped it ({found}): {self.notice}" if found else ""
 
     @property
     def scratch(self) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shlex
 import shutil
@@ -10,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from retinue.domain.effects import ToolEffect
+from retinue.domain.effects import EffectStatus, ToolEffect
 from retinue.domain.messages import Text
 from retinue.domain.tool import ToolContext, ToolOutput
 from retinue.tools.arguments import Arguments
@@ -36,21 +37,6 @@ _QUIET = {
     "DEBIAN_FRONTEND": "noninteractive",
 }
 """So that nothing waits for a person or draws on a terminal that is not there."""
-
-
-_SIGNS = (
-    "Read-only file system",
-    "Permission denied",
-    "PermissionError",
-    "Operation not permitted",
-    "Could not resolve host",
-    "Temporary failure in name resolution",
-    "Network is unreachable",
-    "EROFS",
-    "EACCES",
-    "EPERM",
-)
-"""How programs say that the system did not let them."""
 
 
 class BashTool(BuiltinTool):
@@ -100,9 +86,12 @@ class BashTool(BuiltinTool):
             )
         capture = Capture(context.outputs, "bash")
         argv, env = [_shell(context.environment), "-c", command], environment(context)
-        if context.confinement is not None:
-            argv, env = context.confinement.wrap(argv, context.root), context.confinement.environment(env)
+        confinement = context.confinement
         try:
+            if confinement is not None:
+                # In a thread: files that rules hide may have to be looked up first.
+                argv = await asyncio.to_thread(confinement.wrap, argv, context.root)
+                env = confinement.environment(env)
             ended = await run_program(
                 argv,
                 cwd=context.root,
@@ -116,8 +105,8 @@ class BashTool(BuiltinTool):
             raise ToolError(f"The shell could not be started: {error}") from None
         finally:
             capture.close()
-        notice = context.confinement.notice if context.confinement is not None and _hindered(shown) else None
-        return _output(command, shown, ended, seconds, notice)
+        stopped = confinement.explain(shown, ended.code) if confinement is not None else ""
+        return _output(command, shown, ended, seconds, stopped)
 
 
 _FOLDERS = ("workdir", "cwd", "working_directory", "directory", "dir", "dir_path")
@@ -142,7 +131,9 @@ def environment(context: ToolContext) -> dict[str, str]:
     """The run's own environment, made quiet. Only PATH and HOME are filled in from outside: the
     runner decides what else a command may know."""
     base = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    return {**base, **context.environment, **_QUIET, "PWD": str(context.root)}
+    found = {**base, **context.environment, **_QUIET, "PWD": str(context.root)}
+    found.pop("CDPATH", None)  # the permissions must know where `cd` leads
+    return found
 
 
 def _shell(env: Mapping[str, str]) -> str:
@@ -180,12 +171,7 @@ def _receiver(capture: Capture, call_id: str, progress: Callable[[str, str], Non
     return receive
 
 
-def _hindered(shown: str) -> bool:
-    """Whether a command seems to have met the walls of its sandbox."""
-    return any(sign in shown[-4000:] for sign in _SIGNS)
-
-
-def _output(command: str, shown: str, ended: Ended, seconds: float, notice: str | None) -> ToolOutput:
+def _output(command: str, shown: str, ended: Ended, seconds: float, stopped: str) -> ToolOutput:
     notes: list[str] = []
     code = ended.code
     if ended.timed_out:
@@ -202,10 +188,11 @@ def _output(command: str, shown: str, ended: Ended, seconds: float, notice: str 
         notes.append(f"[exit code {code}{_shell_signal(code)}]")
     if ended.stopped:
         notes.append(f"[still running in the background, and stopped: {'; '.join(ended.stopped[:5])}]")
-    if notice and code != 0:
-        notes.append(f"[{notice}]")
+    if stopped:
+        notes.append(f"[{stopped}]")
     text = "\n".join([*([shown] if shown else []), *notes]) or "(no output)"
-    effect = ToolEffect("failed" if ended.timed_out else "finished", command=command, exit_code=code)
+    status: EffectStatus = "failed" if ended.timed_out else "finished"
+    effect = ToolEffect(status, command=command, exit_code=code, stopped=stopped or None)
     return ToolOutput((Text(text),), code != 0, effect)
 
 
