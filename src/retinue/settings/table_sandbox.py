@@ -15,10 +15,10 @@ class SandboxSettings(Values):
     sandbox_mode: Literal["off", "readonly-only", "workspace"] = setting(
         "readonly-only", Choice("off", "readonly-only", "workspace"), name="sandbox.mode",
         section="sandbox", applies="next run",
-        doc="What may run outside of the sandbox. `readonly-only`: commands that you, a rule or the mode allowed; those "
-        "nobody was asked about, and those of read-only agents, run inside read-only walls. `workspace`: nothing; "
-        "allowed commands change nothing outside their workspace. `off`: everything; then only plain commands that "
-        "read run unasked, and read-only agents have no shell.",
+        doc="What may run outside of the sandbox. `readonly-only`: commands that you, a rule or the mode allowed; "
+        "those nobody was asked about, and those of read-only agents, run inside read-only walls. `workspace`: "
+        "nothing; allowed commands change nothing outside their workspace. `off`: everything; then only plain commands "
+        "that read run unasked, and read-only agents have no shell.",
     )
     sandbox_network: str | tuple[str, ...] = setting(
         "off", Either(Choice("off", "on"), Texts()), name="sandbox.network", section="sandbox", applies="next run",
