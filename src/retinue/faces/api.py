@@ -17,6 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from retinue.context.task import with_initial_prompt
 from retinue.domain.budget import Budget
 from retinue.domain.outcome import Outcome
 from retinue.domain.request import EVERYTHING, RunRequest
@@ -128,9 +129,10 @@ class Retinue:
         spec = self._world.catalog().find(agent).spec if isinstance(agent, str) else agent
         if not isinstance(spec, AgentSpec):
             raise UsageError("An agent is a name or an AgentSpec.", remedy="crew.agents has those there are.")
+        is_empty = not isinstance(task, str) or not task.strip()  # refused below, whatever the file begins with
         request = RunRequest(
             spec=spec,
-            task=task,
+            task=task if is_empty else with_initial_prompt(spec, task),
             cwd=Path(cwd).resolve() if cwd else self._world.cwd,
             model=model or self._model,
             thinking=thinking,
@@ -154,7 +156,7 @@ class Retinue:
         spec = self._world.catalog().find(agent).spec if agent else main_agent()
         request = RunRequest(
             spec=spec,
-            task=f"{spec.initial_prompt}\n\n{text}" if spec.initial_prompt else text,
+            task=with_initial_prompt(spec, text),
             cwd=self._world.cwd,
             model=options.pop("model", None) or self._model,
             pinned=EVERYTHING,

@@ -52,11 +52,12 @@ def transcript_path(folder: Path, run_id: str) -> str:
     return os.path.join(folder, "transcripts", f"{run_id}.jsonl")  # noqa: PTH118 - a quarter of the time
 
 
-def wants_transcript(of_file: bool | None, of_settings: bool | None) -> bool:
-    """An agent file's word goes before the settings'; without either there is a transcript."""
+def wants_transcript(of_file: bool | None, of_settings: bool | None, persist: bool | None = None) -> bool:
+    """An agent file's word goes before the settings'; without either there is a transcript. With
+    `persist` the file asks for its session to be kept, which is the same here."""
     if of_file is not None:
         return of_file
-    return of_settings is not False
+    return persist is True or of_settings is not False
 
 
 def transcript_lines(events: Iterable[Event]) -> list[bytes]:

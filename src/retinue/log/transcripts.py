@@ -24,6 +24,7 @@ from retinue.log.transcript import Lines, transcript_lines
 from retinue.settings.places import private_folder
 
 _APPENDING = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 _SILENT = frozenset({TextDelta, ThinkingDelta, ToolProgress, Retrying, LimitReached, Warned})
 _BREAKS = frozenset({RunCreated, RunStarted, TurnEnded, Compacted, RunEnded})
 
@@ -33,10 +34,14 @@ class Transcripts:
     only ever appended to; none is held open, so thousands of runs need no more descriptors.
 
     What cannot be written is told to `complain` once per run and tried again with the next line.
+    A file outside of `folder`, the log's own, lies where agents may write (`session_dir`): it is
+    reached without following links, or an agent could lead its transcript into any file of the
+    user's.
     """
 
-    def __init__(self, complain: Callable[[str, str], None]) -> None:
+    def __init__(self, complain: Callable[[str, str], None], folder: Path) -> None:
         self._complain = complain
+        self._folder = f"{folder}{os.sep}"
         self._files: dict[str, _File] = {}
 
     def take(self, events: Iterable[Event]) -> None:
@@ -72,7 +77,8 @@ class Transcripts:
         is cut off, what it left unwritten is added, and all the rest stays."""
         file = self._files[run_id] = _File(str(path))
         past = [line for event in events for line in file.making.take(event)]
-        file.lines = past[mend(path) :]
+        leads_elsewhere = not self._is_own(str(path)) and path.resolve() != path
+        file.lines = [] if leads_elsewhere else past[mend(path) :]
         self._write(run_id)
 
     def _write(self, run_id: str) -> None:
@@ -80,12 +86,15 @@ class Transcripts:
         if file is None or file.path is None or not file.lines:
             return
         try:
-            append(file.path, file.lines)
+            append(file.path, file.lines, follow=self._is_own(file.path))
             file.lines = []
         except OSError as error:
             if not file.failed:
                 file.failed = True
                 self._complain(run_id, f"the transcript {file.path} cannot be written ({error.strerror or error})")
+
+    def _is_own(self, path: str) -> bool:
+        return path.startswith(self._folder)
 
 
 class _File:
@@ -111,13 +120,17 @@ def rebuild_transcript(path: Path, events: Iterable[Event]) -> int:
     return len(lines)
 
 
-def append(path: str, lines: list[bytes]) -> None:
-    """Adds whole lines: if not all of them can be written, none is left behind."""
-    try:
-        descriptor = os.open(path, _APPENDING, 0o600)
-    except FileNotFoundError:
-        private_folder(Path(path).parent)
-        descriptor = os.open(path, _APPENDING, 0o600)
+def append(path: str, lines: list[bytes], *, follow: bool = True) -> None:
+    """Adds whole lines: if not all of them can be written, none is left behind. Unless `follow`, a
+    link anywhere in the path is an OSError."""
+    if not follow:
+        descriptor = _open_without_links(Path(path))
+    else:
+        try:
+            descriptor = os.open(path, _APPENDING, 0o600)
+        except FileNotFoundError:
+            private_folder(Path(path).parent)
+            descriptor = os.open(path, _APPENDING, 0o600)
     data, written = b"".join(lines), 0
     try:
         while written < len(data):
@@ -127,6 +140,27 @@ def append(path: str, lines: list[bytes]) -> None:
         raise
     finally:
         os.close(descriptor)
+
+
+def _open_without_links(path: Path) -> int:
+    """Opens an absolute path for appending, folder by folder, so that none can be swapped for a link
+    meanwhile; makes the folders that are missing."""
+    if os.open not in os.supports_dir_fd:  # Windows: nothing there holds a folder open
+        private_folder(path.parent)
+        return os.open(path, _APPENDING, 0o600)
+    above = os.open(path.anchor, _FOLDER)
+    try:
+        for name in path.parts[1:-1]:
+            try:
+                inner = os.open(name, _FOLDER, dir_fd=above)
+            except FileNotFoundError:
+                os.mkdir(name, 0o700, dir_fd=above)
+                inner = os.open(name, _FOLDER, dir_fd=above)
+            os.close(above)
+            above = inner
+        return os.open(path.name, _APPENDING | os.O_NOFOLLOW, 0o600, dir_fd=above)
+    finally:
+        os.close(above)
 
 
 def mend(path: Path) -> int:

@@ -60,7 +60,7 @@ class Writer:
         self.path = path
         self.owner = owner
         self.tallies: dict[str, Tally] = {}
-        self.transcripts = Transcripts(complain)
+        self.transcripts = Transcripts(complain, path.parent)
         self.failure: StateError | None = None
         self.found_dead = False
         self._redact = redact

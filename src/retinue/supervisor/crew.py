@@ -15,12 +15,10 @@ from retinue.domain.ids import new_run_id
 from retinue.domain.lean import replace
 from retinue.domain.outcome import StoppedBy
 from retinue.domain.request import RunRequest
-from retinue.domain.spec import AgentSpec
 from retinue.domain.usage import Usage
 from retinue.errors import LaunchError, StateError
 from retinue.log.replay import Conversation
 from retinue.log.rows import RunPlace, RunRow
-from retinue.log.transcript import transcript_path, wants_transcript
 from retinue.supervisor.admission import admission
 from retinue.supervisor.budget import Account
 from retinue.supervisor.commands import Commands
@@ -35,7 +33,7 @@ from retinue.supervisor.mailroom import Mailroom
 from retinue.supervisor.member import Member
 from retinue.supervisor.purse import check_readable, open_account
 from retinue.supervisor.queue import Queue
-from retinue.supervisor.record import Tag, created, request_of, tag_of
+from retinue.supervisor.record import Tag, created, request_of, tag_of, transcript_for
 from retinue.supervisor.recover import bounded, names_below, post, undelivered, used_below
 from retinue.supervisor.stash import Stash
 from retinue.supervisor.sweep import Sweeper
@@ -129,7 +127,8 @@ class Supervisor:
         launch = await prepared(request, self.world, run_id, way, above, description=description)
         try:
             self._check_open()
-            launch = replace(launch, transcript=self._transcript(request.spec, run_id), notes=(*notes, *launch.notes))
+            more = [*notes, *launch.notes]
+            launch = replace(launch, transcript=transcript_for(request, self.world, run_id, more), notes=tuple(more))
             place = RunPlace(run_id, request.parent_id, request.root_id or run_id)
             async with admission(launch, place, self.world, parent) as hooks:
                 self._check_open()
@@ -401,8 +400,3 @@ class Supervisor:
         self._rooms.pop(member.id, None)
         if member.parent is not None and member in member.parent.children:
             member.parent.children.remove(member)
-
-    def _transcript(self, spec: AgentSpec, run_id: str) -> str | None:
-        if not wants_transcript(spec.session.transcript, self.settings.output_transcript):
-            return None
-        return transcript_path(self.world.state, run_id)

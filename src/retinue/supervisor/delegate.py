@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from retinue.context.fork import inherited_context
+from retinue.context.task import with_initial_prompt
 from retinue.domain.delegation import ChildView, Refusal, Scheduled, SpawnCall, Waited
 from retinue.domain.events import ResultRead
 from retinue.domain.request import RunRequest
@@ -319,14 +320,12 @@ class Delegate:
         if options.inherit_context:
             await self._crew.world.log.flush()
             task = inherited_context(self._crew.world.log.reader.conversation(me.id).messages) + task
-        if spec.initial_prompt:
-            task = f"{spec.initial_prompt}\n\n{task}"
         parent = me.launch.request
         if options.isolated:
             spec = replace(spec, isolated=True, subagents=False)
         return RunRequest(
             spec=spec,
-            task=task,
+            task=with_initial_prompt(spec, task),
             cwd=parent.cwd,
             model=options.model if options.model != spec.model.name else None,
             thinking=options.thinking,

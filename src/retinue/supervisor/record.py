@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -19,9 +19,14 @@ from retinue.errors import LaunchError
 from retinue.log.encode import dump
 from retinue.log.replay import Conversation
 from retinue.log.rows import RunRow
+from retinue.log.transcript import transcript_path, wants_transcript
+from retinue.settings.places import home
 from retinue.supervisor.assembling import kept
 from retinue.supervisor.launch import Launch
 from retinue.supervisor.permits_bounds import to_record
+
+if TYPE_CHECKING:
+    from retinue.supervisor.world import World
 
 RESUME_PROMPT = "Go on with your task from where you were."
 NEWS_PROMPT = "Hear what became of the agents that you started."
@@ -78,6 +83,24 @@ def created(launch: Launch, tag: Tag) -> RunCreated:
         depth=request.depth,
         options=options,
     )
+
+
+def transcript_for(request: RunRequest, world: World, run_id: str, notes: list[str]) -> str | None:
+    """Where the transcript of a run goes; None for none. Its file may name a folder (`session_dir`):
+    that of a project only one of the project, so that cloning it does not write elsewhere."""
+    session, chosen = request.spec.session, world.settings.settings.output_transcript
+    if not wants_transcript(session.transcript, chosen, session.persist):
+        return None
+    if session.directory is None:
+        return transcript_path(world.state, run_id)
+    said = session.directory
+    if said == "~" or said.startswith("~/"):
+        said = str(home(world.environment)) + said[1:]
+    folder = (request.cwd / said).resolve()
+    if request.spec.source in ("project", "plugin") and not folder.is_relative_to(world.cwd):
+        notes.append(f"session_dir {session.directory} is not in the project: its transcript is kept with the others.")
+        return transcript_path(world.state, run_id)
+    return str(folder / f"{run_id}.jsonl")
 
 
 def request_of(

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from retinue.context.task import with_initial_prompt
 from retinue.domain.budget import Budget
 from retinue.domain.delegation import Refusal
 from retinue.domain.request import EVERYTHING, RunRequest
@@ -94,7 +95,7 @@ class Rpc:
             return _failure("isolation must be 'worktree' or 'off'.")
         run = RunRequest(
             spec=found.spec,
-            task=f"{found.spec.initial_prompt}\n\n{prompt}" if found.spec.initial_prompt else prompt,
+            task=with_initial_prompt(found.spec, prompt),
             cwd=_folder(options.get("cwd")) or crew.world.cwd,
             model=model,
             thinking=_text(options, "thinking"),

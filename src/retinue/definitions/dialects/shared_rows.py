@@ -8,11 +8,11 @@ from retinue.definitions.dialects.tools import DENY, SPACED_TOOLS, TOOLS
 from retinue.definitions.dialects.values import (
     ANYTHING,
     DISABLED,
-    ENABLED,
     ISOLATION,
     LABEL,
     READONLY,
     SUBAGENTS,
+    SWITCHED_ON,
     TURNS,
 )
 
@@ -23,7 +23,7 @@ TOOL_LIST = Field("tools", TOOLS, "tools.allow")
 SLIP = "not a key of this dialect; read as what it obviously limits"
 
 LIMITING: tuple[Field, ...] = (
-    Field("enabled", ENABLED, "enabled", note="a key of Retinue and pi, honoured in every dialect"),
+    Field("enabled", SWITCHED_ON, "enabled", note="a key of Retinue and pi, honoured in every dialect"),
     Field("disabled", DISABLED, "enabled", ("disable",), note="a key of CodingCode, honoured in every dialect"),
     Field("readonly", READONLY, "readonly", ("read_only", "readOnly"), note="enforced by Retinue in every dialect"),
     Field("tools", TOOLS, "tools.allow", ("allowed_tools", "allowedTools", "allow_tools", "allow-tools"), note=SLIP),

@@ -148,6 +148,15 @@ def _enabled(value: Any) -> Any:
     )
 
 
+def _switched_on(value: Any) -> Any:
+    if value is None:
+        return UNSET
+    word = str(value).strip().lower()
+    if word in _YES or word in _NO:
+        return word in _YES
+    raise BadValueError(f"true or false is wanted, not {describe(value)}; read as false", instead=False)
+
+
 def _disabled(value: Any) -> Any:
     if value is None:
         return UNSET
@@ -306,6 +315,8 @@ DEVKIT_READONLY = Kind(
     "true or 1", "anything else is false, and reported unless it says no", _devkit_readonly, "limits", combine=_either
 )
 ENABLED = Kind("true or false", "stays enabled, and reported", _enabled, "limits", combine=_safer)
+SWITCHED_ON = Kind("true or false", "disabled, and reported", _switched_on, "limits", combine=_safer)
+"""`enabled` in the dialects that do not have the key themselves: some of them know only texts."""
 DISABLED = Kind("true or false", "disabled, and reported", _disabled, "limits", combine=_safer)
 MODE = Kind(
     "one of default, acceptEdits, plan, dontAsk, auto, bypassPermissions", UNSET_RULE, _choice(_MODES), "grants"

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from retinue.context.task import with_initial_prompt
 from retinue.domain.delegation import Refusal, SpawnCall
 from retinue.domain.request import Ceiling, RunRequest
 from retinue.domain.spec import AgentSpec
@@ -76,7 +77,7 @@ def request_for(
     above = parent.handle.launch.request if parent else None
     return RunRequest(
         spec=spec,
-        task=f"{spec.initial_prompt}\n\n{prompt}" if spec.initial_prompt else prompt,
+        task=with_initial_prompt(spec, prompt),
         cwd=above.cwd if above else crew.world.cwd,
         model=merged.model if merged.model != spec.model.name else None,
         thinking=merged.thinking,
