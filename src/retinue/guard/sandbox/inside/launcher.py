@@ -86,6 +86,7 @@ def become(argv: "list[str]") -> "NoReturn":
 
 def confine(plan: "dict[str, Any]", folder: str) -> None:
     end_with_parent()
+    load_modules(plan)
     attempt_put("/proc/self/oom_score_adj", "800")  # when memory runs out, this goes first
     inside = plan["namespaces"] == "bubblewrap"  # which has arranged everything before it starts this
     if plan["namespaces"] in ("must", "try"):
@@ -103,6 +104,14 @@ def confine(plan: "dict[str, Any]", folder: str) -> None:
     if inside and not plan["own_processes"]:
         where = "among others"
     restrict(plan, where)
+
+
+def load_modules(plan: "dict[str, Any]") -> None:
+    """Import what is needed later: inside the walls these files may be out of sight."""
+    if plan["scratch_bytes"]:
+        from . import quota  # noqa: F401
+    if plan["workspaces"]:
+        from . import repositories  # noqa: F401
 
 
 def end_with_parent() -> None:
