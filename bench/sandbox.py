@@ -11,15 +11,17 @@ import statistics
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from retinue.guard.sandbox.box import Box
 from retinue.guard.sandbox.bubblewrap import bubblewrap_works
 from retinue.guard.sandbox.policy import Policy
-from retinue.guard.sandbox.probe import namespaces_work, why_not
+from retinue.guard.sandbox.probe import masks_work, namespaces_work, why_not
 
 SHELL = ["/bin/sh", "-c", ":"]
 GOAL = 20.0
+MASKED = 300
 
 
 def start(argv: list[str], environment: dict[str, str]) -> tuple[float, float]:
@@ -53,12 +55,17 @@ def main() -> None:
     if why_not() is not None:
         print(f"no sandbox here: {why_not()}")
         return
-    home = Path.home()
+    narrow = Policy(home=Path.home(), reach="system", shown=(Path.cwd(),))
     if namespaces_work():
-        compare("namespaces and Landlock", Policy(home=home, namespaces="must"), repetitions)
-    compare("Landlock and seccomp alone", Policy(home=home, namespaces="never"), repetitions)
+        compare("namespaces and Landlock", replace(narrow, namespaces="must"), repetitions)
+    compare("Landlock and seccomp alone", replace(narrow, namespaces="never"), repetitions)
     if bubblewrap_works():
-        compare("through bubblewrap", Policy(home=home, namespaces="bubblewrap"), repetitions)
+        compare("through bubblewrap", replace(narrow, namespaces="bubblewrap"), repetitions)
+    if masks_work():
+        files = sorted(path for path in Path("src").rglob("*.py"))[:MASKED]
+        one = Policy(change="all", network="on", hidden=tuple(files[:1]))
+        compare("free, 1 file hidden", one, repetitions)
+        compare(f"free, {len(files)} files hidden", replace(one, hidden=tuple(files)), repetitions)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from tests.guard.sandbox.scene import Scene
 from retinue.guard.sandbox.box import Box
 from retinue.guard.sandbox.launcher import INSIDE, in_python
 from retinue.guard.sandbox.policy import Policy
+from retinue.guard.sandbox.probe import namespaces_work
 
 LAUNCHER = in_python("launcher")
 
@@ -97,3 +98,28 @@ def test_what_ships_can_be_read():
             path.read_text(encoding="utf-8")
             assert path.suffix in (".py", ".md")
             assert not path.stat().st_mode & 0o111
+
+
+@pytest.mark.skipif(not namespaces_work(), reason="needs namespaces")
+def test_where_no_new_proc_can_be_mounted_processes_are_hidden_all_the_same(scene: Scene):
+    """As in containers, where parts of /proc are covered."""
+    code = f"""
+import os, subprocess
+from pathlib import Path
+from retinue.guard.sandbox.box import Box
+from retinue.guard.sandbox.policy import Policy
+from retinue.guard.sandbox.probe import namespaces_work
+box = Box(Policy(namespaces="must"), "run")
+script = "cat /proc/{scene.victim.pid}/cmdline; cat /proc/[0-9]*/cmdline; ps ax; "
+script += "cat a.txt; diff <(echo) <(echo) && echo same"
+argv = box.wrap(["/bin/bash", "-c", script], Path({str(scene.workspace)!r}))
+done = subprocess.run(argv, capture_output=True, text=True, env=box.environment(os.environ))
+box.close()
+print(done.stdout, done.stderr)
+"""
+    script = 'mount --bind /proc/sys /proc/sys && exec setpriv --bounding-set=-all --inh-caps=-all -- "$@"'
+    argv = ["unshare", "-U", "-m", "--map-user=1000", "--map-group=1000", "--keep-caps", "sh", "-c", script, "sh"]
+    done = subprocess.run([*argv, sys.executable, "-c", code], capture_output=True, text=True)
+    assert "alpha" in done.stdout, done.stderr
+    assert "same" in done.stdout
+    assert "3600" not in done.stdout

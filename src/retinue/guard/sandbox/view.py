@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 
 from retinue.guard.sandbox.policy import DEVICES, Policy, secret_places
@@ -70,7 +72,7 @@ class View:
         return _ordered(wanted)
 
     def _covers(self) -> dict[str, tuple[str, str]]:
-        seen = {*self.shown, *self.writable, self.scratch, *self._visible()}
+        seen = set(self._seen)
         return {path: (self._stand_in(path), "cover") for path in self.hidden if path not in seen}
 
     def _visible(self) -> list[str]:
@@ -94,33 +96,50 @@ class View:
         return list(found)
 
     def _stand_in(self, path: str) -> str:
-        """The name in the void of something empty of the same kind, with the folders that lead to
-        what is to be seen."""
+        """The name in the void of something empty of the same kind, with the folders and links that
+        lead to what is to be seen. The same content is made once."""
         if not _is_dir(path):
-            if not (self._void / "file").exists():
-                (self._void / "file").touch(mode=0o400)
-            return "file"
-        visible = (*self.shown, *self.writable, self.scratch, *self._visible())
-        inner = [other for other in visible if other != path and _below(other, path)]
-        links = {link: text for given in self.given for link, text in _links(given) if _below(link, path)}
+            return self._empty_file
+        inner = [other[len(path) + 1 :] for other in self._seen if other.startswith(path + "/")]
+        links = [(link[len(path) + 1 :], text) for link, text in self._links if link.startswith(path + "/")]
         if not inner and not links:
-            _made(self._void / "folder")
-            return "folder"
-        place = self._void / f"{len(os.listdir(self._void))}"  # noqa: PTH208 - quick
+            return self._empty_folder
+        kinds = [(name, _is_dir(f"{path}/{name}")) for name in inner]
+        place = self._void / sha256(repr((kinds, links)).encode()).hexdigest()[:16]
+        if place.exists():
+            return place.name
         _made(place)
-        for other in inner:
-            inside = place / os.path.relpath(other, path)
-            if _is_dir(other):
-                _made(inside)
+        for name, is_folder in kinds:
+            if is_folder:
+                _made(place / name)
             else:
-                _made(inside.parent)
-                inside.touch()
-        for link, text in links.items():
-            inside = place / os.path.relpath(link, path)
-            if not os.path.lexists(inside):
-                _made(inside.parent)
-                inside.symlink_to(text)
+                _made((place / name).parent)
+                (place / name).touch()
+        for name, text in links:
+            if not os.path.lexists(place / name):
+                _made((place / name).parent)
+                (place / name).symlink_to(text)
         return place.name
+
+    @cached_property
+    def _empty_file(self) -> str:
+        if not (self._void / "file").exists():
+            (self._void / "file").touch(mode=0o400)
+        return "file"
+
+    @cached_property
+    def _empty_folder(self) -> str:
+        _made(self._void / "folder")
+        return "folder"
+
+    @cached_property
+    def _seen(self) -> list[str]:
+        return sorted({*self.shown, *self.writable, self.scratch, *self._visible()})
+
+    @cached_property
+    def _links(self) -> list[tuple[str, str]]:
+        """Links on the way to what is to be seen, as it was named."""
+        return sorted({link for given in self.given for link in _links(given)})
 
     def readable(self) -> tuple[list[str], list[str]]:
         """Return what Landlock is told to let programs read, and the folders that they may only
@@ -224,13 +243,28 @@ def _enclosing(path: str, kinds: dict[str, str]) -> str:
 def _above(path: str) -> list[str]:
     """Folders above a path, the nearest first, without the root."""
     found = []
-    while (path := os.path.dirname(path)) != "/":  # noqa: PTH120 - quick
+    cut = path.rfind("/")
+    while cut > 0:
+        path = path[:cut]
         found.append(path)
+        cut = path.rfind("/")
     return found
 
 
 def _real(paths: Iterable[Path]) -> list[str]:
-    return list(dict.fromkeys(os.path.realpath(path) for path in paths if os.path.exists(path)))  # noqa: PTH110
+    """What exists, resolved. Many files are in few folders, so each folder is resolved once."""
+    folders: dict[str, str] = {}
+    found: dict[str, None] = {}
+    for path in paths:
+        folder, _, name = str(path).rpartition("/")
+        if folder not in folders:
+            folders[folder] = os.path.realpath(folder or "/").rstrip("/")
+        place = f"{folders[folder]}/{name}"
+        if name in ("", "..") or not str(path).startswith("/") or os.path.islink(place):  # noqa: PTH114 - quick
+            place = os.path.realpath(path)
+        if os.path.exists(place):  # noqa: PTH110 - quick
+            found[place] = None
+    return list(found)
 
 
 def _is_dir(path: str) -> bool:
