@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from retinue import Retinue
-from retinue.errors import LaunchError
+from retinue.errors import LaunchError, RetinueError
 from retinue.faces.cli.consent import ask_for_trust
 from tests.runs.conftest import Project
 from tests.runs.model_server import Reply, Request
@@ -304,3 +304,26 @@ def test_nobody_is_asked_in_a_pipe_and_the_end_of_input_is_no_consent(project: P
     assert out.getvalue() == ""
     assert ask_for_trust(project.cwd, Tty(""), Tty()) is False
     assert project.json("trust", "--json")["files"][0]["state"] == "unknown"
+
+
+async def test_a_change_of_the_model_is_told_before_and_after_and_can_be_refused(project: Project, serve: Any) -> None:
+    serve(lambda request: Reply("fine"))
+    async with crew_of(project) as crew:
+        ear = Ear(crew, "PreModelSwitch", "PostModelSwitch")
+        run = await crew.spawn("general-purpose", "hello")
+        await run.wait()
+        again = await crew.resume(run.id, "same model")
+        await again.wait()
+        assert ear.heard == []
+        other = await crew.resume(run.id, "another", model="anthropic/claude-opus-4-5")
+        await other.wait()
+        assert [each["hook_event_name"] for each in ear.heard] == ["PreModelSwitch", "PostModelSwitch"]
+        for each in ear.heard:
+            assert (each["from_model"], each["to_model"]) == (
+                "anthropic/claude-sonnet-4-5",
+                "anthropic/claude-opus-4-5",
+            )
+            assert (each["requested_model"], each["source"]) == ("anthropic/claude-opus-4-5", "user")
+        ear.answers["PreModelSwitch"] = lambda _: {"decision": "block", "reason": "too dear"}
+        with pytest.raises(RetinueError, match="too dear"):
+            await crew.resume(run.id, "back", model="anthropic/claude-sonnet-4-5")

@@ -111,6 +111,8 @@ def is_main(spec: AgentSpec, depth: int) -> bool:
 def reads_instructions(spec: AgentSpec, depth: int, parent: str | None) -> bool:
     """Whether AGENTS.md and its like are for this run: the main agent, or a twin that has no
     parent whose prompt holds them already."""
+    if spec.omit_instructions and depth > 0:
+        return False
     return is_main(spec, depth) or (spec.prompt_mode == "append" and not parent)
 
 

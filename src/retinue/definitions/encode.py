@@ -178,6 +178,8 @@ _ENCODERS: Mapping[str, Callable[[AgentSpec, Field, DialectName], Any]] = {
     "prompt_mode": _said(lambda spec: spec.prompt_mode, "replace"),
     "initial_prompt": _said(lambda spec: spec.initial_prompt),
     "inherit_context": _said(lambda spec: spec.inherit_context),
+    "omit_instructions": _said(lambda spec: spec.omit_instructions),
+    "compact_at_tokens": _said(lambda spec: spec.compact_at_tokens),
     "background": _said(lambda spec: spec.background),
     "isolated": _said(lambda spec: spec.isolated),
     "isolation": _said(lambda spec: spec.isolation),

@@ -28,6 +28,8 @@ HookEvent = Literal[
     "Notification",
     "WorktreeCreate",
     "WorktreeRemove",
+    "PreModelSwitch",
+    "PostModelSwitch",
     "ModelRequest",
     "ModelResponse",
     "TurnStart",

@@ -111,6 +111,10 @@ class AgentSpec:
     prompt_mode: Literal["replace", "append"] = "replace"
     initial_prompt: str | None = None
     inherit_context: bool | None = None
+    omit_instructions: bool | None = None
+    """As a sub-agent it is not told what AGENTS.md, CLAUDE.md and their like say."""
+    compact_at_tokens: int | None = None
+    """As a sub-agent its conversation is shortened at this size; it only lowers what holds anyway."""
     background: bool | None = None
     isolated: bool | None = None
     isolation: Literal["worktree", "off"] | None = None

@@ -130,6 +130,8 @@ _ALSO: Mapping[str, tuple[str, ...]] = {
         "write_todos",
     ),
     "skill": ("activate_skill",),
+    "steer_subagent": ("sendmessage", "send_message"),
+    "list_subagents": ("listagents", "list_agents"),
     "ask_user": ("askuserquestion", "ask_user_question", "ask-user-question", "question"),
     "Agent": ("task", "runsubagent", "agent/runsubagent", "sub-agent"),
 }

@@ -59,6 +59,19 @@ def assemble(
     return prompt_parts(spec, environment, parent=parent, depth=request.depth, extras=extras)
 
 
+def prompt_above(request: RunRequest, world: World, parent: Launch | None) -> str | None:
+    """The prompt of the run that starts this one, as far as this one may know it: an agent that
+    omits the files with instructions does not get them through its parent either."""
+    if parent is None:
+        return None
+    if not request.spec.omit_instructions or request.spec.prompt_mode != "append":
+        return parent.system
+    from retinue.context.instructions import project_instructions
+
+    told = project_instructions(parent.request.cwd, world.environment, [])
+    return parent.system.replace(told, "") if told else parent.system
+
+
 def inherited(parts: tuple[Part, ...]) -> int:
     """How many characters of the prompt are the parent's."""
     return len(parts[0].text) if parts and parts[0].name == "parent" else 0

@@ -12,7 +12,16 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from retinue.domain.events import AssistantEnded, Body, Compacted, MessageAdded, TurnEnded, TurnStarted, Warned
+from retinue.domain.events import (
+    AssistantEnded,
+    Body,
+    Compacted,
+    MessageAdded,
+    RunStarted,
+    TurnEnded,
+    TurnStarted,
+    Warned,
+)
 from retinue.domain.hook import NO_OPINION, HookEvent, HookResult
 from retinue.domain.outcome import Outcome
 from retinue.errors import PromptBlockedError, StateError
@@ -61,6 +70,7 @@ class RunHooks:
         self._handle: RunHandle | None = None
         self._early: list[Warned] = []
         self._said = ""
+        self._switched: dict[str, str] = {}
         self._continued = 0
         self._told_end = self._began = self._in_session = False
         problems: list[str] = []
@@ -161,17 +171,40 @@ class RunHooks:
             source = "resume" if resumed else "startup"
             begun = await self.fire("SessionStart", source, {"source": source, "model": self.launch.model_name})
             self._add(begun.context)
+        if resumed:
+            await self._switch_model()
         result = await self.fire("UserPromptSubmit", "", {"prompt": request.task})
         if result.verdict == "deny" or result.stop is not None:
             await self._session_ends("prompt_input_exit")
             raise PromptBlockedError(f"The prompt was blocked: {result.reason or result.stop or 'no reason was given'}")
         self._add(result.context)
 
+    async def _switch_model(self) -> None:
+        """A run that goes on with another model: hooks may refuse that, and hear of it when it
+        has happened. Raises PromptBlockedError."""
+        if not (self.listens("PreModelSwitch") or self.listens("PostModelSwitch")):
+            return
+        earlier = self._world.log.reader.ordered(self._place.run_id, ("run.started",))
+        models = [event.body.model for _, event in earlier if isinstance(event.body, RunStarted)]
+        model, asked = self.launch.model_name, self.launch.request.model
+        if not models or models[-1] == model:
+            return
+        switch = {"from_model": models[-1], "to_model": model, "requested_model": asked or model}
+        switch["source"] = "user" if asked else "resume"
+        result = await self.fire("PreModelSwitch", model, switch)
+        if result.verdict == "deny" or result.stop is not None:
+            await self._session_ends("prompt_input_exit")
+            why = result.reason or result.stop or "no reason was given"
+            raise PromptBlockedError(f"The change of the model to {model} was refused: {why}")
+        self._switched = switch
+
     async def began(self) -> None:
         """The run starts to work."""
         self._began = True
         for warning in self._early:
             self._warn(warning.code, warning.text)
+        if self._switched:
+            await self.fire("PostModelSwitch", str(self._switched["to_model"]), self._switched)
         if self.launch.request.depth > 0 and self.listens("SubagentStart"):
             self._add((await self.fire("SubagentStart", self.launch.request.spec.name)).context)
 

@@ -21,7 +21,7 @@ from retinue.domain.tool import Tool
 from retinue.domain.toolnames import canonical
 from retinue.errors import DisabledAgentError, LaunchError, UnknownModelError
 from retinue.models.select import Selection, build_model, select_model
-from retinue.supervisor.assembling import assemble, inherited
+from retinue.supervisor.assembling import assemble, inherited, prompt_above
 from retinue.supervisor.ceiling import STARTING, ceiling_of
 from retinue.supervisor.checking import well_formed
 from retinue.supervisor.confining import can_sandbox, is_readonly
@@ -108,7 +108,7 @@ async def prepare(
     kit = choose_tools(request, world, notes, delegation, served, extended, readonly)
     tools = kit.tools if served is None else served.settle(kit.tools, selection.info.window)
     named = {tool.spec.name: tool for tool in tools}
-    above = parent.system if parent else None
+    above = prompt_above(request, world, parent)
     parts = assemble(request, world, above, named, notes, isolation=isolation, memory=kit.memory)
     system = joined(parts)
     gate = _gate(selection, world, system, tools)
@@ -137,7 +137,7 @@ async def prepare(
         patterns=kit.patterns,
         bounds=bounds_below(parent),
         memory=kit.memory,
-        inherited=inherited(parts),
+        inherited=inherited(parts) if parent is not None and above == parent.system else 0,
         notes=tuple(notes),
     )
 

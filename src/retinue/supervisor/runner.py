@@ -200,7 +200,7 @@ def _job(member: Member, world: World, audit: Audit, past: Conversation | None, 
         schema=request.schema,
         first_turn=past.turn + 1 if past else 1,
         prior=prior,
-        compaction=Compaction(settings.compaction_at, settings.compaction_keep_turns),
+        compaction=Compaction(compaction_share(launch, settings.compaction_at), settings.compaction_keep_turns),
         remind=lambda: "\n\n".join(filter(None, (roster(member), companion.reminder()))),
         account=member.account,
         absent=lambda name: why_absent(launch, name),
@@ -208,6 +208,15 @@ def _job(member: Member, world: World, audit: Audit, past: Conversation | None, 
         before_end=hooks.before_end,
         before_compact=hooks.before_compact,
     )
+
+
+def compaction_share(launch: Launch, at: float | None) -> float | None:
+    """The share of the window at which a conversation is shortened: what the settings say, and
+    less where the file of a sub-agent names a number of tokens."""
+    tokens, window = launch.request.spec.compact_at_tokens, launch.model.info.window
+    if tokens is None or not window or launch.request.depth == 0:
+        return at
+    return min(tokens / window, 1.0 if at is None else at)
 
 
 def _messages(

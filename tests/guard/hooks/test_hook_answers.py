@@ -283,3 +283,31 @@ def test_whatever_a_handler_says_nothing_is_raised_and_only_a_yes_is_a_yes(
         assert '"allow"' in text or '"approve"' in text
     if event in GUARDS and code != 0:
         assert result.verdict is not None or text.strip().startswith("{")
+
+
+@pytest.mark.parametrize(
+    ("event", "on_failure", "verdict"),
+    [
+        ("PreToolUse", None, "deny"),
+        ("PreToolUse", "continue", None),
+        ("PreToolUse", "block", "deny"),
+        ("PostToolUse", None, None),
+        ("PostToolUse", "block", "deny"),
+        ("SessionStart", "block", None),
+    ],
+)
+def test_a_handler_may_say_itself_what_it_means_when_it_breaks(event, on_failure, verdict):
+    spec = HookSpec(event, {"command": "guard", **({"onFailure": on_failure} if on_failure else {})})
+    (made,), problem = from_spec(spec, source="f", dialect="claude")
+    assert problem is None
+    result = opinion(made, Said(failure="timed out"))
+    assert result.verdict == verdict
+    assert len(result.failures) == 1
+
+
+def test_an_on_failure_that_is_no_word_of_ours_is_reported_and_the_guard_still_guards():
+    (made,), problem = from_spec(
+        HookSpec("PreToolUse", {"command": "g", "onFailure": "ignore"}), source="f", dialect="claude"
+    )
+    assert "onFailure is continue or block, not 'ignore'" in problem
+    assert opinion(made, Said(failure="timed out")).verdict == "deny"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from retinue.definitions.dialects.shared_rows import DESCRIPTION, LIMITING, NAME, TOOL_LIST
+from retinue.definitions.dialects.shared_rows import DESCRIPTION, LIMITING, NAME, TOOL_LIST, unused
 from retinue.definitions.dialects.structures import HOOKS, MODEL, SERVERS
 from retinue.definitions.dialects.table import Dialect, Field
 from retinue.definitions.dialects.tools import DENY
@@ -34,6 +34,10 @@ CLAUDE = Dialect(
         Field("requiredMcpServers", NAMES, "required_servers"),
         Field("hooks", HOOKS, "hooks"),
         Field("color", TEXT, "color"),
+        Field("omitClaudeMd", SWITCH, "omit_instructions", note="counts for runs that another agent starts"),
+        Field("autoCompactWindow", STEPS, "compact_at_tokens", note="tokens; only lowers the setting compaction.at"),
+        *unused("observer", "observerMessage", note="observers are not supported: nobody watches the run"),
+        *unused("criticalSystemReminder_EXPERIMENTAL", note="not supported: the prompt is said once"),
     ),
     notes=(
         "A file without frontmatter is documentation, not an agent.",

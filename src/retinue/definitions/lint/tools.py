@@ -17,7 +17,7 @@ from retinue.domain.toolnames import ALIASES, TOOLS, base_name, canonical
 ELSEWHERE = frozenset(
     {
         *("artifact", "endconversation", "enterplanmode", "exitplanmode", "enterworktree", "exitworktree", "monitor"),
-        *("listmcpresourcestool", "readmcpresourcetool", "schedulewakeup", "sendmessage", "slashcommand", "workflow"),
+        *("listmcpresourcestool", "readmcpresourcetool", "schedulewakeup", "slashcommand", "workflow"),
         *("croncreate", "crondelete", "cronlist", "waitformcpservers", "computer", "memory", "think", "thinking"),
         *("changes", "extensions", "findtestfiles", "githubrepo", "new", "opensimplebrowser", "runnotebooks"),
         *("runtasks", "runtests", "terminalselection", "testfailure", "vscode", "vscodeapi", "write_todos"),

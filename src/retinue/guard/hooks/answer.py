@@ -66,7 +66,8 @@ def opinion(handler: Handler, said: Said) -> HookResult:
 def broken(handler: Handler, why: str) -> HookResult:
     """A handler that gave no answer. Where it guards something nothing may happen now."""
     failure = f"{handler.label} {why}"
-    if handler.observes or handler.event not in STRICT:
+    blocks = handler.event in STRICT or (handler.on_failure == "block" and handler.event in BLOCKABLE)
+    if handler.observes or handler.on_failure == "continue" or not blocks:
         return HookResult(failures=(failure,))
     reason = f"{failure}. It guards this, so the answer is no."
     return HookResult(verdict="deny", reason=reason, failures=(failure,), handlers=(handler.label,))

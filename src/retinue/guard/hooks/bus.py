@@ -103,7 +103,7 @@ class HookBus:
             payload["point"] = handler.point
         answer = await run_handler(handler, payload, self._around)
         result = opinion(handler, answer)
-        if result.failures and self._fail_open:
+        if result.failures and self._fail_open and handler.on_failure != "block":
             return HookResult(failures=result.failures)
         tool = said.get("tool_name")
         if result.updated_input is not None and isinstance(tool, str):

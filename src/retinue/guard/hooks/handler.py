@@ -43,6 +43,8 @@ class Handler:
     name: str = ""
     source: str = ""
     dialect: Dialect = "retinue"
+    on_failure: Literal["continue", "block"] | None = None
+    """What it means when it breaks; None leaves that to the event and the settings."""
     point: str = ""
     """The name under which the file has it, where that is CodingCode's."""
     folder: Path | None = None
@@ -81,7 +83,7 @@ def from_spec(
         return [], f"{source}: '{hook.event}' never happens here; the entry is ignored."
     point = hook.event if hook.event in POINTS else ""
     kind, target, arguments, problem = _target(raw, no_shell=bool(point))
-    condition = raw.get("if")
+    condition, on_failure = raw.get("if"), raw.get("onFailure")
     handlers = [
         Handler(
             event=event,
@@ -100,11 +102,14 @@ def from_spec(
             name=str(raw.get("name") or ""),
             source=source,
             dialect="codingcode" if point else dialect,
+            on_failure=on_failure if on_failure in ("continue", "block") else None,
             point=point,
             folder=folder,
         )
         for event in events
     ]
+    if problem is None and on_failure not in (None, "continue", "block"):
+        problem = f"onFailure is continue or block, not {on_failure!r}; it is left out"
     return handlers, f"{source}: {hook.event}: {problem}" if problem else None
 
 

@@ -12,7 +12,9 @@ from retinue.domain.hook import HookEvent
 
 EVENTS: frozenset[str] = frozenset(get_args(HookEvent))
 
-GUARDS: frozenset[HookEvent] = frozenset({"PreToolUse", "PermissionRequest", "SubagentSpawn", "UserPromptSubmit"})
+GUARDS: frozenset[HookEvent] = frozenset(
+    {"PreToolUse", "PermissionRequest", "SubagentSpawn", "UserPromptSubmit", "PreModelSwitch"}
+)
 """Where a handler that breaks has to count as a no."""
 
 STRICT: frozenset[HookEvent] = GUARDS | {"WorktreeCreate"}
@@ -32,6 +34,8 @@ MATCHED: frozenset[HookEvent] = TOOLS | {
     "PreCompact",
     "PostCompact",
     "Notification",
+    "PreModelSwitch",
+    "PostModelSwitch",
 }
 """Events with something to match; on the others a matcher is ignored."""
 
