@@ -221,7 +221,7 @@ CASES: list[tuple[str, DialectName, str]] = [
     (".retinue/agents/a.md", "retinue", "enabled: false"),
     (".claude/agents/a.md", "claude", "enabled: false"),
     (".pi/agents/a.md", "pi", "enabled: false"),
-    (".agents/a.md", "devkit", "disabled: true"),
+    (".agents/a.md", "devkit", "enabled: false"),
     (".codingcode/agents/a.md", "codingcode", "disabled: true"),
     (".opencode/agent/a.md", "opencode", "disable: true"),
     (".gemini/agents/a.md", "gemini", "enabled: false"),
