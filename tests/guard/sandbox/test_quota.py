@@ -20,7 +20,8 @@ MEGABYTE = 1024**2
 @pytest.fixture
 def box(scene: Scene, walls: str) -> Iterator[Box]:
     limits = Limits(scratch_bytes=20 * MEGABYTE)
-    made = Box(replace(readonly(scene, walls).policy, limits=limits), "run")
+    policy = readonly(scene, walls).policy
+    made = Box(replace(policy, limits=limits, reach="system", shown=(scene.workspace,)), "run")
     yield made
     made.close()
 
@@ -47,6 +48,8 @@ async def test_later_commands_can_only_make_room(scene: Scene, box: Box):
     for part in range(3):
         await scene.shell(f"head -c 10M /dev/zero > $TMPDIR/{part}; true", box)
     full = await scene.shell("echo x > $TMPDIR/more; cat $TMPDIR/more; cat a.txt", box)
+    assert "File too large" in full.text
+    assert "alpha" in full.text
     assert "nothing can be written" in full.text
     assert "sandbox.scratchMb" in full.text
     assert "\nx" not in full.text

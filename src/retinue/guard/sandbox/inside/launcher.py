@@ -155,6 +155,7 @@ def check_quota(plan: "dict[str, Any]") -> None:
     if used_bytes(plan["scratch"], most) > most:
         say(f"nothing can be written. {complaint(most)}")
         plan["limits"] = [*plan["limits"], (_RLIMIT_FSIZE, 0)]
+        plan["default_signals"] = (SIGPIPE,)  # what writes is told that a file is too large, and goes on
 
 
 def say(sentence: str) -> None:
@@ -172,7 +173,7 @@ def restrict(plan: "dict[str, Any]", where: str) -> None:
     """The last steps, none of which can be undone, in the process that becomes the program."""
     for number, most in plan["limits"]:
         call("prlimit64", 0, number, words(most, most), 0)
-    for number in (SIGPIPE, SIGXFSZ):  # which Python ignores
+    for number in plan.get("default_signals", (SIGPIPE, SIGXFSZ)):  # which Python ignores
         attempt("rt_sigaction", number, SIG_DFL, 0, 8)
     drop_capabilities(plan["capabilities"] if posix.geteuid() == 0 else 0)
     call("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
