@@ -178,6 +178,26 @@ def help_of(*words: str) -> str:
     return re.sub(r"[ \t]+$", "", out.getvalue(), flags=re.MULTILINE)
 
 
+MARKS = ("<!-- requests: made by `make docs` -->", "<!-- end of requests -->")
+
+
+def context() -> str | None:
+    """docs/context.md with the table of first requests; None on a host whose sandbox gives agents
+    other tools than most have."""
+    from docs.requests import first_requests
+
+    from retinue.guard.sandbox.probe import why_not
+
+    if why_not() is not None:
+        return None
+    page = (HERE / "context.md").read_text("utf-8")
+    before, rest = page.split(MARKS[0])
+    after = rest.split(MARKS[1])[1]
+    rows = [(name, *(f"{number:,}" for number in numbers)) for name, *numbers in first_requests()]
+    made = table(("agent", "tools", "prompt", "tools, tokens", "whole request"), rows)
+    return f"{before}{MARKS[0]}\n{made}\n{MARKS[1]}{after}"
+
+
 def seeds() -> str:
     import tomllib
 
@@ -211,18 +231,26 @@ PAGES = {
 }
 
 
+def update(path: Path, text: str, stale: list[str]) -> None:
+    if path.exists() and path.read_text("utf-8") == text:
+        return
+    stale.append(path.name)
+    if "--check" not in sys.argv:
+        path.write_text(text, "utf-8")
+        print(f"wrote docs/{path.name}")
+
+
 def main() -> int:
-    stale = []
+    stale: list[str] = []
     for name, make in PAGES.items():
         if name == "commands" and sys.version_info[:2] != (3, 11):
             continue  # argparse words its help differently in every version; the page is 3.11's
         path = HERE / f"{name}.md"
         text = NOTE + "\n" + make().rstrip() + "\n"
-        if not path.exists() or path.read_text("utf-8") != text:
-            stale.append(path.name)
-            if "--check" not in sys.argv:
-                path.write_text(text, "utf-8")
-                print(f"wrote docs/{path.name}")
+        update(path, text, stale)
+    tables = context()
+    if tables is not None:
+        update(HERE / "context.md", tables, stale)
     if stale and "--check" in sys.argv:
         print(f"out of date: {', '.join(stale)}. Run `make docs` and commit the result.", file=sys.stderr)
         return 1

@@ -42,7 +42,6 @@ def test_O04_one_end_has_every_field_in_order():
         "<usage><total_tokens>17</total_tokens><tool_uses>3</tool_uses><context_percent>42</context_percent>"
         "<compactions>1</compactions><estimated_cost_usd>0.0042</estimated_cost_usd><duration_ms>1200</duration_ms></usage>",
         "</task-notification>",
-        "Full transcript available at: /t/abc.jsonl",
     ]
 
 
@@ -66,12 +65,14 @@ def test_a_group_says_how_many_and_whether_others_still_run():
     assert announced(text) == ("abc-1", "abc-2")
 
 
-def test_previews_are_500_characters_alone_and_300_in_a_group_and_say_where_the_rest_is():
-    long = "x" * 600
-    assert "x" * 500 + "\n…" in notification([view(text=long)])
+def test_a_report_is_whole_up_to_6000_characters_and_a_longer_one_says_where_the_rest_is():
+    whole, long = "x" * 6_000, "x" * 6_001
+    assert f"<result>{whole}</result>" in notification([view(text=whole)])
+    assert "get_subagent_result" not in notification([view(text=whole)])
+    assert f"<result>{whole}\n… (truncated; use get_subagent_result for the rest)" in notification([view(text=long)])
     grouped = notification([view(text=long)], group=True)
-    assert "x" * 300 + "\n…" in grouped
-    assert "x" * 301 not in grouped
+    assert "x" * 2_000 + "\n…" in grouped
+    assert "x" * 2_001 not in grouped
     assert "get_subagent_result" in grouped
 
 

@@ -23,7 +23,7 @@ DONE = {"status": "completed", "text": "Found it in a.py.", "duration_ms": 12_30
 
 async def call(crew, context, live=Live, **arguments):
     tool = AgentTool(crew, Wording(schedules=True), live=live)
-    assert problem(arguments, tool.spec.parameters) is None
+    assert problem(arguments, tool.spec.spellings.schema) is None
     return await tool.run("call-7", arguments, context)
 
 
@@ -34,7 +34,7 @@ async def test_a_started_agent_is_told_with_its_id_type_description_and_output_f
     lines = made.text.split("\n")
     assert not made.is_error
     assert lines[0] == "Agent started in the background."
-    for line in (f"Agent ID: {run_id}", "Type: Explorer", "Description: find auth", "Output file: /state/t.jsonl"):
+    for line in (f"Agent ID: {run_id}", "Type: Explore", "Description: find auth", "Output file: /state/t.jsonl"):
         assert line in lines
     for word in ("notified", "get_subagent_result", "steer_subagent", "do its work yourself"):
         assert word in made.text
@@ -164,7 +164,7 @@ async def test_a_foreground_result_has_the_id_and_says_that_it_is_all(context):
     crew = Crew({**DONE, "usage": Usage(30_000, 3_800, cost_usd=0.0042)})
     made = await call(crew, context, live=lambda: Live(show_cost=True), prompt="x", run_in_background=False)
     run_id = crew.children()[0].id
-    assert made.text.startswith("Agent completed in 12.3s (3 tool uses, 33.8k token, ~$0.0042).\n")
+    assert made.text.startswith("Agent completed in 12.3s (3 tool uses, 33.8k tokens, ~$0.0042).\n")
     assert f"Agent ID: {run_id}" in made.text
     assert "<result>\nFound it in a.py.\n</result>" in made.text
     assert "Everything it produced is above" in made.text

@@ -120,10 +120,8 @@ def test_T02_each_parameter_has_a_description_of_its_own(vocabulary):
         "prompt is all it knows",
         "user does not see",
         "Trust but verify",
-        "file goes before your parameters",
         "run_in_background false only if",
         "isolation worktree",
-        "Depth",
     ],
 )
 @pytest.mark.parametrize("mode", ["full", "compact"])
@@ -132,9 +130,15 @@ def test_T02_every_rule_that_matters_is_in_both_modes(mode, rule):
 
 
 @pytest.mark.parametrize(("depth", "most", "shown"), [(0, 4, "1/4"), (1, 4, "2/4"), (3, 4, "4/4")])
+def test_T03_the_depth_of_the_next_agent_can_be_shown_by_a_template(depth, most, shown):
+    wording = Wording(mode="custom", template="{{recursiveGuideline}}", depth=depth, max_depth=most)
+    assert shown in describe(wording)
+
+
 @pytest.mark.parametrize("mode", ["full", "compact"])
-def test_T03_the_depth_of_the_next_agent_is_shown(mode, depth, most, shown):
-    assert shown in describe(Wording(mode=mode, depth=depth, max_depth=most))
+def test_T03_what_a_twin_reads_of_the_tool_is_what_its_parent_reads(mode):
+    """Providers cache the tools before the prompt: a depth in here would make every level pay anew."""
+    assert describe(Wording(mode=mode, depth=0)) == describe(Wording(mode=mode, depth=2))
 
 
 def test_T01_guidelines_of_features_that_are_off_are_gone_without_a_trace():
@@ -185,7 +189,8 @@ def test_T01_every_placeholder_is_replaced_literally_and_once():
     assert parts[2:] == [
         "/x",
         "\n- schedule only if the user asked for a later or repeated run.",
-        "\n- isolation worktree: own git checkout, changes come back as a branch.",
+        "\n- isolation worktree: own git checkout of the last commit, without uncommitted changes; its work comes "
+        "back as a branch.",
         "2",
         "5",
         "- Depth of agents you start: 2/5.",

@@ -33,7 +33,7 @@ async def test_N02_a_delivered_message_is_confirmed_with_the_state_of_the_agent(
     view = crew.add("running", usage=Usage(33_000, 800), tool_uses=1, context_percent=62.4, compactions=2)
     made = await use(SteerSubagentTool(crew), context, agent_id="@" + view.id, message=" Only src/ ")
     assert "after its current tool execution" in made.text
-    assert made.text.endswith("Current state: 33.8k token · 1 tool use · context 62% full · 2 compactions")
+    assert made.text.endswith("Current state: 33.8k tokens · 1 tool use · context 62% full · 2 compactions")
     assert crew.messages == [(view.id, "Only src/")]
 
 

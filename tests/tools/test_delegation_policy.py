@@ -17,11 +17,8 @@ def builtins(tmp_path):
 def test_the_policy_is_what_was_agreed(builtins):
     assert delegation_policy(builtins) == (
         "Delegation (Agent)\n"
-        "- Do yourself what a few calls settle. Delegate wide searches, long or separable work, and a second look at "
-        "what you made.\n"
-        "- Route: finding things in code: Explore; designing a wide change: Plan; review: reviewer; "
-        "test cases: tester; the web: researcher; checking finished work: verification; Retinue itself: retinue-guide; "
-        "anything else: general-purpose."
+        "- Do yourself what a few calls settle. Delegate wide reading, long or separable work, and a second look at "
+        "what you made."
     )
 
 
@@ -35,14 +32,14 @@ def test_devkits_five_agents_are_routed_in_its_own_vocabulary(builtins):
 
 
 def test_only_agents_that_can_be_started_are_named(builtins):
-    text = delegation_policy([spec for spec in builtins if spec.name != "Plan"])
-    assert "Plan" not in text
+    text = delegation_policy([spec for spec in builtins if spec.name != "tester"], "devkit")
+    assert "tester" not in text
     assert "; review: reviewer" in text
 
 
 def test_a_built_in_route_gives_way_to_an_agent_of_the_users_own(builtins):
     own = AgentSpec(name="reviewer", description="Reviews poems. Use proactively.", source="project")
-    text = delegation_policy([*(spec for spec in builtins if spec.name != "reviewer"), own])
+    text = delegation_policy([*(spec for spec in builtins if spec.name != "reviewer"), own], "devkit")
     assert "review: reviewer" not in text
     assert text.endswith("\n- Unasked, when they fit: reviewer.")
 

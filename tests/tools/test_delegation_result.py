@@ -26,7 +26,7 @@ from retinue.tools.get_subagent_result.tool import GetSubagentResultTool
 async def read(crew, context, agent_id, live=Live, **arguments):
     tool = GetSubagentResultTool(crew, live=live)
     arguments = {"agent_id": agent_id, **arguments}
-    assert problem(arguments, tool.spec.parameters) is None
+    assert problem(arguments, tool.spec.spellings.schema) is None
     return await tool.run("call-1", arguments, context)
 
 
@@ -44,7 +44,7 @@ async def test_the_header_has_every_field_in_one_order(context):
     made = await read(crew, context, view.id, live=lambda: Live(show_cost=True))
     assert made.text == (
         f"Agent: {view.id}\n"
-        "Type: Explore | Status: completed | Tool uses: 4 | 33.8k token | Cost: ~$0.50 | Context: 62% | "
+        "Type: Explore | Status: completed | Tool uses: 4 | 33.8k tokens | Cost: ~$0.50 | Context: 62% | "
         "Compactions: 2 | Duration: 1m 12s\n"
         "Description: find auth\nOutput file: /t.jsonl\n\n<result>\nDone.\n</result>"
     )

@@ -16,7 +16,8 @@ from retinue.domain.delegation import Vocabulary
 from retinue.domain.spec import AgentSpec
 
 _TOOLS: dict[Vocabulary, str] = {"claude": "Agent", "devkit": "subagent", "codingcode": "dispatch_agent"}
-_SECTIONS: dict[Vocabulary, str] = {"claude": "claude", "devkit": "devkit", "codingcode": "claude"}
+_ROUTED: frozenset[Vocabulary] = frozenset({"devkit"})
+"""Vocabularies whose policy names who is for what; elsewhere the list of agents says it."""
 _PROACTIVE = re.compile(r"\bproactive(?:ly)?\b", re.IGNORECASE)
 _MOST = 12
 
@@ -27,7 +28,7 @@ def delegation_policy(agents: Iterable[AgentSpec], vocabulary: Vocabulary = "cla
     if not known:
         return ""
     text, sections = _template()
-    routes = _routes(known, sections[_SECTIONS[vocabulary]])
+    routes = _routes(known, sections[vocabulary]) if vocabulary in _ROUTED else []
     lines = [line for line in text.splitlines() if routes or "{{routes}}" not in line]
     filled = "\n".join(lines).replace("{{tool}}", _TOOLS[vocabulary]).replace("{{routes}}", "; ".join(routes))
     eager = [_safe(spec.name) for spec in known if _PROACTIVE.search(spec.description)]

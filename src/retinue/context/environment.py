@@ -7,7 +7,9 @@ reported as no repository rather than as an error.
 from __future__ import annotations
 
 import sys
+from datetime import datetime
 from pathlib import Path
+from shutil import which
 
 from retinue.domain.lean import dataclass
 from retinue.settings.places import repository_root
@@ -19,6 +21,8 @@ class Environment:
     repository: bool
     branch: str
     platform: str
+    shell: str = ""
+    date: str = ""
 
     def block(self) -> str:
         lines = ["# Environment", f"Working directory: {self.folder}"]
@@ -28,14 +32,23 @@ class Environment:
                 lines.append(f"Branch: {self.branch}")
         else:
             lines.append("Not a git repository")
-        lines.append(f"Platform: {self.platform}")
+        shell = f", shell {self.shell}" if self.shell else ""
+        lines.append(f"Platform: {self.platform}{shell}")
+        if self.date:
+            lines.append(f"Date: {self.date}")
         return "\n".join(lines)
 
 
 def detect(folder: Path) -> Environment:
     root = repository_root(folder)
     branch = _branch(root / ".git") if root else None
-    return Environment(str(folder), branch is not None, branch or "", sys.platform)
+    shell = "bash" if which("bash") else "sh"
+    return Environment(str(folder), branch is not None, branch or "", sys.platform, shell, _today())
+
+
+def _today() -> str:
+    """The date here: a person's "yesterday" is meant in their own time zone."""
+    return f"{datetime.now().astimezone():%Y-%m-%d}"
 
 
 def _branch(git: Path) -> str | None:

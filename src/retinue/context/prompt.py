@@ -37,6 +37,7 @@ class Extras:
     skills: str = ""
     memory: str = ""
     worktree: str = ""
+    mode: str = ""
 
 
 NO_EXTRAS = Extras()
@@ -55,30 +56,32 @@ def prompt_parts(
     parent: str | None = None,
     depth: int = 0,
     extras: Extras = NO_EXTRAS,
+    bridge: str = "",
 ) -> tuple[Part, ...]:
     """Everything the model is told before its first message, in order.
 
     The main agent is not told that it is an agent of someone; a run at depth 0 not that it is a
-    sub-agent.
+    sub-agent. A twin is told only what its parent's prompt does not say already; `bridge` is what
+    else it should know about how it differs.
     """
     shared = (
         Part("instructions", extras.instructions),
         Part("delegation", extras.delegation),
         Part("skills", extras.skills),
     )
-    last = (Part("memory", extras.memory), Part("worktree", extras.worktree))
+    last = (Part("memory", extras.memory), Part("worktree", extras.worktree), Part("mode", extras.mode))
     place = Part("environment", environment.block())
     if spec.prompt_mode == "append":
         body = spec.prompt.strip()
         instructions = f"<agent_instructions>\n{body}\n</agent_instructions>" if body else ""
         parts: tuple[Part, ...] = (
             Part("parent", parent) if parent else Part("base", shipped("subagent")),
-            Part("bridge", shipped("bridge") if depth else ""),
+            Part("bridge", _bridge(bridge) if depth else ""),
             Part("agent", _active_agent(spec)),
-            place,
+            Part("environment", "" if parent and place.text in parent else place.text),
             Part("body", instructions),
             *shared,
-            *last,
+            *(part for part in last if not (parent and part.name == "mode" and part.text in parent)),
         )
     else:
         role = shipped("subagent") if depth else ""
@@ -86,6 +89,11 @@ def prompt_parts(
         body = spec.prompt.strip() or _fallback_role(spec)
         parts = (Part("agent", tag), Part("body", body), *shared, place, *last)
     return tuple(part for part in parts if part.text)
+
+
+def _bridge(more: str) -> str:
+    text, end = shipped("bridge").rsplit("\n", 1)
+    return f"{text}{more}\n{end}"
 
 
 def joined(parts: Iterable[Part]) -> str:
@@ -109,11 +117,11 @@ def is_main(spec: AgentSpec, depth: int) -> bool:
 
 
 def reads_instructions(spec: AgentSpec, depth: int, parent: str | None) -> bool:
-    """Whether AGENTS.md and its like are for this run: the main agent, or a twin that has no
-    parent whose prompt holds them already."""
+    """Whether AGENTS.md and its like are for this run: the main agent, a twin that has no parent
+    whose prompt holds them already, or an agent of Claude Code, which gives them to its agents."""
     if spec.omit_instructions and depth > 0:
         return False
-    return is_main(spec, depth) or (spec.prompt_mode == "append" and not parent)
+    return is_main(spec, depth) or (spec.prompt_mode == "append" and not parent) or spec.dialect == "claude"
 
 
 def _active_agent(spec: AgentSpec) -> str:

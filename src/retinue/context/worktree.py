@@ -10,10 +10,14 @@ from pathlib import Path
 
 from retinue.context.prompt import shipped
 
+_COMMITTED = "the last commit. Uncommitted changes of the main checkout are not in it."
+_AS_IT_WAS = "the main checkout as it was when you started, uncommitted changes included."
 
-def worktree_notice(folder: Path, top: Path, main: Path) -> str:
-    """`folder` is where the run works, `top` the copy it is in, `main` the checkout it is of."""
-    text = shipped("worktree")
-    for name, path in (("folder", folder), ("top", top), ("main", main)):
+
+def worktree_notice(top: Path, main: Path, *, from_dirty: bool = False) -> str:
+    """`top` is the copy that the run works in, `main` the checkout it is of; `from_dirty` says
+    whether the copy began with the uncommitted changes of that."""
+    text = shipped("worktree").replace("{{holds}}", _AS_IT_WAS if from_dirty else _COMMITTED)
+    for name, path in (("top", top), ("main", main)):
         text = text.replace(f"{{{{{name}}}}}", " ".join(str(path).splitlines()))
     return text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import field
 from pathlib import Path
@@ -168,6 +168,8 @@ class ToolContext:
     """A folder that must not be touched, and the copy of it where the run works instead."""
     companion: Companion | None = None
     """Where the run keeps what is to be done, and asks; None where there is no run."""
+    transcripts: Callable[[], Iterable[str]] = tuple
+    """Files outside the workspace that the run may read: the transcripts of the runs it started."""
     reach: Callable[[str], str | None] = lambda url: None
     """Whether the rules of the run let it talk to the host of a URL that the call did not name,
     such as that of a redirect: None, or why not."""

@@ -20,6 +20,8 @@ from retinue.domain.toolnames import canonical, fold_name
 from retinue.loop.arguments import LEFT_TO_THE_TOOL, fits
 
 _DEEPEST = 32
+_STAND_INS = {"list_subagents": "get_subagent_result", "get_search_content": "fetch_content"}
+"""Tools that are offered only where a file names them, and the tool that does the same."""
 _TRUE = frozenset({"true", "yes", "1", "on"})
 _FALSE = frozenset({"false", "no", "0", "off"})
 _PREFIXES = ("functions.", "default_api.", "tools.", "tool.")
@@ -66,7 +68,8 @@ def offered_name(name: str, specs: Mapping[str, ToolSpec]) -> str | None:
         offered = [each for each in candidates if each in specs]
         if len(offered) == 1:
             return offered[0]
-    return None
+    stand_in = _STAND_INS.get(plain.casefold())
+    return stand_in if stand_in in specs else None
 
 
 _EDITOR = frozenset({"str_replace_based_edit_tool", "str_replace_editor", "text_editor"})

@@ -14,11 +14,13 @@ from retinue.domain.events import RunCreated
 from retinue.domain.request import RunRequest
 from retinue.domain.tool import Tool
 from retinue.domain.toolnames import TOOLS
-from retinue.supervisor.offer import SPAWNING, policy_text
+from retinue.supervisor.ceiling import STARTING
+from retinue.supervisor.offer import policy_text
 from retinue.supervisor.skilling import skills_text
 
 if TYPE_CHECKING:
     from retinue.context.memory.block import Memory
+    from retinue.domain.spec import PermissionMode
     from retinue.log.query import Reader
     from retinue.supervisor.isolating import Isolation
     from retinue.supervisor.launch import Launch
@@ -32,6 +34,7 @@ def assemble(
     tools: Mapping[str, Tool],
     notes: list[str],
     *,
+    mode: PermissionMode = "default",
     isolation: Isolation | None = None,
     memory: Memory | None = None,
 ) -> tuple[Part, ...]:
@@ -50,13 +53,36 @@ def assemble(
         from retinue.context.instructions import project_instructions
 
         extras = replace(extras, instructions=project_instructions(request.cwd, world.environment, notes))
-    if request.depth == 0 and settings.inject_delegation_policy and SPAWNING & tools.keys():
+    if request.depth == 0 and settings.inject_delegation_policy and STARTING & tools.keys():
         extras = replace(extras, delegation=policy_text(world, request))
     if isolation is not None:
         from retinue.context.worktree import worktree_notice
 
-        extras = replace(extras, worktree=worktree_notice(request.cwd, isolation.top, isolation.main))
-    return prompt_parts(spec, environment, parent=parent, depth=request.depth, extras=extras)
+        extras = replace(
+            extras, worktree=worktree_notice(isolation.top, isolation.main, from_dirty=settings.worktree_from_dirty)
+        )
+    extras = replace(extras, mode=_mode_line(mode, world))
+    bridge = "" if STARTING & tools.keys() else _NO_AGENTS
+    return prompt_parts(spec, environment, parent=parent, depth=request.depth, extras=extras, bridge=bridge)
+
+
+_NO_AGENTS = "\n- You have no tool to start agents: what is said above about delegation is not for you."
+_UNATTENDED: frozenset[PermissionMode] = frozenset({"default", "acceptEdits", "plan"})
+
+
+def _mode_line(mode: PermissionMode, world: World) -> str:
+    """What the run must know of its mode before it meets a refusal."""
+    lines = []
+    if mode == "plan":
+        lines.append(
+            "Plan mode: you only read. Study what you need, then end with the plan as your answer and ask whether "
+            "to carry it out."
+        )
+    if mode in _UNATTENDED and not world.can_ask:
+        lines.append(
+            "Nobody can approve anything here: what does not run unasked is denied. Say what you could not do."
+        )
+    return "\n".join(lines)
 
 
 def prompt_above(request: RunRequest, world: World, parent: Launch | None) -> str | None:
@@ -64,22 +90,27 @@ def prompt_above(request: RunRequest, world: World, parent: Launch | None) -> st
     omits the files with instructions does not get them through its parent either."""
     if parent is None:
         return None
-    if not request.spec.omit_instructions or request.spec.prompt_mode != "append":
-        return parent.system
+    spec, system = request.spec, parent.system
+    if parent.inherited and parent.request.spec.name == spec.name:
+        system = system[: parent.inherited]  # a twin of a twin: nothing is said twice
+    if not spec.omit_instructions or spec.prompt_mode != "append":
+        return system
     from retinue.context.instructions import project_instructions
 
     told = project_instructions(parent.request.cwd, world.environment, [])
-    return parent.system.replace(told, "") if told else parent.system
+    return system.replace(told, "") if told else system
 
 
-def inherited(parts: tuple[Part, ...]) -> int:
-    """How many characters of the prompt are the parent's."""
-    return len(parts[0].text) if parts and parts[0].name == "parent" else 0
+def inherited(parts: tuple[Part, ...], parent: Launch | None) -> int:
+    """How many characters of the prompt are the beginning of the parent's."""
+    if parent is None or not parts or parts[0].name != "parent" or not parent.system.startswith(parts[0].text):
+        return 0
+    return len(parts[0].text)
 
 
 def kept(launch: Launch) -> Mapping[str, object]:
     """The prompt for the log: of a twin without what is its parent's, which the log has there."""
-    return {"inherits": launch.inherited > 0, "text": launch.system[launch.inherited :]}
+    return {"inherits": launch.inherited, "text": launch.system[launch.inherited :]}
 
 
 def restored(reader: Reader, created: RunCreated | None, parent_id: str | None) -> str | None:
@@ -96,11 +127,16 @@ def restored(reader: Reader, created: RunCreated | None, parent_id: str | None) 
     first = next((event for event in reader.events(parent_id, limit=1)), None)
     above = first.body if first is not None and isinstance(first.body, RunCreated) else None
     base = restored(reader, above, first.parent_id if first is not None else None)
-    return None if base is None else base + text
+    if base is None:
+        return None
+    inherits = found["inherits"]  # logs before 0.2 say only that it does: all of it
+    return (base if inherits is True else base[:inherits]) + text
 
 
-def why_absent(launch: Launch, name: str) -> str:
+def why_absent(launch: Launch, world: World, name: str) -> str:
     """Why a run has not got a tool that exists, for its model; empty where its file decided it."""
+    if name in world.unavailable:
+        return world.unavailable[name]
     if not launch.readonly or TOOLS.get(name, READ_ONLY) <= READ_ONLY:
         return ""
     if launch.mode == "plan":

@@ -27,7 +27,7 @@ from retinue.supervisor.checking import well_formed
 from retinue.supervisor.confining import can_sandbox, is_readonly
 from retinue.supervisor.extending_tools import Extended, extend, suited
 from retinue.supervisor.limiter import LimiterGate, account_of, process_limiters, shared_prefix
-from retinue.supervisor.offer import SPAWNING, offered_tools
+from retinue.supervisor.offer import SPAWNING, offered_tools, useful_tools
 from retinue.supervisor.permits import NO_PATTERNS, Patterns, mode_for, permitted
 from retinue.supervisor.permits_bounds import Bound, bounds_below
 from retinue.supervisor.purse import BUDGETED
@@ -109,7 +109,7 @@ async def prepare(
     tools = kit.tools if served is None else served.settle(kit.tools, selection.info.window)
     named = {tool.spec.name: tool for tool in tools}
     above = prompt_above(request, world, parent)
-    parts = assemble(request, world, above, named, notes, isolation=isolation, memory=kit.memory)
+    parts = assemble(request, world, above, named, notes, mode=mode, isolation=isolation, memory=kit.memory)
     system = joined(parts)
     gate = _gate(selection, world, system, tools)
 
@@ -137,7 +137,7 @@ async def prepare(
         patterns=kit.patterns,
         bounds=bounds_below(parent),
         memory=kit.memory,
-        inherited=inherited(parts) if parent is not None and above == parent.system else 0,
+        inherited=inherited(parts, parent),
         notes=tuple(notes),
     )
 
@@ -247,7 +247,8 @@ def choose_tools(
             f"Agent '{spec.name}' {selection.refusal}", remedy="Correct the file's `tools`, or leave the key out."
         )
     notes.extend(selection.notes)
-    offered = {tool.spec.name: tool for tool in permitted(selection.tools, request, world, notes)}
+    allowed = permitted(selection.tools, request, world, notes)
+    offered = useful_tools({tool.spec.name: tool for tool in allowed}, spec)
     spare = spare_tools(request, world, lambda tools: permitted(tools, request, world, []))
     memory = memory_for(request, world, offered, spare, notes, readonly=readonly)
     beyond = in_documentation if is_guide(spec) else files_of_skills(request, world, offered)

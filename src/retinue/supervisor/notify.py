@@ -19,8 +19,8 @@ from retinue.tools.delegation.frame import as_data
 if TYPE_CHECKING:
     from retinue.supervisor.member import Member
 
-SINGLE_PREVIEW = 500
-GROUP_PREVIEW = 300
+SINGLE_PREVIEW = 6_000
+GROUP_PREVIEW = 2_000
 NOTE_LENGTH = 1_000
 _UNREAD = 20
 
@@ -89,8 +89,7 @@ def notification(
     limit = GROUP_PREVIEW if group else SINGLE_PREVIEW
     blocks = [_block(view, limit, show_cost) for view in views]
     if not group:
-        transcript = views[0].transcript
-        return "\n".join([*blocks, *([f"Full transcript available at: {escape(transcript)}"] if transcript else [])])
+        return "\n".join(blocks)
     if head is None:
         head = f"Background agent group completed: {len(views)} agent(s) finished"
         head += " (partial — others still running)" if partial else ""
@@ -135,11 +134,10 @@ def _block(view: ChildView, limit: int, show_cost: bool) -> str:
     lines.append(f"<result>{_preview(view, limit)}</result>")
     if view.outcome is not None and view.outcome.branch:
         lines.append(f"<branch>{escape(view.outcome.branch)}</branch>")
-    if len(view.text) > limit:
-        lines.append("<full-output>get_subagent_result with this task id gives the whole result</full-output>")
     notes = [escape(" ".join(note.split())) for note in dict.fromkeys(view.notes)]
     lines += [f"<note>{note[:NOTE_LENGTH]}</note>" for note in notes if note]
-    lines.append(_usage(view, show_cost))
+    if view.usage.total_tokens or view.tool_uses:
+        lines.append(_usage(view, show_cost))
     lines.append("</task-notification>")
     return "\n".join(lines)
 

@@ -11,8 +11,9 @@ from retinue.domain.events import AssistantEnded
 from retinue.domain.request import RunRequest
 from retinue.domain.spec import AgentSpec
 from retinue.domain.tool import Tool
+from retinue.domain.toolnames import canonical
 from retinue.settings.places import home, repository_root
-from retinue.supervisor.ceiling import startable_types
+from retinue.supervisor.ceiling import STARTING, startable_types
 from retinue.supervisor.resolution import GENERAL
 from retinue.tools.delegation.base import Live
 from retinue.tools.delegation.describe import Wording, find_template
@@ -27,6 +28,24 @@ SPAWNING = frozenset(name for names in NAMES.values() for name in names)
 """Every tool that has to do with other runs, in all vocabularies."""
 
 
+_BY_NAME_ONLY = {"get_search_content": "fetch_content", "list_subagents": "get_subagent_result", "clear_subagents": ""}
+"""Tools that a run gets where its file names them; elsewhere the tool behind each does the same."""
+_LAST = ("ask_user", "ask_parent")
+"""Where a twin differs from its parent. Providers cache the tools before the prompt, so what
+differs stands last and the rest is shared."""
+
+
+def useful_tools(tools: Mapping[str, Tool], spec: AgentSpec) -> dict[str, Tool]:
+    """The tools of a run without those that would only cost tokens, in the order a model sees them."""
+    named = {name for entry in spec.tools.allow or () for name in canonical(entry)}
+    dropped = {name for name, instead in _BY_NAME_ONLY.items() if not instead or instead in tools}
+    if not STARTING & tools.keys():
+        dropped |= SPAWNING
+    kept = {name: tool for name, tool in tools.items() if name not in dropped - named}
+    last = {name: kept.pop(name) for name in _LAST if name in kept}
+    return {**kept, **last}
+
+
 def offered_tools(delegation: Delegation, world: World, request: RunRequest, notes: list[str]) -> dict[str, Tool]:
     """The tools with which the run of `request` may start others."""
     settings = world.settings.settings
@@ -37,7 +56,7 @@ def offered_tools(delegation: Delegation, world: World, request: RunRequest, not
         template = found.text
     in_repository = repository_root(request.cwd) is not None
     wording = Wording(
-        types=type_lines(_startable(world, request), frozenset(world.tools)),
+        types=type_lines(_listed(world, request), frozenset(world.tools)),
         mode=settings.tool_description_mode,
         template=template,
         agent_dir=_agent_dir(world),
@@ -98,11 +117,28 @@ def _items(run_id: str, world: World) -> tuple[Mapping[str, Any], ...]:
 
 def policy_text(world: World, request: RunRequest) -> str:
     """The lines in the main agent's prompt that say when to delegate, and to whom."""
-    specs = _startable(world, request)
+    specs = _listed(world, request)
     named = {line.name for line in type_lines(specs, frozenset(world.tools))}
     return delegation_policy(
         [spec for spec in specs if spec.name in named], world.settings.settings.delegation_vocabulary
     )
+
+
+_UNLISTED = {
+    "claude": frozenset({"explorer", "implementer", "statusline-setup", "retinue-guide"}),
+    "devkit": frozenset({"statusline-setup", "retinue-guide"}),
+    "codingcode": frozenset({"explorer", "implementer", "statusline-setup", "retinue-guide"}),
+}
+"""Shipped agents that double one of the list, or that commands start. They can be called by name."""
+
+
+def _listed(world: World, request: RunRequest) -> tuple[AgentSpec, ...]:
+    """The agents that a run is told of, unless it may start only those that its file names."""
+    found = _startable(world, request)
+    if startable_types(request.spec) is not None:
+        return found
+    unlisted = _UNLISTED[world.settings.settings.delegation_vocabulary]
+    return tuple(spec for spec in found if spec.source != "builtin" or spec.name not in unlisted)
 
 
 def _startable(world: World, request: RunRequest) -> tuple[AgentSpec, ...]:

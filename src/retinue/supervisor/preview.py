@@ -61,7 +61,7 @@ async def preview(request: RunRequest, world: World, under: Preview | None = Non
     extended = await extend(request, world, notes)
     kit = choose_tools(request, world, notes, delegation, None, extended, readonly)
     named = {tool.spec.name: tool for tool in kit.tools}
-    parts = assemble(request, world, under.system if under else None, named, notes, memory=kit.memory)
+    parts = assemble(request, world, under.system if under else None, named, notes, mode=mode, memory=kit.memory)
     limit = world.settings.settings.task_file_above
     if limit is not None and len(request.task) > limit and "read" in named:
         notes.append(f"a task of more than {limit:,} characters is handed over as a file: it would see the beginning")

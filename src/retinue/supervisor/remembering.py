@@ -55,14 +55,14 @@ def memory_for(
     except UsageError as error:
         notes.append(f"it has no memory: {error.message}")
         return None
-    able = bool({"write", "edit"} & tools.keys())
-    able = able or (spec.dialect == "claude" and bool({"write", "edit"} & spare.keys()))
+    own_tools = bool({"write", "edit"} & tools.keys())
+    able = own_tools or (spec.dialect == "claude" and bool({"write", "edit"} & spare.keys()))
     writable = able and not readonly
     obstacle = own.obstacle()
     if obstacle is not None:
         notes.append(f"its memory is not used: {obstacle}")
         return Memory(spec.name, spec.memory, own, others) if others else None
-    return Memory(spec.name, spec.memory, own, others, writable)
+    return Memory(spec.name, spec.memory, own, others, writable, confined=writable and not own_tools)
 
 
 def spare_tools(

@@ -180,6 +180,7 @@ def _job(member: Member, world: World, audit: Audit, past: Conversation | None, 
     prior = Prior(past.usage, past.turn, past.tool_uses, past.compactions) if past else Prior()
     guarded = gatekeeper(member, world, diagnosed(launch, world, audit.tools), resumed=past is not None)
     context, tools = audit.context(_context(handle, world, launch)), guarded(launch.tools)
+    context.transcripts = lambda: [child.handle.launch.transcript or "" for child in member.children]
     context.companion = companion = companion_for(member, world, resumed=past is not None)
     make_folder(launch)
     connect(member, world, tools)
@@ -203,7 +204,7 @@ def _job(member: Member, world: World, audit: Audit, past: Conversation | None, 
         compaction=Compaction(compaction_share(launch, settings.compaction_at), settings.compaction_keep_turns),
         remind=lambda: "\n\n".join(filter(None, (roster(member), companion.reminder()))),
         account=member.account,
-        absent=lambda name: why_absent(launch, name),
+        absent=lambda name: why_absent(launch, world, name),
         late_tools=late_tools(member, world, guarded, past is not None),
         before_end=hooks.before_end,
         before_compact=hooks.before_compact,

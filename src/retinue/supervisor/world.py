@@ -181,14 +181,22 @@ class World:
         from retinue.tools.registry import builtin_tools, companion_tools
 
         own = {tool.spec.name: tool for tool in self.custom_tools}
-        return {
+        shipped = {
             **builtin_tools(),
             **companion_tools(),
             **self.languages.tools(),
             **convert_tools(self),
             **self.browsing.tools(),
-            **own,
         }
+        working = {name: tool for name, tool in shipped.items() if name not in self.unavailable}
+        return {**working, **own}
+
+    @cached_property
+    def unavailable(self) -> dict[str, str]:
+        """Tools that cannot work on this machine, each with the reason."""
+        from retinue.supervisor.availability import unavailable_tools
+
+        return unavailable_tools(self)
 
     @cached_property
     def browsing(self) -> Browsing:

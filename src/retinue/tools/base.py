@@ -31,6 +31,8 @@ class BuiltinTool(ABC):
     required: ClassVar[tuple[str, ...]]
     hidden: ClassVar[Properties] = {}
     """Parameters that are taken and not shown: what few calls need would cost every request."""
+    asked_for: ClassVar[tuple[str, ...] | None] = None
+    """What a call must have, where that is less than models are told."""
     aliases: ClassVar[Aliases] = {}
     words: ClassVar[Mapping[str, Mapping[str, str]]] = {}
     ignored: ClassVar[frozenset[str]] = frozenset()
@@ -53,10 +55,10 @@ class BuiltinTool(ABC):
     @classmethod
     def spellings(cls, parameters: Mapping[str, Any]) -> Spellings:
         """What the tool takes beside `parameters`, which are shown."""
-        properties = {**parameters["properties"], **cls.hidden}
-        return Spellings(
-            {**parameters, "properties": properties}, names_of(cls.aliases), cls.words, cls.ignored, cls.rewrite
-        )
+        schema = {**parameters, "properties": {**cls.hidden, **parameters["properties"]}}
+        if cls.asked_for is not None:
+            schema["required"] = list(cls.asked_for)
+        return Spellings(schema, names_of(cls.aliases), cls.words, cls.ignored, cls.rewrite)
 
     @staticmethod
     def rewrite(arguments: dict[str, Any]) -> dict[str, Any]:

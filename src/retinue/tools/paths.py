@@ -41,12 +41,14 @@ class Confined:
 
 def confine(text: str, context: ToolContext, *, writing: bool = False) -> Confined:
     """Where `text` leads, if a tool may go there. Reading may also go to the run's own stored
-    outputs, because truncated results point there."""
+    outputs and the transcripts of its children, because results point there."""
     path = _resolve(text, context)
     root = next((root for root in context.roots if _below(path, root) is not None), None)
     if root is None and not writing:
         outputs = Path(os.path.realpath(context.outputs))
         root = outputs if _below(path, outputs) is not None else None
+        if root is None and path in map(os.path.realpath, context.transcripts()):
+            root = Path(path).parent
     if root is not None:
         return Confined(root, path, _shown(path, context))
     allowed = ", ".join(str(root) for root in context.roots)

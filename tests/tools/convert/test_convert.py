@@ -166,6 +166,7 @@ async def test_a_document_that_needs_too_much_memory(desk: Desk) -> None:
 async def test_without_the_extra_the_error_says_how_to_get_it(desks: Callable[..., Desk], monkeypatch: Any) -> None:
     desk = desks()
     desk.put("a.txt", "x")
+    assert "convert_content" in desk.world.tools, "it was there when the session began"
     monkeypatch.setitem(sys.modules, "markitdown", None)
     monkeypatch.setattr("retinue.tools.convert_content.worker.find_spec", lambda name: None)
     said = await desk.error(path="a.txt")

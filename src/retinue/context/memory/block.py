@@ -19,6 +19,12 @@ _SCOPES: dict[MemoryScope, str] = {
 }
 
 
+_TOOLS = {
+    False: "Use the write and edit tools with absolute paths in this folder.",
+    True: "Your write and edit tools work in this folder only: use absolute paths in it.",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Memory:
     """The memory of one run. `own` is written, if anything is; `others` are only read."""
@@ -28,6 +34,8 @@ class Memory:
     own: Place
     others: tuple[Place, ...] = ()
     writable: bool = False
+    confined: bool = False
+    """The run's write and edit tools are for this memory and nothing else."""
 
     @property
     def folder(self) -> Path:
@@ -42,7 +50,7 @@ class Memory:
         """The part of the prompt. Reads the index; makes nothing."""
         text = shipped("memory" if self.writable else "memory_readonly").replace("{{scope}}", _SCOPES[self.scope])
         if self.writable:
-            text = text.replace("{{folder}}", _line(self.folder))
+            text = text.replace("{{folder}}", _line(self.folder)).replace("{{tools}}", _TOOLS[self.confined])
         parts = [text, *self._indexes()]
         return "\n\n".join(parts)
 

@@ -47,23 +47,26 @@ _AFTER = (
 
 class AgentTool(DelegationTool):
     name = "Agent"
-    required = ()
+    required = ("prompt", "description")
+    asked_for = ()
     properties: ClassVar[Properties] = {
-        "prompt": text_property("The task (required unless retry)"),
-        "description": text_property("3-5 words for people"),
+        "prompt": text_property("The whole task"),
+        "description": text_property("The task in 3-5 words"),
         "subagent_type": text_property("Default general-purpose"),
         "run_in_background": flag_property("false: wait for the result"),
         "resume": text_property("Id or name of the agent to continue"),
         "name": text_property("Name to address it by"),
         "model": text_property("provider/name or part of it"),
-        "thinking": text_property(", ".join(_LEVELS)),
-        "max_turns": {"type": "integer", "description": "Turn limit"},
-        "budget": {"type": "object", "description": "usd, tokens, turns, tool_calls, seconds, spawns"},
-        "isolated": flag_property("Built-in tools only"),
         "isolation": text_property("worktree: own git checkout", enum=["off", "worktree"]),
         "inherit_context": flag_property("It sees this conversation"),
         "schedule": text_property("Cron, interval or time"),
-        "retry": text_property("Handle of a refused call, with only what changes"),
+    }
+    hidden: ClassVar[Properties] = {
+        "thinking": {"type": "string"},
+        "max_turns": {"type": "integer"},
+        "budget": {"type": "object"},
+        "isolated": {"type": "boolean"},
+        "retry": {"type": "string"},
     }
     aliases: ClassVar[Aliases] = {
         "prompt": ("task", "message", "instructions", "input"),
@@ -235,8 +238,8 @@ def _closing(shown: Shown, note: str) -> str:
     if note:
         return "What it produced is above, and is not all it was asked for."
     if shown.cut:
-        return "Its result is above, cut in the middle. The Agent ID serves to continue with it through resume."
+        return "Its result is above, cut in the middle. To go on with this agent, give its Agent ID as resume."
     return (
         "Everything it produced is above; there is nothing more to fetch. "
-        "The Agent ID serves to continue with it through resume."
+        "To go on with this agent, give its Agent ID as resume."
     )

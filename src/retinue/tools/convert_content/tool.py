@@ -41,9 +41,11 @@ class ConvertContentTool(BuiltinTool):
     properties: ClassVar[Properties] = {
         "path": {"type": "string", "description": "File in the workspace"},
         "url": {"type": "string", "description": "An http or https URL"},
-        "maxContentChars": {"type": "integer", "minimum": 1, "description": "Characters to show at most"},
-        "timeoutMs": {"type": "integer", "minimum": 1, "description": "Milliseconds it may take"},
         "offset": {"type": "integer", "minimum": 0, "description": "First character to show, from 0"},
+    }
+    hidden: ClassVar[Properties] = {
+        "maxContentChars": {"type": "integer", "minimum": 1},
+        "timeoutMs": {"type": "integer", "minimum": 1},
     }
     aliases: ClassVar[Aliases] = {"path": PATH_NAMES, "url": ("uri", "link")}
 

@@ -25,7 +25,8 @@ _DATE = re.compile(r"-\d{8}$")
 
 @dataclass(frozen=True, slots=True)
 class TypeLine:
-    """`tools` is what stands behind "Tools:"; `model` is empty when the parent's is used."""
+    """`tools` is what stands behind "Tools:", if anything does; `model` is empty when the parent's
+    is used."""
 
     name: str
     description: str
@@ -39,8 +40,9 @@ class TypeLine:
         return self._line(one_line(first_sentence(self.description), LONGEST_SENTENCE))
 
     def _line(self, text: str) -> str:
+        tools = f" (Tools: {self.tools})" if self.tools else ""
         model = f" ({self.model})" if self.model else ""
-        return f"- {self.name}: {text} (Tools: {self.tools}){model}"
+        return f"- {self.name}: {text}{tools}{model}"
 
 
 def type_lines(specs: Iterable[AgentSpec], available: Collection[str] | None = None) -> tuple[TypeLine, ...]:
@@ -72,12 +74,17 @@ def _lines(specs: tuple[AgentSpec, ...], available: frozenset[str] | None) -> tu
         TypeLine(
             one_line(spec.name, 128),
             one_line(spec.description or spec.name, LONGEST),
-            label,
+            "" if _says_read_only(spec) else label,
             model_label(spec.model.name),
         )
         for spec, label in labels
         if label
     )
+
+
+def _says_read_only(spec: AgentSpec) -> bool:
+    """Whether the description of a shipped agent tells all that its list of tools would."""
+    return spec.source == "builtin" and bool(spec.readonly) and "read-only" in spec.description.casefold()
 
 
 def first_sentence(text: str) -> str:

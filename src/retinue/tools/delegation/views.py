@@ -63,7 +63,7 @@ def partial_text(view: ChildView) -> str:
 
 
 def stats(view: ChildView, *, show_cost: bool = False) -> str:
-    """`3 tool uses, 33.8k token, ~$0.0042`."""
+    """`3 tool uses, 33.8k tokens, ~$0.0042`."""
     uses = "1 tool use" if view.tool_uses == 1 else f"{view.tool_uses} tool uses"
     cost = format_cost(view.usage.cost_usd) if show_cost else ""
     return ", ".join(part for part in (uses, _tokens(view), cost) if part)
@@ -74,7 +74,7 @@ def identity(view: ChildView) -> list[str]:
     lines = [f"Agent ID: {view.id}"]
     if view.handle:
         lines.append(f"Name: {one_line(view.handle, 128)}")
-    lines.append(f"Type: {shown_name(view)}")
+    lines.append(f"Type: {one_line(view.agent, 128)}")
     if view.description:
         lines.append(f"Description: {one_line(view.description)}")
     if view.transcript:
@@ -86,7 +86,7 @@ def header(view: ChildView, *, show_cost: bool = False) -> list[str]:
     """The first lines of `get_subagent_result`."""
     note = status_note(view)
     fields = [
-        f"Type: {shown_name(view)}",
+        f"Type: {one_line(view.agent, 128)}",
         f"Status: {view.status}{f' ({note})' if note else ''}",
         f"Tool uses: {view.tool_uses}",
         _tokens(view),
@@ -107,7 +107,7 @@ def header(view: ChildView, *, show_cost: bool = False) -> list[str]:
 
 
 def state(view: ChildView) -> str:
-    """`33.8k token · 3 tool uses · context 62% full · 2 compactions`."""
+    """`33.8k tokens · 3 tool uses · context 62% full · 2 compactions`."""
     parts = [_tokens(view), "1 tool use" if view.tool_uses == 1 else f"{view.tool_uses} tool uses"]
     if view.context_percent is not None:
         parts.append(f"context {round(view.context_percent)}% full")
@@ -156,4 +156,4 @@ def refusal(refused: Refusal, children: Sequence[ChildView] = ()) -> str:
 
 def _tokens(view: ChildView) -> str:
     count = session_tokens(view.usage)
-    return f"{format_count(count)} token" if count else ""
+    return f"{format_count(count)} tokens" if count else ""

@@ -19,12 +19,19 @@ class FetchContentTool(WebTool):
     required = ()
     properties: ClassVar[Properties] = {
         "url": {"type": "string", "description": "An http or https URL"},
-        "urls": {"type": "array", "items": {"type": "string"}, "description": "Several URLs, at most 10"},
+        "responseId": {"type": "string", "description": "Id of an earlier result, to read on in it"},
         "offset": {"type": "integer", "description": "First character to show, from 0"},
-        "limit": {"type": "integer", "description": "Number of characters"},
+    }
+    hidden: ClassVar[Properties] = {
+        "urls": {"type": "array", "items": {"type": "string"}},
+        "limit": {"type": "integer"},
+        "query": {"type": "string"},
+        "queryIndex": {"type": "integer"},
+        "urlIndex": {"type": "integer"},
     }
     aliases: ClassVar[Aliases] = {
         "url": ("uri", "link", "href", "address"),
+        "responseId": ("response_id", "id"),
         "offset": ("start", "start_index"),
         "limit": ("max_length", "max_chars", "max_characters"),
     }
@@ -35,6 +42,10 @@ class FetchContentTool(WebTool):
         from retinue.tools.web.show import show_pages
         from retinue.tools.web.store import Found, Result, as_value
 
+        if given.find("responseId") is not None:
+            from retinue.tools.get_search_content.tool import recall
+
+            return recall(given, self.web(), context)
         urls = texts(given, "url", "urls")
         if not urls or len(urls) > MOST_URLS:
             asked = f"{len(urls)} were given" if urls else "none was given"
@@ -58,6 +69,6 @@ def _failed(failures: list[tuple[str, FetchError]], hosts: tuple[str, ...], kept
     first = failures[0][1]
     message = " ".join(dict.fromkeys(error.message for _, error in failures))
     if kept:
-        message += f' The other pages were fetched: get_search_content with responseId "{kept}" has them.'
+        message += f' The other pages were fetched: fetch_content with responseId "{kept}" has them.'
     limited = any(error.problem == "RATE_LIMITED" for _, error in failures)
     return WebError(first.code, message, hosts=hosts, limited=limited)

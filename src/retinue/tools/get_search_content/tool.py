@@ -12,6 +12,7 @@ from retinue.tools.web.base import WebTool
 from retinue.tools.web.errors import WebError
 
 if TYPE_CHECKING:
+    from retinue.tools.web.service import Web
     from retinue.tools.web.store import Answer, Found, Result
 
 _SHOWN = 5
@@ -32,28 +33,30 @@ class GetSearchContentTool(WebTool):
     aliases: ClassVar[Aliases] = {"responseId": ("response_id", "id"), "offset": ("start",)}
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
-        from retinue.tools.web.show import show_pages, show_search
-        from retinue.tools.web.store import as_value
+        return recall(given, self.web(), context)
 
-        identifier = given.optional_text("responseId")
-        if identifier is None:
-            raise WebError(
-                "INVALID_INPUT", 'get_search_content needs "responseId": the id an earlier result began with.'
-            )
-        web = self.web()
-        store = web.store(context)
-        answer = store.get(identifier.strip())
-        if answer is None:
-            raise _not_found(f"There is no response '{identifier}' in this run.", store.ids())
-        offset, limit = given.whole("offset") or 0, given.whole("limit", least=1)
-        found = _queries(given, answer)
-        results = _results(given, found)
-        if answer.kind == "search" and (results is None or not any(result.content for result in results)):
-            chosen = found if results is None else _only(found, results)
-            return ToolOutput((Text(show_search(answer, chosen)),), value=as_value(answer))
-        shown = [result for each in found for result in each.results] if results is None else results
-        most = min(limit or web.settings.web_max_content_chars, web.settings.web_max_content_chars)
-        return ToolOutput((Text(show_pages(answer, shown, offset=offset, most=most)),), value=as_value(answer))
+
+def recall(given: Arguments, web: Web, context: ToolContext) -> ToolOutput:
+    """What an earlier search or fetch of the run found, by its `responseId`. Fetches nothing."""
+    from retinue.tools.web.show import show_pages, show_search
+    from retinue.tools.web.store import as_value
+
+    identifier = given.optional_text("responseId")
+    if identifier is None:
+        raise WebError("INVALID_INPUT", 'get_search_content needs "responseId": the id an earlier result began with.')
+    store = web.store(context)
+    answer = store.get(identifier.strip())
+    if answer is None:
+        raise _not_found(f"There is no response '{identifier}' in this run.", store.ids())
+    offset, limit = given.whole("offset") or 0, given.whole("limit", least=1)
+    found = _queries(given, answer)
+    results = _results(given, found)
+    if answer.kind == "search" and (results is None or not any(result.content for result in results)):
+        chosen = found if results is None else _only(found, results)
+        return ToolOutput((Text(show_search(answer, chosen)),), value=as_value(answer))
+    shown = [result for each in found for result in each.results] if results is None else results
+    most = min(limit or web.settings.web_max_content_chars, web.settings.web_max_content_chars)
+    return ToolOutput((Text(show_pages(answer, shown, offset=offset, most=most)),), value=as_value(answer))
 
 
 def _queries(given: Arguments, answer: Answer) -> tuple[Found, ...]:

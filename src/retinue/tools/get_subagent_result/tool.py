@@ -12,7 +12,7 @@ from retinue.tools.base import Aliases, Properties
 from retinue.tools.delegation.base import ID_NAMES, DelegationTool, agent_id, flag_property, text_property
 from retinue.tools.delegation.bounds import bounded
 from retinue.tools.delegation.frame import one_line
-from retinue.tools.delegation.peek import LINES, MOST_LINES, Peek, peek_text, read_peek
+from retinue.tools.delegation.peek import Peek, peek_text, read_peek
 from retinue.tools.delegation.views import NO_OUTPUT, error_text, header, partial_text, refusal, succeeded
 
 _NOTIFIED = "You are notified automatically when it ends; wait: true waits for that."
@@ -20,25 +20,27 @@ _NOTIFIED = "You are notified automatically when it ends; wait: true waits for t
 
 class GetSubagentResultTool(DelegationTool):
     name = "get_subagent_result"
-    required = ("agent_id",)
+    required = ()
     properties: ClassVar[Properties] = {
-        "agent_id": text_property("Id, its beginning, or name"),
+        "agent_id": text_property("Id, its beginning, or name. Without one: a list of your agents"),
         "wait": flag_property("Wait for its end, some minutes at most"),
-        "verbose": flag_property("Add the conversation"),
+    }
+    hidden: ClassVar[Properties] = {
+        "all": {"type": "boolean"},
+        "verbose": {"type": "boolean"},
         "peek": {
             "type": "object",
-            "description": "Only some lines of its output",
-            "properties": {
-                "lines": {"type": "integer", "description": f"Last N ({LINES}, at most {MOST_LINES})"},
-                "regex": text_property("Only those that match"),
-                "after": {"type": "integer", "description": "Those after this number"},
-            },
+            "properties": {"lines": {"type": "integer"}, "regex": {"type": "string"}, "after": {"type": "integer"}},
             "additionalProperties": False,
         },
     }
     aliases: ClassVar[Aliases] = {"agent_id": ID_NAMES, "wait": ("block", "blocking")}
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
+        if given.find("agent_id") is None:
+            from retinue.tools.list_subagents.tool import list_children
+
+            return ok(list_children(self.delegation.children(), every=given.flag("all")))
         wanted, wait, verbose = agent_id(given), given.flag("wait"), given.flag("verbose")
         peek = None if verbose else read_peek(given)
         view = self.delegation.view(wanted)

@@ -21,19 +21,23 @@ class ListSubagentsTool(DelegationTool):
     properties: ClassVar[Properties] = {"all": flag_property("Older successes, too")}
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
-        children = self.delegation.children()
-        if not children:
-            return ok("You have started no agents.")
-        chosen = list(children) if given.flag("all") else _worth_showing(children)
-        shown = chosen[:MOST]
-        lines = [listed(view) for view in shown]
-        hidden = len(chosen) - len(shown)
-        older = len(children) - len(chosen)
-        if hidden:
-            lines.append(f"[{hidden} more are not shown]")
-        if older:
-            lines.append(f"[{older} older successful agent{'s' if older > 1 else ''} hidden; all: true shows them]")
-        return ok("\n".join(lines))
+        return ok(list_children(self.delegation.children(), every=given.flag("all")))
+
+
+def list_children(children: tuple[ChildView, ...], *, every: bool) -> str:
+    """One line for each agent; of successes only the newest unless `every`."""
+    if not children:
+        return "You have started no agents."
+    chosen = list(children) if every else _worth_showing(children)
+    shown = chosen[:MOST]
+    lines = [listed(view) for view in shown]
+    hidden = len(chosen) - len(shown)
+    older = len(children) - len(chosen)
+    if hidden:
+        lines.append(f"[{hidden} more are not shown]")
+    if older:
+        lines.append(f"[{older} older successful agent{'s' if older > 1 else ''} hidden; all: true shows them]")
+    return "\n".join(lines)
 
 
 def _worth_showing(children: tuple[ChildView, ...]) -> list[ChildView]:

@@ -27,10 +27,9 @@ class WebSearchTool(WebTool):
     required = ()
     properties: ClassVar[Properties] = {
         "query": {"type": "string", "description": "What to search for"},
-        "queries": {"type": "array", "items": {"type": "string"}, "description": "Several queries, at most 5"},
-        "numResults": {"type": "integer", "description": "Results per query"},
-        "includeContent": {"type": "boolean", "description": "Also read the first pages found, and keep them"},
+        "queries": {"type": "array", "items": {"type": "string"}, "description": "Several at once, at most 5"},
     }
+    hidden: ClassVar[Properties] = {"numResults": {"type": "integer"}, "includeContent": {"type": "boolean"}}
     aliases: ClassVar[Aliases] = {
         "query": ("q", "search_query", "search_term"),
         "numResults": ("num_results", "count", "max_results", "limit"),

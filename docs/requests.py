@@ -1,0 +1,88 @@
+"""The first request of each agent, measured: what every run pays before it begins.
+
+A plain install in an empty git project, without search services, language servers and the
+converter; the body is Anthropic's. Tokens are the bytes of the compact JSON divided by four.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+AGENTS = (
+    "general-purpose",
+    "Explore",
+    "Plan",
+    "verification",
+    "reviewer",
+    "researcher",
+    "tester",
+    "explorer",
+    "implementer",
+    "retinue-guide",
+    "statusline-setup",
+)
+PLAIN = dict.fromkeys(("lsp", "convert_content", "web_search"), "not on a plain install.")
+_TASK = "Say hello."
+_HERE = "/home/somebody/project"
+
+Row = tuple[str, int, int, int, int]
+"""Name, number of tools, and the tokens of the prompt, the tools and the whole request."""
+
+
+def first_requests() -> list[Row]:
+    """Main first, then each shipped agent as main starts it."""
+    return asyncio.run(_measured())
+
+
+async def _measured() -> list[Row]:
+    from retinue.domain.request import RunRequest
+    from retinue.faces.api import main_agent
+    from retinue.supervisor.preview import preview
+    from retinue.supervisor.world import World
+
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder).resolve()
+        cwd = root / "project"
+        _repository(cwd)
+        world = World(cwd, environment={"HOME": str(root), "RETINUE_HOME": str(root / "home"), "PATH": "/usr/bin:/bin"})
+        world.__dict__["unavailable"] = PLAIN
+        main = await preview(RunRequest(spec=main_agent(), task=_TASK, cwd=cwd), world)
+        rows = [_row("main", main, cwd)]
+        for name in AGENTS:
+            spec = world.catalog().find(name).spec
+            seen = await preview(RunRequest(spec=spec, task=_TASK, cwd=cwd, depth=1), world, main)
+            rows.append(_row(name, seen, cwd))
+        return rows
+
+
+def _repository(folder: Path) -> None:
+    (folder / ".git").mkdir(parents=True)
+    (folder / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+
+
+def _row(name: str, seen: Any, cwd: Path) -> Row:
+    system = seen.system.replace(str(cwd), _HERE)
+    tools = [_wire(tool.spec) for tool in seen.tools]
+    body = {
+        "model": "claude-sonnet-4-5",
+        "max_tokens": 32_000,
+        "stream": True,
+        "system": [{"type": "text", "text": system}],
+        "tools": tools,
+        "messages": [{"role": "user", "content": [{"type": "text", "text": seen.message}]}],
+    }
+    return name, len(tools), _tokens(system), _tokens(tools), _tokens(body)
+
+
+def _wire(spec: Any) -> Mapping[str, Any]:
+    return {"name": spec.name, "description": spec.description, "input_schema": spec.parameters}
+
+
+def _tokens(value: Any) -> int:
+    text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return len(text.encode()) // 4

@@ -1,0 +1,119 @@
+"""The first request of an agent: what it costs, what it offers, and what it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from docs.requests import PLAIN, first_requests
+
+from retinue.domain.request import RunRequest
+from retinue.domain.spec import AgentSpec
+from retinue.faces.api import main_agent
+from retinue.supervisor.preview import preview
+from retinue.supervisor.world import World
+
+
+def world_of(tmp_path: Path, **files: str) -> World:
+    cwd = tmp_path.resolve() / "project"
+    (cwd / ".git").mkdir(parents=True)
+    (cwd / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+    for name, text in files.items():
+        path = cwd / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return World(cwd, environment={"HOME": str(tmp_path), "RETINUE_HOME": str(tmp_path / "home"), "PATH": "/usr/bin"})
+
+
+async def seen(world: World, spec: AgentSpec | None = None, **request):
+    above = None
+    if request.pop("under_main", False):
+        above = await preview(RunRequest(spec=main_agent(), task="x", cwd=world.cwd), world)
+        request["depth"] = 1
+    return await preview(RunRequest(spec=spec or main_agent(), task="x", cwd=world.cwd, **request), world, above)
+
+
+def names(found) -> list[str]:
+    return [tool.spec.name for tool in found.tools]
+
+
+def test_the_first_request_of_main_stays_within_its_budget() -> None:
+    sizes = {name: whole for name, _, _, _, whole in first_requests()}
+    assert sizes["main"] <= 3_000, sizes
+    assert sizes["general-purpose"] <= 3_500, sizes
+    others = {name: size for name, size in sizes.items() if name not in ("main", "general-purpose", "retinue-guide")}
+    assert max(others.values()) <= 1_500, sizes
+
+
+async def test_tools_that_cannot_work_here_are_not_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("supervisor.availability", "tools.web.search.duckduckgo"):
+        monkeypatch.setattr(f"retinue.{module}.find_spec", lambda name: None)
+    world = world_of(tmp_path)
+    assert set(world.unavailable) == set(PLAIN)
+    assert not PLAIN.keys() & set(names(await seen(world)))
+
+
+async def test_a_search_service_that_is_set_up_makes_the_search_available(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("retinue.supervisor.availability.find_spec", lambda name: None)
+    world = world_of(tmp_path)
+    world.environment = {**world.environment, "BRAVE_SEARCH_API_KEY": "k"}
+    assert "web_search" in names(await seen(world))
+
+
+async def test_tools_that_another_one_stands_for_are_offered_only_by_name(tmp_path: Path) -> None:
+    world = world_of(
+        tmp_path,
+        **{".retinue__agents__lister.md": "---\nname: lister\ntools: Agent, list_subagents, clear_subagents\n---\nx"},
+    )
+    main = names(await seen(world))
+    assert not {"list_subagents", "clear_subagents", "get_search_content"} & set(main)
+    lister = world.catalog().find("lister").spec
+    assert {"list_subagents", "clear_subagents"} <= set(names(await seen(world, lister)))
+
+
+async def test_a_twin_has_its_parents_tools_in_the_same_order_and_what_differs_last(tmp_path: Path) -> None:
+    world = world_of(tmp_path)
+    main = await seen(world)
+    twin = await seen(world, world.catalog().find("general-purpose").spec, under_main=True)
+    shared = [tool for tool in main.tools if tool.spec.name != "ask_user"]
+    assert [tool.spec for tool in twin.tools][: len(shared)] == [tool.spec for tool in shared]
+    assert names(twin)[len(shared) :] == ["ask_parent"]
+    assert twin.system.startswith(main.system)
+    assert twin.system.count("# Environment") == 1
+
+
+async def test_plan_mode_says_what_it_is_and_how_it_ends(tmp_path: Path) -> None:
+    found = await seen(world_of(tmp_path), permission_mode="plan")
+    assert "Plan mode: you only read." in found.system and "end with the plan" in found.system
+    assert not {"write", "edit"} & set(names(found))
+
+
+async def test_a_run_that_nobody_can_approve_for_is_told_so(tmp_path: Path) -> None:
+    world = world_of(tmp_path)
+    assert "Nobody can approve anything here" in (await seen(world)).system
+    world.approvers.append(lambda item: None)  # type: ignore[arg-type, return-value]
+    assert "Nobody can approve" not in (await seen(world)).system
+
+
+async def test_an_agent_of_claude_code_knows_the_projects_rules_and_the_date(tmp_path: Path) -> None:
+    claude = "---\nname: helper\ndescription: d\n---\nYou help."
+    world = world_of(tmp_path, **{"CLAUDE.md": "Use tabs.", ".claude__agents__helper.md": claude})
+    found = await seen(world, world.catalog().find("helper").spec, under_main=True)
+    assert "Use tabs." in found.system and "\nDate: 20" in found.system
+    explore = await seen(world, world.catalog().find("Explore").spec, under_main=True)
+    assert "Use tabs." not in explore.system
+
+
+async def test_a_run_without_a_tool_to_start_agents_reads_nothing_about_delegation(tmp_path: Path) -> None:
+    spec = AgentSpec(name="solo", prompt="x", subagents=False)
+    found = await seen(world_of(tmp_path), spec)
+    assert "Delegation (" not in found.system
+    assert not {"Agent", "get_subagent_result", "steer_subagent"} & set(names(found))
+
+
+async def test_the_type_list_leaves_out_doubles_and_helpers_of_commands(tmp_path: Path) -> None:
+    found = await seen(world_of(tmp_path))
+    text = next(tool.spec.description for tool in found.tools if tool.spec.name == "Agent")
+    listed = {line.partition(":")[0].removeprefix("- ") for line in text.splitlines() if line.startswith("- ")}
+    assert {"Explore", "Plan", "general-purpose", "reviewer", "tester", "verification"} <= listed
+    assert not {"explorer", "implementer", "statusline-setup", "retinue-guide"} & listed
