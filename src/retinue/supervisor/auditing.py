@@ -20,6 +20,7 @@ from retinue.domain.lean import replace
 from retinue.domain.outcome import Outcome
 from retinue.domain.tool import Tool, ToolContext, ToolOutput
 from retinue.domain.toolnames import TOOLS
+from retinue.supervisor.notices import ChangeNotices, notices_wanted
 from retinue.tools.base import BuiltinTool
 from retinue.tools.reach import Reaching
 
@@ -81,6 +82,9 @@ class Audit:
         self._ended: list[ToolEnded] = []
         self._roots: tuple[Path, ...] = ()
         self._complained = False
+        self._notices: ChangeNotices | None = None
+        if member.parent is None and notices_wanted(world.settings.settings):
+            self._notices = ChangeNotices(member, world, resumed=resumed)
         self.seen: dict[str, str] = {}
 
     @cached_property
@@ -122,6 +126,8 @@ class Audit:
                 self.ledger.turn = body.turn
         elif isinstance(body, ToolEnded):
             self._ended.append(body)
+            if self._notices is not None:
+                self._notices.observe(body)
 
     async def begin(self, call_id: str, command: str) -> bool:
         """The checkpoint before a call. False when there is none; people are told once why."""
@@ -180,6 +186,8 @@ class Audit:
     async def _finished(self, outcome: Outcome) -> Outcome:
         spec = self._member.handle.launch.request.spec
         notes: list[str] = []
+        if self._notices is not None:
+            self._notices.finish()
         if spec.rollback == "on-failure" and not outcome.ok and outcome.ended != "stopped":
             notes.append(await self._roll_back())
         if "_checkpoints" in self.__dict__:
