@@ -15,7 +15,9 @@ def main() -> int:
 
         take_keys()
     from retinue.faces.cli.main import run
+    from retinue.faces.cli.output import escaping
 
+    sys.stdout, sys.stderr = escaping(sys.stdout), escaping(sys.stderr)
     try:
         return run(sys.argv[1:])
     finally:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from retinue.domain.events import TRANSIENT, Event, RunEnded, ThinkingDelta, ToolProgress
 from retinue.domain.outcome import Outcome
 from retinue.domain.usage import Usage
+from retinue.faces.cli.output import escape_json
 from retinue.faces.cli.progress import Progress
 from retinue.faces.cli.visible import for_reader, harmless
 
@@ -66,13 +67,13 @@ async def _print_events(crew: Retinue, run: Run) -> Outcome:
     out = sys.stdout.buffer
     last: Event | None = None
     async for event in _whole(crew, run):
-        out.write(event_to_json(event) + b"\n")
+        out.write(escape_json(event_to_json(event)) + b"\n")
         if not isinstance(event.body, TRANSIENT) or isinstance(event.body, (ThinkingDelta, ToolProgress)):
             out.flush()
         last = event if event.run_id == run.id else last
     outcome = await _ended(crew, run)
     if last is not None:
-        out.write(outcome_to_json(last, outcome) + b"\n")
+        out.write(escape_json(outcome_to_json(last, outcome)) + b"\n")
     out.flush()
     return outcome
 

@@ -1,4 +1,4 @@
-"""Text of agents on a terminal: nothing in it may steer the terminal or pose as something else."""
+"""Text of agents on a terminal or in a pipe: nothing in it may steer a terminal or pose as something else."""
 
 from __future__ import annotations
 
@@ -37,5 +37,11 @@ def one_line(text: str, width: int) -> str:
 
 
 def for_reader(text: str) -> str:
-    """For stdout: as it is for a program, harmless where a person reads it."""
-    return harmless(text) if sys.stdout.isatty() else text
+    """For stdout: harmless where a person reads it; for a program without the escapes of a terminal,
+    which would act when somebody prints the file that it went to."""
+    if sys.stdout.isatty():
+        return harmless(text)
+    from retinue.tools.clean import clean
+
+    lines = text.replace("\r\n", "\n").replace("\r", "\n")  # nothing of an answer is overwritten
+    return clean(lines.replace("\x08", ""))

@@ -9,6 +9,7 @@ from typing import Any
 from retinue.definitions.parsed import Parsed
 from retinue.domain.codec import to_data
 from retinue.domain.spec import Fate, Problem
+from retinue.faces.cli.output import escape_json
 
 
 def clean(text: str) -> str:
@@ -27,7 +28,7 @@ def write_json(data: Any, indent: int | None = 2) -> None:
     and half a character, as the name of a file may hold, stays an escape."""
     text = json.dumps(data, ensure_ascii=False, indent=indent)
     sys.stdout.flush()
-    sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace") + b"\n")
+    sys.stdout.buffer.write(escape_json(text.encode("utf-8", "backslashreplace")) + b"\n")
     sys.stdout.buffer.flush()
 
 

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from retinue.faces.cli.numbers import count
+from retinue.faces.cli.output import escape_json
 from retinue.faces.cli.progress import Progress
 from retinue.faces.cli.runs.common import add_where, locate
 from retinue.faces.cli.visible import for_reader
@@ -46,7 +47,7 @@ async def _watch(folder: Path, row: RunRow, args: argparse.Namespace) -> None:
     progress = Progress(row.agent)
     async for event in follow(folder, row.id, args.after):
         if args.json:
-            sys.stdout.buffer.write(event_to_json(event) + b"\n")
+            sys.stdout.buffer.write(escape_json(event_to_json(event)) + b"\n")
             sys.stdout.buffer.flush()
         else:
             progress.show(event)
