@@ -186,6 +186,11 @@ def test_B02_built_in_agents_leave_the_caller_its_choices(world: World) -> None:
 
 
 @pytest.mark.parametrize("switch", SWITCHES)
+def test_the_files_of_the_built_in_agents_have_no_problem(world: World) -> None:
+    entries = world.load(builtins=True).entries
+    assert [(entry.name, entry.problems) for entry in entries if entry.source == "builtin" and entry.problems] == []
+
+
 def test_B03_built_in_agents_can_be_switched_off_by_the_environment(world: World, switch: str) -> None:
     world.agent(".pi/agents/mine.md", "mine")
     world.environment[switch] = "1"
