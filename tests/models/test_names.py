@@ -177,7 +177,7 @@ def test_a_thinking_level_may_end_a_name(query: str, expected: tuple[str, str | 
 def test_spellings_of_other_programs() -> None:
     assert variants("gpt-4o@openai") == ["gpt-4o@openai", "openai/gpt-4o"]
     assert variants("Claude Sonnet 4.5 (copilot)") == ["Claude Sonnet 4.5 (copilot)", "Claude Sonnet 4.5"]
-    assert variants("claude-sonnet-4-5@20250929") == ["claude-sonnet-4-5@20250929"]
+    assert variants("claude-sonnet-4-5@20250929") == ["claude-sonnet-4-5@20250929", "claude-sonnet-4-5"]
     assert variants(" haiku ") == ["haiku"]
 
 

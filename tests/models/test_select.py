@@ -431,3 +431,25 @@ async def test_a_selection_becomes_the_model_of_its_wire_format(query: str, kind
     again = await select(query, KEYS, {"retry_max_attempts": 3})
     model = build_model(again, transport)
     assert (again.attempts, type(model).__name__, model.info) == (3, "Retrying", again.info)
+
+
+@pytest.mark.parametrize(
+    ("name", "id"),
+    [
+        # code.claude.com model-config
+        ("sonnet[1m]", "claude-sonnet-5-5"),
+        ("opusplan", "claude-opus-5-5"),
+        ("best", "claude-opus-5-5"),
+        # ids of Bedrock and Vertex
+        ("us.anthropic.claude-sonnet-5-5-20261001-v1:0", "claude-sonnet-5-5"),
+        ("anthropic.claude-haiku-4-5-20251001-v1:0", "claude-haiku-4-5"),
+        ("claude-opus-4-6@20260205", "claude-opus-4-6"),
+    ],
+)
+async def test_names_of_claude_code_and_of_clouds_mean_the_makers_model(name: str, id: str) -> None:
+    assert (await select(file_model=name, environment=KEYS)).info.id.startswith(id)
+
+
+async def test_default_leaves_the_choice_to_others() -> None:
+    chosen = await select(None, KEYS, file_model="default")
+    assert chosen.source == "key" and not chosen.warnings

@@ -19,11 +19,13 @@ from tests.models.scripts import (
     FORMATS,
     answer,
     anthropic_events,
+    chat_call,
     chat_events,
     collect,
     gemini_events,
     model,
     request,
+    responses_call,
     responses_events,
     responses_text,
     said,
@@ -319,3 +321,25 @@ async def test_text_that_utf8_cannot_carry_does_not_break_the_request(provider: 
     async with Server(Reply(said(provider, "ok"))) as server:
         assert (await answer(provider, server.url, request(odd))).text == "ok"
     assert "from a file: ?" in server.seen[0].raw.decode()
+
+
+async def test_a_call_that_was_cut_off_before_its_first_argument_is_never_run(provider: str) -> None:
+    """It would count as whole with `{}`, and run if its tool requires nothing (M35)."""
+    ends = {
+        "anthropic": sse(
+            *anthropic_events({"type": "tool_use", "id": "c", "name": "now", "input": {}}, stop="max_tokens")
+        ),
+        "openai": sse(*chat_events(*chat_call(0, "c", "now", ""), stop="length"), done=True),
+        "openai-responses": sse(
+            *responses_events(
+                {**responses_call("c", "now", ""), "status": "incomplete"},
+                status="incomplete",
+                incomplete_details={"reason": "max_output_tokens"},
+            )
+        ),
+        "gemini": sse(*gemini_events({"functionCall": {"name": "now", "args": {}}}, stop="MAX_TOKENS")),
+    }
+    async with Server(Reply(ends[provider])) as server:
+        message = await answer(provider, server.url)
+    assert message.stop == "length"
+    assert [call.broken is not None for call in message.tool_calls] == [True]

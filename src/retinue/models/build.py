@@ -87,4 +87,5 @@ def _wired(selection: Selection, transport: Transport) -> Model:
         headers=provider.headers,
         quirks=quirks,
         key_variable=provider.key_variable,
+        helper=provider.helper,
     )

@@ -220,6 +220,8 @@ class Draft:
                 if used is None:
                     used = _ids(self.taken)
                 arguments, broken = parse_arguments(whole)
+                if self.stop == "length" and part is self.parts[-1] and not arguments:
+                    broken = whole  # cut off before its first argument: it must not run as it is
                 content.append(ToolCall(_unique(part.id, used), part.name, arguments, broken, part.signature))
         return tuple(content)
 

@@ -108,6 +108,8 @@ class GeminiReader:
                 last = draft.parts[-1] if draft.parts else None
                 text = last if isinstance(last, TextDraft) else draft.add_text()
                 text.signature = signature
+        elif signature:
+            draft.add_text().signature = signature  # a part that is nothing else goes back as it came
 
     def _stop(self, reason: str, said: str) -> None:
         said = self._wire.scrub(said)

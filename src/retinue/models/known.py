@@ -70,13 +70,17 @@ def wants_responses(model: str) -> bool:
     return bool(found and found[1].get("responses"))
 
 
+def makers_id(model: str) -> str:
+    """The maker's id of a model that a cloud has its own for: Bedrock writes
+    `us.anthropic.claude-sonnet-5-5-20261001-v1:0`, Vertex `claude-sonnet-5-5@20261001`."""
+    bare = re.sub(r"^(?:[a-z]{2,6}\.)?(?:anthropic|openai|google|meta|mistral|amazon|cohere)\.", "", model)
+    return _DATE.sub("", re.sub(r"-v\d+(?::\d+)?$", "", bare))
+
+
 def describe_bridged(provider: str, name: str) -> ModelInfo:
     """What is known of `bedrock:us.anthropic.claude-sonnet-5-5-20261001-v1:0` and its like: the
     abilities of the same model at its maker, without a price."""
-    bare = name.partition(":")[2].rpartition("/")[2]
-    bare = re.sub(r"^(?:[a-z]{2,6}\.)?(?:anthropic|openai|google|meta|mistral|amazon|cohere)\.", "", bare)
-    bare = _DATE.sub("", re.sub(r"-v\d+(?::\d+)?$", "", bare))
-    found = _elsewhere(bare)
+    found = _elsewhere(makers_id(name.partition(":")[2].rpartition("/")[2]))
     if found is None:
         return ModelInfo(provider, name)
     return replace(found, provider=provider, id=name, prices=None)

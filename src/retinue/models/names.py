@@ -12,13 +12,17 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from retinue.errors import UnknownModelError
-from retinue.models.known import same_name
+from retinue.models.known import makers_id, same_name
 from retinue.models.protocol import ModelInfo
 
 INHERIT: Final = "inherit"
+INHERITING: Final = frozenset({INHERIT, "default"})
+"""Words that leave the choice to whoever starts the run; the second is Claude Code's."""
 FAMILIES: Final = frozenset({"sonnet", "opus", "haiku", "fable"})
 THINKING_LEVELS: Final = frozenset({"off", "minimal", "low", "medium", "high", "xhigh", "max"})
 
+_CLAUDE_CODE: Final = {"opusplan": "opus", "best": "opus"}
+"""Its aliases for a model that is chosen per task (code.claude.com model-config)."""
 _ACCEPTED = 20.0
 _SPLIT = re.compile(r"[\s/-]+")
 _DATE = re.compile(r"\d{8}")
@@ -74,14 +78,18 @@ def has_version(query: str) -> bool:
 
 def variants(query: str) -> list[str]:
     """Spellings of other programs that stand for the same name, the name itself first:
-    `id@provider` (CodingCode) and `Name (copilot)` (GitHub Copilot)."""
+    `id@provider` (CodingCode), `Name (copilot)` (GitHub Copilot), `sonnet[1m]` and `opusplan`
+    (Claude Code), and the ids of Bedrock and Vertex."""
     found = [query.strip()]
     model, at, provider = found[0].rpartition("@")
     if at and model and provider and not _DATE.fullmatch(provider):
         found.append(f"{provider}/{model}")
-    plain = re.sub(r"\s*\([^()]*\)$", "", found[0])
+    plain = re.sub(r"\s*\([^()]*\)$|\[1m\]$", "", found[0])
+    plain = _CLAUDE_CODE.get(plain.lower(), plain)
     if plain and plain != found[0]:
         found.append(plain)
+    if makers_id(plain) != plain and "/" not in plain:
+        found.append(makers_id(plain))
     return found
 
 

@@ -24,7 +24,8 @@ async def served_models(
     own = Transport() if transport is None else transport
     try:
         async with asyncio.timeout(seconds):
-            async with await own.get(_url(provider), request_headers(provider)) as response:
+            headers = request_headers(await with_key(provider))
+            async with await own.get(_url(provider), headers) as response:
                 body = await response.body(MAX_BYTES)
                 return _ids(body) if response.status == 200 else None
     except (TransportError, TimeoutError, OSError):
@@ -43,6 +44,18 @@ async def first_that_answers(
         if models or (models is not None and provider.listed):
             return provider, models
     return None
+
+
+async def with_key(provider: Provider) -> Provider:
+    """The provider with the key that its helper gives, if it has one that works."""
+    if provider.helper is None:
+        return provider
+    from retinue.models.key_helper import KeyHelperError, helped_key
+
+    try:
+        return provider._replace(api_key=await helped_key(provider.helper))
+    except KeyHelperError:
+        return provider
 
 
 def _url(provider: Provider) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from retinue.models.address import display_url
 from retinue.models.keys import VARIABLE, named_variables
@@ -32,6 +32,9 @@ from retinue.settings.field import DEFAULT, Origin
 from retinue.settings.table import Settings
 
 _OWN_SERVER = Preset("openai", "", needs_key=False)
+if TYPE_CHECKING:
+    from retinue.models.key_helper import KeyHelper
+
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -48,6 +51,8 @@ class Provider(NamedTuple):
     quirks: Mapping[str, Any] = _NONE
     listed: tuple[ModelInfo, ...] = ()
     key_source: str = ""
+    helper: KeyHelper | None = None
+    """Gives the key when it is needed; `api_key` is empty then."""
     key_variable: str | None = None
     """The variable to set or correct when the key is refused."""
     origin: Origin = DEFAULT
@@ -171,7 +176,8 @@ class _Maker:
         self.environment: Mapping[str, str] = all_.environment if self.trusted else {}
 
     def provider(self) -> Provider:
-        key, source = self._key()
+        helper = self._helper()
+        key, source = self._key() if helper is None else ("", helper.name)
         custom = bool(self.base_url) and host_of(self.base_url) != host_of(self.preset.url)
         headers = self._headers()
         query = {**self._api_version(), **self.entry.get("query", {})}
@@ -187,7 +193,8 @@ class _Maker:
             query=query,
             quirks=quirks,
             key_source=source,
-            key_variable=self._key_variable(source),
+            helper=helper,
+            key_variable=None if helper is not None else self._key_variable(source),
             origin=self.origin,
             custom=custom,
             api_by_model=self._api_by_model(custom),
@@ -232,6 +239,22 @@ class _Maker:
             self.all.environment.get("OPENAI_API_VERSION", "") if self.name == "azure" else ""
         )
         return {"api-version": version} if version else {}
+
+    def _helper(self) -> KeyHelper | None:
+        """What gives the key on demand, if the entry names it and may."""
+        argv, keyring = tuple(self.entry.get("apiKeyHelper", ())), self.entry.get("apiKeyKeyring", "")
+        if not argv and not keyring:
+            return None
+        if not self.origin.personal:
+            which = "apiKeyHelper" if argv else "apiKeyKeyring"
+            self.notes.append(
+                f"'{which}' of '{self.name}' is not used: a project's file names it; put it into your own settings if "
+                "you trust it"
+            )
+            return None
+        from retinue.models.key_helper import KeyHelper
+
+        return KeyHelper(argv=argv) if argv else KeyHelper(keyring=keyring)
 
     def _key(self) -> tuple[str, str]:
         """The key and where it is from. A text without `$` is the key itself."""

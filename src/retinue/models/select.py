@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from retinue.models.build import build_model
 from retinue.models.known import known_models
-from retinue.models.names import INHERIT, alternatives, version
+from retinue.models.names import INHERITING, alternatives, version
 from retinue.models.presets import DEFAULT_MODELS
 from retinue.models.protocol import ModelInfo
 from retinue.models.providers import Provider, Providers
@@ -94,7 +94,7 @@ class _Chooser:
         """Models of the file behind the one that was chosen: they take over while the run works."""
 
     def from_file(self, model: str | None, fallbacks: Sequence[str], query: str | None) -> Selection | None:
-        if model is None or model == INHERIT:
+        if model is None or model in INHERITING:
             return None
         names = alternatives(model, *fallbacks)
         for place, name in enumerate(names):
@@ -113,7 +113,7 @@ class _Chooser:
 
     def _said(self, selection: Selection, query: str | None) -> Selection:
         """The file wins over the call; that the call asked for something else is said."""
-        if query is None or query == INHERIT:
+        if query is None or query in INHERITING:
             return selection
         asked = self.resolver.find(query)
         if asked is not None and asked.info.full_name == selection.info.full_name:
@@ -122,7 +122,7 @@ class _Chooser:
         return selection._replace(notes=(*selection.notes, note))
 
     def from_call(self, query: str | None) -> Selection | None:
-        if query is None or query == INHERIT:
+        if query is None or query in INHERITING:
             return None
         return _selected(self.resolver.require(query), "call", f'"{query}" was asked for')
 
@@ -137,13 +137,13 @@ class _Chooser:
 
     def from_environment(self) -> Selection | None:
         name = self.environment.get(VARIABLE, "").strip()
-        if not name or name == INHERIT:
+        if not name or name in INHERITING:
             return None
         return _selected(self.resolver.require(name, VARIABLE), "environment", f'{VARIABLE} is "{name}"')
 
     def from_settings(self) -> Selection | None:
         name = self.settings.model
-        if not name or name == INHERIT:
+        if not name or name in INHERITING:
             return None
         where = str(self.settings.origin("model"))
         return _selected(

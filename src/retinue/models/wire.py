@@ -10,12 +10,14 @@ import contextlib
 import json
 from collections.abc import AsyncGenerator, Mapping
 from hashlib import blake2b
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 from urllib.parse import urlencode, urlsplit
 from weakref import WeakKeyDictionary
 
 import orjson
 
+from retinue.domain.failure import Failure
+from retinue.domain.lean import replace
 from retinue.domain.messages import AssistantMessage
 from retinue.models import failures
 from retinue.models.draft import Draft
@@ -26,6 +28,9 @@ from retinue.models.quirks import Quirks
 from retinue.models.repair import Refusal, Repairs, SharedLessons, read_refusal
 from retinue.models.sse import Events
 from retinue.models.transport import Response, Transport, TransportError
+
+if TYPE_CHECKING:
+    from retinue.models.key_helper import KeyHelper
 
 _ALIVE = (Alive(),)
 _LESSONS: WeakKeyDictionary[Transport, dict[tuple[str, str], SharedLessons]] = WeakKeyDictionary()
@@ -68,13 +73,16 @@ class WireModel:
         headers: Mapping[str, str] | None = None,
         quirks: Quirks | Mapping[str, Any] | None = None,
         key_variable: str | None = None,
+        helper: KeyHelper | None = None,
     ) -> None:
         self._info = info
         self._base = base_url.strip().rstrip("/")
         self._transport = transport
         self._quirks = Quirks.of(quirks)
         key = (api_key or "").strip() or None
-        self._headers = {**self._fixed_headers(key), **{k.lower(): v for k, v in (headers or {}).items()}}
+        self._helper = helper
+        self._own_headers = {k.lower(): v for k, v in (headers or {}).items()}
+        self._headers = {**self._fixed_headers(key), **self._own_headers}
         self._wire = Wire(info.full_name, self._base, key, key_variable)
         lessons = _LESSONS.setdefault(transport, {})
         self._repairs = Repairs(lessons.setdefault((info.full_name, self._base), SharedLessons()))
@@ -153,7 +161,10 @@ class WireModel:
         """A response that succeeded, or None with the failure in the draft. A parameter that
         the server refuses is left out and the request made again, here and from then on."""
         body = self._repairs.apply(self.body(request))
+        renewed = False
         while True:
+            if self._helper is not None and not await self._fetch_key(draft):
+                return None
             response = await self._transport.post(self._address(), self._headers, encode(body))
             if 200 <= response.status <= 203:
                 return response
@@ -162,6 +173,10 @@ class WireModel:
             finally:
                 response.close()
             failure = failures.from_status(self._wire, response.status, response.headers, text)
+            if failure.kind == "authentication" and self._helper is not None and not renewed:
+                renewed = True
+                self._forget_key()
+                continue
             refusal = read_refusal(text, failure.message)
             if failure.kind == "invalid_request" and self.adapt(request, body, refusal):
                 body = self._repairs.apply(self.body(request))
@@ -176,6 +191,29 @@ class WireModel:
             return
         pieces = [data, *[piece async for piece in response]]
         reader.absorb_whole(parse_event(b"".join(pieces)))
+
+    # ---------------------------------------------------------------- keys on demand
+    async def _fetch_key(self, draft: Draft) -> bool:
+        """Puts the key that a helper gives into the headers; False with the failure in the draft."""
+        from retinue.models.key_helper import KeyHelperError, helped_key
+
+        assert self._helper is not None
+        try:
+            key = await helped_key(self._helper)
+        except KeyHelperError as error:
+            remedy = f"Run it yourself to see why, and correct the entry of '{self._wire.provider}' in your settings."
+            draft.fail(Failure("authentication", f"{self._info.full_name} was not asked: {error}.", remedy))
+            return False
+        if key != self._wire.key:
+            self._wire = replace(self._wire, key=key)
+            self._headers = {**self._fixed_headers(key), **self._own_headers}
+        return True
+
+    def _forget_key(self) -> None:
+        from retinue.models.key_helper import forget_key
+
+        assert self._helper is not None
+        forget_key(self._helper)
 
     # ---------------------------------------------------------------- small parts
     @property

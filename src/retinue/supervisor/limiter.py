@@ -86,5 +86,5 @@ def process_limiters(home: Path) -> Limiters:
 
 def account_of(provider: Provider) -> str:
     """Who pays at a provider: a digest of key and address, from which neither can be read."""
-    text = f"{provider.api_key}\0{provider.base_url}".encode("utf-8", "surrogatepass")
+    text = f"{provider.api_key}{provider.helper or ''}\0{provider.base_url}".encode("utf-8", "surrogatepass")
     return blake2b(text, digest_size=12).hexdigest()

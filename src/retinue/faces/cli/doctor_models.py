@@ -19,7 +19,7 @@ def models(patient: Patient) -> Iterator[Row]:
     for provider in configured:
         if provider.problem is not None:
             yield "warning", provider.id, provider.problem, "See: retinue models list"
-        elif provider.api_key:
+        elif provider.api_key or provider.helper is not None:
             yield "ok", provider.id, f"key from {provider.key_source or provider.key_variable or 'settings'}"
         else:
             yield "ok", provider.id, "no key needed"
