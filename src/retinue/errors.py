@@ -14,6 +14,7 @@
     ├── AnsweredError                someone else has answered already              exit 1
     └── LaunchError                  a run could not be started                     exit 1
         ├── DisabledAgentError       the agent is switched off
+        ├── RefusedAgentError        a key that restricts the agent cannot be read  exit 2
         ├── OverBudgetError          nothing is left to start an agent with
         ├── SpawnDeniedError         a hook does not let the agent start
         └── PromptBlockedError       a hook does not let the prompt through
@@ -100,6 +101,11 @@ class LaunchError(RetinueError):
 
 class DisabledAgentError(LaunchError):
     code = "AGENT_DISABLED"
+
+
+class RefusedAgentError(LaunchError):
+    code = "AGENT_REFUSED"
+    exit_code = 2
 
 
 class OverBudgetError(LaunchError):

@@ -31,7 +31,7 @@ def calm(examples: int) -> settings:
 
 
 WRITABLE: tuple[DialectName, ...] = tuple(name for name in DIALECTS if name != "kimi")
-PLACE = ("source", "path", "dialect", "fates", "hash")
+PLACE = ("source", "path", "dialect", "fates", "problems", "hash")
 
 WORDS = (
     "yes no Null ~ true False off 123 1.10 007 1e3 0x1f 2025-01-01 12:30 .inf --- ... [a] a: &a *a !a %a @a `a` << ="

@@ -9,7 +9,7 @@ import pytest
 from retinue.definitions.dialects import DIALECTS
 from retinue.definitions.parse import parse
 from retinue.definitions.parsed import Parsed
-from retinue.domain.spec import AgentSpec, DialectName, Source
+from retinue.domain.spec import PermissionRule, AgentSpec, DialectName, Source
 
 
 def read(
@@ -93,12 +93,12 @@ def test_claude_empty_hooks_are_no_hooks(value: str) -> None:
 @pytest.mark.parametrize(
     "value", ["true", "check.sh", "{PreToolUse: [5]}", "{PreToolUse: [{matcher: 3, command: x}]}", "[x]"]
 )
-def test_claude_hooks_that_cannot_be_read_refuse_the_file(value: str) -> None:
+def test_claude_hooks_that_cannot_be_read_refuse_the_launch(value: str) -> None:
     """A guard that is missing guards nothing."""
     parsed = read("claude", "name: x", "description: d", f"hooks: {value}")
-    assert parsed.spec is None
-    assert parsed.error is not None
-    assert (parsed.error.key, parsed.error.line) == ("hooks", 4)
+    assert parsed.spec is not None
+    assert parsed.spec.refusal is not None
+    assert (parsed.spec.refusal.key, parsed.spec.refusal.line) == ("hooks", 4)
 
 
 @pytest.mark.parametrize("word", ["yes", "on", "1", "true", "True"])
@@ -288,9 +288,15 @@ def test_opencode_tool_map() -> None:
 def test_opencode_permission_map() -> None:
     found = spec("opencode", "permission:", "  edit: deny", "  bash: {'*': ask, 'rm *': deny}", "  webfetch: allow")
     assert found.tools.allow is None
-    assert found.tools.deny == ("edit", "write", "patch", "bash(rm *)")
+    assert found.tools.deny == ("edit", "write", "patch")
+    assert found.tools.rules == (
+        PermissionRule("bash", "*", "ask"),
+        PermissionRule("bash", "rm *", "deny"),
+        PermissionRule("webfetch", "*", "allow"),
+    )
     closed = spec("opencode", "permission: {'*': deny, read: allow, bash: {'*': deny, 'git status': allow}}")
-    assert closed.tools.allow == ("read", "bash(git status)")
+    assert closed.tools.allow == ("read", "bash")
+    assert closed.tools.rules == (PermissionRule("bash", "*", "deny"), PermissionRule("bash", "git status", "allow"))
     assert spec("opencode", "permission: deny").tools.allow == ()
 
 

@@ -79,7 +79,7 @@ CASES = [
     (".cursor", agent(name=".hidden"), "unsafe-name", 2, 1, "warning", False),
     (".claude", agent(description="x" * 1025), "long-description", 3, 1, "info", False),
     # values
-    (".claude", agent("maxTurns: many"), "bad-value", 4, 1, "warning", False),
+    (".claude", agent("maxTurns: many"), "bad-value", 4, 1, "error", False),
     (".claude", agent("isolation: remote"), "unsupported-value", 4, 1, "error", False),
     (".claude", agent("color: blurple"), "invalid-color", 4, 1, "info", False),
     (".claude", agent("model: sonet"), "unknown-model", 4, 1, "warning", False),
@@ -183,7 +183,7 @@ def test_shadowed_duplicate_and_case_clashing_names(project: Project) -> None:
 
 
 def test_a_broken_file_that_lets_a_weaker_one_through_is_an_error(project: Project) -> None:
-    project.write(".retinue/agents/a.md", "---\nname: a\nhooks: [3]\n---\nx\n")
+    project.write(".retinue/agents/a.md", "---\nname: a\nhooks: [3]\n")
     project.write(".claude/agents/a.md", agent())
     assert "weaker-file-loads" in {each.code for each in lint_catalog(project.root).findings}
 

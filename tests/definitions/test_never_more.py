@@ -172,12 +172,14 @@ def test_brackets_and_commas_never_split_a_specifier() -> None:
     assert claude("tools: Bash(git, Read, Write").tools == ("Bash(git", "Read", "Write")
 
 
-def test_a_null_tool_list_says_nothing() -> None:
-    parsed = claude("tools:")
-    assert parsed.tools is None
+@pytest.mark.parametrize("dialect", [name for name in DIALECTS if name not in ("kimi", "devkit")])
+@pytest.mark.parametrize("value", ["", " ~", " null"])
+def test_a_tool_list_without_a_value_is_no_tool_at_all(dialect: DialectName, value: str) -> None:
+    text = f"---\nname: x\ndescription: d\ntools:{value}\nmaxTurns: 3\n---\nBody"
+    parsed = parse(text.encode(), path="x.md", dialect=dialect)
     assert parsed.spec is not None
-    assert parsed.spec.tools.allow is None
-    assert parsed.fates["tools"].why == "no value"
+    assert parsed.spec.tools.allow == ()
+    assert parsed.spec.refusal is None
 
 
 VALUES = st.recursive(

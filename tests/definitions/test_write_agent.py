@@ -46,7 +46,7 @@ def test_the_retinue_dialect_expresses_every_field(spec: AgentSpec) -> None:
 @calm(60)
 def test_what_was_read_from_a_messy_file_is_what_writing_it_gives_back(dialect: DialectName, data: Any) -> None:
     parsed = parse(data.draw(messy(dialect)).encode(), path="x/agent.md", dialect=dialect)
-    if parsed.spec is not None:
+    if parsed.spec is not None and parsed.spec.refusal is None:
         assert meaning(again(parsed.spec, dialect)) == meaning(parsed.spec)
 
 

@@ -10,7 +10,8 @@ from retinue.definitions.builtins import BUILTIN_FOLDERS, FALLBACK, builtins_dis
 from retinue.definitions.cache import FileCache, Reading
 from retinue.definitions.discover import Folder, PluginFolder, find_folders
 from retinue.definitions.flags import read_flag
-from retinue.definitions.precedence import Entry, Failed, claimed_name, is_profile, resolve
+from retinue.definitions.precedence import Entry, Failed, is_profile, may_mean, resolve
+from retinue.definitions.report import place_of
 from retinue.domain.delegation import Vocabulary
 from retinue.domain.lean import dataclass
 from retinue.domain.spec import AgentSpec, Problem
@@ -74,8 +75,9 @@ class Catalog:
 
     @property
     def agents(self) -> tuple[Entry, ...]:
-        """What can be started: the winners that are enabled. Only these may be advertised."""
-        return tuple(entry for entry in self.entries if entry.shadowed_by is None and entry.enabled)
+        """What can be started: the winners that are enabled and whose restrictions could be read.
+        Only these may be advertised."""
+        return tuple(entry for entry in self.entries if entry.shadowed_by is None and entry.startable)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -102,8 +104,8 @@ class Catalog:
 
     def find(self, name: str, vocabulary: Vocabulary | None = None) -> Entry:
         """By exact name, then by `plugin:name`, then by the only name that differs in case.
-        A disabled agent is found: check `enabled` before starting it. CodingCode's own profiles
-        are found in its vocabulary, and elsewhere as `codingcode:explore`."""
+        A disabled or refused agent is found: check `startable` before starting it. CodingCode's own
+        profiles are found in its vocabulary, and elsewhere as `codingcode:explore`."""
         winners = self.winners
         if vocabulary != "codingcode":
             winners = tuple(entry for entry in winners if not is_profile(entry))
@@ -122,10 +124,19 @@ class Catalog:
             raise UnknownAgentError(
                 f"'{name}' could be any of {names}.", remedy="Write the name with its capital letters."
             )
-        broken = next((each for each in self.failed if claimed_name(each.parsed) == name), None)
-        why = f" Its file could not be loaded: {broken.path}: {broken.reason}" if broken is not None else ""
-        listed = ", ".join(sorted(self.names)) or "none"
-        raise UnknownAgentError(f"There is no agent '{name}'.{why}", remedy=f"Available agents: {listed}.")
+        listed = f"Available agents: {', '.join(sorted(self.names)) or 'none'}."
+        why = self.why_broken(name)
+        if why is None:
+            raise UnknownAgentError(f"There is no agent '{name}'.", remedy=listed)
+        raise UnknownAgentError(f"There is no agent '{name}'. Its file could not be loaded: {why}", remedy=listed)
+
+    def why_broken(self, name: str) -> str | None:
+        """Where and why the file of an agent could not be loaded, and what to do; None where no file
+        that failed may have been meant by `name`."""
+        broken = next((each for each in self.failed if may_mean(each, name)), None)
+        if broken is None:
+            return None
+        return f"{place_of(broken.path, broken.problem)}: {broken.reason} {broken.problem.remedy}".rstrip()
 
     def general_purpose(self) -> AgentSpec:
         """The agent to fall back to. There is one even where all built-in agents are off."""

@@ -9,7 +9,7 @@ from retinue.definitions.parse import parse
 from retinue.definitions.parsed import Parsed
 from retinue.domain.spec import AgentSpec
 
-ASIDE = frozenset({"source", "path", "dialect", "fates", "hash"})
+ASIDE = frozenset({"source", "path", "dialect", "fates", "problems", "hash"})
 _PARTS = ("tools", "model", "session")
 
 

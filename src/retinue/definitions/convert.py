@@ -17,6 +17,7 @@ from retinue.definitions.encode import encode
 from retinue.definitions.own_names import in_dialect
 from retinue.definitions.parse import parse
 from retinue.definitions.parsed import Parsed
+from retinue.definitions.report import place_of
 from retinue.definitions.rights import adds_rights
 from retinue.definitions.write import rows, statements, write_agent
 from retinue.domain.lean import dataclass
@@ -56,6 +57,9 @@ def convert(parsed: Parsed, to: DialectName) -> Conversion:
     if parsed.spec is None:
         reason = parsed.error.message if parsed.error is not None else "It cannot be read."
         raise DefinitionError(f"{parsed.file} is no agent: {reason}", remedy="Repair it first: retinue agents lint")
+    refusal = parsed.spec.refusal
+    if refusal is not None:
+        raise DefinitionError(f"{place_of(parsed.file, refusal)}: {refusal.message}", remedy=refusal.remedy)
     table = DIALECTS[to]
     losses: list[Loss] = []
     spec = parsed.spec

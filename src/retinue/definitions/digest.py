@@ -13,7 +13,7 @@ import orjson
 from retinue.domain.codec import to_data
 from retinue.domain.spec import AgentSpec
 
-_ASIDE = frozenset({"source", "path", "fates", "hash"})
+_ASIDE = frozenset({"source", "path", "fates", "problems", "hash"})
 _PLAIN = AgentSpec(name="")
 _DEFAULTS: Mapping[str, Any] = {
     field.name: getattr(_PLAIN, field.name)

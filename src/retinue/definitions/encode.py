@@ -76,6 +76,17 @@ def _deny(spec: AgentSpec, row: Field, dialect: DialectName) -> Any:
     return names(spec.tools.deny, row, dialect)
 
 
+def _rules(spec: AgentSpec, row: Field, dialect: DialectName) -> Any:
+    """A map of tools to patterns. A tool that comes again after others moves to the end with all
+    its patterns, which is where its last word stands."""
+    found: dict[str, dict[str, str]] = {}
+    for rule in spec.tools.rules:
+        patterns = found.pop(rule.tool, {})
+        patterns.pop(rule.pattern, None)
+        found[rule.tool] = {**patterns, rule.pattern: rule.verdict}
+    return found or ABSENT
+
+
 def _model(spec: AgentSpec, row: Field, dialect: DialectName) -> Any:
     model = spec.model
     if model.fallbacks and dialect not in _OWN_FALLBACKS:
@@ -166,6 +177,7 @@ _ENCODERS: Mapping[str, Callable[[AgentSpec, Field, DialectName], Any]] = {
     "color": _said(lambda spec: spec.color),
     "tools.allow": _tools,
     "tools.deny": _deny,
+    "tools.rules": _rules,
     "tools.extensions": _said(lambda spec: spec.tools.extensions),
     "tools.exclude_extensions": _said(lambda spec: spec.tools.exclude_extensions, ()),
     "model.name": _model,

@@ -11,6 +11,7 @@ from typing import Any
 
 from retinue.definitions.dialects import DIALECTS
 from retinue.definitions.dialects.table import Dialect
+from retinue.definitions.dialects.tools import NO_VALUE
 from retinue.definitions.dialects.translate import Draft, build, translate
 from retinue.definitions.digest import seal
 from retinue.definitions.files import MAX_FILE, too_large
@@ -102,15 +103,15 @@ def finish(table: Dialect, parts: Split, matter: Frontmatter, path: str, source:
     draft = translate(table, matter.items, source, first_line)
     written = draft.values.pop("name", None)
     description = draft.values.get("description")
-    error = parts.error or matter.error or draft.error
+    error = parts.error or matter.error
     spec: AgentSpec | None = None
+    problems = (*parts.problems, *matter.problems, *draft.problems)
     if error is None:
         name, error = _name(table, written, parts, matter, path, source)
         if error is None and not description:
             error = _describe(draft, table, name, source)
         if error is None:
-            spec = build(draft, table, name=name, prompt=parts.body, source=source, path=path)
-    problems = (*parts.problems, *matter.problems, *draft.problems)
+            spec = build(draft, table, name=name, prompt=parts.body, source=source, path=path, problems=problems)
     if error is not None:
         problems = (*problems, error)
     choice = draft.values.get("tools.allow")
@@ -123,7 +124,7 @@ def finish(table: Dialect, parts: Split, matter: Frontmatter, path: str, source:
         dialect=table.name,
         name=written,
         description=description,
-        tools=None if choice is None else choice.names,
+        tools=None if choice is None or choice is NO_VALUE else choice.names,
         disallowed_tools=denied,
         model=None if model is None else model.written,
         prompt=parts.body,
@@ -150,10 +151,21 @@ def _parse_whole(data: bytes, path: str, table: Dialect, source: Source) -> Pars
     matter = read(whole.body, table.knows)
     items = list(matter.items)
     for item in matter.items:
-        if item.key == table.nested_under and isinstance(item.value, dict):
+        if item.key != table.nested_under:
+            continue
+        if isinstance(item.value, dict):
             items.remove(item)
             items += [Item(key, value, item.line, 0, item.end_line) for key, value in item.value.items()]
+        elif item.value is not None:
+            return finish(table, parts, Frontmatter(error=_no_mapping(item)), path, source)
     return finish(table, parts, matter._replace(items=items), path, source)
+
+
+def _no_mapping(item: Item) -> Problem:
+    """Every key of the agent is below `agent:`; without them nothing would limit it."""
+    text = f"What stands below '{item.key}' cannot be read as keys and values."
+    remedy = "Correct the YAML: one 'key: value' per line, indented below it."
+    return Problem("frontmatter-unreadable", "error", text, remedy, item.key, item.line + 1, item.column + 1)
 
 
 def _name(

@@ -16,12 +16,15 @@ from retinue.definitions.parsed import Parsed
 from retinue.domain.lean import dataclass
 from retinue.domain.spec import AgentSpec, DialectName, Problem, Source
 
+RECOVERED = "lines"
+"""The reading of a frontmatter that is not YAML and was understood line by line."""
+
 
 class Entry:
     """One agent that loaded. `shadowed_by` is the path of the file that replaced it;
     `duplicate_of` the same, where both lie in one folder and neither place is stronger."""
 
-    __slots__ = ("_parsed", "duplicate_of", "name", "plugin", "shadowed_by", "source")
+    __slots__ = ("_parsed", "duplicate_of", "name", "plugin", "recovered_under", "shadowed_by", "source")
 
     def __init__(
         self,
@@ -38,6 +41,8 @@ class Entry:
         self.shadowed_by = shadowed_by
         self.duplicate_of = duplicate_of
         self.plugin = plugin
+        self.recovered_under: str | None = None
+        """The weaker file that counts instead, because this one was only read line by line."""
 
     def __repr__(self) -> str:
         return f"Entry({self.name!r}, {self.source!r}, {self.path!r})"
@@ -61,6 +66,16 @@ class Entry:
     @property
     def enabled(self) -> bool:
         return self._spec.enabled
+
+    @property
+    def startable(self) -> bool:
+        """Enabled, and every key that restricts it could be read."""
+        spec = self._spec
+        return spec.enabled and spec.refusal is None
+
+    @property
+    def reading(self) -> str:
+        return self._parsed.reading
 
     @property
     def _spec(self) -> AgentSpec:
@@ -126,6 +141,10 @@ def resolve(readings: Iterable[Reading]) -> tuple[tuple[Entry, ...], tuple[Faile
                 continue
             winner = winners.get(spec.name)
             source, plugin = reading.folder.source, _scope(reading.folder, parsed.file)
+            if winner is not None and _only_recovered(winner) and parsed.reading != RECOVERED:
+                winner.shadowed_by = winner.recovered_under = parsed.file
+                _follow(entries, winner)
+                winner = None
             if winner is None:
                 entry = Entry(parsed, spec.name, source, plugin=plugin)
                 winners[spec.name] = entry
@@ -136,6 +155,18 @@ def resolve(readings: Iterable[Reading]) -> tuple[tuple[Entry, ...], tuple[Faile
             entries.append(entry)
     order = {entry.path: index for index, entry in enumerate(entries)}
     return tuple(entries), tuple(_failed(parsed, index, winners, order) for index, parsed in broken)
+
+
+def _only_recovered(entry: Entry) -> bool:
+    """A file whose frontmatter no YAML reader takes never hides one that is sound."""
+    return entry.reading == RECOVERED
+
+
+def _follow(entries: list[Entry], loser: Entry) -> None:
+    """Whatever `loser` had replaced is replaced by what replaces it."""
+    for entry in entries:
+        if entry.shadowed_by == loser.path and entry.name == loser.name:
+            entry.shadowed_by = loser.shadowed_by
 
 
 def _scope(folder: Folder, path: str) -> str | None:
@@ -161,6 +192,15 @@ def claimed_name(parsed: Parsed) -> str | None:
     if parsed.reading == "none" and parsed.dialect in ("pi", "retinue", "gemini", "cursor", "copilot"):
         return file_name(parsed.file, (".agent.md", ".md"))
     return None
+
+
+def may_mean(failed: Failed, name: str) -> bool:
+    """Whether someone who asks for `name` may mean this broken file."""
+    claimed = claimed_name(failed.parsed)
+    if claimed is not None:
+        return claimed == name
+    stem = failed.path.partition("#")[2] or file_name(failed.path, (".agent.md", ".md", ".markdown"))
+    return failed.problem.severity == "error" and stem == name
 
 
 def shadows(entries: Sequence[Entry], winner: Entry) -> tuple[Entry, ...]:

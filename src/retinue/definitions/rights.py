@@ -38,6 +38,9 @@ def adds_rights(old: AgentSpec, new: AgentSpec) -> bool:
         or not _limit_holds(old.timeout_seconds, new.timeout_seconds)
         or (old.budget is not None and (new.budget is None or old.budget.within(new.budget) != new.budget))
         or (new.enabled and not old.enabled)
+        or (old.refusal is not None and new.refusal is None)
+        or old.tools.rules != new.tools.rules
+        or (old.output_schema is not None and old.output_schema != new.output_schema)
     )
 
 

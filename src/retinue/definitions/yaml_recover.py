@@ -24,6 +24,7 @@ _KEY = re.compile(r"[A-Za-z_][\w.-]*[ \t]*")
 _BLANK = frozenset({" ", "\t"})
 _ANY_KEY = re.compile(r"([A-Za-z_][\w.-]*)[ \t]*:(.*)")
 _BLOCK_SCALAR = re.compile(r"[|>][-+0-9]*(\s+#.*)?")
+_NOTHING = frozenset({"", "~", "null", '""', "''"})
 _SIMPLE_LINE = re.compile(r"([\w-]+):(.*)")
 _ESCAPES = {"\\n": "\n", "\\t": "\t", '\\"': '"', "\\\\": "\\"}
 _ESCAPED = re.compile(r'\\[nt"\\]')
@@ -89,9 +90,9 @@ def load_simple(block: str) -> Document | None:
         if match is None:
             return None
         text = match[2].strip()
-        if text in ("|", ">", "|-", ">-") or text.startswith(("&", "!")):
+        if text in ("|", ">", "|-", ">-") or text.startswith(("&", "!", "{")):
             return None
-        document.items.append(Item(match[1], unquoted(text) or None, number, 0, number))
+        document.items.append(Item(match[1], None if text in _NOTHING else unquoted(text), number, 0, number))
     return document
 
 

@@ -44,6 +44,17 @@ class Problem:
     key: str | None = None
     line: int | None = None
     column: int | None = None
+    refuses: bool = False
+    """The agent is not started until this is corrected."""
+
+
+@dataclass(frozen=True, slots=True)
+class PermissionRule:
+    """What a file says about calls of a tool that match `pattern`; `*` is every tool, every call."""
+
+    tool: str
+    pattern: str
+    verdict: Literal["allow", "ask", "deny"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +67,8 @@ class ToolPolicy:
     selectors: tuple[str, ...] = ()
     extensions: bool | tuple[str, ...] | None = None
     exclude_extensions: tuple[str, ...] = ()
+    rules: tuple[PermissionRule, ...] = ()
+    """In the order of the file: of those that match a call, the last one counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,4 +152,11 @@ class AgentSpec:
     path: str | None = None
     dialect: DialectName = "retinue"
     fates: Mapping[str, Fate] = field(default_factory=dict)
+    problems: tuple[Problem, ...] = ()
+    """What reading its file found wrong; said at every run."""
     hash: str = ""
+
+    @property
+    def refusal(self) -> Problem | None:
+        """Why the agent must not be started: a key that restricts it could not be read."""
+        return next((problem for problem in self.problems if problem.refuses), None)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from retinue.context.documentation import in_documentation, is_guide
 from retinue.context.prompt import joined
+from retinue.definitions.report import file_notes, require_startable
 from retinue.domain.delegation import Delegation
 from retinue.domain.lean import dataclass
 from retinue.domain.limits import Limits
@@ -99,6 +100,7 @@ async def prepare(
     UnknownModelError when the caller named a model that does not exist."""
     check(request.spec, request)
     notes: list[str] = []
+    notes += file_notes(request.spec, world.catalog() if request.spec.path else None)
     request = replace(consented(request, world, notes), ceiling=ceiling_of(request, parent))
     selection = await choose_model(request, world, notes, parent)
     served = await serve(request, world, notes, has_parent=parent is not None)
@@ -148,6 +150,7 @@ def check(spec: AgentSpec, request: RunRequest) -> None:
         raise DisabledAgentError(
             f"The agent '{spec.name}' is disabled.", remedy=f"Enable it with: retinue agents enable {spec.name}"
         )
+    require_startable(spec)
     well_formed(request)
     if not request.task.strip():
         raise LaunchError("The task is empty.", remedy="Say what the agent should do.")
@@ -253,7 +256,7 @@ def choose_tools(
     memory = memory_for(request, world, offered, spare, notes, readonly=readonly)
     beyond = in_documentation if is_guide(spec) else files_of_skills(request, world, offered)
     reached = reaching(offered, memory, spare, beyond)
-    return Kit(reached, Patterns(selection.allowed_patterns, selection.denied_patterns), memory)
+    return Kit(reached, Patterns(selection.allowed_patterns, selection.denied_patterns, spec.tools.rules), memory)
 
 
 def _may_spawn(request: RunRequest, settings: Settings) -> bool:

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from retinue.domain.lean import dataclass
-from retinue.domain.spec import PermissionMode
+from retinue.domain.spec import PermissionMode, PermissionRule
 from retinue.domain.toolnames import ALIASES, canonical
 from retinue.guard.permissions.masks import is_about_files
 from retinue.guard.permissions.modes import effective_mode
 from retinue.guard.permissions.place import Place
 from retinue.guard.permissions.policy import Limit, Policy
-from retinue.guard.permissions.rule import Rule, names_tool, rule_of_pattern
+from retinue.guard.permissions.rule import Rule, names_tool, parse_rule, rule_of_pattern
 from retinue.guard.permissions.sources import Block, Sources, claude_blocks, gather, policy_blocks
 
 if TYPE_CHECKING:
@@ -33,6 +33,11 @@ class Patterns:
 
     allowed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     denied: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    rules: tuple[PermissionRule, ...] = ()
+    """Its `permission` map, in order."""
+
+    def __bool__(self) -> bool:
+        return bool(self.allowed or self.denied or self.rules)
 
 
 NO_PATTERNS = Patterns()
@@ -170,16 +175,23 @@ def _of_file(
     for tool, listed in patterns.allowed.items():
         allowed = (_made(tool, pattern, "allow", source, base, notes) for pattern in listed)
         limits.append(Limit(tool, tuple(rule for rule in allowed if rule is not None), source))
-    return tuple(rule for rule in denied if rule is not None), tuple(limits)
+    rules = tuple(rule for rule in denied if rule is not None)
+    if patterns.rules:
+        from retinue.guard.permissions.file_rules import rules_of_file
+
+        more, narrower = rules_of_file(patterns.rules, source=source, base=base)
+        rules, limits = (*rules, *more), [*limits, *narrower]
+    return rules, tuple(limits)
 
 
 def _made(tool: str, pattern: str, kind: Any, source: str, base: str, notes: list[str]) -> Rule | None:
     made = rule_of_pattern(tool, pattern, kind, source=source, base=base)
     if isinstance(made, Rule):
         return made
-    lost = "it does NOT protect anything" if kind == "deny" else "it allows nothing"
-    notes.append(f"{source}: {tool}({pattern}) {made}; {lost}")
-    return None
+    instead = "every call of it is denied" if kind == "deny" else "it allows nothing"
+    notes.append(f"{source}: {tool}({pattern}) {made}; {instead}")
+    whole = parse_rule(tool, kind, source=source, base=base) if kind == "deny" else None
+    return whole if isinstance(whole, Rule) else None
 
 
 def _sources(world: World) -> Sources:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from retinue.domain.lean import dataclass
+from retinue.domain.spec import PermissionRule
 from retinue.supervisor.permits import Patterns
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def bounds_below(parent: Launch | None) -> tuple[Bound, ...]:
         return ()
     spec, patterns = parent.request.spec, parent.patterns
     presets = spec.dialect == "codingcode"
-    if not (patterns.allowed or patterns.denied or presets):
+    if not (patterns or presets):
         return parent.bounds
     own = Bound(spec.path or f"agent {spec.name}", str(parent.request.cwd), patterns, presets)
     return (*parent.bounds, own)
@@ -46,6 +47,7 @@ def to_record(bounds: Iterable[Bound]) -> list[dict[str, Any]]:
             "base": each.base,
             "allowed": {tool: list(listed) for tool, listed in each.patterns.allowed.items()},
             "denied": {tool: list(listed) for tool, listed in each.patterns.denied.items()},
+            "rules": [[rule.tool, rule.pattern, rule.verdict] for rule in each.patterns.rules],
             "presets": each.presets,
         }
         for each in bounds
@@ -60,12 +62,18 @@ def from_record(data: object) -> tuple[Bound, ...]:
         Bound(
             str(each.get("agent", "")),
             str(each.get("base", "/")),
-            Patterns(_listed(each.get("allowed")), _listed(each.get("denied"))),
+            Patterns(_listed(each.get("allowed")), _listed(each.get("denied")), _rules(each.get("rules"))),
             bool(each.get("presets")),
         )
         for each in data
         if isinstance(each, Mapping)
     )
+
+
+def _rules(data: object) -> tuple[PermissionRule, ...]:
+    if not isinstance(data, list):
+        return ()
+    return tuple(PermissionRule(*map(str, each)) for each in data)  # type: ignore[arg-type]
 
 
 def _listed(data: object) -> dict[str, tuple[str, ...]]:

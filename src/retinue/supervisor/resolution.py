@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from retinue.definitions.report import require_startable
 from retinue.domain.delegation import Refusal, SpawnCall, Vocabulary
 from retinue.domain.lean import dataclass
 from retinue.domain.spec import AgentSpec
-from retinue.errors import DisabledAgentError, UnknownAgentError
+from retinue.errors import DisabledAgentError, RefusedAgentError, UnknownAgentError
 
 if TYPE_CHECKING:
     from retinue.definitions.catalog import Catalog, Entry
@@ -41,12 +42,18 @@ def resolve_type(
     name = (wanted or "").strip() or (GENERAL if strict and vocabulary == "claude" else "")
     entry = _entry(name, catalog, vocabulary) if name else None
     found = entry.spec if entry is not None and entry.enabled else None
+    refused = _refused(found) if found is not None else None
+    if refused is not None:
+        return refused
     if found is not None and _is_allowed(found.name, allowed):
         return Resolved(found)
     if found is not None:
         return _refuse(f'This agent may not start "{found.name}".', catalog, allowed)
     if entry is not None and vocabulary != "claude":
         return _refuse(f"Subagent '{name}' is disabled.", catalog, allowed, code=DisabledAgentError.code)
+    broken = catalog.why_broken(name) if entry is None and name else None
+    if broken is not None:  # never another agent instead, which may have more rights
+        return Refusal(code=RefusedAgentError.code, message=f'The file of "{name}" could not be loaded: {broken}')
     if vocabulary != "claude" or strict:
         return _refuse(_unknown(name, vocabulary), catalog, allowed)
     fallback = settings.fallback_subagent
@@ -119,6 +126,15 @@ def _entry(name: str, catalog: Catalog, vocabulary: Vocabulary) -> Entry | None:
 
 def _is_allowed(name: str, allowed: tuple[str, ...] | None) -> bool:
     return allowed is None or name.casefold() in {each.casefold() for each in allowed}
+
+
+def _refused(spec: AgentSpec) -> Refusal | None:
+    """The answer to whoever wants an agent that must not be started; None for any other."""
+    try:
+        require_startable(spec)
+    except RefusedAgentError as error:
+        return Refusal(code=error.code, message=str(error))
+    return None
 
 
 def _unknown(name: str, vocabulary: Vocabulary) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from retinue.definitions.dialects.permissions import ONLY
 from retinue.definitions.dialects.shared_rows import DESCRIPTION, LIMITING, NAME, TOOL_LIST, unused
 from retinue.definitions.dialects.structures import MODEL
 from retinue.definitions.dialects.table import Dialect, Field
-from retinue.definitions.dialects.tools import DENY, ONLY
+from retinue.definitions.dialects.tools import DENY
 from retinue.definitions.dialects.values import ROLE, TEXT, THINKING
 
 KIMI = Dialect(

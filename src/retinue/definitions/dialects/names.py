@@ -27,6 +27,8 @@ def split_names(text: str, *, spaces: bool = False) -> tuple[str, ...]:
     text = text.strip()
     if text.startswith("["):
         return _from_json(text)
+    if text.startswith("{"):
+        raise BadNamesError("the map cannot be read", "Close it with '}', or write 'a, b'.")
     if "(" not in text:
         parts = text.split(",")
         if spaces and len(parts) == 1:
@@ -93,7 +95,10 @@ def _from_json(text: str) -> tuple[str, ...]:
     except (ValueError, RecursionError):
         if not text.endswith("]"):
             raise BadNamesError("the list has no closing bracket", "Close it with ']'.") from None
-        return tuple(name for part in _split_outside(text[1:-1], ",") if (name := bare(part)))
+        names = tuple(name for part in _split_outside(text[1:-1], ",") if (name := bare(part)))
+        if any(name[0] in "[{" for name in names):
+            raise BadNamesError("one entry is a list or a map, not a name", "Write one name per entry.") from None
+        return names
     return read_names(found)
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from retinue.definitions.dialects.permissions import RULES
 from retinue.definitions.dialects.shared_rows import DESCRIPTION, LIMITING, NAME, TOOL_LIST, unused
 from retinue.definitions.dialects.structures import MODEL
 from retinue.definitions.dialects.table import Dialect, Field
-from retinue.definitions.dialects.tools import RULES
 from retinue.definitions.dialects.values import DISABLED, STEPS, TEMPERATURE, TEXT, THINKING
 
 OPENCODE = Dialect(
@@ -23,7 +23,7 @@ OPENCODE = Dialect(
             "tools.allow",
             note="a map with any true allows only those; one with only false denies those",
         ),
-        Field("permission", RULES, "tools.rules", ("permissions",), "deny removes a tool; ask and allow keep it"),
+        Field("permission", RULES, "tools.rules", ("permissions",), "the last pattern that matches a call counts"),
         Field("model", MODEL, "model.name"),
         Field("reasoningEffort", THINKING, "model.thinking"),
         Field("temperature", TEMPERATURE, "model.temperature"),

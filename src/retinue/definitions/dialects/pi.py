@@ -9,6 +9,7 @@ from retinue.definitions.dialects.tools import DENY
 from retinue.definitions.dialects.values import (
     ALL_OR_NAMES,
     ENABLED,
+    EXACT_ISOLATED,
     EXACT_TRUE,
     ISOLATION,
     MEMORY,
@@ -44,7 +45,7 @@ PI = Dialect(
         Field("max_turns", TURNS, "max_turns"),
         Field("prompt_mode", PROMPT_MODE, "prompt_mode", ("systemPromptMode",)),
         Field("inherit_context", EXACT_TRUE, "inherit_context"),
-        Field("isolated", EXACT_TRUE, "isolated"),
+        Field("isolated", EXACT_ISOLATED, "isolated"),
         Field("run_in_background", EXACT_TRUE, "background"),
         Field("memory", MEMORY, "memory"),
         Field("isolation", ISOLATION, "isolation"),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from retinue.definitions.dialects.permissions import RULES
 from retinue.definitions.dialects.shared_rows import DESCRIPTION, LIMITING, NAME
 from retinue.definitions.dialects.structures import BUDGET, HOOKS, MODEL, SERVERS
 from retinue.definitions.dialects.table import Dialect, Field
-from retinue.definitions.dialects.tools import DENY, RULES, TOOLS
+from retinue.definitions.dialects.tools import DENY, TOOLS
 from retinue.definitions.dialects.values import (
     ALL_OR_NAMES,
     DISABLED,
     ENABLED,
+    ISOLATED,
     ISOLATION,
     MEMORY,
     MODE,
@@ -39,7 +41,7 @@ UNION: tuple[Field, ...] = (
     Field("permission", RULES, "tools.rules", note="tools to allow, ask or deny, as opencode has it"),
     Field("extensions", ALL_OR_NAMES, "tools.extensions", ("inherit_extensions",)),
     Field("exclude_extensions", SOME_NAMES, "tools.exclude_extensions"),
-    Field("isolated", SWITCH, "isolated", note="no extensions, no skills, built-in tools only"),
+    Field("isolated", ISOLATED, "isolated", note="no extensions, no skills, built-in tools only"),
     Field("skills", ALL_OR_NAMES, "skills", ("inherit_skills",)),
     Field("memory", MEMORY, "memory"),
     Field("isolation", ISOLATION, "isolation"),

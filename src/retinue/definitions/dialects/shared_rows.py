@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from retinue.definitions.dialects.permissions import RULES
 from retinue.definitions.dialects.structures import BUDGET
 from retinue.definitions.dialects.table import Field
 from retinue.definitions.dialects.tools import DENY, SPACED_TOOLS, TOOLS
 from retinue.definitions.dialects.values import (
     ANYTHING,
     DISABLED,
+    ISOLATED,
     ISOLATION,
     LABEL,
     READONLY,
+    SANDBOX,
+    SCHEMA,
     SUBAGENTS,
     SWITCHED_ON,
     TURNS,
@@ -48,6 +52,10 @@ LIMITING: tuple[Field, ...] = (
     Field("max_turns", TURNS, "max_turns", ("maxTurns", "max-turns"), note=SLIP),
     Field("budget", BUDGET, "budget", note="a key of Retinue, honoured in every dialect"),
     Field("isolation", ISOLATION, "isolation", note=SLIP),
+    Field("isolated", ISOLATED, "isolated", note="a key of pi, honoured in every dialect"),
+    Field("permission", RULES, "tools.rules", note="a key of opencode, honoured in every dialect"),
+    Field("output_schema", SCHEMA, "output_schema", note="a key of Retinue, honoured in every dialect"),
+    Field("sandbox", SANDBOX, "readonly", ("sandbox_mode",), note="a key of Codex: read-only is enforced"),
     Field("allowed_subagents", SUBAGENTS, "subagents", ("allowedSubagents",), note=SLIP),
 )
 """A file of any dialect may say these. Those whose note is SLIP are reported: their own loader

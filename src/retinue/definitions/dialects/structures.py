@@ -17,11 +17,6 @@ _HANDLER_KEYS = ("command", "url", "prompt", "python", "script", "handler")
 _MILLISECONDS_FROM = 1000
 
 
-class UnreadableGuardError(BadValueError):
-    """Hooks or a budget that cannot be read: the file is refused, since a guard that is missing
-    guards nothing."""
-
-
 class ModelChoice(NamedTuple):
     """`written` as in the file; `name` None inherits."""
 
@@ -104,10 +99,10 @@ def _hooks(value: Any) -> Any:
                 next((entry[key] for key in _EVENT_KEYS if entry.get(key)), None) if isinstance(entry, dict) else None
             )
             if not isinstance(event, str):
-                raise UnreadableGuardError("a hook does not say which event it is for")
+                raise BadValueError("a hook does not say which event it is for")
             found += _hook(event, {key: each for key, each in entry.items() if key not in _EVENT_KEYS})
     else:
-        raise UnreadableGuardError(f"hooks are a mapping of events, not {describe(value)}")
+        raise BadValueError(f"hooks are a mapping of events, not {describe(value)}")
     return tuple(found)
 
 
@@ -121,21 +116,21 @@ def _hook(event: str, entry: Any) -> list[HookSpec]:
     if isinstance(entry, str):
         entry = {"command": entry}
     if not isinstance(entry, dict):
-        raise UnreadableGuardError(f"a hook of '{event}' is {describe(entry)}")
+        raise BadValueError(f"a hook of '{event}' is {describe(entry)}")
     matcher = entry.get("matcher")
     if matcher is not None and not isinstance(matcher, str):
-        raise UnreadableGuardError(f"the matcher of a '{event}' hook is {describe(matcher)}, not text")
+        raise BadValueError(f"the matcher of a '{event}' hook is {describe(matcher)}, not text")
     nested = entry.get("hooks")
     if nested is None:
         return [_handler(event, entry, matcher)]
     if not isinstance(nested, list):
-        raise UnreadableGuardError(f"'hooks' of '{event}' is {describe(nested)}, not a list")
+        raise BadValueError(f"'hooks' of '{event}' is {describe(nested)}, not a list")
     return [_handler(event, handler, matcher) for handler in nested]
 
 
 def _handler(event: str, entry: Any, matcher: str | None) -> HookSpec:
     if not isinstance(entry, dict) or not any(isinstance(entry.get(key), str) for key in _HANDLER_KEYS):
-        raise UnreadableGuardError(f"a hook of '{event}' has nothing to run")
+        raise BadValueError(f"a hook of '{event}' has nothing to run")
     handler = {key: each for key, each in entry.items() if key not in ("matcher", "timeout")}
     return HookSpec(event, handler, matcher, _timeout(event, entry.get("timeout")))
 
@@ -144,7 +139,7 @@ def _timeout(event: str, value: Any) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
-        raise UnreadableGuardError(f"the timeout of a '{event}' hook is {describe(value)}, not a positive number")
+        raise BadValueError(f"the timeout of a '{event}' hook is {describe(value)}, not a positive number")
     return value / 1000 if value >= _MILLISECONDS_FROM else float(value)
 
 
@@ -155,16 +150,15 @@ def _budget(value: Any) -> Any:
         budget = Budget.read(value)
         return UNSET if budget == NO_LIMITS else budget
     except UsageError as error:
-        raise UnreadableGuardError(error.message.rstrip("."), error.remedy) from error
+        raise BadValueError(error.message.rstrip("."), error.remedy) from error
 
 
 MODEL = Kind("name of a model, or a list to try in order; inherit", UNSET_RULE, _model, textual=True)
 SERVERS = Kind("names, or name: settings pairs", "the entry is dropped, and reported", _servers, "grants")
-HOOKS = Kind("mapping of events to handlers", "the file is refused", _hooks, "grants")
+HOOKS = Kind("mapping of events to handlers", UNSET_RULE, _hooks, "grants")
 BUDGET = Kind(
     "mapping: tokens, usd, turns, tool_calls, seconds, spawns",
-    "the file is refused",
+    UNSET_RULE,
     _budget,
-    "limits",
     combine=lambda one, other: one.within(other),
 )

@@ -12,12 +12,13 @@ from dataclasses import field
 from functools import lru_cache
 from typing import Any, Final, Literal
 
+from retinue.definitions.dialects.restrictions import RESTRICTING
 from retinue.domain.lean import dataclass
 from retinue.domain.spec import DialectName, Fate
 
-Role = Literal["limits", "grants", "neutral"]
-"""What a field can do to an agent's rights. A misspelt key that limits still counts, one that
-grants never does; a bad value of a limiting field leaves the agent with less, never with more."""
+Role = Literal["grants", "neutral"]
+"""Whether a field can add to an agent's rights: a misspelt key that grants never counts. Which
+fields restrict is in `restrictions.py`; a misspelt key that restricts still counts."""
 
 How = Literal["own", "foreign", "near", "typo"]
 """How a key was recognised: as the dialect spells it, as another dialect does, but for case and
@@ -71,6 +72,10 @@ class Field:
     note: str = ""
 
     @property
+    def restricts(self) -> bool:
+        return self.to in RESTRICTING
+
+    @property
     def spellings(self) -> tuple[str, ...]:
         return (self.key, *self.also)
 
@@ -80,7 +85,7 @@ class Field:
 
     @property
     def bad(self) -> str:
-        return self.kind.bad
+        return "the agent is not started" if self.restricts else self.kind.bad
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +158,12 @@ class Dialect:
         tight = squeeze(key)
         if tight in self._squeezed:
             return self._squeezed[tight][0], "near"
+        for known, (row, _) in self._squeezed.items():
+            if row.restricts and len(known) >= 5 and off_by_one(tight, known):
+                return row, "near"
         guessed = self._about_tools(tight)
         if guessed is not None:
             return guessed, "near"
-        for known, (row, _) in self._squeezed.items():
-            if row.kind.role == "limits" and len(known) >= 5 and off_by_one(tight, known):
-                return row, "near"
         for known, (row, how) in self._squeezed.items():
             if how == "own" and len(known) >= 6 and off_by_one(tight, known):
                 return row, "typo"

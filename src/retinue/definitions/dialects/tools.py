@@ -1,4 +1,4 @@
-"""What a file says about tools, in every form seen: text, lists, maps, `*`, `none`, permissions.
+"""What a file says about tools, in every form seen: text, lists, maps, `*`, `none`.
 
 One rule holds throughout: what cannot be read never widens. A bad allow list allows nothing,
 a bad deny list denies everything.
@@ -6,22 +6,25 @@ a bad deny list denies everything.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from retinue.definitions.dialects.names import BadNamesError, describe, read_names, split_names
-from retinue.definitions.dialects.table import UNSET, BadValueError, Kind
-from retinue.domain.toolnames import canonical
+from retinue.definitions.dialects.names import BadNamesError, read_names, split_names
+from retinue.definitions.dialects.table import UNSET, BadValueError, Kind, off_by_one
+from retinue.domain.toolnames import ALIASES, base_name, canonical
 
 EVERY = frozenset({"*", "all"})
 DENY_ALL = ("*",)
 
+_NO_NAME = re.compile(r"[-+.\d]*|true|false|null|yes|no", re.IGNORECASE)
 _SHORT = 400
+_SHORTEST = 3
 _SELECTOR = "ext:"
 _FLOW = frozenset("[{ ")
 _ON = frozenset({"true", "yes", "on", "1", "allow", "ask"})
 _OFF = frozenset({"false", "no", "off", "0", "deny"})
-_NOTHING_RULE = "no tools at all, and reported as an error"
 
 
 class ToolChoice(NamedTuple):
@@ -48,29 +51,23 @@ def chosen(names: tuple[str, ...], refused: tuple[str, ...] = (), *, only: bool 
     return ToolChoice(names, refused, allow, selectors)
 
 
-class ToolRules(NamedTuple):
-    """opencode's `permission` map: tools that are out, and the only ones that are in."""
-
-    deny: tuple[str, ...] = ()
-    only: tuple[str, ...] | None = None
+NO_VALUE = ToolChoice(())
+"""`tools:` with nothing after it: no tools, as Claude Code and pi have it."""
 
 
 def _choice(value: Any, *, spaces: bool = False) -> Any:
     if type(value) is str and not spaces and len(value) < _SHORT and value[:1] not in _FLOW:
         return _same_words(value)
     if value is None:
-        return UNSET
+        return NO_VALUE
     if value is False:
         return chosen(())
     if isinstance(value, dict):
         return _from_map(value)
-    if isinstance(value, str) and value.lstrip()[:1] == "{":
-        raise BadValueError("the map cannot be read; no tool is allowed", "Close it with '}'.", instead=chosen(()))
     try:
         return chosen(read_names(value, spaces=spaces))
     except BadNamesError as error:
-        why = f"{error.why}; what could not be read is not allowed"
-        raise BadValueError(why, error.remedy, instead=chosen(error.readable)) from None
+        raise BadValueError(error.why, error.remedy, instead=chosen(error.readable)) from None
 
 
 @lru_cache(maxsize=1024)
@@ -93,7 +90,9 @@ def _from_map(value: dict[str, Any]) -> ToolChoice:
     if strange:
         why = f"'{strange[0]}' is neither true nor false; read as false"
         raise BadValueError(why, "Write true or false for each tool.", instead=chosen(on, off))
-    return chosen(on, off, only=bool(on) or not off or "*" in off)
+    choice = chosen(on, off, only=bool(on) or not off or "*" in off)
+    check_denied(off, instead=choice)
+    return choice
 
 
 def _deny(value: Any) -> Any:
@@ -102,9 +101,31 @@ def _deny(value: Any) -> Any:
     try:
         names = read_names(value)
     except BadNamesError as error:
-        why = f"{error.why}; a deny list that cannot be read denies every tool"
-        raise BadValueError(why, error.remedy, instead=DENY_ALL) from None
-    return UNSET if [name.lower() for name in names] == ["none"] else names
+        raise BadValueError(error.why, error.remedy, instead=DENY_ALL) from None
+    if [name.lower() for name in names] == ["none"]:
+        return UNSET
+    check_denied(names, instead=names)
+    return names
+
+
+def check_denied(names: Iterable[str], *, instead: Any) -> None:
+    """Raises BadValueError for a name that is almost that of a tool: `writ` denies nothing. Names
+    that resemble no tool are those of other programs, which there are many of."""
+    for name in names:
+        if _NO_NAME.fullmatch(name):
+            raise BadValueError(f"'{name}' is no name of a tool", "Write the names of tools.", instead=instead)
+        meant = misspelt_tool(base_name(name))
+        if meant is not None:
+            raise BadValueError(f"there is no tool '{name}'", f"Did you mean '{meant}'?", instead=instead)
+
+
+@lru_cache(maxsize=1024)
+def misspelt_tool(name: str) -> str | None:
+    """The tool that `name` was meant to be, if it is one letter off; None for any other name."""
+    lowered = name.lower()
+    if lowered in ALIASES or len(lowered) < _SHORTEST:
+        return None
+    return next((known for known in ALIASES if len(known) > _SHORTEST and off_by_one(lowered, known)), None)
 
 
 def _both(left: ToolChoice, right: ToolChoice) -> ToolChoice:
@@ -118,86 +139,6 @@ def _both(left: ToolChoice, right: ToolChoice) -> ToolChoice:
     return chosen(tuple(kept), refused)
 
 
-def _rules(value: Any) -> Any:
-    """`permission: {edit: deny, bash: {"*": ask, "rm *": deny}}`, or one word for everything."""
-    if value is None:
-        return UNSET
-    if isinstance(value, str):
-        value = {"*": value}
-    if not isinstance(value, dict):
-        why = f"a mapping of tools to allow, ask or deny is wanted, not {describe(value)}"
-        raise BadValueError(why, instead=ToolRules(DENY_ALL, ()))
-    deny: list[str] = []
-    only: list[str] = []
-    strange = ""
-    for tool, state in value.items():
-        found = _one_rule(tool, state)
-        if found is None:
-            strange = strange or tool
-            deny.append(tool)
-        elif tool != "*":
-            deny += found[0]
-            only += found[1]
-    rules = ToolRules(_spread(deny), _spread(only) if _denies_rest(value.get("*")) else None)
-    if strange:
-        raise BadValueError(f"'{strange}' is neither allow, ask nor deny; read as deny", instead=rules)
-    return rules
-
-
-def _one_rule(tool: str, state: Any) -> tuple[list[str], list[str]] | None:
-    """The names `tool` adds to the denied and to the possible ones; None if it is unclear."""
-    if state in ("allow", "ask", True):
-        return [], [tool]
-    if state in ("deny", False):
-        return [tool], []
-    if not isinstance(state, dict) or not all(each in ("allow", "ask", "deny") for each in state.values()):
-        return None
-    if not _denies_rest(state.get("*")):
-        return [f"{tool}({pattern})" for pattern, each in state.items() if each == "deny"], [tool]
-    kept = [f"{tool}({pattern})" for pattern, each in state.items() if each != "deny"]
-    return ([], kept) if kept else ([tool], [])
-
-
-def _denies_rest(state: Any) -> bool:
-    return state in ("deny", False)
-
-
-def _spread(names: list[str]) -> tuple[str, ...]:
-    """opencode's `edit` permission covers every tool that changes files."""
-    spread: list[str] = []
-    for name in names:
-        spread += ("edit", "write", "patch") if name == "edit" else (name,)
-    return tuple(dict.fromkeys(spread))
-
-
-def _only(value: Any) -> Any:
-    if value is None:
-        return UNSET
-    try:
-        return ToolRules(only=_choice(value).allow)
-    except BadValueError as error:
-        raise BadValueError(error.why, error.remedy, instead=ToolRules(only=error.instead.allow)) from None
-
-
-def _joined_rules(left: ToolRules, right: ToolRules) -> ToolRules:
-    only = left.only if right.only is None else right.only
-    if left.only is not None and right.only is not None:
-        only = tuple(name for name in left.only if name in right.only)
-    return ToolRules((*left.deny, *right.deny), only)
-
-
-TOOLS = Kind(
-    "tool names: comma text, list, map of true/false, *, none", _NOTHING_RULE, _choice, "limits", combine=_both
-)
-SPACED_TOOLS = Kind(
-    "tool names: comma or space text, list, *, none", _NOTHING_RULE, _spaced_choice, "limits", combine=_both
-)
-DENY = Kind(
-    "tool names: comma text or list",
-    "every tool is denied, and reported as an error",
-    _deny,
-    "limits",
-    combine=lambda left, right: (*left, *right),
-)
-RULES = Kind("map of tools to allow, ask or deny", _NOTHING_RULE, _rules, "limits", combine=_joined_rules)
-ONLY = Kind("list of tool names", _NOTHING_RULE, _only, "limits", combine=_joined_rules)
+TOOLS = Kind("tool names: comma text, list, map of true/false, *, none", "", _choice, combine=_both)
+SPACED_TOOLS = Kind("tool names: comma or space text, list, *, none", "", _spaced_choice, combine=_both)
+DENY = Kind("tool names: comma text or list", "", _deny, combine=lambda left, right: (*left, *right))

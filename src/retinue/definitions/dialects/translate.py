@@ -1,8 +1,9 @@
 """From the keys of a file to the fields of a spec, and what became of every key.
 
 The loop below is the same for every dialect. It guarantees: each key has exactly one fate; a
-bad value is reported and replaced by what its field says; a key said twice never adds up to
-more than either; a misspelt key limits but never grants.
+bad value is reported and replaced by what its field says, and refuses the launch if the field
+restricts; a key said twice never adds up to more than either; a misspelt key limits but never
+grants.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from retinue.definitions.dialects.permissions import ToolRules
+from retinue.definitions.dialects.restrictions import is_blank, unreadable
 from retinue.definitions.dialects.shared_rows import SLIP
-from retinue.definitions.dialects.structures import ModelChoice, UnreadableGuardError
+from retinue.definitions.dialects.structures import ModelChoice
 from retinue.definitions.dialects.table import UNSET, BadValueError, Dialect, Field, Match
-from retinue.definitions.dialects.tools import DENY_ALL, ToolChoice, ToolRules
+from retinue.definitions.dialects.tools import DENY_ALL, ToolChoice
 from retinue.definitions.yaml_values import Item, scalar_text
 from retinue.domain.spec import AgentSpec, Fate, ModelPolicy, Problem, SessionPolicy, Severity, Source, ToolPolicy
 
-RESTRAINED_MODES = frozenset({"default", "plan", "dontAsk"})
+GRANTING_MODES = frozenset({"acceptEdits", "auto", "bypass", "bypassPermissions"})
 NOT_IN_PLUGINS = frozenset({"hooks", "servers", "permission_mode"})
 
 _UNKNOWN = Fate("ignored", None, "unknown key")
@@ -30,7 +33,7 @@ class Draft:
     """The fields as read so far. `rows` remembers which row gave a field, to settle two rows
     that mean the same one."""
 
-    __slots__ = ("error", "extra", "fates", "problems", "rows", "values")
+    __slots__ = ("extra", "fates", "problems", "rows", "values")
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
@@ -38,7 +41,6 @@ class Draft:
         self.fates: dict[str, Fate] = {}
         self.extra: dict[str, Any] = {}
         self.problems: list[Problem] = []
-        self.error: Problem | None = None
 
 
 def translate(dialect: Dialect, items: Iterable[Item], source: Source, first_line: int) -> Draft:
@@ -62,10 +64,12 @@ def translate(dialect: Dialect, items: Iterable[Item], source: Source, first_lin
             value = _bad(draft, item, match.field, error, first_line)
         else:
             fates[key] = match.fate if value is not UNSET else _SAYS_NOTHING
+            if value is UNSET and is_blank(item, target):
+                draft.problems.append(unreadable(item, target, "there is no value", "", "bad-value", first_line))
         if value is UNSET:
             continue
         if target in values:
-            _settle(draft, item, match.field, target, value, match.rank)
+            _settle(draft, item, match, value, first_line)
         else:
             values[target] = value
             draft.rows[target] = (match.rank, key)
@@ -79,11 +83,15 @@ def _as_text(item: Item) -> Any:
     return item.text if item.text is not None else scalar_text(item.value)
 
 
-def _settle(draft: Draft, item: Item, row: Field, target: str, value: Any, rank: int) -> None:
-    """A field that was said before: both count where that means less, else the better row."""
+def _settle(draft: Draft, item: Item, match: Match, value: Any, first_line: int) -> None:
+    """A field that was said before: both count where that means less, else the better row. A
+    restriction of which the two cannot be combined refuses the launch."""
+    row, rank = match.field, match.rank
+    target = row.to or ""
     old_rank, old_key = draft.rows[target]
+    before = draft.values[target]
     if row.kind.combine is not None:
-        draft.values[target] = row.kind.combine(draft.values[target], value)
+        draft.values[target] = row.kind.combine(before, value)
     elif rank > old_rank:
         _drop(draft, item, Fate("ignored", None, f"'{old_key}' says it already"))
         return
@@ -92,6 +100,18 @@ def _settle(draft: Draft, item: Item, row: Field, target: str, value: Any, rank:
         if old_key != item.key:
             draft.fates[old_key] = Fate("ignored", None, f"'{item.key}' says it")
     draft.rows[target] = (rank, item.key)
+    if row.restricts and _contradicts(before, value, draft.values[target], row):
+        why = f"it says something else than '{old_key}' before it"
+        draft.problems.append(unreadable(item, target, why, "Keep one of the two.", "bad-value", first_line))
+
+
+def _contradicts(before: Any, value: Any, both: Any, row: Field) -> bool:
+    """Whether two statements leave nothing that both mean."""
+    if before == value:
+        return False
+    if isinstance(both, ToolChoice):
+        return both.allow == () and bool(before.allow and value.allow)
+    return row.kind.combine is None
 
 
 def _accepted(draft: Draft, item: Item, match: Match, source: Source, first_line: int) -> bool:
@@ -105,11 +125,11 @@ def _accepted(draft: Draft, item: Item, match: Match, source: Source, first_line
         return False
     if match.how == "own":
         return True
-    if match.how == "foreign":
+    mode = row.to == "permission_mode" and str(item.value).strip() not in GRANTING_MODES
+    if match.how == "foreign" and (row.kind.role != "grants" or mode):
         if row.note is SLIP:
             draft.problems.append(_slip(item, row, first_line))
         return True
-    mode = row.to == "permission_mode" and str(item.value) in RESTRAINED_MODES
     if match.how == "typo" or (row.kind.role == "grants" and not mode):
         _drop(draft, item, Fate("ignored", None, f"unknown key; did you mean '{row.key}'?"))
         text = f"There is no key '{item.key}'; it is ignored."
@@ -121,14 +141,11 @@ def _accepted(draft: Draft, item: Item, match: Match, source: Source, first_line
 
 
 def _bad(draft: Draft, item: Item, row: Field, error: BadValueError, first_line: int) -> Any:
-    severity: Severity = "error" if row.kind.role == "limits" or isinstance(error, UnreadableGuardError) else "warning"
-    text = f"'{item.key}': {error.why}."
-    problem = Problem(error.code, severity, text, error.remedy, item.key, item.line + first_line, item.column + 1)
-    if isinstance(error, UnreadableGuardError):
-        draft.error = draft.error or problem
-        draft.fates[item.key] = Fate("ignored", None, f"bad value: {error.why}")
-        return UNSET
-    draft.problems.append(problem)
+    if row.restricts:
+        draft.problems.append(unreadable(item, row.to or "", error.why, error.remedy, error.code, first_line))
+    else:
+        text = f"'{item.key}': {error.why}."
+        draft.problems.append(_problem(error.code, "warning", item, first_line, text, error.remedy))
     if error.instead is UNSET:
         draft.extra[item.key] = item.value
         draft.fates[item.key] = Fate("ignored", None, f"bad value: {error.why}")
@@ -151,7 +168,16 @@ def _problem(code: str, severity: Severity, item: Item, first_line: int, text: s
     return Problem(code, severity, text, remedy, item.key, item.line + first_line, item.column + 1)
 
 
-def build(draft: Draft, dialect: Dialect, *, name: str, prompt: str, source: Source, path: str) -> AgentSpec:
+def build(
+    draft: Draft,
+    dialect: Dialect,
+    *,
+    name: str,
+    prompt: str,
+    source: Source,
+    path: str,
+    problems: tuple[Problem, ...] = (),
+) -> AgentSpec:
     """The spec of a draft that is fit to be one. Its hash is still to come: see `digest.seal`."""
     values = draft.values
     if dialect.defaults:
@@ -173,6 +199,7 @@ def build(draft: Draft, dialect: Dialect, *, name: str, prompt: str, source: Sou
         path=path,
         dialect=dialect.name,
         fates=draft.fates,
+        problems=problems,
     )
 
 
@@ -192,7 +219,8 @@ def _tool_policy(values: Mapping[str, Any]) -> ToolPolicy:
     if DENY_ALL[0] in denied:
         allow = ()
     extensions, excluded = values.get("tools.extensions"), values.get("tools.exclude_extensions", ())
-    return ToolPolicy(allow, tuple(dict.fromkeys(denied)), selectors, extensions, excluded)
+    calls = rules.rules if rules is not None else ()
+    return ToolPolicy(allow, tuple(dict.fromkeys(denied)), selectors, extensions, excluded, calls)
 
 
 def _model_policy(values: Mapping[str, Any]) -> ModelPolicy:

@@ -13,6 +13,7 @@ from retinue.definitions.dialects.names import BadNamesError, describe, read_nam
 from retinue.definitions.dialects.table import UNSET, BadValueError, Kind
 from retinue.definitions.yaml_values import too_deep
 
+_SCHEMA_REMEDY = "Write a JSON Schema such as {type: object, properties: {answer: {type: string}}}."
 _YES = frozenset({"true", "yes", "on", "1"})
 _NO = frozenset({"false", "no", "off", "0"})
 
@@ -119,7 +120,20 @@ def _readonly(value: Any) -> Any:
     word = str(value).strip().lower()
     if word in _YES or word in _NO:
         return word in _YES
-    raise BadValueError(f"true or false is wanted, not {describe(value)}; read as true", instead=True)
+    raise BadValueError(f"true or false is wanted, not {describe(value)}", "Write true or false.", instead=True)
+
+
+def _sandbox(value: Any) -> Any:
+    """Codex's `sandbox_mode`. Wider walls than ours are not given by a file; `read-only` is."""
+    if value is None:
+        return UNSET
+    word = str(value).strip().lower()
+    if word in ("read-only", "readonly"):
+        return True
+    if word in _NO or word in ("none", "danger-full-access", "workspace-write"):
+        return UNSET
+    why = f"only read-only can be enforced for one agent, not {describe(value)}"
+    raise BadValueError(why, "Write 'sandbox: read-only', or set sandbox in the settings.", instead=True)
 
 
 def _devkit_readonly(value: Any) -> Any:
@@ -154,7 +168,7 @@ def _switched_on(value: Any) -> Any:
     word = str(value).strip().lower()
     if word in _YES or word in _NO:
         return word in _YES
-    raise BadValueError(f"true or false is wanted, not {describe(value)}; read as false", instead=False)
+    raise BadValueError(f"true or false is wanted, not {describe(value)}", "Write true or false.", instead=False)
 
 
 def _disabled(value: Any) -> Any:
@@ -163,7 +177,7 @@ def _disabled(value: Any) -> Any:
     word = str(value).strip().lower()
     if word in _YES or word in _NO:
         return word in _NO
-    raise BadValueError(f"true or false is wanted, not {describe(value)}; read as true", instead=False)
+    raise BadValueError(f"true or false is wanted, not {describe(value)}", "Write true or false.", instead=False)
 
 
 def _choice(words: Mapping[str, str]) -> Callable[[Any], Any]:
@@ -174,7 +188,7 @@ def _choice(words: Mapping[str, str]) -> Callable[[Any], Any]:
         if word in words:
             return words[word]
         wanted = ", ".join(dict.fromkeys(words.values()))
-        raise BadValueError(f"one of {wanted} is wanted, not {describe(value)}")
+        raise BadValueError(f"one of {wanted} is wanted, not {describe(value)}", "Write one of these words.")
 
     return read
 
@@ -193,7 +207,9 @@ def _isolation(value: Any) -> Any:
         return "worktree"
     if word in ("off", "none", "no", "false"):
         return "off"
-    raise BadValueError(f"only worktree and off are supported, not {describe(value)}", code="unsupported-value")
+    why = f"only worktree and off are supported, not {describe(value)}"
+    remedy = "Write 'isolation: worktree', or remove the key to work in the checkout itself."
+    raise BadValueError(why, remedy, code="unsupported-value")
 
 
 def _rollback(value: Any) -> Any:
@@ -242,16 +258,16 @@ def _thinking(value: Any) -> Any:
     return "off" if value in ("false", "False", "FALSE") else value.strip() or UNSET
 
 
-def _mapping(value: Any) -> Any:
+def _schema(value: Any) -> Any:
     if value is None:
         return UNSET
     if isinstance(value, str) and value.lstrip().startswith("{"):
         try:
             value = json.loads(value)
         except (ValueError, RecursionError):
-            raise BadValueError("the text is not valid JSON") from None
+            raise BadValueError("the text is not valid JSON", _SCHEMA_REMEDY) from None
     if not isinstance(value, dict) or too_deep(value):
-        raise BadValueError(f"a mapping is wanted, not {describe(value)}")
+        raise BadValueError(f"a mapping is wanted, not {describe(value)}", _SCHEMA_REMEDY)
     return value
 
 
@@ -280,6 +296,19 @@ def _fewer(left: Any, right: Any) -> Any:
     return tuple(name for name in left if name in right)
 
 
+def _fewest(left: int, right: int) -> int:
+    """The smaller of two limits, of which 0 is none."""
+    return min(left, right) if left and right else left or right
+
+
+def _stricter_mode(left: str, right: str) -> str:
+    return min(left, right, key=_FROM_STRICT.index)
+
+
+def _together(left: tuple[str, ...], right: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*left, *right)))
+
+
 def _anything(value: Any) -> Any:
     return value
 
@@ -287,6 +316,7 @@ def _anything(value: Any) -> Any:
 _MODES = {
     "default": "default",
     "manual": "default",
+    "ask": "default",
     "acceptEdits": "acceptEdits",
     "plan": "plan",
     "dontAsk": "dontAsk",
@@ -294,32 +324,36 @@ _MODES = {
     "bypassPermissions": "bypassPermissions",
     "bypass": "bypassPermissions",
 }
+_FROM_STRICT = ("plan", "dontAsk", "default", "acceptEdits", "auto", "bypassPermissions")
 
 UNSET_RULE = "dropped and reported; as if the key were absent"
 
 TEXT = Kind("text", UNSET_RULE, _text, textual=True)
 LABEL = Kind("text", UNSET_RULE, _label, textual=True)
 NAMES = Kind("names: comma text or list", UNSET_RULE, _names)
-SOME_NAMES = Kind("names: comma text or list", UNSET_RULE, _names_or_unset)
-TURNS = Kind("whole number, 0 = unlimited", UNSET_RULE, _whole_number(0), combine=min)
-STEPS = Kind("whole number from 1", UNSET_RULE, _whole_number(1), combine=min)
+SOME_NAMES = Kind("names: comma text or list", UNSET_RULE, _names_or_unset, combine=_together)
+TURNS = Kind("whole number, 0 = unlimited", UNSET_RULE, _whole_number(0), combine=_fewest)
+STEPS = Kind("whole number from 1", UNSET_RULE, _whole_number(1), combine=_fewest)
 SECONDS = Kind("number of seconds", UNSET_RULE, _seconds(1), combine=min)
 MINUTES = Kind("number of minutes", UNSET_RULE, _seconds(60), combine=min)
 TEMPERATURE = Kind("number from 0 to 2", UNSET_RULE, _temperature)
 SWITCH = Kind("true or false (also yes, no, on, off, 1, 0)", UNSET_RULE, _switch)
 EXACT_TRUE = Kind("true or false", "anything but an unquoted true is false, and reported", _exact_true)
-READONLY = Kind(
-    "true or false (also yes, no, on, off, 1, 0)", "true, and reported", _readonly, "limits", combine=_either
-)
-DEVKIT_READONLY = Kind(
-    "true or 1", "anything else is false, and reported unless it says no", _devkit_readonly, "limits", combine=_either
-)
-ENABLED = Kind("true or false", "stays enabled, and reported", _enabled, "limits", combine=_safer)
-SWITCHED_ON = Kind("true or false", "disabled, and reported", _switched_on, "limits", combine=_safer)
+ISOLATED = Kind(SWITCH.type, UNSET_RULE, _switch, combine=_either)
+EXACT_ISOLATED = Kind(EXACT_TRUE.type, UNSET_RULE, _exact_true, combine=_either)
+READONLY = Kind(SWITCH.type, UNSET_RULE, _readonly, combine=_either)
+SANDBOX = Kind("read-only", UNSET_RULE, _sandbox, combine=_either)
+DEVKIT_READONLY = Kind("true or 1", UNSET_RULE, _devkit_readonly, combine=_either)
+ENABLED = Kind("true or false", UNSET_RULE, _enabled, combine=_safer)
+SWITCHED_ON = Kind("true or false", UNSET_RULE, _switched_on, combine=_safer)
 """`enabled` in the dialects that do not have the key themselves: some of them know only texts."""
-DISABLED = Kind("true or false", "disabled, and reported", _disabled, "limits", combine=_safer)
+DISABLED = Kind("true or false", UNSET_RULE, _disabled, combine=_safer)
 MODE = Kind(
-    "one of default, acceptEdits, plan, dontAsk, auto, bypassPermissions", UNSET_RULE, _choice(_MODES), "grants"
+    "one of default, acceptEdits, plan, dontAsk, auto, bypassPermissions",
+    UNSET_RULE,
+    _choice(_MODES),
+    "grants",
+    combine=_stricter_mode,
 )
 MEMORY = Kind(
     "one of user, project, local",
@@ -327,12 +361,12 @@ MEMORY = Kind(
     _choice({"user": "user", "project": "project", "local": "local"}),
     "grants",
 )
-ROLLBACK = Kind("on-failure, or off", UNSET_RULE, _rollback, "limits")
+ROLLBACK = Kind("on-failure, or off", UNSET_RULE, _rollback)
 PROMPT_MODE = Kind("append or replace", "replace, and reported", _prompt_mode)
-ISOLATION = Kind("worktree, or off to refuse it", "dropped and reported as unsupported", _isolation, "limits")
+ISOLATION = Kind("worktree, or off to refuse it", UNSET_RULE, _isolation)
 ALL_OR_NAMES = Kind("true, false or names", "false, and reported", _all_or_names, combine=_fewer)
-SUBAGENTS = Kind("all, none or names of agents", "none, and reported", _subagents, "limits", combine=_fewer)
+SUBAGENTS = Kind("all, none or names of agents", UNSET_RULE, _subagents, combine=_fewer)
 THINKING = Kind("level: off, minimal, low, medium, high, xhigh, max", UNSET_RULE, _thinking, textual=True)
-SCHEMA = Kind("JSON Schema, as a mapping or JSON text", UNSET_RULE, _mapping)
+SCHEMA = Kind("JSON Schema, as a mapping or JSON text", UNSET_RULE, _schema)
 ROLE = Kind("mapping with ROLE_ADDITIONAL", UNSET_RULE, _role)
 ANYTHING = Kind("anything", "kept as it is", _anything)

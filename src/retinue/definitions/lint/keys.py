@@ -12,7 +12,6 @@ from retinue.definitions.guess import by_place
 from retinue.definitions.lint.codes import CODES
 from retinue.definitions.lint.finding import Finding, Found, Repair
 from retinue.definitions.lint.nearness import nearest
-from retinue.definitions.lint.quote_repair import quoting_repair
 from retinue.definitions.lint.subject import Subject
 from retinue.domain.spec import Problem
 
@@ -28,6 +27,8 @@ def check_problems(subject: Subject) -> Iterator[Found]:
         elif problem.code == "duplicate-key" and problem.key is not None:
             yield replace(found, repair=_deduplicated(subject, problem.key))
         elif problem.code == "frontmatter-recovered":
+            from retinue.definitions.lint.quote_repair import quoting_repair
+
             yield replace(found, repair=quoting_repair(subject))
         else:
             yield found

@@ -11,21 +11,17 @@ from retinue.definitions.catalog import Catalog
 from retinue.definitions.discover import PluginFolder
 from retinue.definitions.edit import write_atomically
 from retinue.definitions.guess import by_place
-from retinue.definitions.lint.files import check_bytes
-from retinue.definitions.lint.finding import Change, Finding, Found
+from retinue.definitions.lint.checks import lint_subject
+from retinue.definitions.lint.finding import Change, Finding
 from retinue.definitions.lint.fix import judged, repaired
 from retinue.definitions.lint.groups import check_catalog, check_names
-from retinue.definitions.lint.keys import check_problems, check_unknown_keys
 from retinue.definitions.lint.subject import Subject
-from retinue.definitions.lint.tools import check_tools
-from retinue.definitions.lint.values import check_values
 from retinue.definitions.parse import parse, read_bytes, unusable
 from retinue.definitions.skill import is_skill, parse_skill
 from retinue.domain.lean import dataclass
 from retinue.domain.spec import Problem
 from retinue.errors import UsageError
 
-CHECKS = (check_problems, check_bytes, check_unknown_keys, check_values, check_tools)
 _SKIPPED = frozenset({".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv", ".tox", ".mypy_cache"})
 _MARKDOWN = (".md", ".markdown")
 _YAML = (".yaml", ".yml")
@@ -67,12 +63,6 @@ def lint_catalog(cwd: Path, *, fix: bool = False, plugins: Iterable[PluginFolder
     subjects = [Subject(each, _data(each.file)) for each in {each.file: each for each in parsed}.values()]
     project = {entry.path for entry in catalog.entries if entry.source == "project"}
     return _report(subjects, project if fix else (), lambda _: check_catalog(Catalog.load(cwd, plugin_folders=plugins)))
-
-
-def lint_subject(subject: Subject) -> Iterator[Found]:
-    """Every check on one file."""
-    for check in CHECKS:
-        yield from check(subject)
 
 
 def _report(

@@ -18,7 +18,7 @@ from retinue.domain.toolnames import TOOLS
 from retinue.guard.permissions.call import Call
 from retinue.guard.permissions.commandline import Coverage, Covering, protected_write, stopped_by_walls
 from retinue.guard.permissions.critical import critical, mentions_deletion
-from retinue.guard.permissions.marks import MAYBE, YES, shown
+from retinue.guard.permissions.marks import MAYBE, NO, YES, shown
 from retinue.guard.permissions.matching import allows, restricts
 from retinue.guard.permissions.policy import QUIET, Policy
 from retinue.guard.permissions.presets import SOURCE, preset_denial
@@ -59,6 +59,8 @@ class _Judgement:
             if rule.kind != kind:
                 continue
             answer = restricts(rule, call)
+            if answer != NO and rule.unless and _fits(call, rule.unless):
+                continue
             if answer == YES:
                 verdict: Verdict = "deny" if kind == "deny" else "ask"
                 words = "forbids this" if kind == "deny" else "wants this asked"
@@ -75,13 +77,8 @@ class _Judgement:
         for limit in self._policy.limits:
             if limit.tool != call.tool:
                 continue
-            if call.is_shell:
-                covering = Covering(call, limit.rules, wary=False, reads=False)
-                fits = not call.script.doubts and covering.covers_steps()
-            else:
-                fits = any(allows(rule, call) for rule in limit.rules)
-            if not fits:
-                listed = ", ".join(rule.text for rule in limit.rules)
+            if not _fits(call, limit.rules):
+                listed = ", ".join(rule.text for rule in limit.rules) or "no call of this tool"
                 reason = f"The file of this agent allows only {listed}."
                 return self._decision("deny", call, reason, "rule", limit.agent)
         return None
@@ -208,6 +205,14 @@ def _about(rule: Rule, doubts: Sequence[str]) -> str:
 
 def _allows_all(rule: Rule) -> bool:
     return "bash" in rule.tools and rule.specifier is None
+
+
+def _fits(call: Call, rules: Sequence[Rule]) -> bool:
+    """Whether these rules of the agent's file cover the whole call."""
+    if call.is_shell:
+        covering = Covering(call, rules, wary=False, reads=False)
+        return not call.script.doubts and covering.covers_steps()
+    return any(allows(rule, call) for rule in rules)
 
 
 _PLANNING = "The mode is plan: look and think, change nothing. Describe what you would do instead."

@@ -35,6 +35,8 @@ class Rule:
     specifier: str | None = None
     source: str = ""
     base: str = "/"
+    unless: tuple[Rule, ...] = ()
+    """Of a rule that forbids or asks: calls that these cover are left alone."""
 
     @property
     def bare(self) -> bool:
