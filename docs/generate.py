@@ -35,7 +35,8 @@ def frontmatter() -> str:
         "Every key that Retinue knows, dialect by dialect. `retinue agents show NAME` says for one file what became "
         "of each of its keys. Keys not listed here are kept and reported as ignored. A misspelt key that limits an "
         "agent still limits it, with a warning; a misspelt key that would grant something is ignored. A bad value is "
-        "dropped, reported, and never becomes more permission.",
+        "dropped and reported, and never becomes more permission: where the key restricts the agent, the agent is not "
+        "started until the value is corrected. Every run says each error and warning of its agent's file once.",
     ]
     for dialect in DIALECTS.values():
         rule = {"required": "required", "file": "else the file's name", "path": "else the path below the folder"}

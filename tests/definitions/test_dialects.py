@@ -9,7 +9,7 @@ import pytest
 from retinue.definitions.dialects import DIALECTS
 from retinue.definitions.parse import parse
 from retinue.definitions.parsed import Parsed
-from retinue.domain.spec import PermissionRule, AgentSpec, DialectName, Source
+from retinue.domain.spec import AgentSpec, DialectName, PermissionRule, Source
 
 
 def read(

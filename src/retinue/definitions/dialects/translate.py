@@ -64,8 +64,8 @@ def translate(dialect: Dialect, items: Iterable[Item], source: Source, first_lin
             value = _bad(draft, item, match.field, error, first_line)
         else:
             fates[key] = match.fate if value is not UNSET else _SAYS_NOTHING
-            if value is UNSET and is_blank(item, target):
-                draft.problems.append(unreadable(item, target, "there is no value", "", "bad-value", first_line))
+            if item.value is None:
+                _report_blank(draft, item, target, first_line)
         if value is UNSET:
             continue
         if target in values:
@@ -74,6 +74,16 @@ def translate(dialect: Dialect, items: Iterable[Item], source: Source, first_lin
             values[target] = value
             draft.rows[target] = (match.rank, key)
     return draft
+
+
+def _report_blank(draft: Draft, item: Item, target: str, first_line: int) -> None:
+    """A key that restricts and has no value is said, whatever that comes to mean."""
+    if is_blank(item, target):
+        draft.problems.append(unreadable(item, target, "there is no value", "", "bad-value", first_line))
+    elif target == "tools.allow":
+        text = f"'{item.key}' has no value, so the agent has no tools."
+        remedy = f"Write '{item.key}: none' to mean that, name tools, or remove the key to have them all."
+        draft.problems.append(_problem("empty-tools", "warning", item, first_line, text, remedy))
 
 
 def _as_text(item: Item) -> Any:

@@ -89,6 +89,9 @@ CODES: Mapping[str, Code] = {
     "tools-resolve-to-nothing": Code(
         "error", "No name in the tool list is known, so the agent is refused at launch.", "Name tools that exist."
     ),
+    "empty-tools": Code(
+        "warning", "The tool list has no value, so the agent has no tools.", "Write 'none', or name tools."
+    ),
     "all-tools-denied": Code("warning", "The deny list takes away every allowed tool.", "Change one of the lists."),
     "allowed-and-denied": Code("info", "A tool is allowed and denied; denied wins.", "Remove it from one list."),
     "readonly-write-tool": Code(
