@@ -93,6 +93,20 @@ async def test_a_workspace_that_is_given_by_a_link_is_found_by_both_names(scene:
     assert output.text.splitlines()[:2] == ["alpha", "alpha"]
 
 
+async def test_a_toolchain_that_is_a_link_is_found_by_both_names(scene: Scene, walls: str):
+    elsewhere = scene.folder / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "tool").write_text("works\n")
+    (scene.home / ".nvm").symlink_to(elsewhere)
+    (scene.folder / "dot").write_text("[user]\n\tname = Linked\n")
+    (scene.home / ".gitconfig").unlink()
+    (scene.home / ".gitconfig").symlink_to(scene.folder / "dot")
+    box = Box(replace(readonly(scene, walls).policy, reach="system", shown=(scene.workspace,)), "run")
+    output = await scene.shell(f"cat $H/.nvm/tool {elsewhere}/tool; git config user.name", box)
+    box.close()
+    assert output.text.splitlines() == ["works", "works", "Linked"]
+
+
 async def test_hidden_files_in_the_workspace_stay_hidden(scene: Scene, walls: str):
     (scene.workspace / ".env").write_text("PRIVATE\n")
     policy = replace(
@@ -128,6 +142,8 @@ def test_folders_of_programs_show_what_they_need_and_no_home(tmp_path: Path):
     home = tmp_path / "home"
     for folder in ("bin", ".local/bin", "tools/node/bin", "venv/bin", "base/python/bin", "pipx/venvs/x/bin"):
         (home / folder).mkdir(parents=True)
+    (tmp_path / "elsewhere" / "nvm").mkdir(parents=True)
+    (home / ".nvm").symlink_to(tmp_path / "elsewhere" / "nvm")
     (home / "venv" / "pyvenv.cfg").write_text(f"home = {home}/base/python/bin\n")
     (home / "pipx" / "venvs" / "x" / "bin" / "x").touch()
     (home / ".local" / "bin" / "x").symlink_to(home / "pipx/venvs/x/bin/x")
@@ -135,4 +151,5 @@ def test_folders_of_programs_show_what_they_need_and_no_home(tmp_path: Path):
     roots = set(tool_roots(home, f"{path}:relative/bin:/usr/bin:"))
     wanted = {"bin", ".local/bin", "tools/node", "venv", "base/python", "pipx/venvs/x"}
     assert {f"{home}/{part}" for part in wanted} <= roots
+    assert {f"{home}/.nvm", f"{tmp_path}/elsewhere/nvm"} <= roots
     assert not {str(home), str(tmp_path), f"{home}/.local", "/"} & roots

@@ -21,15 +21,26 @@ GIB = 1024**3
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 
 _SECRET_PLACES = """
-.ssh .aws .azure .gnupg .kube .netrc .pgpass .my.cnf .npmrc .pypirc .git-credentials .vault-token .password-store
-.terraform.d .terraformrc .s3cfg .boto .databrickscfg .mozilla .thunderbird .docker/config.json .cargo/credentials
-.cargo/credentials.toml .gem/credentials .config/gh .config/hub .config/glab-cli .config/gcloud .config/git/credentials
-.config/op .config/sops .config/rclone .config/doctl .config/chromium .config/google-chrome .config/BraveSoftware
-.config/containers/auth.json .local/share/keyrings .claude/.credentials.json .codex/auth.json .gemini/oauth_creds.json
-.pi/agent/auth.json .bash_history .zsh_history .python_history .node_repl_history .psql_history .mysql_history
-.config/fish/fish_history .local/share/fish/fish_history
+.ssh .aws .azure .gnupg .kube .netrc .pgpass .my.cnf .npmrc .pypirc .git-credentials .vault-token
+.password-store .terraform.d .terraformrc .s3cfg .boto .databrickscfg .mozilla .thunderbird .docker/config.json
+.cargo/credentials .cargo/credentials.toml .gem/credentials .config/gh .config/hub .config/glab-cli
+.config/gcloud .config/git/credentials .config/op .config/sops .config/rclone .config/doctl .config/chromium
+.config/google-chrome .config/BraveSoftware .config/containers/auth.json .local/share/keyrings
+.claude/.credentials.json .codex/auth.json .gemini/oauth_creds.json .pi/agent/auth.json .bash_history
+.zsh_history .python_history .node_repl_history .psql_history .mysql_history .config/fish/fish_history
+.local/share/fish/fish_history .m2/settings.xml .m2/settings-security.xml .gradle/gradle.properties
+.nuget/NuGet/NuGet.Config .yarnrc .yarnrc.yml .condarc .config/pip/pip.conf .local/share/uv/credentials
+.config/composer/auth.json .composer/auth.json .bundle/config .julia/servers .sbt/credentials .ivy2/.credentials
+.kaggle .huggingface/token .cache/huggingface/token .config/github-copilot .claude.json
+.config/dart/pub-credentials.json .pub-cache/credentials.json .cabal/config .netrc.gpg .authinfo .authinfo.gpg
 """.split()
-_SECRET_SYSTEM = ("/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/etc/ssl/private", "/run/secrets")
+_SECRET_SYSTEM = """
+/etc/shadow /etc/shadow- /etc/gshadow /etc/gshadow- /etc/sudoers /etc/sudoers.d /etc/security/opasswd /etc/ssl/private
+/etc/pki/tls/private /etc/letsencrypt /etc/krb5.keytab /etc/ssh/ssh_host_rsa_key /etc/ssh/ssh_host_ecdsa_key
+/etc/ssh/ssh_host_ed25519_key /etc/ssh/ssh_host_dsa_key /etc/wireguard /etc/openvpn /etc/ppp/chap-secrets
+/etc/NetworkManager/system-connections /etc/kubernetes /etc/rancher /etc/docker/key.json
+/etc/mysql/debian.cnf /run/secrets
+""".split()
 
 _OUR_SETTINGS = (".retinue/settings.json", ".retinue/settings.local.json", ".claude/settings.json")
 _MORE_SETTINGS = (".claude/settings.local.json", ".mcp.json")

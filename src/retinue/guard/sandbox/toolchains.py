@@ -18,17 +18,19 @@ SYSTEM = frozenset("""bin dev etc gnu lib lib32 lib64 libx32 libexec nix opt pro
 _SYSTEM_PARTS = """
 /run/current-system /run/opengl-driver /run/systemd/resolve /run/resolvconf /run/NetworkManager/resolv.conf
 /var/lib/dpkg /var/lib/rpm /var/lib/pacman /var/lib/alternatives /var/cache/fontconfig /var/cache/man
-/var/db/repos /var/lib/flatpak/exports /home/linuxbrew/.linuxbrew
+/var/db/repos /var/lib/flatpak/exports /home/linuxbrew/.linuxbrew /mnt/wsl/resolv.conf /var/guix/profiles
+/var/lib/gems /var/lib/ghc /var/lib/texmf /var/lib/aspell /var/lib/ispell /var/lib/dictionaries-common
 """.split()
-"""Below other folders: name resolution, the databases of package managers, and Homebrew's place on Linux."""
+"""Below other folders: name resolution, databases of package managers, libraries that distributions put into
+/var, and Homebrew's place on Linux."""
 
 _IN_HOME = """
-.asdf .bun .cabal .cargo .conda .config/composer .config/git .config/mise .deno .dotnet .elan .fnm .ghcup .gitconfig
-.gitignore .gitignore_global .gradle .jabba .jdks .jenv .julia .juliaup .linuxbrew .local/bin .local/lib .local/pipx
-.local/share/fnm .local/share/gem .local/share/mise .local/share/pipx .local/share/pnpm .local/share/rtx
-.local/share/uv .local/share/virtualenv .local/share/virtualenvs .m2 .mix .ivy2 .nimble .nodenv .npm .npm-global .nuget
-.nvm .opam .phpenv .pnpm-store .proto .pub-cache .pyenv .rbenv .rustup .rvm .sbt .sdkman .stack .swiftly .tfenv
-.volta .yarn .zvm anaconda3 go mambaforge micromamba miniconda3 miniforge3
+.asdf .bun .cabal .cargo .conda .config/composer .config/git .config/mise .deno .dotnet .elan .fnm .ghcup
+.gitconfig .gitignore .gitignore_global .gradle .ivy2 .jabba .jdks .jenv .julia .juliaup .linuxbrew .local/bin
+.local/lib .local/pipx .local/share/fnm .local/share/gem .local/share/mise .local/share/pipx .local/share/pnpm
+.local/share/rtx .local/share/uv .local/share/virtualenv .local/share/virtualenvs .m2 .mix .nimble .nix-profile
+.nodenv .npm .npm-global .nuget .nvm .opam .phpenv .pnpm-store .proto .pub-cache .pyenv .rbenv .rustup .rvm .sbt
+.sdkman .stack .swiftly .tfenv .volta .yarn .zvm anaconda3 go mambaforge micromamba miniconda3 miniforge3
 """.split()
 """Where installers of languages put programs and libraries without asking: compilers, interpreters and
 package managers do not start without them. Keys in them stay hidden (`secret_places`)."""
@@ -63,7 +65,7 @@ def _tool_roots(home: str, path: str, ours: str) -> tuple[str, ...]:
     for name in _IN_HOME if home else ():
         place = f"{home}/{name}"
         if os.path.exists(place):  # noqa: PTH110 - quick
-            found[os.path.realpath(place)] = None
+            found[place] = found[os.path.realpath(place)] = None
     _add_prefix(ours, homes, found)
     for entry in dict.fromkeys(path.split(os.pathsep)):
         if entry.startswith("/") and os.path.isdir(entry):  # noqa: PTH112 - quick
