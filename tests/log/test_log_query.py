@@ -15,9 +15,11 @@ from retinue.log.database import log_file
 from retinue.log.encode import event_to_json, outcome_to_json
 from retinue.log.export import export_document, export_lines
 from retinue.log.follow import follow
+from retinue.log.migrations import NAME_OF_RUN
 from retinue.log.query import Reader, as_dict, everywhere, find_run
 from retinue.log.rows import RunPlace
 from retinue.log.store import Log
+from retinue.supervisor.recover import find_named
 
 
 async def make(folder, *runs):
@@ -196,3 +198,21 @@ async def test_following_a_run_whose_process_is_gone_ends(tmp_path):
 async def test_following_gives_more_than_one_helping(tmp_path):
     await make(tmp_path, (RunPlace("r"), [*stories.opening(), *[Warned("n", str(n)) for n in range(1203)]]))
     assert len([event async for event in follow(tmp_path, "r")]) == 1206
+
+
+async def test_a_run_is_found_by_its_name_however_many_came_after_it(tmp_path):
+    named = dataclasses.replace(stories.opening("old")[0], options={"name": "scout"})
+    nested = RunPlace("cccc0000-0000-4000", "aaaa0000-0000-4000", "aaaa0000-0000-4000")
+    async with Log.open(tmp_path) as log:
+        log.append(nested, named)
+        for number in range(1_200):
+            log.append(RunPlace(f"bbbb{number:04}-0000-4000"), stories.opening("new")[0])
+        await log.flush()
+    with Reader.open(tmp_path) as reader:
+        assert [row.id for row in reader.named("scout")] == [nested.run_id]
+        assert reader.named("nobody") == []
+        assert find_named(reader, "scout").id == nested.run_id
+    question = f"EXPLAIN QUERY PLAN SELECT run_id FROM events WHERE type='run.created' AND {NAME_OF_RUN}=?"
+    connection = sqlite3.connect(log_file(tmp_path))
+    assert "runs_by_name" in str(connection.execute(question, ("scout",)).fetchall())
+    connection.close()

@@ -42,7 +42,7 @@ class Play:
                 held, self.hold = self.hold, None
                 held.wait(60)
                 return Reply("Looking. ", [("ls", {})])
-            return Reply(f"explored: {last(request).splitlines()[-1]}")
+            return Reply(f"explored: {last(request).splitlines()[-1] if last(request) else 'a result'}")
         self.main.append(request)
         if request.turn == 0:
             return Reply("", [("Agent", {"prompt": "look around", "subagent_type": "Explore"})])

@@ -1,7 +1,7 @@
 """Y05: where `@name message` goes."""
 
 import pytest
-from crew_scene import Scene
+from crew_scene import Scene, until
 
 from retinue.supervisor.mentions import ToAgent, ToMain, Undelivered, route
 
@@ -117,12 +117,24 @@ async def test_a_type_that_nobody_runs_goes_to_the_model_or_is_started_as_the_se
         assert await route(direct.crew, main, "@nobody find it") == ToMain("@nobody find it")
 
 
-async def test_agents_of_agents_have_no_names_for_people(scene):
+async def test_agents_of_agents_are_addressed_by_their_names_too(scene):
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child", name="scout")
-        await scene.child(child, "grandchild", name="deep")
-        assert await route(scene.crew, main, "@deep hello") == ToMain("@deep hello")
+        deep = await scene.child(child, "grandchild", name="deep")
+        routed = await route(scene.crew, main, "@deep hello")
+        assert (routed.action, routed.view.id) == ("steered", deep.id)
+        scene.desk("grandchild").say("done")
+        await until(lambda: len(scene.desk("grandchild").requests) == 2)
+        scene.desk("grandchild").say("done")
+        await deep.handle.wait()
+        routed = await route(scene.crew, main, "@deep go on")
+        assert (routed.action, routed.view.id, routed.view.parent_id) == ("resumed", deep.id, child.id)
+        await scene.desk("grandchild").asked()
+    async with scene.again():
+        routed = await route(scene.crew, main.id, "@deep and again")
+        assert (routed.action, routed.view.id) == ("resumed", deep.id)
+        await scene.desk("grandchild").asked()
 
 
 async def test_what_cannot_be_delivered_says_why(scene):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 from retinue.domain.events import MessageAdded
 from retinue.faces.tui.chat.notification import NotificationBox
+from retinue.faces.tui.screens.agents_rows import counted
 from retinue.supervisor.notify import announced
 from tests.tui.test_app import type_in
 from tests.tui.watch_scene import picture, until, watching
@@ -123,3 +126,30 @@ async def test_ends_that_were_missed_are_shown_when_the_conversation_is_opened_a
         await app.open_session(main_id)
         await until(pilot, lambda: "It was the cache." in picture(app))
         assert await told(app, child.id) == 0, "the model hears it with the next words"
+
+
+async def test_an_agent_that_is_moved_to_the_background_is_shown_among_those_that_work_there(
+    tmp_path, monkeypatch
+) -> None:
+    async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
+        await type_in(pilot, "go")
+        await scene.desk("go").asked()
+        scene.desk("go").call(
+            "Agent", prompt="slow", description="slow work", subagent_type="Explore", run_in_background=False
+        )
+        await scene.desk("slow").asked()
+        await pilot.pause()
+        assert [card.description for card in app.board.shown(0.0, background_only=True)] == []
+        await pilot.press("ctrl+b")
+        await until(pilot, lambda: app.board.shown(0.0, background_only=True))
+        assert [card.description for card in app.board.shown(0.0, background_only=True)] == ["slow work"]
+
+
+def test_agents_that_wait_for_a_slot_are_not_counted_as_running() -> None:
+    cards = [
+        SimpleNamespace(live=True, status="running"),
+        SimpleNamespace(live=True, status="queued"),
+        SimpleNamespace(live=False, status="completed"),
+    ]
+    assert counted(cards) == "1 running, 1 queued, 1 done"
+    assert counted(cards[:1]) == "1 running, 0 done"

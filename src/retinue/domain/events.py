@@ -236,6 +236,10 @@ class Compacted:
     type: Literal["run.compacted"] = field(default="run.compacted", init=False)
 
 
+MOVED = "moved_to_background"
+"""The code of the warning that a run nobody waits for any more goes on in the background."""
+
+
 @dataclass(frozen=True, slots=True)
 class Warned:
     """Something the user should know that did not stop the run; `code` is stable."""

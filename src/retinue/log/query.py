@@ -14,6 +14,7 @@ from retinue.errors import StateError, UnknownRunError, UsageError
 from retinue.log.claim import owners
 from retinue.log.database import connect_to_read, log_file, log_folders, trouble
 from retinue.log.encode import decode
+from retinue.log.migrations import NAME_OF_RUN
 from retinue.log.owner import Owner, this_process
 from retinue.log.replay import Conversation, replay
 from retinue.log.rows import SELECT_RUN, RunPlace, RunRow, run_of
@@ -62,11 +63,12 @@ class Reader:
         agent: str | None = None,
         parent_id: str | None = None,
         root_id: str | None = None,
+        depth: int | None = None,
         limit: int | None = None,
     ) -> list[RunRow]:
         """Runs, newest first. `states` are as seen now, so `{"interrupted"}` finds every run
         whose process died."""
-        wanted = {"agent": agent, "parent_id": parent_id, "root_id": root_id}
+        wanted = {"agent": agent, "parent_id": parent_id, "root_id": root_id, "depth": depth}
         given = {name: value for name, value in wanted.items() if value is not None}
         where = " AND ".join(f"{name}=?" for name in given) or "1"
         query = f"{SELECT_RUN} WHERE {where} ORDER BY created_at DESC, rowid DESC"
@@ -80,6 +82,14 @@ class Reader:
                 if states is None or run.state in states:
                     found.append(run)
         return found
+
+    def named(self, name: str) -> list[RunRow]:
+        """Runs that were given this name, newest first."""
+        found = f"SELECT run_id FROM events WHERE type='run.created' AND {NAME_OF_RUN}=?"  # noqa: S608
+        with self._reading():
+            known = owners(self._connection)
+            rows = self._connection.execute(f"{SELECT_RUN} WHERE id IN ({found}) ORDER BY created_at DESC", (name,))
+            return [self._seen(row, known) for row in rows]
 
     def run(self, id_or_prefix: str) -> RunRow:
         """The run of that id, or the only one whose id begins so. Raises UnknownRunError with

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from retinue.domain.budget import Budget
 from retinue.domain.clock import SYSTEM_CLOCK, Clock
 from retinue.domain.delegation import ChildView, JoinMode
-from retinue.domain.events import Warned
+from retinue.domain.events import MOVED, Warned
 from retinue.domain.ids import new_run_id
 from retinue.domain.lean import replace
 from retinue.domain.outcome import StoppedBy
@@ -257,6 +257,7 @@ class Supervisor:
             return False
         member.background = True
         member.notes = (*member.notes, "It was moved to the background: you will be notified when it ends.")
+        self.world.log.append(member.handle.place, Warned(MOVED, "It was moved to the background."))
         self.room(member.parent).started(member, join or self.settings.default_join_mode)
         member.detached.set()
         return True

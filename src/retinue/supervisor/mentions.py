@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Literal
 
 from retinue.domain.delegation import ChildView, Refusal, SpawnCall
 from retinue.domain.lean import dataclass
+from retinue.domain.states import LIVE
 from retinue.errors import RetinueError
 from retinue.supervisor.delegate import Delegate
 from retinue.supervisor.handles import RESERVED, Mention, parse_mention, without_prefix
 from retinue.supervisor.member import Member
-from retinue.supervisor.recover import Past, find_child
+from retinue.supervisor.recover import Past, past
 
 if TYPE_CHECKING:
     from retinue.supervisor.crew import Supervisor
@@ -77,15 +78,25 @@ async def route(crew: Supervisor, main: Member | str | None, text: str) -> Route
 
 
 def _find(crew: Supervisor, main: Member | str | None, name: str) -> Member | Past | None:
-    """The agent of that name; agents of agents have no names for people. Of several, one that
-    lives goes before one that does not, and the newest before the others."""
-    parent_id = main.id if isinstance(main, Member) else main
-    known = [each for each in crew.members.values() if each.handle.place.parent_id == parent_id and each is not main]
-    named = [each for each in reversed(known) if each.name == name]
+    """The agent of that name, of `main` or of agents below it. Of several, one that lives goes
+    before one that does not, and the newest before the others."""
+    main_id = main.id if isinstance(main, Member) else main
+    named = [each for each in reversed(list(crew.members.values())) if each.name == name and _is_below(each, main_id)]
     found = next((each for each in named if each.live), named[0] if named else None)
-    if found is None and parent_id is not None:
-        return find_child(crew.world.log.reader, parent_id, name, shortest=len(parent_id))
-    return found
+    if found is not None or main_id is None:
+        return found
+    reader = crew.world.log.reader
+    rows = [row for row in reader.named(name) if row.id != main_id and row.root_id == reader.run(main_id).root_id]
+    row = next((row for row in rows if row.state in LIVE), rows[0] if rows else None)
+    return past(reader, row) if row is not None else None
+
+
+def _is_below(member: Member, main_id: str | None) -> bool:
+    """Without a main run, those that have no parent are meant."""
+    place = member.handle.place
+    if main_id is None:
+        return place.parent_id is None
+    return member.id != main_id and (place.parent_id == main_id or place.root_id == main_id)
 
 
 async def _deliver(crew: Supervisor, main: Member | str | None, agent: Member | Past, message: str) -> Routed:
@@ -93,12 +104,18 @@ async def _deliver(crew: Supervisor, main: Member | str | None, agent: Member | 
         return ToAgent("steered", crew.view(agent))
     if isinstance(agent, Past) and agent.live:
         return await _send(crew, agent, message)
-    parent = main if isinstance(main, Member) else None
+    parent = agent.parent if isinstance(agent, Member) else None
+    if parent is None and isinstance(main, Member) and _parent_of(agent) == main.id:
+        parent = main
     try:
         again = await crew.resume(agent.id, message, parent=parent, background=parent is not None)
     except RetinueError as error:
         return Undelivered(str(error))
     return ToAgent("resumed", crew.view(again))
+
+
+def _parent_of(agent: Member | Past) -> str | None:
+    return agent.handle.place.parent_id if isinstance(agent, Member) else agent.row.parent_id
 
 
 async def _send(crew: Supervisor, agent: Past, message: str) -> Routed:

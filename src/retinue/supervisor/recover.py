@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from retinue.supervisor.member import Member
 
 _HEAD = "What became of agents you started, while you were not running:"
-_MOST_NAMED = 1_000
 _INTERRUPTED = "Its process ended while it worked."
 
 
@@ -155,13 +154,12 @@ def find_child(reader: Reader, parent_id: str, wanted: str, shortest: int) -> Pa
 
 
 def find_named(reader: Reader, name: str) -> RunRow | None:
-    """The run that a person means by a name: one that lives before one that does not, then the
-    newest. Agents of agents have no names for people; `main` is the run a person talks to."""
-    rows = [row for row in reader.list_runs(limit=_MOST_NAMED) if row.depth <= 1]
+    """The run that a person means by a name, however old and deep it is: one that lives before
+    one that does not, then the newest. `main` is the run a person talks to."""
     if name in RESERVED:
-        alike = [row for row in rows if row.depth == 0]
+        alike = reader.list_runs(depth=0, states=LIVE, limit=1) or reader.list_runs(depth=0, limit=1)
     else:
-        alike = [row for row in rows if past(reader, row).tag.name == name]
+        alike = reader.named(name)
     return next((row for row in alike if row.state in LIVE), alike[0] if alike else None)
 
 

@@ -258,8 +258,13 @@ class RetinueApp(Frame):
             self._show_news()
 
     def _hear_news(self, run_id: str) -> None:
-        if run_id == self.session.main_id and self.talk is self.session:
+        if self.talk is not self.session:
+            return
+        if run_id == self.session.main_id:
             self._wake()
+        elif run_id in self.board.cards:  # an agent of an agent, whom the person asked
+            news = self.crew.supervisor.news_for(run_id)
+            self._chat.tell_early(news, show_cost=self.crew.supervisor.settings.show_cost)
 
     @work
     async def _wake(self) -> None:

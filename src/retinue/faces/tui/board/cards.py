@@ -8,6 +8,7 @@ from typing import Any
 
 from retinue.domain.delegation import LIVE_STATUSES, Status
 from retinue.domain.events import (
+    MOVED,
     AssistantEnded,
     Compacted,
     Event,
@@ -23,6 +24,7 @@ from retinue.domain.events import (
     ToolStarted,
     TurnEnded,
     TurnStarted,
+    Warned,
 )
 from retinue.domain.format import context_percent
 from retinue.domain.outcome import SUCCESS, Outcome
@@ -144,6 +146,8 @@ class RunCard:
                 self.status = self.status if self.asks or self.status != "waiting" else "running"
             case RunCreated():
                 self._created(event.body, event.at)
+            case Warned(code=code) if code == MOVED:
+                self.background = True
             case RunStarted() | RunResumed():
                 self._began(event)
             case RunEnded(outcome):

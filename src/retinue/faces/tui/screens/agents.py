@@ -8,7 +8,7 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 from textual.widgets import Static
 
-from retinue.faces.tui.screens.agents_rows import menu_rows, running_rows
+from retinue.faces.tui.screens.agents_rows import counted, menu_rows, running_rows
 from retinue.faces.tui.screens.sheet import Rows, Sheet
 
 LOOK_SECONDS = 0.5
@@ -83,6 +83,5 @@ class RunningScreen(Sheet[None]):
         if not self.is_current:
             return
         cards = list(self.host.board.agents())
-        running = sum(card.live for card in cards)
-        self.head(f"Running agents · {running} running, {len(cards) - running} done")
+        self.head(f"Running agents · {counted(cards)}")
         self.query_one(Rows).fill(running_rows(cards, self.room))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from rich.text import Text
@@ -35,15 +35,22 @@ Label = Callable[[Entry], str]
 def menu_rows(cards: Iterable[RunCard], catalog: Catalog, jobs: int | None, room: int) -> list[Row]:
     """The first page. `jobs` is None where nothing is scheduled from this process."""
     known = list(cards)
-    running = sum(card.live for card in known)
     rows: list[tuple[str, str]] = []
     if known:
-        rows.append(("running", f"Running agents ({len(known)}) — {running} running, {len(known) - running} done"))
+        rows.append(("running", f"Running agents ({len(known)}) — {counted(known)}"))
     rows.append(("types", f"Agent types ({len(catalog.winners)})"))
     if jobs is not None:
         rows.append(("schedules", f"Scheduled jobs ({jobs})"))
     rows += [("create", "Create new agent"), ("settings", "Settings")]
     return [(key, columns([(words, 0, "")], room)) for key, words in rows]
+
+
+def counted(cards: Sequence[RunCard]) -> str:
+    """How many of them work, wait for a slot, and are done."""
+    live = [card for card in cards if card.live]
+    queued = sum(card.status == "queued" for card in live)
+    waiting = f"{queued} queued, " if queued else ""
+    return f"{len(live) - queued} running, {waiting}{len(cards) - len(live)} done"
 
 
 def running_rows(cards: Iterable[RunCard], room: int) -> list[Row]:
