@@ -167,6 +167,7 @@ class Compactor:
             system=prompt("summary", words=words),
             messages=(_data(f"{known}\n\n{text}"),),
             max_output=min(words * 3, info.max_output),
+            thinking="off",  # it counts towards the limit and would leave no room for the summary
             temperature=self._job.temperature,
         )
         ask = Ask(self._model, request, self._interrupt, self._idle, self._job.clock)
