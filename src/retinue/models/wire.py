@@ -187,7 +187,8 @@ class WireModel:
     async def _unstreamed(self, response: Response, data: bytes, reader: Reader, draft: Draft) -> None:
         """An answer in one piece, from a server that cannot stream; or a page of a wrong address."""
         if looks_like(data) == "page":
-            draft.fail(failures.malformed(self._wire, "a web page instead of an answer."))
+            # Whoever sends pages sends them again: no retry would help.
+            draft.fail(replace(failures.malformed(self._wire, "a web page instead of an answer."), again=False))
             return
         pieces = [data, *[piece async for piece in response]]
         reader.absorb_whole(parse_event(b"".join(pieces)))
