@@ -101,7 +101,7 @@ class Box:
         if self._plan["namespaces"] == "bubblewrap":
             if self.policy.change == "all":
                 return [*masking_arguments(self._plan, folder), *argv]
-            return [*confining_arguments(self._plan, self._plan_file), *launched]
+            return [*confining_arguments(self._plan), *launched]
         hosts = self.policy.network
         if isinstance(hosts, tuple):
             return [*in_python("proxy"), ",".join(hosts), *launched]

@@ -6,12 +6,9 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
-
-from retinue.guard.sandbox.launcher import INSIDE
 
 _RESTRICTIONS = (
     ("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1"),
@@ -50,14 +47,10 @@ def bubblewrap_works() -> bool:
         return False
 
 
-def confining_arguments(plan: dict[str, Any], plan_file: Path) -> list[str]:
-    """How bubblewrap is told what the launcher would have done itself. The launcher starts inside,
-    so it must be seen there."""
+def confining_arguments(plan: dict[str, Any]) -> list[str]:
+    """How bubblewrap is told what the launcher would have done itself."""
     argv = [*_start(plan), "--unshare-pid", "--unshare-ipc", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
-    argv += _binds(plan)
-    for path in (str(plan_file), str(INSIDE.parent), sys.base_prefix):
-        argv += ["--ro-bind", path, path]
-    return [*argv, "--"]
+    return [*argv, *_binds(plan), "--"]
 
 
 def masking_arguments(plan: dict[str, Any], folder: str) -> list[str]:

@@ -12,6 +12,7 @@ from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 
+from retinue.guard.sandbox.launcher import INSIDE
 from retinue.guard.sandbox.policy import DEVICES, Policy, secret_places
 from retinue.guard.sandbox.toolchains import foreign_tops, repository_of, system_roots, tool_roots
 
@@ -39,6 +40,8 @@ class View:
             self.tools = tool_roots(policy.home, path)
             for root in (*self.shown, *self.writable):
                 self.tools += repository_of(root)
+            if policy.namespaces == "bubblewrap":  # the launcher starts inside, and must see itself and its plan
+                self.tools += [os.path.realpath(INSIDE.parent), os.path.realpath(void.parent)]
             self.hidden += [top for top in foreign_tops() if top not in self.hidden]
 
     def mounts(self) -> list[Mount]:
