@@ -29,6 +29,9 @@ AGENTS = (
 PLAIN = dict.fromkeys(("lsp", "convert_content", "web_search"), "not on a plain install.")
 _TASK = "Say hello."
 _HERE = "/home/somebody/project"
+_SOURCE = Path(__file__).resolve().parents[1]
+_INSTALLED = "/home/somebody/retinue"
+"""The guide is told where the documents are, which differs between checkouts."""
 
 Row = tuple[str, int, int, int, int]
 """Name, number of tools, and the tokens of the prompt, the tools and the whole request."""
@@ -66,7 +69,7 @@ def _repository(folder: Path) -> None:
 
 
 def _row(name: str, seen: Any, cwd: Path) -> Row:
-    system = seen.system.replace(str(cwd), _HERE)
+    system = seen.system.replace(str(cwd), _HERE).replace(str(_SOURCE), _INSTALLED)
     tools = [_wire(tool.spec) for tool in seen.tools]
     body = {
         "model": "claude-sonnet-4-5",
