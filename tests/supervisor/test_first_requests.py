@@ -117,3 +117,15 @@ async def test_the_type_list_leaves_out_doubles_and_helpers_of_commands(tmp_path
     listed = {line.partition(":")[0].removeprefix("- ") for line in text.splitlines() if line.startswith("- ")}
     assert {"Explore", "Plan", "general-purpose", "reviewer", "tester", "verification"} <= listed
     assert not {"explorer", "implementer", "statusline-setup", "retinue-guide"} & listed
+
+
+async def test_main_asks_the_person_where_there_is_one_and_hands_in_a_plan_in_plan_mode(tmp_path: Path) -> None:
+    world = world_of(tmp_path)
+    assert not {"ask_user", "exit_plan", "ask_parent"} & set(names(await seen(world)))
+    world.approvers.append(lambda item: None)  # type: ignore[arg-type, return-value]
+    assert names(await seen(world))[-1] == "ask_user"
+    assert "exit_plan" in names(await seen(world, permission_mode="plan"))
+
+
+async def test_a_shell_comes_with_a_way_to_read_what_goes_on_in_the_background(tmp_path: Path) -> None:
+    assert "bash_output" in names(await seen(world_of(tmp_path)))

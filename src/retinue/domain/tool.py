@@ -168,6 +168,8 @@ class ToolContext:
     """A folder that must not be touched, and the copy of it where the run works instead."""
     companion: Companion | None = None
     """Where the run keeps what is to be done, and asks; None where there is no run."""
+    commands: object | None = None
+    """What the run has left at work in the background; None where nothing may be."""
     transcripts: Callable[[], Iterable[str]] = tuple
     """Files outside the workspace that the run may read: the transcripts of the runs it started."""
     reach: Callable[[str], str | None] = lambda url: None

@@ -30,7 +30,7 @@ TOOLS: Mapping[str, frozenset[EffectKind]] = {
     "write": _WRITE,
     "edit": _WRITE,
     "bash": _ANYTHING,
-    "bash_output": _READ,
+    "bash_output": _NONE,
     "web_search": _NETWORK,
     "fetch_content": _NETWORK,
     "get_search_content": _NONE,
@@ -40,6 +40,7 @@ TOOLS: Mapping[str, frozenset[EffectKind]] = {
     "skill": _READ,
     "ask_parent": _NONE,
     "ask_user": _ASK,
+    "exit_plan": _NONE,
     "Agent": _SPAWN,
     "subagent": _SPAWN,
     "dispatch_agent": _SPAWN,
@@ -133,6 +134,7 @@ _ALSO: Mapping[str, tuple[str, ...]] = {
     "steer_subagent": ("sendmessage", "send_message"),
     "list_subagents": ("listagents", "list_agents"),
     "ask_user": ("askuserquestion", "ask_user_question", "ask-user-question", "question"),
+    "exit_plan": ("exitplanmode", "exit_plan_mode", "plan_exit"),
     "Agent": ("task", "runsubagent", "agent/runsubagent", "sub-agent"),
 }
 

@@ -20,6 +20,8 @@ from retinue.domain.toolnames import canonical, fold_name
 from retinue.loop.arguments import LEFT_TO_THE_TOOL, fits
 
 _DEEPEST = 32
+_STOPPING = frozenset({"killbash", "killshell", "taskstop"})
+"""Names under which other systems end a command in the background: here bash_output does."""
 _STAND_INS = {"list_subagents": "get_subagent_result", "get_search_content": "fetch_content"}
 """Tools that are offered only where a file names them, and the tool that does the same."""
 _TRUE = frozenset({"true", "yes", "1", "on"})
@@ -47,7 +49,8 @@ def understand(call: ToolCall, specs: Mapping[str, ToolSpec]) -> Understood:
         spec = specs.get(found.name)
         if spec is None:
             return Understood(call)
-        call = found
+        meant = {"stop": True} if call.name.casefold() in _STOPPING else {}
+        call = replace(found, arguments={**found.arguments, **meant})
     if call.broken is not None or spec.ends_run:  # a result is judged by its schema as it was handed in
         return Understood(call)
     notes: list[str] = []

@@ -16,7 +16,7 @@ from retinue.tools.scoping import PREFIX, Extension, Scoped, own_paths, scope_ex
 
 if TYPE_CHECKING:
     from retinue.domain.request import RunRequest
-    from retinue.domain.spec import AgentSpec, ToolPolicy
+    from retinue.domain.spec import AgentSpec, PermissionMode, ToolPolicy
     from retinue.extensions.plugins.importing import Loaded
     from retinue.supervisor.world import World
 
@@ -62,14 +62,23 @@ async def extend(request: RunRequest, world: World, notes: list[str]) -> Extende
     return await shop.extended(usable, brought, spec, notes if request.parent_id is None else [])
 
 
-def suited(request: RunRequest, tools: Mapping[str, Tool]) -> Mapping[str, Tool]:
-    """Without what a run of this kind has no use for: a main agent has nobody above it to ask; an
-    isolated one, and one of pi without a list, has the built-in tools of pi and no more."""
+def suited(
+    request: RunRequest, tools: Mapping[str, Tool], *, can_ask: bool = False, mode: PermissionMode = "default"
+) -> Mapping[str, Tool]:
+    """Without what a run of this kind has no use for: a main agent asks the person, if there is one
+    (`can_ask`), and others whoever started them; only main hands in a plan; an isolated one, and one
+    of pi without a list, has the built-in tools of pi and no more."""
     spec, dropped = request.spec, set[str]()
     if spec.isolated or (spec.dialect == "pi" and spec.tools.allow is None):
-        dropped = set(companions(tools))
-    elif request.depth == 0:
-        dropped = {"ask_parent"} & companions(tools)
+        dropped = set(companions(tools)) | {"ask_user"}
+    if request.depth == 0:
+        dropped |= {"ask_parent"} & companions(tools)
+    if request.depth > 0 or not can_ask:
+        dropped.add("ask_user")
+    if mode != "plan" or request.depth > 0:
+        dropped.add("exit_plan")
+    if "bash" not in tools:
+        dropped.add("bash_output")
     return {name: tool for name, tool in tools.items() if name not in dropped} if dropped else tools
 
 

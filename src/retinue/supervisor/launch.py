@@ -107,7 +107,7 @@ async def prepare(
     extended = await extend(request, world, notes)
     mode = mode_for(request, world, parent.mode if parent else None, notes)
     readonly = is_readonly(request, mode, world.settings.settings, notes)
-    kit = choose_tools(request, world, notes, delegation, served, extended, readonly)
+    kit = choose_tools(request, world, notes, delegation, served, extended, readonly, mode)
     tools = kit.tools if served is None else served.settle(kit.tools, selection.info.window)
     named = {tool.spec.name: tool for tool in tools}
     above = prompt_above(request, world, parent)
@@ -217,6 +217,7 @@ def choose_tools(
     served: Served | None,
     extended: Extended,
     readonly: bool,
+    mode: PermissionMode = "default",
 ) -> Kit:
     """What the run may use, by its file, its rights and the rules. Raises LaunchError for a file
     whose list leaves nothing."""
@@ -224,7 +225,7 @@ def choose_tools(
     may_spawn = delegation is not None and _may_spawn(request, settings)
     scoped, brought = extended.scoped(spec, with_skills(_with_subagents(spec), spec))
     notes.extend(scoped.notes)
-    available = {**suited(request, world.tools), **brought}
+    available = {**suited(request, world.tools, can_ask=world.can_ask, mode=mode), **brought}
     if may_spawn and delegation is not None:
         available = {**available, **offered_tools(delegation, world, request, notes)}
     if SKILL not in available:  # a program may have one of its own

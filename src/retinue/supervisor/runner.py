@@ -41,6 +41,7 @@ from retinue.supervisor.record import NEWS_PROMPT
 from retinue.supervisor.remembering import make_folder
 from retinue.supervisor.serving_tools import late_tools, tool_names
 from retinue.supervisor.skilling import connect
+from retinue.tools.bash.background import BackgroundCommands, stop_commands
 from retinue.tools.reach import label
 
 if TYPE_CHECKING:
@@ -135,6 +136,7 @@ async def _record(member: Member, world: World, past: Conversation | None, post:
                 if isinstance(body, ToolStarted) and body.call.name not in harmless:
                     await log.flush()
     finally:
+        await stop_commands(job.context)
         await put_away(job.context)
     raise RuntimeError("the loop ended without an outcome")
 
@@ -180,6 +182,7 @@ def _job(member: Member, world: World, audit: Audit, past: Conversation | None, 
     prior = Prior(past.usage, past.turn, past.tool_uses, past.compactions) if past else Prior()
     guarded = gatekeeper(member, world, diagnosed(launch, world, audit.tools), resumed=past is not None)
     context, tools = audit.context(_context(handle, world, launch)), guarded(launch.tools)
+    context.commands = BackgroundCommands()
     context.transcripts = lambda: [child.handle.launch.transcript or "" for child in member.children]
     context.companion = companion = companion_for(member, world, resumed=past is not None)
     make_folder(launch)

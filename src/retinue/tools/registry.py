@@ -17,7 +17,13 @@ _CLASSES = {
     "ls": "LsTool",
 }
 
-_COMPANIONS = {"todo": "TodoTool", "ask_parent": "AskParentTool"}
+_COMPANIONS = {
+    "todo": "TodoTool",
+    "bash_output": "BashOutputTool",
+    "ask_parent": "AskParentTool",
+    "ask_user": "AskUserTool",
+    "exit_plan": "ExitPlanTool",
+}
 """What touches nothing but the run itself and those above it."""
 
 BUILTIN_NAMES = tuple(_CLASSES)

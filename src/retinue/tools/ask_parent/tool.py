@@ -27,11 +27,11 @@ class AskParentTool(BuiltinTool):
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
         question = given.text("question").strip()
         if not question:
-            raise ToolError("ask_parent: the question is empty.")
+            raise ToolError(f"{self.name}: the question is empty.")
         if len(question) > LONGEST:
-            raise ToolError(f"ask_parent: the question is too long. Ask in at most {LONGEST} characters.")
+            raise ToolError(f"{self.name}: the question is too long. Ask in at most {LONGEST} characters.")
         if context.companion is None:
-            raise ToolError("ask_parent is not available here. Go on, and say what you assumed.")
+            raise ToolError(f"{self.name} is not available here. Go on, and say what you assumed.")
         reply = await context.companion.ask(question, _options(given), call_id)
         match reply.kind:
             case "answered":

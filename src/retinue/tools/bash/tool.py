@@ -46,7 +46,7 @@ class BashTool(BuiltinTool):
     required = ("command",)
     properties: ClassVar[Properties] = {
         "command": {"type": "string", "description": "Command for bash -c"},
-        "timeout": {"type": "number", "description": "Seconds until it is stopped (default 120)"},
+        "timeout": {"type": "number", "description": "Seconds until it is stopped (default 120, at most 595)"},
     }
     hidden: ClassVar[Properties] = {"description": {"type": "string"}, "run_in_background": {"type": "boolean"}}
     aliases: ClassVar[Aliases] = {
@@ -77,13 +77,13 @@ class BashTool(BuiltinTool):
             raise ToolError("The command holds a NUL character, which no shell accepts. Leave it out.")
         if len(command.encode("utf-8", "replace")) > COMMAND_BYTES:
             raise ToolError(f"The command is longer than {COMMAND_BYTES:,} bytes. Write it to a file and run that.")
-        if given.flag("run_in_background"):
-            raise ToolError("Commands cannot stay in the background here. Run it in the foreground, with a timeout.")
-        seconds = _seconds(given, context)
+        seconds, most = _seconds(given, context)
         if not context.root.is_dir():
             raise ToolError(
                 f"The working directory {context.root} no longer exists, so no command can run. Report this."
             )
+        if given.flag("run_in_background"):
+            return await _leave_running(command, context)
         capture = Capture(context.outputs, "bash")
         argv, env = [_shell(context.environment), "-c", command], environment(context)
         confinement = context.confinement
@@ -106,7 +106,26 @@ class BashTool(BuiltinTool):
         finally:
             capture.close()
         stopped = confinement.explain(shown, ended.code) if confinement is not None else ""
-        return _output(command, shown, ended, seconds, stopped)
+        return _output(command, shown, ended, seconds, most, stopped)
+
+
+async def _leave_running(command: str, context: ToolContext) -> ToolOutput:
+    """Starts the command in the same walls as any other, and does not wait for it."""
+    from retinue.tools.bash.background import BackgroundCommands
+
+    commands = context.commands
+    if not isinstance(commands, BackgroundCommands):
+        raise ToolError("Commands cannot stay in the background here. Run it in the foreground, with a timeout.")
+    argv, env = [_shell(context.environment), "-c", command], environment(context)
+    if context.confinement is not None:
+        argv = await asyncio.to_thread(context.confinement.wrap, argv, context.root)
+        env = context.confinement.environment(env)
+    made = await commands.start(
+        command, argv, cwd=context.root, environment=env, outputs=context.outputs, owner=context.run_id
+    )
+    text = f"{made.take()}\n[{made.id} {made.state()} in the background. bash_output reads what it prints, also in "
+    text += f"{made.path}; it is stopped when you end.]"
+    return ToolOutput((Text(text.lstrip()),), effect=ToolEffect("started", command=command))
 
 
 _FOLDERS = ("workdir", "cwd", "working_directory", "directory", "dir", "dir_path")
@@ -141,14 +160,22 @@ def _shell(env: Mapping[str, str]) -> str:
     return shutil.which("bash", path=path) or shutil.which("sh", path=path) or "/bin/sh"
 
 
-def _seconds(given: Arguments, context: ToolContext) -> float:
-    """A little less than the loop allows the call, so that the partial output still comes back."""
+def _seconds(given: Arguments, context: ToolContext) -> tuple[float, bool]:
+    """How long it may run, and whether that is the most. A little less than the loop allows the
+    call, so that the partial output still comes back. Claude Code counts in milliseconds."""
     wanted = given.number("timeout") or DEFAULT_SECONDS
     if wanted < 0:
         raise given.wrong("timeout", "a number of seconds above 0", wanted)
+    if wanted >= _MILLISECONDS:
+        wanted /= 1000
     if context.tool_timeout is None:
-        return wanted
-    return min(wanted, max(context.tool_timeout * 0.9, context.tool_timeout - 5))
+        return wanted, False
+    most = max(context.tool_timeout * 0.9, context.tool_timeout - 5)
+    return min(wanted, most), wanted >= most
+
+
+_MILLISECONDS = 10_000
+"""A timeout of this much is meant in milliseconds."""
 
 
 def _receiver(capture: Capture, call_id: str, progress: Callable[[str, str], None]) -> Callable[[int, bytes], None]:
@@ -171,13 +198,11 @@ def _receiver(capture: Capture, call_id: str, progress: Callable[[str, str], Non
     return receive
 
 
-def _output(command: str, shown: str, ended: Ended, seconds: float, stopped: str) -> ToolOutput:
+def _output(command: str, shown: str, ended: Ended, seconds: float, most: bool, stopped: str) -> ToolOutput:
     notes: list[str] = []
     code = ended.code
     if ended.timed_out:
-        notes.append(
-            f"[stopped after {seconds:g} s, with everything it had started. Set a longer timeout, or do less at once]"
-        )
+        notes.append(f"[stopped after {seconds:g} s, {_LIMIT[most]}, with everything it had started. {_REMEDY[most]}]")
         code = 124
     elif code is None:
         notes.append("[the command ended but its exit code is not known]")
@@ -194,6 +219,10 @@ def _output(command: str, shown: str, ended: Ended, seconds: float, stopped: str
     status: EffectStatus = "failed" if ended.timed_out else "finished"
     effect = ToolEffect(status, command=command, exit_code=code, stopped=stopped or None)
     return ToolOutput((Text(text),), code != 0, effect)
+
+
+_LIMIT = {False: "its timeout", True: "the most one call may take"}
+_REMEDY = {False: "Set a longer timeout, or do less at once", True: "Do less at once, or use run_in_background"}
 
 
 def _signal(number: int) -> str:
