@@ -22,6 +22,7 @@ from retinue.domain.outcome import Outcome
 from retinue.domain.spec import AgentSpec, DialectName
 from retinue.errors import DisabledAgentError, LaunchError
 from retinue.faces.tui.board.board import Board
+from retinue.supervisor.runner import compaction_share
 from tests.runs.conftest import Project
 from tests.runs.model_server import ModelServer, Reply, Request
 
@@ -58,6 +59,8 @@ class Scene:
     dialect: DialectName
     row: Field
     environment: dict[str, str] = field(default_factory=dict)
+    beside: tuple[str, ...] = ()
+    """Further lines of the file of an agent that another one starts."""
 
     def file(self, value: str, *more: str, body: str = "Work.") -> str:
         """The text of a file that says `value` under the key; `more` are lines beside it."""
@@ -87,7 +90,8 @@ class Scene:
         """The first request of the agent when another starts it, and what that one was told."""
         place = self.project.home / HOMES[self.dialect]
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(self.file(value, *(["readonly: false"] if self.dialect == "devkit" else [])))
+        writable = ("readonly: false",) if self.dialect == "devkit" else ()
+        place.write_text(self.file(value, *writable, *self.beside))
         arguments = {"subagent_type": "prober", "prompt": "CHILD TASK", "description": "d", **call}
 
         def answer(request: Request) -> Reply:
@@ -290,6 +294,26 @@ async def inherit_context(scene: Scene) -> None:
     if scene.dialect in HOMES:
         child, _ = await scene.delegated("true")
         assert "PARENT TALK" in json.dumps(child.body["messages"])
+
+
+@proves("omit_instructions")
+async def omit_instructions(scene: Scene) -> None:
+    if scene.dialect not in HOMES:
+        return
+    (scene.project.cwd / "CLAUDE.md").write_text("Always sing.\n")
+    if scene.dialect == "retinue":
+        scene.beside = ("prompt_mode: append",)
+        told, _ = await scene.delegated("false")
+        assert "Always sing." in json.dumps(told.body["system"])
+        scene.server.requests.clear()
+    child, _ = await scene.delegated("true")
+    assert "Always sing." not in json.dumps(child.body["system"])
+
+
+@proves("compact_at_tokens")
+async def compact_at_tokens(scene: Scene) -> None:
+    run, _ = await scene.run("50000")
+    assert compaction_share(run.launch, 0.85) == 50_000 / run.launch.model.info.window
 
 
 @proves("background")

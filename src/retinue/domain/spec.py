@@ -127,7 +127,7 @@ class AgentSpec:
     omit_instructions: bool | None = None
     """As a sub-agent it is not told what AGENTS.md, CLAUDE.md and their like say."""
     compact_at_tokens: int | None = None
-    """As a sub-agent its conversation is shortened at this size; it only lowers what holds anyway."""
+    """Its conversation is shortened at this size; it only lowers what holds anyway."""
     background: bool | None = None
     isolated: bool | None = None
     isolation: Literal["worktree", "off"] | None = None

@@ -71,8 +71,10 @@ def offered_name(name: str, specs: Mapping[str, ToolSpec]) -> str | None:
         offered = [each for each in candidates if each in specs]
         if len(offered) == 1:
             return offered[0]
-    stand_in = _STAND_INS.get(plain.casefold())
-    return stand_in if stand_in in specs else None
+    for known in (plain.casefold(), *canonical(plain)):
+        if _STAND_INS.get(known) in specs:
+            return _STAND_INS[known]
+    return None
 
 
 _EDITOR = frozenset({"str_replace_based_edit_tool", "str_replace_editor", "text_editor"})

@@ -216,9 +216,9 @@ def _job(member: Member, world: World, audit: Audit, past: Conversation | None, 
 
 def compaction_share(launch: Launch, at: float | None) -> float | None:
     """The share of the window at which a conversation is shortened: what the settings say, and
-    less where the file of a sub-agent names a number of tokens."""
+    less where the agent's file names a number of tokens."""
     tokens, window = launch.request.spec.compact_at_tokens, launch.model.info.window
-    if tokens is None or not window or launch.request.depth == 0:
+    if tokens is None or not window:
         return at
     return min(tokens / window, 1.0 if at is None else at)
 

@@ -56,7 +56,7 @@ UNION: tuple[Field, ...] = (
     Field("initial_prompt", TEXT, "initial_prompt", ("initialPrompt",)),
     Field("inherit_context", SWITCH, "inherit_context"),
     Field("omit_instructions", SWITCH, "omit_instructions", ("omitClaudeMd",), "counts as a sub-agent"),
-    Field("compact_at_tokens", STEPS, "compact_at_tokens", ("autoCompactWindow",), "counts as a sub-agent"),
+    Field("compact_at_tokens", STEPS, "compact_at_tokens", ("autoCompactWindow",), "only lowers the setting"),
     Field("background", SWITCH, "background", ("run_in_background", "is_background")),
     Field("permission_mode", MODE, "permission_mode", ("permissionMode",)),
     Field("readonly", READONLY, "readonly"),
