@@ -8,6 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from retinue import Retinue
+from retinue.domain.inbox import InboxItem
+from retinue.guard.permissions import masks
+from retinue.guard.permissions.masks import FileMasks, TooManyFilesError
+from retinue.guard.permissions.place import Place
+from retinue.guard.permissions.policy import Policy
+from retinue.guard.permissions.rule import Rule, parse_rule
 from retinue.guard.sandbox.probe import can_confine, masks_work
 from tests.runs.conftest import Project
 from tests.runs.model_server import Reply, Request
@@ -220,5 +227,59 @@ def test_ordinary_work_goes_on_unasked(attack, project: Project) -> None:  # typ
 
 def test_a_command_that_meets_a_wall_says_what_it_wanted_and_how_to_go_on(attack, project: Project) -> None:  # type: ignore[no-untyped-def]
     (told,) = attack('python3 -c \'open("X", "w")\'')
-    assert "Read-only file system" in told and "the walls around this shell stopped it" in told
+    assert "Read-only file system" in told and "stopped by the walls around this shell" in told
     assert "not run outside of the walls" in told
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+async def test_a_person_is_asked_once_whether_a_stopped_command_may_run_outside(
+    project: Project,
+    serve,  # type: ignore[no-untyped-def]
+    allowed: bool,
+) -> None:
+    command = 'python3 -c \'open("X", "w").write("1")\''
+    server = serve(
+        lambda request: Reply(calls=[("bash", {"command": command})]) if request.turn < 2 else Reply(text=".")
+    )
+    project.mode = "default"
+    asked: list[InboxItem] = []
+
+    def approve(item: InboxItem) -> bool:
+        asked.append(item)
+        return allowed
+
+    async with Retinue(project.cwd, environment=project.environment, approve=approve) as crew:
+        await (await crew.spawn("general-purpose", "go")).wait()
+    told = [_text(result) for result in server.requests[-1].results]
+    assert (project.cwd / "X").exists() == allowed
+    assert "Read-only file system" in asked[0].reason and "open(" in f"{asked[0].title}{asked[0].payload}"
+    assert len(asked) == (2 if allowed else 1), "a no is not asked again; a yes was for one call"
+    assert ("not run outside" in told[0]) != allowed
+
+
+async def test_what_a_rule_allows_runs_outside_of_the_walls(project: Project, serve) -> None:  # type: ignore[no-untyped-def]
+    serve(lambda request: Reply(calls=[("bash", {"command": "sh make.sh"})]) if request.turn == 0 else Reply(text="."))
+    (project.cwd / "make.sh").write_text("touch made\n")
+    project.mode = "default"
+    settings = project.home / ".retinue/settings.json"
+    settings.parent.mkdir(parents=True)
+    settings.write_text(json.dumps({"permissions": {"allow": ["Bash(sh make.sh)"]}}))
+    async with Retinue(project.cwd, environment=project.environment) as crew:
+        await (await crew.spawn("general-purpose", "go")).wait()
+    assert (project.cwd / "made").exists()
+
+
+def test_files_that_rules_deny_are_found_anew_and_too_many_are_refused(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rule = parse_rule("Read(.env)", "deny", base=str(project.cwd))
+    assert isinstance(rule, Rule)
+    found = FileMasks(Policy("default", Place.of(project.cwd), [rule]), asking=True)
+    (project.cwd / "sub").mkdir()
+    (project.cwd / "sub/.env").write_text("x")
+    assert found.now().hidden == (str((project.cwd / "sub/.env").resolve()),)
+    (project.cwd / ".env").write_text("x")
+    assert len(found.now().hidden) == 2
+    monkeypatch.setattr(masks, "MOST_ENTRIES", 3)
+    with pytest.raises(TooManyFilesError, match="too many to look for"):
+        FileMasks(found.policy, asking=True).now()

@@ -90,7 +90,7 @@ class Gate:
         self._redact = redact
         self._classify = classify
         self._previews = previews
-        self._asked_outside: set[str] = set()
+        self._kept_inside: set[str] = set()
 
     async def judge(self, tool: Tool, use: ToolUse, context: ToolContext) -> Allowed | Denied:
         """Whether the call may run, and with which arguments."""
@@ -147,12 +147,17 @@ class Gate:
         return Allowed(use.arguments, f"person: {answer.by} allowed it {how}{changed}", said.context, "person")
 
     async def judge_outside(self, tool: Tool, use: ToolUse, context: ToolContext) -> Allowed | Denied | None:
-        """Ask, once for each command, whether what the walls stopped may run outside of them.
-        Return None where that is no question: it was asked before, or the mode does not ask."""
-        key = f"{use.tool}\0{use.arguments.get('command', '')}"
-        if key in self._asked_outside or self.permissions.mode in ("plan", "dontAsk"):
+        """Ask whether what the walls stopped may run outside of them. Return None where that is no
+        question: somebody said no to the same command before, or the mode does not ask."""
+        command = str(use.arguments.get("command", ""))
+        if command in self._kept_inside or self.permissions.mode in ("plan", "dontAsk"):
             return None
-        self._asked_outside.add(key)
+        answer = await self._ask_outside(tool, use, context)
+        if not isinstance(answer, Allowed):
+            self._kept_inside.add(command)
+        return answer
+
+    async def _ask_outside(self, tool: Tool, use: ToolUse, context: ToolContext) -> Allowed | Denied | None:
         decision = self.permissions.decide(use)
         if decision.verdict == "ask" and decision.by == "mode" and self._classify is not None:
             decision = await self._classify(use, decision)

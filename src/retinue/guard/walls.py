@@ -49,7 +49,8 @@ class MaskedBox:
     def explain(self, shown: str, code: int | None) -> str:
         """Return what the walls kept a program from, judged by what it printed; "" if nothing."""
         if code and self._blind and _GIT_BLIND.search(shown):
-            return "the objects of git are hidden from this shell: the repository holds files that a rule denies"
+            why = "the repository holds files that a rule denies, so its objects are hidden"
+            return f"stopped by the walls around this shell: {why}"
         return self._box.explain(shown, code)
 
     @property

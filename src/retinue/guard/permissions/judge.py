@@ -140,7 +140,7 @@ class _Judgement:
     def _walled(self, call: Call, reason: str, coverage: Coverage | None = None) -> Decision:
         """Allow it inside the walls; ask about it outside of them once they have stopped it."""
         if call.stopped:
-            return self._question(call, f"The read-only walls stopped it: {call.stopped}", coverage)
+            return self._question(call, f"It was {call.stopped}.", coverage)
         return self._decision("allow", call, reason, "walls")
 
     def _names(self, protected_name: str, call: Call) -> bool:
@@ -171,7 +171,7 @@ class _Judgement:
 
     def _covered(self, call: Call, rules: Sequence[Rule], otherwise: str) -> Decision:
         if call.stopped:
-            return self._question(call, f"The walls stopped it: {call.stopped}", None)
+            return self._question(call, f"It was {call.stopped}.", None)
         if not rules:
             return self._decision("allow", call, otherwise, "mode")
         named = ", ".join(rule.text for rule in rules)

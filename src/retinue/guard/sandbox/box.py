@@ -78,7 +78,7 @@ class Box:
         """Return what the walls kept a program from, judged by what it printed; "" if nothing."""
         policy = self.policy
         found = find_stop(shown, code, listed=policy.change == "listed", system=policy.reach == "system")
-        return f"the walls around this shell stopped it ({found}): {self.notice}" if found else ""
+        return f"stopped by the walls around this shell: {found} ({self.notice})" if found else ""
 
     @property
     def scratch(self) -> Path:

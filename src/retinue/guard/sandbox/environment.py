@@ -60,6 +60,7 @@ def confined_environment(
     if offline:
         kept = {name: value for name, value in kept.items() if not _PROXIES.match(name)}
     kept.update(_places(scratch))
+    kept["PYTEST_ADDOPTS"] = f"{kept.get('PYTEST_ADDOPTS', '')} -o cache_dir={scratch}/cache/pytest".strip()
     return with_proxy(kept, proxy)
 
 

@@ -274,9 +274,20 @@ def needs_outside(step: Step) -> bool:
     if verbs is not None:
         words = git_without_globals(step.words[1:]) if name == "git" else step.words[1:]
         verb = next((word for word in words if not word.startswith("-")), "")
-        listing = name == "git" and words[1:2] in (("list",), ("show",), ("status",), ("foreach",))
-        return verb in verbs and not listing and "--dry-run" not in words
+        if name == "git":
+            return _git_needs_outside(verb, words)
+        return verb in verbs and "--dry-run" not in words
     return name == "sed" and any(word.startswith(("-i", "--in-place")) for word in step.words[1:])
+
+
+def _git_needs_outside(verb: str, words: tuple[str, ...]) -> bool:
+    given = [word for word in words[1:] if not word.startswith("-")]
+    if verb == "config":
+        return len(given) > 1 and "--get" not in words
+    if verb == "remote":
+        return given[:1] in (["add"], ["remove"], ["rm"], ["rename"], ["set-url"], ["update"], ["prune"])
+    listing = given[:1] in (["list"], ["show"], ["status"])
+    return verb in _CHANGING_VERBS["git"] and not listing and "--dry-run" not in words
 
 
 def git_without_globals(words: tuple[str, ...]) -> tuple[str, ...]:
