@@ -76,11 +76,10 @@ def test_B9_a_repository_cannot_have_transcripts_written_outside_of_itself(proje
 
 
 def test_B9_an_agent_cannot_lead_its_transcript_into_another_file_by_a_link(project: Project, serve: Any) -> None:
-    victim = project.home / "victim"
-    victim.write_text("mine\n")
-    swap = f"cd sessions && for f in *.jsonl; do rm $f; ln -s {victim} $f; done"
+    private = project.home / "private"
+    private.mkdir()
+    swap = f"rm -r sessions && ln -s {private} sessions"
     serve(lambda request: Reply("done", calls=[("bash", {"command": swap})] if request.turn == 0 else []))
     said = session_file(project, "sessions")
-    assert victim.read_text() == "mine\n"
-    (link,) = (project.cwd / "sessions").iterdir()
-    assert link.is_symlink(), said
+    assert (project.cwd / "sessions").is_symlink(), said
+    assert list(private.iterdir()) == []

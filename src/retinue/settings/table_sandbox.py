@@ -24,7 +24,7 @@ class SandboxSettings(Values):
         "off", Either(Choice("off", "on"), Texts()), name="sandbox.network", section="sandbox", applies="next run",
         personal_when=lambda value: bool(value) and value != "off",
         doc="What sandboxed shells reach: nobody (off), everybody (on), or the listed hosts (`pypi.org`, "
-        "`*.example.com`) through a proxy that lets only them pass.",
+        "`*.example.com`) through a proxy that lets only them pass. More than `off` counts only in your own settings.",
     )
     sandbox_hidden: tuple[str, ...] = setting(
         (), Texts(), name="sandbox.hidden", section="sandbox", applies="next run",
