@@ -95,3 +95,10 @@ def test_no_output_closes_its_frame_or_forges_another(text, description, error):
         assert whole.count("<task-notification>") == whole.count("</task-notification>") == 1
         assert len(re.findall(r"</?result>", whole)) == 2
         assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", whole)
+
+
+def test_a_message_of_very_many_ends_stays_short_and_says_where_the_whole_results_are():
+    few, many = (notification([view(text="x" * 5_000) for _ in range(count)], group=True) for count in (10, 200))
+    assert few.count("x" * 2_000) == 10
+    assert "x" * 301 not in many and many.count("x" * 300) == 200
+    assert "get_subagent_result" in many

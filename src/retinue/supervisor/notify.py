@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 SINGLE_PREVIEW = 6_000
 GROUP_PREVIEW = 2_000
+GROUP_TOTAL = 24_000
+"""Characters of results that one message of many ends may have: of more ends, each has less."""
+LEAST_PREVIEW = 300
 NOTE_LENGTH = 1_000
 _UNREAD = 20
 
@@ -86,7 +89,9 @@ def notification(
     head: str | None = None,
 ) -> str:
     """One message for one or several ended runs; `head` stands above a group in place of the usual."""
-    limit = GROUP_PREVIEW if group else SINGLE_PREVIEW
+    limit = SINGLE_PREVIEW
+    if group:
+        limit = min(GROUP_PREVIEW, max(GROUP_TOTAL // len(views), LEAST_PREVIEW))
     blocks = [_block(view, limit, show_cost) for view in views]
     if not group:
         return "\n".join(blocks)
