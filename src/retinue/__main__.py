@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 
@@ -10,7 +9,7 @@ def main() -> int:
     from retinue.supervisor.heap import calm, leave
 
     calm()
-    if any(name.endswith(("_KEY", "_TOKEN")) for name in os.environ):
+    if sys.argv[1:2] not in (["--help"], ["-h"], ["help"], ["--version"]):  # which start nothing, and quickly
         from retinue.models.keys import take_keys
 
         take_keys()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -44,6 +45,19 @@ def test_no_command_of_an_agent_sees_a_key_wherever_it_looks(project: Project, s
     seen = results(server.requests[-1])
     assert "RETINUE_HOME" in seen and "---" in seen
     assert KEY not in seen
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="Linux shows the environment of processes there")
+def test_a_variable_that_only_the_users_settings_call_a_key_is_one(project: Project, serve: Any) -> None:
+    server = serve(lambda request: Reply(calls=[("bash", {"command": LOOK})] if request.turn == 0 else []))
+    entry = {"baseUrl": server.url, "api": "anthropic", "apiKeyEnv": "MINE"}
+    write(project.home / ".retinue/settings.json", {"providers": {"mine": entry}})
+    environment = {name: value for name, value in project.environment.items() if not name.startswith("ANTHROPIC")}
+    environment |= {"MINE": KEY, "RETINUE_MODEL": "mine/claude-sonnet-4-5"}
+    command = [*project.program, "-p", "go"]
+    subprocess.run(command, cwd=project.cwd, env=environment, stdin=subprocess.DEVNULL, timeout=120, check=True)
+    assert server.requests[-1].headers["x-api-key"] == KEY
+    assert "RETINUE_HOME" in results(server.requests[-1]) and KEY not in results(server.requests[-1])
 
 
 def test_a_hook_gets_a_key_only_if_the_user_passes_it_on(project: Project, serve: Any) -> None:

@@ -42,7 +42,7 @@ def take_keys() -> None:
 
 def environment() -> Mapping[str, str]:
     """The environment of this process with the keys: to look things up, never for a child."""
-    return ChainMap(os.environ, _kept) if _kept else os.environ
+    return ChainMap(os.environ, _kept) if _taking else os.environ
 
 
 def learn_keys(providers: Mapping[str, Mapping[str, Any]]) -> None:

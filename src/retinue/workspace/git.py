@@ -126,7 +126,9 @@ class Git:
         return replace(self, variables={**self.variables, **variables})
 
     def at(self, folder: Path) -> Git:
-        """git in another checkout of the same repository."""
+        """git in another checkout of the same repository. The same one is not asked for its settings again."""
+        if os.path.realpath(folder) == os.path.realpath(self.folder):
+            return replace(self, folder=folder)
         return Git(folder, self.environment, consented=self.consented)
 
     def __call__(self, *arguments: str, given: bytes | None = None, seconds: float = SECONDS) -> bytes:

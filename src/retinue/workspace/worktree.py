@@ -187,7 +187,7 @@ def _is_ours(source: Source) -> bool:
 
 
 def _fill(record: Record, source: Source, wanted: Wanted) -> Worktree:
-    main = home(record, wanted.environment, consented=wanted.consented)
+    main = source.git if above_of(record) is None else home(record, wanted.environment)
     notes: list[str] = []
     base = wanted.start or base_of(main, wanted.base_ref, source.head, notes)
     record.path.mkdir(mode=0o700)

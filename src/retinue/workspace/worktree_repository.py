@@ -48,12 +48,12 @@ def opened(record: Record, environment: Mapping[str, str], *, consented: bool = 
     return Git(record.path if there else record.git, environment, git_dir=record.git, consented=consented)
 
 
-def home(record: Record, environment: Mapping[str, str], *, consented: bool = False) -> Git:
+def home(record: Record, environment: Mapping[str, str]) -> Git:
     """git in the checkout that the worktree was made from. One that is a worktree of ours itself
     is not trusted either."""
     above = above_of(record)
     if above is None:
-        return Git(Path(record.repository), environment, consented=consented)
+        return Git(Path(record.repository), environment)
     return distrust(above, environment)
 
 
