@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tomllib
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -20,14 +19,6 @@ ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted(path.name for path in (ROOT / "docs").glob("*.md"))
 
 
-def test_every_page_of_the_documentation_is_listed_for_the_wheel() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-    listed = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
-    assert listed == {f"docs/{name}": f"retinue/docs/{name}" for name in PAGES} | {
-        "README.md": "retinue/docs/README.md"
-    }
-
-
 @pytest.mark.slow
 def test_a_wheel_that_is_built_holds_the_pages_and_finds_them(tmp_path: Path) -> None:
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(tmp_path), str(ROOT)]
@@ -38,7 +29,7 @@ def test_a_wheel_that_is_built_holds_the_pages_and_finds_them(tmp_path: Path) ->
     (wheel,) = tmp_path.glob("retinue-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
-    assert sorted(path.name for path in (tmp_path / "site/retinue/docs").iterdir()) == sorted([*PAGES, "README.md"])
+    assert sorted(path.name for path in (tmp_path / "site/retinue/docs").iterdir()) == PAGES
     ask = "from retinue.context.documentation import documentation_folder; print(documentation_folder())"
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
     said = subprocess.run([sys.executable, "-c", ask], env=environment, capture_output=True, text=True, check=True)
