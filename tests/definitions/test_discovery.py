@@ -11,6 +11,7 @@ import pytest
 
 from retinue.definitions.builtins import SWITCHES
 from retinue.definitions.catalog import Catalog, FileCache
+from retinue.definitions.report import file_notes
 from retinue.errors import DefinitionError, UnknownAgentError, UsageError
 
 
@@ -185,12 +186,12 @@ def test_B02_built_in_agents_leave_the_caller_its_choices(world: World) -> None:
         assert not {"write", "edit"} & set(catalog.find(name).spec.tools.allow or ("write",))
 
 
-@pytest.mark.parametrize("switch", SWITCHES)
 def test_the_files_of_the_built_in_agents_have_no_problem(world: World) -> None:
     entries = world.load(builtins=True).entries
     assert [(entry.name, entry.problems) for entry in entries if entry.source == "builtin" and entry.problems] == []
 
 
+@pytest.mark.parametrize("switch", SWITCHES)
 def test_B03_built_in_agents_can_be_switched_off_by_the_environment(world: World, switch: str) -> None:
     world.agent(".pi/agents/mine.md", "mine")
     world.environment[switch] = "1"
@@ -309,11 +310,6 @@ def test_copilot_reads_only_its_own_suffix(world: World) -> None:
     assert world.load().names == ("a",)
 
 
-def test_codingcodes_user_agents_are_not_hidden_by_built_in_ones(world: World) -> None:
-    world.agent(".codingcode/agents/plan.md", "Plan", base=world.home)
-    assert world.load(builtins=True).find("Plan").source == "user"
-
-
 def test_plugins_are_found_by_their_scoped_name_too(world: World, tmp_path: Path) -> None:
     world.agent("agents/review/deep.md", None, base=tmp_path / "kit")
     catalog = world.load(plugin_folders=[tmp_path / "kit"])
@@ -421,3 +417,57 @@ def test_a_folder_that_is_a_file_is_no_folder(world: World) -> None:
     world.file(".claude", "not a folder")
     world.file(".pi/agents", "not a folder")
     assert world.load().entries == ()
+
+
+SOUND = "---\nname: x\ndescription: sound\n---\nBody\n"
+
+
+def test_a_file_that_was_only_recovered_hides_no_sound_one(world: World) -> None:
+    recovered = world.file(".claude/agents/x.md", "---\nname: x\ndescription: d\n  tools: a: [b\n @c\n---\nBody\n")
+    sound = world.file(".claude/agents/x.md", SOUND, base=world.home)
+    catalog = world.load()
+    found = catalog.find("x")
+    assert found.path == str(sound)
+    (loser,) = [entry for entry in catalog.entries if entry.path == str(recovered)]
+    assert (loser.reading, loser.shadowed_by) == ("lines", str(sound))
+    (note,) = [each for each in file_notes(found.spec, catalog) if each.startswith(f"{recovered}: ")]
+    assert str(sound) in note
+
+
+def test_agents_that_are_left_out_beside_the_folder_of_pi_are_named(world: World) -> None:
+    world.file(".pi/agents/near.md", SOUND)
+    left = world.file(".agents/left.md", "---\nname: left\nreadonly: true\n---\nBody\n")
+    world.file(".agents/notes.md", "Only notes.\n")
+    catalog = world.load()
+    (failed,) = [each for each in catalog.failed if each.problem.severity != "info"]
+    assert failed.path == str(left)
+    assert str(world.project / ".pi/agents") in failed.reason
+    with pytest.raises(UnknownAgentError, match=str(left)):
+        catalog.find("left")
+
+
+def test_a_codingcode_user_file_does_not_replace_a_built_in_agent(world: World) -> None:
+    text = "---\nname: Plan\ndescription: mine\n---\nBody\n"
+    user = world.file(".codingcode/agents/Plan.md", text, base=world.home)
+    catalog = world.load(builtins=True)
+    assert catalog.find("Plan").source == "builtin"
+    (loser,) = [entry for entry in catalog.entries if entry.path == str(user)]
+    assert loser.shadowed_by is not None
+    project = world.file(".codingcode/agents/Plan.md", text)
+    assert world.load(builtins=True).find("Plan").path == str(project)
+
+
+def test_a_pi_agent_is_found_by_its_name_and_by_its_files_name(world: World) -> None:
+    path = world.file(".pi/agents/helper.md", "---\nname: friend\ndescription: d\n---\nBody\n")
+    assert [world.load().find(name).path for name in ("friend", "helper")] == [str(path)] * 2
+    world.file(".claude/agents/b.md", "---\nname: helper\ndescription: d\n---\nBody\n")
+    assert world.load().find("helper").path.endswith("b.md")
+
+
+@pytest.mark.parametrize("line", ["mode: primary", "hidden: true"])
+def test_an_opencode_agent_for_people_is_not_offered_to_agents(world: World, line: str) -> None:
+    world.file(".opencode/agent/chief.md", f"---\ndescription: d\n{line}\n---\nBody\n")
+    world.file(".opencode/agent/hand.md", "---\ndescription: d\nmode: subagent\n---\nBody\n")
+    catalog = world.load()
+    assert [entry.name for entry in catalog.offered("claude")] == ["hand"]
+    assert catalog.find("chief").startable

@@ -51,7 +51,7 @@ CASES = [
     (".claude", agent("prompt_mode: append"), "foreign-key", 4, 1, "info", False),
     (".cursor", agent("max_turns: 5"), "honoured-elsewhere", 4, 1, "info", False),
     (".claude", agent("vibe: calm"), "unknown-key", 4, 1, "info", False),
-    (".claude", agent("mode: subagent"), "unknown-key", 4, 1, "info", False),
+    (".claude", agent("mode: subagent"), "foreign-key", 4, 1, "info", False),
     (".claude", agent("color: red", "color: red"), "duplicate-key", 5, 1, "warning", True),
     (".claude", agent("tools: Read", "tools: Write"), "duplicate-key", 5, 1, "warning", False),
     # frontmatter

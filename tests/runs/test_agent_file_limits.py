@@ -184,3 +184,19 @@ def test_children_are_bound_by_the_permission_map_above_them(project: Project, s
     done = project.retinue("run", "perm", "go")
     assert done.returncode == 0, done.stderr
     assert not (project.cwd / "made.txt").exists()
+
+
+SEVEN = {"read", "bash", "edit", "write", "grep", "find", "ls"}
+
+
+@pytest.mark.parametrize("head", ["isolated: true", "extensions: false", "isolated: true\nskills: style"])
+def test_an_isolated_agent_of_pi_has_the_seven_tools_and_no_skills(project: Project, serve: Any, head: str) -> None:
+    server = serve(lambda request: Reply(text="done"))
+    skill = project.cwd / ".pi/skills/style/SKILL.md"
+    skill.parent.mkdir(parents=True)
+    skill.write_text("---\nname: style\ndescription: House style.\n---\nWrite like Hemingway.\n")
+    agent(project, ".pi/agents/plain.md", f"description: d\n{head}")
+    done = project.retinue("run", "plain", "go")
+    assert done.returncode == 0, done.stderr
+    assert offered(server.requests[0]) == SEVEN
+    assert "Hemingway" not in json.dumps(server.requests[0].body["system"])

@@ -362,3 +362,30 @@ def test_a_crash_in_a_call_is_a_result_and_the_next_call_works(project: Project,
     assert (added, noisy) == ("5", "said a lot")
     assert len(starts(log)) == 2
     assert gone(*starts(log))
+
+
+def test_servers_that_a_claude_file_names_give_their_tools_beside_its_list(project: Project, serve: Any) -> None:
+    server = serve(lambda request: Reply(text="done"))
+    configure(project, {"named": light(), "other": light()})
+    agent(project, "listed", "tools: Read\nmcpServers: [named]\n")
+    assert project.retinue("run", "listed", "go").returncode == 0
+    assert served(server.requests[0]) == {"mcp__named__add", "mcp__named__crash", "mcp__named__whoami"}
+
+
+def test_a_list_that_names_a_tool_of_a_server_gets_no_other_of_it(project: Project, serve: Any) -> None:
+    server = serve(lambda request: Reply(text="done"))
+    configure(project, {"named": light()})
+    agent(project, "narrow", 'tools: [read_file, "named:add"]\nmcpServers: [named]\n', ".codingcode/agents")
+    agent(project, "narrowed", "tools: Read, mcp__named__add\nmcpServers: [named]\n")
+    for name in ("narrow", "narrowed"):
+        assert project.retinue("run", name, "go").returncode == 0
+    assert [served(request) for request in server.requests] == [{"mcp__named__add"}] * 2
+
+
+def test_tools_of_servers_that_a_read_only_agent_does_not_get_are_said(project: Project, serve: Any) -> None:
+    server = serve(lambda request: Reply(text="done"))
+    configure(project, {"named": light()})
+    agent(project, "looks", "readonly: true\n")
+    done = project.retinue("run", "looks", "go")
+    assert served(server.requests[0]) == set()
+    assert "mcp__named__add, mcp__named__crash, mcp__named__whoami are withheld: the agent is read-only" in done.stderr

@@ -46,7 +46,7 @@ def wanted(agent: AgentSpec, above: frozenset[str] | None = None) -> set[str]:
         (spec(deny=("mcp__git__status",)), {"git", "web"}),
         (spec(servers=()), set()),
         (spec(servers=(ServerRef("git"),)), {"git"}),
-        (spec(servers=(ServerRef("git"),), allow=("Read",)), set()),
+        (spec(servers=(ServerRef("git"),), allow=("Read",)), {"git"}),
         (spec(servers=(ServerRef("git"),), allow=("Read", "mcp__git__x")), {"git"}),
         (spec("codingcode", servers=(ServerRef("git"),), allow=("read_file",)), {"git"}),
         (spec("retinue", servers=(ServerRef("git"),), allow=("read",)), {"git"}),

@@ -137,7 +137,7 @@ def test_readonly_drops_by_effect_and_withholds_the_shell_without_a_sandbox():
     assert [note for note in selection.notes if note.startswith("bash is withheld")]
     sandboxed = select_tools(ToolPolicy(), available(hidden_writer), readonly=True, shell_sandbox=True)
     assert set(sandboxed.tools) == {"read", "grep", "find", "ls", "bash"}
-    assert sandboxed.notes == ()
+    assert sandboxed.notes == ("innocent is withheld: the agent is read-only",)
 
 
 def test_readonly_says_which_named_tool_it_withholds():

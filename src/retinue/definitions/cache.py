@@ -99,6 +99,9 @@ def _read(folder: Folder, path: str, before: _File | None) -> _File:
         parsed = before.parsed
     else:
         parsed = parse_at_home(data, path, folder.home, folder.source)
+        if folder.left_out and parsed.error is None:
+            remedy = "Move the file there, or name the folder .retinue/agents."
+            parsed = unusable(path, Problem("left-out", "warning", folder.left_out, remedy), folder.home)
     return _File(None, parsed, data) if just_written(signature, now) else _File(signature, parsed)
 
 

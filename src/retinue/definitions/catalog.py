@@ -10,6 +10,7 @@ from retinue.definitions.builtins import BUILTIN_FOLDERS, FALLBACK, builtins_dis
 from retinue.definitions.cache import FileCache, Reading
 from retinue.definitions.discover import Folder, PluginFolder, find_folders
 from retinue.definitions.flags import read_flag
+from retinue.definitions.parse import file_name
 from retinue.definitions.precedence import Entry, Failed, is_profile, may_mean, resolve
 from retinue.definitions.report import place_of
 from retinue.domain.delegation import Vocabulary
@@ -92,18 +93,20 @@ class Catalog:
 
     def offered(self, vocabulary: Vocabulary) -> tuple[Entry, ...]:
         """What the delegation tools of `vocabulary` list: of a profile of CodingCode and the other
-        built-in agent of that name, each vocabulary has one."""
-        profiles = {entry.name.casefold() for entry in self.agents if is_profile(entry)}
+        built-in agent of that name, each vocabulary has one. Without those that are for people only."""
+        delegable = [entry for entry in self.agents if entry.spec.offered]
+        profiles = {entry.name.casefold() for entry in delegable if is_profile(entry)}
         if vocabulary == "codingcode":
             return tuple(
                 entry
-                for entry in self.agents
+                for entry in delegable
                 if is_profile(entry) or entry.source != "builtin" or entry.name.casefold() not in profiles
             )
-        return tuple(entry for entry in self.agents if not is_profile(entry))
+        return tuple(entry for entry in delegable if not is_profile(entry))
 
     def find(self, name: str, vocabulary: Vocabulary | None = None) -> Entry:
-        """By exact name, then by `plugin:name`, then by the only name that differs in case.
+        """By exact name, then by `plugin:name`, by the file's name as pi has it, and by the only
+        name that differs in case.
         A disabled or refused agent is found: check `startable` before starting it. CodingCode's own
         profiles are found in its vocabulary, and elsewhere as `codingcode:explore`."""
         winners = self.winners
@@ -114,6 +117,9 @@ class Catalog:
                 return entry
         for entry in self.entries:
             if entry.qualified_name == name and entry.qualified_name != entry.name:
+                return entry
+        for entry in winners:
+            if entry.dialect == "pi" and file_name(entry.path, (".md",)) == name:
                 return entry
         folded = name.casefold()
         alike = [entry for entry in winners if entry.name.casefold() == folded]

@@ -43,6 +43,8 @@ class Folder:
     recursive: bool = False
     suffixes: tuple[str, ...] = _MARKDOWN
     plugin: str | None = None
+    left_out: str = ""
+    """Why its agents are not read; they are reported instead."""
 
 
 PluginFolder = Path | str | tuple[str, Path]
@@ -160,6 +162,9 @@ def _project(steps: list[Path], taken: set[str]) -> Iterator[Folder]:
         for place in PROJECT:
             path = f"{base}/{place.below}"
             if place.below in _PI and path != nearest and (depth or place.below == ".agents"):
+                if not depth and _exists(path):
+                    why = f"Of .pi/agents and .agents, devkit-pi reads the nearest: here {nearest}."
+                    yield Folder(path, "project", place.home, suffixes=place.suffixes, left_out=why)
                 continue
             if _exists(path) and os.path.realpath(path) not in taken:
                 yield Folder(path, "project", place.home, place.recursive, place.suffixes)

@@ -103,6 +103,12 @@ def _enabled(spec: AgentSpec, row: Field, dialect: DialectName) -> Any:
     return ABSENT if spec.enabled else row.kind is DISABLED
 
 
+def _offered(spec: AgentSpec, row: Field, dialect: DialectName) -> Any:
+    if spec.offered:
+        return ABSENT
+    return "primary" if row.key == "mode" else True
+
+
 def _timeout(spec: AgentSpec, row: Field, dialect: DialectName) -> Any:
     if spec.timeout_seconds is None:
         return ABSENT
@@ -209,4 +215,5 @@ _ENCODERS: Mapping[str, Callable[[AgentSpec, Field, DialectName], Any]] = {
     "session.directory": _said(lambda spec: spec.session.directory),
     "session.transcript": _said(lambda spec: spec.session.transcript),
     "enabled": _enabled,
+    "offered": _offered,
 }

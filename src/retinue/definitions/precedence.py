@@ -133,6 +133,8 @@ def resolve(readings: Iterable[Reading]) -> tuple[tuple[Entry, ...], tuple[Faile
     owners: dict[str, Reading] = {}
     entries: list[Entry] = []
     broken: list[tuple[int, Parsed]] = []
+    readings = tuple(readings)
+    builtin = _builtin_paths(readings)
     for reading in readings:
         for parsed in reversed(reading.files):
             spec = parsed.spec
@@ -145,7 +147,10 @@ def resolve(readings: Iterable[Reading]) -> tuple[tuple[Entry, ...], tuple[Faile
                 winner.shadowed_by = winner.recovered_under = parsed.file
                 _follow(entries, winner)
                 winner = None
-            if winner is None:
+            taken = builtin.get(spec.name.casefold()) if _yields_to_builtins(reading.folder) else None
+            if taken is not None:
+                entry = Entry(parsed, spec.name, source, taken, plugin=plugin)
+            elif winner is None:
                 entry = Entry(parsed, spec.name, source, plugin=plugin)
                 winners[spec.name] = entry
                 owners[spec.name] = reading
@@ -155,6 +160,17 @@ def resolve(readings: Iterable[Reading]) -> tuple[tuple[Entry, ...], tuple[Faile
             entries.append(entry)
     order = {entry.path: index for index, entry in enumerate(entries)}
     return tuple(entries), tuple(_failed(parsed, index, winners, order) for index, parsed in broken)
+
+
+def _builtin_paths(readings: Sequence[Reading]) -> dict[str, str]:
+    """Names of built-in agents, in lower case, with their files."""
+    files = [parsed for reading in readings if reading.folder.source == "builtin" for parsed in reading.files]
+    return {parsed.spec.name.casefold(): parsed.file for parsed in files if parsed.spec is not None}
+
+
+def _yields_to_builtins(folder: Folder) -> bool:
+    """CodingCode ignores a user's file that is called as a built-in agent; a project's counts."""
+    return folder.home == "codingcode" and folder.source == "user"
 
 
 def _only_recovered(entry: Entry) -> bool:
@@ -200,7 +216,7 @@ def may_mean(failed: Failed, name: str) -> bool:
     if claimed is not None:
         return claimed == name
     stem = failed.path.partition("#")[2] or file_name(failed.path, (".agent.md", ".md", ".markdown"))
-    return failed.problem.severity == "error" and stem == name
+    return failed.problem.severity != "info" and stem == name
 
 
 def shadows(entries: Sequence[Entry], winner: Entry) -> tuple[Entry, ...]:

@@ -114,6 +114,8 @@ class AgentSpec:
     display_name: str | None = None
     color: str | None = None
     enabled: bool = True
+    offered: bool = True
+    """Whether other agents are told of it; people can start it in any case."""
     tools: ToolPolicy = field(default_factory=ToolPolicy)
     model: ModelPolicy = field(default_factory=ModelPolicy)
     max_turns: int | None = None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from retinue.domain.lean import dataclass
 from retinue.domain.tool import Tool
+from retinue.domain.toolnames import BUILT_IN_SEVEN
 from retinue.extensions.plugins.plugin import Failed, Plugin
 from retinue.tools.registry import COMPANION_NAMES
 from retinue.tools.scoping import PREFIX, Extension, Scoped, own_paths, scope_extensions
@@ -67,9 +68,11 @@ def suited(
 ) -> Mapping[str, Tool]:
     """Without what a run of this kind has no use for: a main agent asks the person, if there is one
     (`can_ask`), and others whoever started them; only main hands in a plan; an isolated one, and one
-    of pi without a list, has the built-in tools of pi and no more."""
+    without extensions, has the seven built-in tools of pi and no more."""
     spec, dropped = request.spec, set[str]()
-    if spec.isolated or (spec.dialect == "pi" and spec.tools.allow is None):
+    if has_only_builtins(spec):
+        dropped = set(tools) - set(BUILT_IN_SEVEN)
+    elif spec.dialect == "pi" and spec.tools.allow is None:
         dropped = set(companions(tools)) | {"ask_user"}
     if request.depth == 0:
         dropped |= {"ask_parent"} & companions(tools)
@@ -80,6 +83,14 @@ def suited(
     if "bash" not in tools:
         dropped.add("bash_output")
     return {name: tool for name, tool in tools.items() if name not in dropped} if dropped else tools
+
+
+def has_only_builtins(spec: AgentSpec) -> bool:
+    """`isolated: true`, or `extensions: false` where no list asks for more by name: what others
+    have from extensions, pi's web and language tools among it, such an agent does not have."""
+    if spec.isolated:
+        return True
+    return spec.tools.extensions is False and (spec.tools.allow is None or spec.dialect == "pi")
 
 
 def companions(tools: Mapping[str, Tool]) -> frozenset[str]:

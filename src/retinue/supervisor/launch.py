@@ -26,7 +26,7 @@ from retinue.supervisor.assembling import assemble, inherited, prompt_above
 from retinue.supervisor.ceiling import STARTING, ceiling_of
 from retinue.supervisor.checking import well_formed
 from retinue.supervisor.confining import can_sandbox, is_readonly
-from retinue.supervisor.extending_tools import Extended, extend, suited
+from retinue.supervisor.extending_tools import Extended, extend, has_only_builtins, suited
 from retinue.supervisor.limiter import LimiterGate, account_of, process_limiters, shared_prefix
 from retinue.supervisor.offer import SPAWNING, offered_tools, useful_tools
 from retinue.supervisor.permits import NO_PATTERNS, Patterns, mode_for, permitted
@@ -268,6 +268,8 @@ def _may_spawn(request: RunRequest, settings: Settings) -> bool:
         return False
     if spec.subagents is not None:
         return bool(spec.subagents)
+    if has_only_builtins(spec):
+        return False
     if spec.tools.allow is not None:
         return any(name in SPAWNING for entry in spec.tools.allow for name in canonical(split_entry(entry)[0]))
     return request.depth == 0 or spec.prompt_mode == "append"

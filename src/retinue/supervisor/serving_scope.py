@@ -1,10 +1,11 @@
 """Which servers and which of their tools an agent's file means, in the words of its dialect.
 
-Claude Code: without a list of tools an agent has every server's; with one, those it names
-(`mcp__server`, `mcp__server__*`, `mcp__server__tool`). pi: a list of tools is about built-in ones,
-and `extensions`, `exclude_extensions` and `ext:` selectors are about servers, which together are
-the extension `mcp`. CodingCode and Retinue: naming a server asks for its tools. Everywhere a file
-that names servers has no others, and an isolated agent has none.
+Without a list of tools an agent has every server's; with one, those it names (`mcp__server`,
+`mcp__server__*`, `mcp__server__tool`, CodingCode's `server:tool`). A server that the file names in
+its own servers (`mcpServers`) gives all its tools on top of the list, unless the list names some of
+them. pi: a list of tools is about built-in ones, and `extensions`, `exclude_extensions` and `ext:`
+selectors are about servers, which together are the extension `mcp`. Everywhere a file that names
+servers has no others, and an isolated agent has none.
 """
 
 from __future__ import annotations
@@ -23,8 +24,6 @@ _EXTENSION = "mcp"
 _SEARCH = "tool_search"
 _LISTS_BUILTINS = frozenset({"pi"})
 """Dialects whose list of tools says nothing about those of servers."""
-_STRICT_LISTS = frozenset({"claude"})
-"""Dialects in which naming a server does not put its tools into a list that leaves them out."""
 
 
 def may_have_servers(spec: AgentSpec) -> bool:
@@ -106,13 +105,21 @@ class Scope:
             policy = replace(policy, allow=tuple(each for each in policy.allow if canonical(each) != (_SEARCH,)))
         if not self._listed or policy.allow is None or not self._implied:
             return policy
-        return replace(policy, allow=(*policy.allow, *tools))
+        narrowed = tuple(f"{_prefix(name)}__" for name in servers if self._lists_tools_of(name))
+        implied = [tool for tool in tools if not tool.startswith(narrowed)] if narrowed else tools
+        return replace(policy, allow=(*policy.allow, *implied))
 
     @property
     def _implied(self) -> bool:
         if self._spec.dialect in _LISTS_BUILTINS or self._selectors:
             return True
-        return self._named is not None and self._spec.dialect not in _STRICT_LISTS
+        return self._named is not None
+
+    def _lists_tools_of(self, server: str) -> bool:
+        """Whether the list names tools of a server one by one: then these are all it gives."""
+        if self._spec.dialect in _LISTS_BUILTINS:
+            return False
+        return any(_touches(pattern, server) for pattern in self._patterns)
 
     def _reaches(self, name: str) -> bool:
         """Whether a list of tools, if it counts, has anything of the server."""

@@ -17,6 +17,7 @@ from retinue.domain.spec import AgentSpec, ToolPolicy
 from retinue.domain.tool import Tool
 from retinue.domain.toolnames import canonical
 from retinue.settings.places import repository_root
+from retinue.supervisor.extending_tools import has_only_builtins
 from retinue.tools.filter import split_entry
 
 if TYPE_CHECKING:
@@ -77,12 +78,19 @@ def skill_tools(request: RunRequest, world: World, *, spawns: bool) -> dict[str,
 
 def _on_demand(spec: AgentSpec) -> bool:
     """Names preload exactly these, but for Claude Code's agents, which can load others as well."""
-    if spec.isolated or spec.skills is False or (isinstance(spec.skills, tuple) and spec.dialect != "claude"):
+    if has_only_builtins(spec) or spec.skills is False:
+        return False
+    if isinstance(spec.skills, tuple) and spec.dialect != "claude":
         return False
     allow = spec.tools.allow
     if spec.skills is True or allow is None:
         return True
     return any(entry in ("*", "all") or SKILL in canonical(split_entry(entry)[0]) for entry in allow)
+
+
+def _preloaded_names(spec: AgentSpec) -> tuple[str, ...]:
+    """The skills that stand in its prompt from the start; an isolated agent has none."""
+    return spec.skills if isinstance(spec.skills, tuple) and not spec.isolated else ()
 
 
 def with_skills(policy: ToolPolicy, spec: AgentSpec) -> ToolPolicy:
@@ -95,8 +103,7 @@ def with_skills(policy: ToolPolicy, spec: AgentSpec) -> ToolPolicy:
 def skills_text(request: RunRequest, world: World, tools: Mapping[str, Tool], notes: list[str]) -> str:
     """What the prompt says of skills: those the file names whole, a line for each that can be
     loaded."""
-    spec = request.spec
-    names = spec.skills if isinstance(spec.skills, tuple) else ()
+    names = _preloaded_names(request.spec)
     if not names and SKILL not in tools:
         return ""
     from retinue.context.skills.block import listing, preloaded
@@ -115,7 +122,7 @@ def files_of_skills(
 ) -> Callable[[str], Path | None] | None:
     """The folder of the skill that a resolved path leads into, if the run may read it; None for a
     run without skills."""
-    names = request.spec.skills if isinstance(request.spec.skills, tuple) else ()
+    names = _preloaded_names(request.spec)
     if not names and SKILL not in tools:
         return None
 

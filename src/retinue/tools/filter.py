@@ -19,6 +19,7 @@ from retinue.domain.tool import Tool, ToolSpec
 from retinue.domain.toolnames import TOOLS, base_name, canonical, served_alias
 
 _EVERY = frozenset({"*", "all"})
+_SHOWN = 5
 _NOT_FOR_SUBAGENTS = frozenset(
     {
         "askuserquestion",
@@ -74,13 +75,17 @@ def select_tools(
     permitted: dict[str, Tool] = {}
     notes: list[str] = []
     withheld: list[str] = []
+    foreign: dict[str, list[str]] = {}
     for name in asked.names:
         reason = rights.why_not(available[name].spec)
         if reason is None:
             permitted[name] = available[name]
+        elif name not in denied and not asked.listed and name not in TOOLS:
+            foreign.setdefault(reason, []).append(name)
         elif name not in denied and (asked.listed or reason == _NO_SANDBOX):
             withheld.append(name)
             notes.append(f"{name} is withheld: {reason}")
+    notes += [f"{_some(names)} withheld: {reason}" for reason, names in foreign.items()]
     missing = asked.notes(agent) + [f"{each} matched no extension in this session" for each in policy.selectors]
     refused = asked.listed and not permitted and not policy.selectors
     return Selection(
@@ -93,6 +98,14 @@ def select_tools(
         notes=tuple(missing + notes),
         refusal=_refusal(asked, notes) if refused else None,
     )
+
+
+def _some(names: Sequence[str]) -> str:
+    """A few names in a sentence; a server may have hundreds of tools."""
+    shown = ", ".join(names[:_SHOWN])
+    if len(names) > _SHOWN:
+        return f"{shown} and {len(names) - _SHOWN} more tools are"
+    return f"{shown} {'is' if len(names) == 1 else 'are'}"
 
 
 def memory_tools(present: Collection[str], *, readonly: bool) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from retinue.definitions.dialects.shared_rows import DESCRIPTION, LIMITING, NAME, TOOL_LIST, unused
 from retinue.definitions.dialects.structures import MODEL, SERVERS
 from retinue.definitions.dialects.table import Dialect, Field
-from retinue.definitions.dialects.values import SUBAGENTS
+from retinue.definitions.dialects.values import HIDDEN, SUBAGENTS
 
 COPILOT = Dialect(
     name="copilot",
@@ -21,7 +21,8 @@ COPILOT = Dialect(
         Field("model", MODEL, "model.name", note="a list is tried in order"),
         Field("mcp-servers", SERVERS, "servers"),
         Field("agents", SUBAGENTS, "subagents"),
-        *unused("argument-hint", "disable-model-invocation", "user-invocable", "handoffs", "handoff"),
+        Field("disable-model-invocation", HIDDEN, "offered", note="not offered to other agents"),
+        *unused("argument-hint", "user-invocable", "handoffs", "handoff"),
         *unused("target", "infer", "mode", "hidden", "metadata"),
     ),
 )

@@ -6,7 +6,7 @@ from retinue.definitions.dialects.permissions import RULES
 from retinue.definitions.dialects.shared_rows import DESCRIPTION, LIMITING, NAME, TOOL_LIST, unused
 from retinue.definitions.dialects.structures import MODEL
 from retinue.definitions.dialects.table import Dialect, Field
-from retinue.definitions.dialects.values import DISABLED, STEPS, TEMPERATURE, TEXT, THINKING
+from retinue.definitions.dialects.values import DISABLED, HIDDEN, PRIMARY, STEPS, TEMPERATURE, TEXT, THINKING
 
 OPENCODE = Dialect(
     name="opencode",
@@ -31,6 +31,8 @@ OPENCODE = Dialect(
         Field("prompt", TEXT, "prompt", note="used when there is no text below the frontmatter"),
         Field("disable", DISABLED, "enabled"),
         Field("color", TEXT, "color"),
-        *unused("mode", "hidden", "top_p", "options", "variant"),
+        Field("mode", PRIMARY, "offered", note="a primary agent is not offered to other agents"),
+        Field("hidden", HIDDEN, "offered", note="not offered to other agents"),
+        *unused("top_p", "options", "variant"),
     ),
 )

@@ -11,6 +11,7 @@ from retinue.definitions.dialects.values import (
     ALL_OR_NAMES,
     DISABLED,
     ENABLED,
+    HIDDEN,
     ISOLATED,
     ISOLATION,
     MEMORY,
@@ -71,6 +72,7 @@ UNION: tuple[Field, ...] = (
     Field("output_transcript", SWITCH, "session.transcript"),
     Field("enabled", ENABLED, "enabled"),
     Field("disabled", DISABLED, "enabled"),
+    Field("hidden", HIDDEN, "offered", note="not offered to other agents"),
     Field("prompt", TEXT, "prompt", ("systemPrompt",), "used when there is no text below the frontmatter"),
 )
 

@@ -180,6 +180,21 @@ def _disabled(value: Any) -> Any:
     raise BadValueError(f"true or false is wanted, not {describe(value)}", "Write true or false.", instead=False)
 
 
+def _primary(value: Any) -> Any:
+    """opencode's `mode`: a primary agent is for people, the others are for agents as well."""
+    word = str(value).strip().lower()
+    if value is None or word in ("subagent", "all"):
+        return UNSET
+    if word == "primary":
+        return False
+    raise BadValueError(f"one of primary, subagent, all is wanted, not {describe(value)}", "Write one of these words.")
+
+
+def _hidden(value: Any) -> Any:
+    found = _switch(value)
+    return found if found is UNSET else not found
+
+
 def _choice(words: Mapping[str, str]) -> Callable[[Any], Any]:
     def read(value: Any) -> Any:
         if value is None:
@@ -348,6 +363,8 @@ ENABLED = Kind("true or false", UNSET_RULE, _enabled, combine=_safer)
 SWITCHED_ON = Kind("true or false", UNSET_RULE, _switched_on, combine=_safer)
 """`enabled` in the dialects that do not have the key themselves: some of them know only texts."""
 DISABLED = Kind("true or false", UNSET_RULE, _disabled, combine=_safer)
+PRIMARY = Kind("one of primary, subagent, all", UNSET_RULE, _primary, combine=_safer)
+HIDDEN = Kind(SWITCH.type, UNSET_RULE, _hidden, combine=_safer)
 MODE = Kind(
     "one of default, acceptEdits, plan, dontAsk, auto, bypassPermissions",
     UNSET_RULE,

@@ -33,6 +33,9 @@ CODES: Mapping[str, Code] = {
         "info", "The file begins with a byte order mark, which hides the agent from some programs.", "Remove it.", True
     ),
     "mixed-line-endings": Code("info", "The lines of the file end in different ways.", "Use one line ending.", True),
+    "left-out": Code(
+        "warning", "The file lies in a folder that is not read, because another one counts.", "Move the file."
+    ),
     # The frontmatter
     "no-frontmatter": Code(
         "info", "The file has no frontmatter and is taken for documentation.", "Add name and description between '---'."
