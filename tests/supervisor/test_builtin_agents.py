@@ -80,6 +80,7 @@ async def test_dispatch_agent_finds_the_two_profiles_of_codingcode_with_their_to
         for each in (explore, plan):
             assert each.handle.launch.readonly
             assert each.handle.launch.limits.max_turns == 180
+            assert each.handle.launch.notes == ()
 
 
 async def test_the_agent_tool_means_explore_and_plan_in_any_case(tmp_path: Path, monkeypatch: Any) -> None:

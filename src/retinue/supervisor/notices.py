@@ -50,9 +50,12 @@ class ChangeNotices:
         self._checked = self._checked or _checks(body.effect)
         changed = [write.path for write in body.effect.writes if write.before != write.after]
         if changed:
+            from retinue.workspace.undo import relative
+
             self._wrote = True
             undo = f"retinue runs undo {self._member.id}"
-            self._say("first_write", f"It begins to change files: {changed[0]}. To put them back: {undo}")
+            first = relative(changed[0], str(self._member.handle.launch.request.cwd))
+            self._say("first_write", f"It begins to change files: {first}. To put them back: {undo}")
 
     def finish(self) -> None:
         """The run is over, and its end is not in the log yet."""

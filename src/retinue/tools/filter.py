@@ -162,7 +162,12 @@ class _Asked:
         return [
             *(f'tools-error:tool "{name}"{by} is not a known built-in' for name in self.unrecognised),
             *(f"{name} is not available to subagents" for name in self.unavailable),
-            *(f"{name} matched no tools in this session" for name in self.unmatched),
+            # tool_search is there exactly when there is something to search: nothing is missing without it
+            *(
+                f"{name} matched no tools in this session"
+                for name in self.unmatched
+                if canonical(name) != ("tool_search",)
+            ),
         ]
 
 
