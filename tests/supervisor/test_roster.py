@@ -24,7 +24,7 @@ async def read_much(scene, times):
     return request
 
 
-async def test_a_compaction_names_the_agents_that_still_work_and_no_others(scene):
+async def test_a_compaction_names_the_agents_that_still_work_and_those_whose_result_is_unread(scene):
     async with scene:
         main = await scene.main()
         scene.desk("main").call("Agent", prompt="look", description="the look", subagent_type="general-purpose")
@@ -47,7 +47,8 @@ async def test_a_compaction_names_the_agents_that_still_work_and_no_others(scene
         child = next(m for m in scene.crew.members.values() if m.description == "the look")
         assert "It looked at things." in said
         assert f"{child.id} (general-purpose, running): the look" in said
-        assert over.id not in said.split("still at work")[1]
+        working, ended = said.split("still at work")[1].split("These have ended")
+        assert over.id not in working and over.id in ended
 
 
 async def test_a_roster_is_part_of_a_conversation_whose_outputs_were_only_cut(tmp_path, monkeypatch):
