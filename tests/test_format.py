@@ -15,6 +15,7 @@ from retinue.domain.format import (
     format_fleet_tokens,
     format_tokens,
     format_wait,
+    retry_text,
     session_tokens,
     urgency,
 )
@@ -114,3 +115,14 @@ def test_V04_a_lifetime_total_only_grows(parts):
         total = total + part
         assert session_tokens(total) >= seen
         seen = session_tokens(total)
+
+
+@pytest.mark.parametrize(
+    ("problem", "expected"),
+    [
+        ("answered 529: Overloaded", "answered 529: Overloaded. Trying again in 0.4 s (attempt 1)."),
+        ("It is busy.", "It is busy. Trying again in 0.4 s (attempt 1)."),
+    ],
+)
+def test_a_retry_is_said_in_whole_sentences_with_the_time_it_takes(problem, expected):
+    assert retry_text(problem, 0.42, 1) == expected

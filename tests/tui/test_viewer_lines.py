@@ -113,7 +113,7 @@ def test_W03_an_unfinished_answer_is_seen_and_replaced_by_the_whole() -> None:
 def test_W03_a_retry_voids_what_was_streamed_and_keeps_it_readable() -> None:
     story = begun().tell(TurnStarted(1), TextDelta("half"), Retrying(1, 2.0, Failure("server", "Gone."), "half"))
     lines = lines_of(story)
-    assert "! Gone. Attempt 1 follows in 2 s. What it had said: half" in lines
+    assert "! Gone. Trying again in 2.0 s (attempt 1). What it had said: half" in lines
     assert "[Assistant]" not in lines
 
 

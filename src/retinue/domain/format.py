@@ -98,3 +98,11 @@ def _units(seconds: int) -> str:
         return f"{minutes}m {rest}s" if rest else f"{minutes}m"
     hours, minutes = divmod(minutes, 60)
     return f"{hours}h {minutes}m" if minutes else f"{hours}h"
+
+
+def retry_text(problem: str, delay: float, attempt: int) -> str:
+    """Say that a request is made again, and after how long. What a provider says need not end as
+    a sentence does."""
+    text = problem.rstrip()
+    end = "" if text.endswith((".", "!", "?", "…")) else "."
+    return f"{text}{end} Trying again in {delay:.1f} s (attempt {attempt})."

@@ -28,7 +28,7 @@ from retinue.domain.events import (
     TurnStarted,
     Warned,
 )
-from retinue.domain.format import format_duration, format_tokens
+from retinue.domain.format import format_duration, format_tokens, retry_text
 from retinue.domain.outcome import CUT_OFF
 from retinue.faces.cli.visible import harmless, one_line, visible
 
@@ -123,7 +123,7 @@ class Progress:
             case ToolEnded() if body.result.is_error:
                 return f"  ✗ {body.name}: {one_line(body.result.text, 160)}"
             case Retrying():
-                return f"  … {body.failure.message} Trying again in {body.delay:.1f}s (attempt {body.attempt})."
+                return f"  … {retry_text(body.failure.message, body.delay, body.attempt)}"
             case LimitReached():
                 return f"! {body.detail}"
             case Compacted():

@@ -28,6 +28,7 @@ from retinue.domain.events import (
     Undone,
     Warned,
 )
+from retinue.domain.format import retry_text
 from retinue.domain.messages import AssistantMessage, Text, Thinking, ToolCall, UserMessage
 from retinue.domain.outcome import CUT_OFF
 from retinue.faces.tui.board.cards import RunCard
@@ -160,7 +161,7 @@ def _ended(body: RunEnded) -> list[Entry]:
 
 def _trouble(body: Retrying) -> str:
     partial = f" What it had said: {body.partial}" if body.partial else ""
-    return f"{body.failure.message} Attempt {body.attempt} follows in {body.delay:.0f} s.{partial}"
+    return f"{retry_text(body.failure.message, body.delay, body.attempt)}{partial}"
 
 
 def _notice(body: Body) -> str:

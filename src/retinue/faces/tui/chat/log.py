@@ -29,6 +29,7 @@ from retinue.domain.events import (
     ToolStarted,
     Warned,
 )
+from retinue.domain.format import retry_text
 from retinue.domain.messages import AssistantMessage, UserMessage
 from retinue.domain.messages import Thinking as Thought
 from retinue.domain.outcome import CUT_OFF, Outcome
@@ -70,9 +71,9 @@ class ChatLog(VerticalScroll, can_focus=False):
                 self._open_thinking().write(text)
             case AssistantEnded(message=message):
                 await self._answered(message)
-            case Retrying(failure=failure, delay=delay):
+            case Retrying(attempt, delay, failure):
                 await self._close_answer(None)
-                self.add(Notice(f"{failure.message} Trying again in {delay:.0f} s.", "warning"))
+                self.add(Notice(retry_text(failure.message, delay, attempt), "warning"))
             case ToolStarted(call):
                 self._tools[call.id] = block = ToolBlock(call)
                 self._add_folded(block)
