@@ -199,3 +199,22 @@ def test_hooks_and_servers_are_named_in_losses() -> None:
     text = CLAUDE.replace("maxTurns: 9", "hooks: {Stop: [{command: x}]}\nmcpServers: [a, {b: {url: u}}]")
     losses = {loss.field: loss.what for loss in convert(read(text, "claude"), "pi").losses}
     assert losses == {"hooks": "Stop hook", "servers": "a, b"}
+
+
+def test_the_tool_that_starts_agents_comes_back_as_each_dialect_calls_it() -> None:
+    text = b"---\nname: a\ndescription: d\ntools: Read, Task\n---\nWork.\n"
+    first = parse(text, path="a.md", dialect="claude")
+    there = convert(first, "codingcode")
+    assert "dispatch_agent" in there.text
+    back = convert(parse(there.text.encode(), path="a.md", dialect="codingcode"), "claude")
+    assert back.text.splitlines()[3] == "tools: Read, Agent"
+
+
+def test_an_opencode_permission_map_survives_every_conversion() -> None:
+    text = b'---\ndescription: d\npermission: {bash: {"*": deny, "git diff*": allow}, webfetch: ask}\n---\nWork.\n'
+    first = parse(text, path="a.md", dialect="opencode")
+    assert first.spec is not None
+    for dialect in ("claude", "pi", "codingcode", "retinue", "gemini", "cursor"):
+        there = parse(convert(first, dialect).text.encode(), path="a.md", dialect=dialect)
+        assert there.spec is not None
+        assert there.spec.tools.rules == first.spec.tools.rules

@@ -78,6 +78,20 @@ async def test_an_end_without_a_result_gets_one_reminder():
     assert (run.outcome.text, run.outcome.partial) == ("and no", True)
 
 
+@pytest.mark.parametrize("text", ['{"file": "a.py", "line": 3}', '```json\n{"file": "a.py", "line": 3}\n```\n'])
+async def test_valid_json_given_as_text_is_the_result(text: str):
+    with ScriptedModel(text) as model:
+        run = await drive(model, schema=SCHEMA)
+    assert (run.outcome.ended, run.outcome.value) == ("completed", GOOD)
+
+
+async def test_json_that_does_not_match_is_no_result():
+    with ScriptedModel('{"file": 7}', submit(GOOD)) as model:
+        run = await drive(model, schema=SCHEMA)
+    assert run.outcome.value == GOOD
+    assert [added.message.origin for added in run.of(MessageAdded)] == ["task", "correction"]
+
+
 async def test_the_reminder_is_one_of_the_five_attempts():
     turns = [submit({"file": 1})] * 3 + [Turn("forgot"), submit({"file": 2})]
     with ScriptedModel(*turns) as model:

@@ -93,6 +93,9 @@ OWN: Mapping[DialectName, Mapping[str, str]] = {
 }
 
 
+_STARTING = frozenset({"Agent", "subagent", "dispatch_agent"})
+
+
 def in_dialect(name: str, dialect: DialectName) -> tuple[str, ...]:
     """`name` as that dialect says it. A set of tools becomes its members unless the dialect has
     it too; names of servers' tools and unknown ones stay as they are."""
@@ -101,4 +104,17 @@ def in_dialect(name: str, dialect: DialectName) -> tuple[str, ...]:
     if own is None or not tools or name in own.values() or (dialect == "copilot" and len(tools) > 1):
         return (name,)
     rest = name[len(name.partition("(")[0]) :]
-    return tuple(f"{own[tool]}{rest}" if tool in own else name for tool in tools)
+    return tuple(f"{said}{rest}" if (said := _own_name(own, tool)) else name for tool in tools)
+
+
+def _own_name(own: Mapping[str, str], tool: str) -> str | None:
+    """What a dialect calls one of our tools; of those that start agents each has only one."""
+    return own.get(tool) or (own.get("Agent") if tool in _STARTING else None)
+
+
+def is_foreign(name: str, dialect: DialectName) -> bool:
+    """Whether `name` is how another dialect calls a tool, and not how this one calls any."""
+    own = OWN.get(dialect)
+    if own is None or name.lower() in {each.lower() for each in own.values()}:
+        return False
+    return any(name in names.values() for names in OWN.values())

@@ -20,6 +20,7 @@ ATTEMPTS = 5
 
 _DEFINITIONS = ("$defs", "definitions")
 _COMBINED = frozenset({"anyOf", "oneOf", "allOf", "not", "if", "$ref", "enum", "const"})
+_FENCED = re.compile(r"```(?:json)?\s*\n(.*?)\n?```", re.DOTALL)
 _SHOWN = 5
 _LONGEST = 300
 
@@ -78,6 +79,15 @@ class Submission:
                 self._attempts += 1
                 self._last = result.text
         return self._failure() if self._attempts >= ATTEMPTS else None
+
+    def read(self, text: str) -> ToolOutput | None:
+        """An answer in text that is the result, as JSON and nothing else; None for any other text."""
+        fenced = _FENCED.fullmatch(text.strip())
+        try:
+            value = orjson.loads(fenced[1] if fenced is not None else text.strip())
+        except ValueError:
+            return None
+        return None if self._problem(value) else ToolOutput((Text("Accepted."),), value=value)
 
     def remind(self) -> UserMessage | Ending:
         """For a run that ends without a result: one reminder, which is an attempt too."""

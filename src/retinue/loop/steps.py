@@ -333,6 +333,10 @@ class Steps:
         if self._submission is None:
             self.ending = self._done(None)
             return
+        handed_in = self._submission.read(self._tally.text)
+        if handed_in is not None:
+            self.ending = self._done(handed_in)
+            return
         reminder = self._submission.remind()
         if isinstance(reminder, Ending):
             self.ending = reminder

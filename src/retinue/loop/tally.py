@@ -29,6 +29,11 @@ class Tally:
         self.evidence = Collector()
         self.notes: list[str] = []
 
+    @property
+    def text(self) -> str:
+        """The last text of this attempt: the answer, or what is left of it."""
+        return self._text
+
     def answered(self, message: AssistantMessage, shown: str) -> None:
         """Remembers the last text of this leg of the run: the answer, or what is left of it."""
         self.usage += message.usage

@@ -212,8 +212,18 @@ def resolve(name: str, available: Mapping[str, Tool]) -> tuple[str, ...]:
         return known
     plain = base_name(name).lower()
     found = tuple(each for each in available if each.lower() == plain)
-    alias = None if found else served_alias(name)
-    return found if alias is None else _served(alias, available)
+    if found:
+        return found
+    alias = served_alias(name)
+    return _served(alias, available) if alias is not None else _served_with_one_mark(name, available)
+
+
+def _served_with_one_mark(name: str, available: Mapping[str, Tool]) -> tuple[str, ...]:
+    """opencode's `server_tool`, also with `*`, for what is `mcp__server__tool` here."""
+    if "_" not in name:
+        return ()
+    served = {each: each.removeprefix("mcp__").replace("__", "_") for each in available if each.startswith("mcp__")}
+    return tuple(each for each, plain in served.items() if fnmatchcase(plain, name))
 
 
 def _served(name: str, available: Mapping[str, Tool]) -> tuple[str, ...]:

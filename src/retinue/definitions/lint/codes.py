@@ -88,6 +88,9 @@ CODES: Mapping[str, Code] = {
     "bypass-mode": Code("info", "The agent asks for leave to do anything unasked.", "Choose a narrower mode."),
     # Tools
     "unknown-tool": Code("warning", "No tool of this name is known.", "Correct the name."),
+    "foreign-tool-name": Code(
+        "info", "Another program calls a tool so; the file's own program does not know it.", "Write its own name."
+    ),
     "tool-elsewhere": Code("info", "A tool of another program that Retinue has no counterpart for.", "Leave it out."),
     "tools-resolve-to-nothing": Code(
         "error", "No name in the tool list is known, so the agent is refused at launch.", "Name tools that exist."

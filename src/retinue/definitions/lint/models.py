@@ -14,6 +14,7 @@ FAMILIES = (
     "olmo",
 )  # fmt: skip
 _SERIES = re.compile(r"(?:o[1-9]|sonnet|opus|haiku|fable)(?:$|[-.\d])")
+_LIKE_A_MODEL = re.compile(r"\d|^(?:pro|flash|mini|max|large|small|medium|coder|chat|turbo|opus|sonnet|haiku)\b")
 _CHOICES = re.compile(r"\s*\|\s*|\s*,\s*")
 
 
@@ -35,7 +36,9 @@ def suggest(model: str) -> str | None:
         return close[0]
     head, mark, rest = name.partition("-")
     families = [family for family in FAMILIES if len(family) > 3 and distance(fold(head), family, 1) == 1]
-    return f"{families[0]}{mark}{rest}" if len(families) == 1 and mark else None
+    if len(families) != 1 or not mark or not _LIKE_A_MODEL.search(rest):
+        return None  # `code-analyzer` is some agent's name, not a slip of `codex`
+    return f"{families[0]}{mark}{rest}"
 
 
 def alternatives(model: str) -> tuple[str, ...]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from retinue.definitions.dialects.tools import misspelt_tool
 from retinue.definitions.edit import Text
 from retinue.definitions.lint.finding import Found, Repair
 from retinue.definitions.lint.nearness import nearest
 from retinue.definitions.lint.subject import Subject
-from retinue.definitions.own_names import OWN, in_dialect
+from retinue.definitions.own_names import OWN, in_dialect, is_foreign
 from retinue.definitions.quoting import flow
 from retinue.domain.spec import AgentSpec
 from retinue.domain.toolnames import ALIASES, TOOLS, base_name, canonical
@@ -24,6 +25,9 @@ ELSEWHERE = frozenset(
     }
 )
 """Names of tools that other programs have and Retinue has no counterpart for."""
+
+NO_TOOLS = frozenset({"doom_loop", "external_directory"})
+"""Permissions of opencode that are about no tool."""
 
 _MOST_SUGGESTIONS = 100
 _PATTERN = re.compile(r"[*?\[]")
@@ -51,8 +55,14 @@ def _names(subject: Subject, names: tuple[str, ...], field: str, *, denies: bool
     key = next(iter(subject.keys_for(field)), None)
     for count, name in enumerate(names):
         base = base_name(name)
-        if canonical(name) or is_servers(name) or name == "*":
+        if canonical(name) and is_foreign(base, subject.parsed.dialect):
+            own = ", ".join(in_dialect(base, subject.parsed.dialect))
+            reason = f"{subject.table.title} itself has no tool '{base}'; Retinue reads it as {own}."
+            yield subject.found("foreign-tool-name", reason, f"Write '{own}'.", key=key, word=base)
+        if canonical(name) or is_servers(name) or name == "*" or base in NO_TOOLS:
             continue
+        if subject.parsed.dialect == "opencode" and "_" in base and misspelt_tool(base) is None:
+            continue  # `server_tool`: which servers there are is known only at run time
         if base.lower() in ELSEWHERE:
             yield subject.found("tool-elsewhere", f"Retinue has no tool like '{base}'.", key=key, word=base)
             continue

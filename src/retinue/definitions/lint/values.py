@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import get_args
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args
 
 from retinue.definitions.create import check_name
 from retinue.definitions.lint import models
@@ -42,10 +42,24 @@ def check_values(subject: Subject) -> Iterator[Found]:
     if thinking is not None and thinking not in _LEVELS and not thinking.isdecimal():
         reason = f"'{thinking}' is no thinking level."
         yield subject.found("unknown-thinking-level", reason, key=_key(subject, "model.thinking"))
+    if spec.output_schema is not None:
+        yield from _schema(subject, spec.output_schema)
     if spec.permission_mode == "bypassPermissions":
         reason = "The agent asks to do everything without being asked."
         yield subject.found("bypass-mode", reason, key=_key(subject, "permission_mode"))
     yield from _body(subject, spec)
+
+
+def _schema(subject: Subject, schema: Mapping[str, Any]) -> Iterator[Found]:
+    import jsonschema_rs  # 10 ms that only files with a schema need to spend
+
+    try:
+        jsonschema_rs.validator_for(dict(schema), offline=True)
+    except ValueError as error:
+        why = getattr(error, "message", "") or str(error)
+        reason = f"The output schema cannot be used: {' '.join(why.split())}"
+        remedy = "Give a JSON Schema whose references point into itself."
+        yield subject.found("bad-value", reason, remedy, key=_key(subject, "output_schema"), severity="error")
 
 
 def _name(subject: Subject, spec: AgentSpec) -> Iterator[Found]:
