@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from retinue.domain.lean import dataclass
-from retinue.guard.permissions.marks import is_known
 
 SYSTEM_FOLDERS = ("/bin/", "/usr/bin/", "/usr/local/bin/", "/sbin/", "/usr/sbin/")
 
@@ -38,10 +37,6 @@ class Step:
             return word
         folder = word[: word.rindex("/") + 1]
         return word[len(folder) :] if folder in SYSTEM_FOLDERS else ""
-
-    @property
-    def known(self) -> bool:
-        return all(map(is_known, self.words))
 
     @property
     def text(self) -> str:

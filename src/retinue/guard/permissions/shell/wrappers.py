@@ -48,10 +48,9 @@ CARRIERS = frozenset(
     | {"parallel", "find", "gfind", "fd", "fdfind", "strace", "ltrace", "chroot", "unshare", "nsenter", "flock"}
     | {"xvfb-run", "dbus-run-session", "systemd-run", "proxychains", "proxychains4", "torsocks", "rlwrap", "prlimit"}
     | {"setpriv", "busybox", "toybox", "builtin", "coproc", "sem", "entr", "ts", "daemonize", "start-stop-daemon"}
-    | {"chrt", "taskset", "unbuffer", "caffeinate", "gtimeout", "noglob", "nocorrect", "ssh", "uv", "poetry", "pipenv"}
-    | {"npx", "bunx", "pnpx", "jobs", "ld-linux-x86-64.so.2", "docker", "podman", "kubectl", "just"}
+    | {"chrt", "taskset", "unbuffer", "caffeinate", "gtimeout", "noglob", "nocorrect", "ld-linux-x86-64.so.2"}
 )
-"""Known to start a command that stands among their words, or in the text of one of them."""
+"""They are there to start a command that stands among their words, or in the text of one of them."""
 
 INTERPRETERS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("python", "python2", "python3", "pypy", "pypy3"), ("-c", "-")),
