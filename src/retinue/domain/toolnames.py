@@ -29,6 +29,7 @@ TOOLS: Mapping[str, frozenset[EffectKind]] = {
     "lsp": _READ,
     "write": _WRITE,
     "edit": _WRITE,
+    "apply_patch": _NONE,
     "bash": _ANYTHING,
     "bash_output": _NONE,
     "web_search": _NETWORK,

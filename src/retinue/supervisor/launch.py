@@ -28,7 +28,7 @@ from retinue.supervisor.checking import well_formed
 from retinue.supervisor.confining import can_sandbox, is_readonly
 from retinue.supervisor.extending_tools import Extended, extend, has_only_builtins, suited
 from retinue.supervisor.limiter import LimiterGate, account_of, process_limiters, shared_prefix
-from retinue.supervisor.offer import SPAWNING, offered_tools, useful_tools
+from retinue.supervisor.offer import SPAWNING, offered_tools, useful_tools, with_patches
 from retinue.supervisor.permits import NO_PATTERNS, Patterns, mode_for, permitted
 from retinue.supervisor.permits_bounds import Bound, bounds_below
 from retinue.supervisor.purse import BUDGETED
@@ -109,6 +109,7 @@ async def prepare(
     readonly = is_readonly(request, mode, world.settings.settings, notes)
     kit = choose_tools(request, world, notes, delegation, served, extended, readonly, mode)
     tools = kit.tools if served is None else served.settle(kit.tools, selection.info.window)
+    tools = with_patches(tools, selection.info.id)
     named = {tool.spec.name: tool for tool in tools}
     above = prompt_above(request, world, parent)
     parts = assemble(request, world, above, named, notes, mode=mode, isolation=isolation, memory=kit.memory)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from retinue.tools.delegation.types import type_lines
 
 if TYPE_CHECKING:
     from retinue.settings.table import Settings
+    from retinue.supervisor.launch import Launch
     from retinue.supervisor.world import World
 
 SPAWNING = frozenset(name for names in NAMES.values() for name in names)
@@ -44,6 +46,30 @@ def useful_tools(tools: Mapping[str, Tool], spec: AgentSpec) -> dict[str, Tool]:
     kept = {name: tool for name, tool in tools.items() if name not in dropped - named}
     last = {name: kept.pop(name) for name in _LAST if name in kept}
     return {**kept, **last}
+
+
+_WRITES_PATCHES = re.compile(r"(^|[/:])(gpt-|codex)", re.IGNORECASE)
+"""Models that were trained on apply_patch."""
+
+
+def with_patches(tools: tuple[Tool, ...], model: str) -> tuple[Tool, ...]:
+    """With apply_patch for models that write patches, where the run may edit and write files: each
+    file of a patch goes through those two tools."""
+    names = {tool.spec.name for tool in tools}
+    if not {"edit", "write"} <= names or "apply_patch" in names or not _WRITES_PATCHES.search(model):
+        return tools
+    from retinue.tools.apply_patch.tool import ApplyPatchTool
+
+    return (*tools, ApplyPatchTool())
+
+
+def connect_patches(launch: Launch, tools: tuple[Tool, ...]) -> None:
+    """Gives the run's apply_patch its edit and write tools, each behind its gate."""
+    from retinue.tools.apply_patch.tool import ApplyPatchTool
+
+    for tool in launch.tools:
+        if isinstance(tool, ApplyPatchTool):
+            tool.tools = {each.spec.name: each for each in tools if each.spec.name in ("edit", "write")}
 
 
 def offered_tools(delegation: Delegation, world: World, request: RunRequest, notes: list[str]) -> dict[str, Tool]:

@@ -37,6 +37,7 @@ from retinue.supervisor.isolating import confined, left
 from retinue.supervisor.languages import diagnosed
 from retinue.supervisor.launch import Launch
 from retinue.supervisor.notify import roster
+from retinue.supervisor.offer import connect_patches
 from retinue.supervisor.record import NEWS_PROMPT
 from retinue.supervisor.remembering import make_folder
 from retinue.supervisor.serving_tools import late_tools, tool_names
@@ -121,7 +122,7 @@ async def _record(member: Member, world: World, past: Conversation | None, post:
     hooks = hooks_for(member, world)
     await hooks.began()
     audit = member.audit = Audit(member, world, resumed=past is not None)
-    harmless = {tool.spec.name for tool in launch.tools if tool.spec.effects <= _NO_TRACE_NEEDED}
+    harmless = {tool.spec.name for tool in launch.tools if tool.spec.effects <= _NO_TRACE_NEEDED} - {"apply_patch"}
     job = _job(member, world, audit, past, post)
     try:
         async with aclosing(run_loop(job, launch.model, handle.controls)) as bodies:
@@ -187,6 +188,7 @@ def _job(member: Member, world: World, audit: Audit, past: Conversation | None, 
     context.companion = companion = companion_for(member, world, resumed=past is not None)
     make_folder(launch)
     connect(member, world, tools)
+    connect_patches(launch, tools)
 
     def briefed(task: str) -> str:
         readable = any(tool.spec.name == "read" for tool in launch.tools)

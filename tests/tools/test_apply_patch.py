@@ -1,0 +1,73 @@
+"""apply_patch: the format of OpenAI's coding models, through the run's own edit and write tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from retinue.domain.events import ToolEnded
+from retinue.domain.tool import ToolContext, failed
+from retinue.supervisor.offer import with_patches
+from retinue.testing import Call, ScriptedModel, Turn, drive
+from retinue.tools.apply_patch.tool import ApplyPatchTool
+from retinue.tools.registry import builtin_tools
+
+PATCH = """*** Begin Patch
+*** Update File: app.py
+@@ def start():
+ def start():
+-    return 1
++    return 2
+*** Add File: notes/new.txt
++one
++two
+*** End Patch"""
+
+
+async def patched(root: Path, text: str, tools=None):
+    (root / "app.py").write_text("def start():\n    return 1\n")
+    tool = ApplyPatchTool()
+    tool.tools = tools or builtin_tools(["edit", "write"])
+    context = ToolContext("run-1", (root,), root / "outputs")
+    run = await drive(ScriptedModel(Turn(Call("apply_patch", {"patch": text})), "ok"), tools=[tool], context=context)
+    return run.of(ToolEnded)[0]
+
+
+async def test_a_patch_changes_one_file_and_makes_another(tmp_path: Path) -> None:
+    root = tmp_path.resolve()
+    ended = await patched(root, PATCH)
+    assert not ended.result.is_error, ended.result.text
+    assert (root / "app.py").read_text() == "def start():\n    return 2\n"
+    assert (root / "notes" / "new.txt").read_text() == "one\ntwo\n"
+    assert {Path(touched.path).name for touched in ended.effect.writes} == {"app.py", "new.txt"}
+
+
+async def test_every_file_goes_through_the_tools_of_the_run_and_their_refusal_counts(tmp_path: Path) -> None:
+    class Refusing:
+        spec = builtin_tools(["write"])["write"].spec
+
+        async def run(self, call_id, arguments, context):
+            return failed("Denied: write is not allowed here.")
+
+    root = tmp_path.resolve()
+    ended = await patched(root, PATCH, {**builtin_tools(["edit"]), "write": Refusing()})
+    assert ended.result.is_error and "Denied: write is not allowed here." in ended.result.text
+    assert "Made the edit in app.py" in ended.result.text, "what was done before is said"
+    assert not (root / "notes").exists()
+
+
+async def test_what_is_no_patch_and_what_it_cannot_do_is_said(tmp_path: Path) -> None:
+    root = tmp_path.resolve()
+    assert "begins with the line" in (await patched(root, "--- a\n+++ b")).result.text
+    delete = "*** Begin Patch\n*** Delete File: app.py\n*** End Patch"
+    assert "Delete it with the shell" in (await patched(root, delete)).result.text
+    assert (root / "app.py").exists()
+    far = "*** Begin Patch\n*** Add File: ../out.txt\n+x\n*** End Patch"
+    assert "outside the workspace" in (await patched(root, far)).result.text
+
+
+def test_models_of_openai_get_it_where_they_may_edit_and_write() -> None:
+    tools = tuple(builtin_tools().values())
+    assert [tool.spec.name for tool in with_patches(tools, "gpt-5.1")][-1] == "apply_patch"
+    assert with_patches(tools, "claude-sonnet-4-5") == tools
+    reading = tuple(builtin_tools(["read", "edit"]).values())
+    assert with_patches(reading, "gpt-5.1") == reading
