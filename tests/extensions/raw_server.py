@@ -4,7 +4,8 @@
 
 Flags: `banner` talks before the handshake, `mute` never answers it, `late` adds a tool after the
 first call, `huge` sends a line without end, `many=N` has N tools, `names=A,B` has tools of those
-names, `deaf` ignores the end of its input, `nonsense` answers with what is no result.
+names, `deaf` ignores the end of its input, `nonsense` answers with what is no result, `odd` has
+parameters that no model provider accepts.
 """
 
 from __future__ import annotations
@@ -21,8 +22,16 @@ NAMES = FLAGS["names"].split(",") if "names" in FLAGS else ["echo"]
 NAMES += [f"tool-{number}" for number in range(int(FLAGS.get("many", "0")))]
 
 
+ODD = {
+    "type": "object",
+    "properties": {"$filter": {"type": "string"}, "content": {"type": "string"}},
+    "anyOf": [{"required": ["$filter"]}, {"required": ["content"]}],
+}
+
+
 def tool(name: str) -> dict[str, Any]:
-    return {"name": name, "description": f"The {name} tool.", "inputSchema": {"type": "object", "properties": {}}}
+    schema = ODD if "odd" in FLAGS else {"type": "object", "properties": {}}
+    return {"name": name, "description": f"The {name} tool.", "inputSchema": schema}
 
 
 TOOLS = [tool(name) for name in NAMES]

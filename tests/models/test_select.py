@@ -453,3 +453,9 @@ async def test_names_of_claude_code_and_of_clouds_mean_the_makers_model(name: st
 async def test_default_leaves_the_choice_to_others() -> None:
     chosen = await select(None, KEYS, file_model="default")
     assert chosen.source == "key" and not chosen.warnings
+
+
+async def test_another_provider_than_the_named_one_is_a_warning() -> None:
+    chosen = await select("vertex/gemini-4-argon", KEYS)
+    assert chosen.info.full_name == "gemini/gemini-4-argon"
+    assert "another provider" in chosen.warnings[0]

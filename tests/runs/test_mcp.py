@@ -389,3 +389,17 @@ def test_tools_of_servers_that_a_read_only_agent_does_not_get_are_said(project: 
     done = project.retinue("run", "looks", "go")
     assert served(server.requests[0]) == set()
     assert "mcp__named__add, mcp__named__crash, mcp__named__whoami are withheld: the agent is read-only" in done.stderr
+
+
+def test_a_tool_whose_parameters_no_provider_accepts_is_offered_and_called_as_its_server_wants_it(project, serve):
+    """Root anyOf (claude-code#40075) and argument names (claude-code#79418) made every request a 400."""
+    odd = {"command": sys.executable, "args": [str(SERVERS / "raw_server.py"), "odd"]}
+    configure(project, {"odd": odd})
+    server = serve(once("mcp__odd__echo", {"_filter": "name eq 1"}))
+    done = project.retinue("-p", "go", "--output-format", "json")
+    assert done.returncode == 0, done.stderr
+    (tool,) = [tool for tool in server.requests[0].body["tools"] if tool["name"] == "mcp__odd__echo"]
+    assert set(tool["input_schema"]["properties"]) == {"_filter", "content"}
+    assert "anyOf" not in tool["input_schema"]
+    (result,) = server.requests[1].results
+    assert json.loads(text_of(result)) == {"$filter": "name eq 1"}, "the server hears its own name"

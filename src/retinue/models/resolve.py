@@ -175,8 +175,13 @@ class Resolver:
         if named is not None and named.problem is None and named.id != info.provider:
             return Found(info, provider, warning=f"{named.id} has no such model: {info.full_name} is used")
         meant = f'"{query}" means {info.full_name} here'
-        other = bool(version(query)) and version(query) != version(info.id)
-        return Found(info, provider, warning=f"{meant}: another version") if other else Found(info, provider, meant)
+        if bool(version(query)) and version(query) != version(info.id):
+            return Found(info, provider, warning=f"{meant}: another version")
+        head, slash, _ = query.partition("/")
+        related = head.lower().startswith(info.provider.partition("-")[0])  # pi's openai-codex is OpenAI
+        if slash and self.providers.get(head) is None and not related:
+            return Found(info, provider, warning=f"{meant}: another provider, since '{head}' is not one that is known")
+        return Found(info, provider, meant)
 
     def _embedded(self, query: str) -> Found | None:
         name = query.lower()
