@@ -2,7 +2,7 @@
 
     retinue schedule add Explore "What changed since yesterday?" --when "0 0 9 * * 1-5"
     retinue schedule add reviewer @task.md --when 2h --name "look again"
-    retinue schedule add tester "Run the slow tests" --when +30m --missed catch-up
+    retinue schedule add verification "Run the slow tests" --when +30m --missed catch-up
 
 WHEN: a delay (+10m, +1h30m), an interval (5m, 2h), a time (2027-03-01T09:00, with or without a zone), or cron
 with 5 fields, or with 6 (seconds first). It fires while the terminal app or `retinue schedule daemon` runs in
