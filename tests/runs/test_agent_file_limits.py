@@ -3,12 +3,15 @@ refuses the launch, and whatever else is wrong with the file is said."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 from typing import Any
 
 import pytest
 
+from retinue import Retinue
+from retinue.errors import LaunchError
 from tests.runs.conftest import Project
 from tests.runs.model_server import Reply, Request
 
@@ -200,3 +203,32 @@ def test_an_isolated_agent_of_pi_has_the_seven_tools_and_no_skills(project: Proj
     assert done.returncode == 0, done.stderr
     assert offered(server.requests[0]) == SEVEN
     assert "Hemingway" not in json.dumps(server.requests[0].body["system"])
+
+
+def test_the_library_has_the_problems_of_the_file_in_its_notes(
+    project: Project, serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve(lambda request: Reply(text="done"))
+    agent(project, ".claude/agents/warned.md", WARNED)
+    for name, value in project.environment.items():
+        monkeypatch.setenv(name, value)
+
+    async def run() -> tuple[str, ...]:
+        async with Retinue(cwd=str(project.cwd)) as crew:
+            return (await (await crew.spawn("warned", "go")).wait()).notes
+
+    notes = asyncio.run(run())
+    assert len([note for note in notes if "warned.md:4: 'memory': " in note]) == 1
+
+
+def test_the_library_refuses_what_cannot_be_read(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent(project, ".claude/agents/odd.md", "name: odd\ndescription: d\nisolation: worktre")
+    for name, value in project.environment.items():
+        monkeypatch.setenv(name, value)
+
+    async def run() -> None:
+        async with Retinue(cwd=str(project.cwd)) as crew:
+            await crew.spawn("odd", "go")
+
+    with pytest.raises(LaunchError, match=r"odd\.md:4"):
+        asyncio.run(run())

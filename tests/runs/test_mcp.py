@@ -403,3 +403,13 @@ def test_a_tool_whose_parameters_no_provider_accepts_is_offered_and_called_as_it
     assert "anyOf" not in tool["input_schema"]
     (result,) = server.requests[1].results
     assert json.loads(text_of(result)) == {"$filter": "name eq 1"}, "the server hears its own name"
+
+
+def test_opencode_names_a_servers_tools_with_one_mark(project: Project, serve: Any) -> None:
+    server = serve(lambda request: Reply(text="done"))
+    configure(project, {"named": light()})
+    agent(project, "one", "tools: {read: true, named_add: true}\n", ".opencode/agent")
+    agent(project, "most", "permission: {'named_whoami': deny, 'named_cr*': deny}\n", ".opencode/agent")
+    for name in ("one", "most"):
+        assert project.retinue("run", name, "go").returncode == 0
+    assert [served(request) for request in server.requests] == [{"mcp__named__add"}] * 2

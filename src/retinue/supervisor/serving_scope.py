@@ -37,7 +37,9 @@ def may_have_servers(spec: AgentSpec) -> bool:
     allow = spec.tools.allow
     if allow is None or spec.dialect in _LISTS_BUILTINS:
         return spec.tools.extensions is not False
-    return bool(spec.tools.selectors) or any(_pattern(entry) is not None or entry in _EVERY for entry in allow)
+    if spec.tools.selectors or _with_one_mark(spec):
+        return True
+    return any(_pattern(entry) is not None or entry in _EVERY for entry in allow)
 
 
 class Scope:
@@ -125,7 +127,10 @@ class Scope:
         """Whether a list of tools, if it counts, has anything of the server."""
         if not self._listed or self._implied:
             return True
-        return any(pattern == _prefix(name) or _touches(pattern, name) for pattern in self._patterns)
+        if any(pattern == _prefix(name) or _touches(pattern, name) for pattern in self._patterns):
+            return True
+        prefix = _prefix(name).removeprefix("mcp__")
+        return any(entry.startswith(f"{prefix}_") for entry in _with_one_mark(self._spec))
 
     def _extends(self, name: str) -> bool:
         tools = self._spec.tools
@@ -137,6 +142,13 @@ class Scope:
         if self._selectors:
             return any(extension in mine for extension, _ in self._selectors)
         return tools.extensions is not False
+
+
+def _with_one_mark(spec: AgentSpec) -> tuple[str, ...]:
+    """The entries of an opencode list that may be tools of servers: `server_tool`, `server_*`."""
+    if spec.dialect != "opencode":
+        return ()
+    return tuple(entry for entry in spec.tools.allow or () if "_" in entry and not canonical(entry))
 
 
 def _prefix(server: str) -> str:
