@@ -14,7 +14,7 @@ from retinue.faces.cli.agents._common import add_common, folder, plugins, say
 from retinue.faces.cli.agents._prompt import add_prompt_options, show_prompt
 from retinue.faces.cli.agents._show import clean, fate_data, problem_data, write_json
 
-_ASIDE = frozenset({"name", "description", "prompt", "source", "path", "dialect", "fates", "extra", "hash"})
+_ASIDE = frozenset({"name", "description", "prompt", "source", "path", "dialect", "fates", "problems", "extra", "hash"})
 _PLAIN = AgentSpec(name="")
 
 
