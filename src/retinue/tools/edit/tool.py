@@ -11,6 +11,7 @@ from retinue.tools.arguments import PATH_NAMES, Arguments
 from retinue.tools.base import Aliases, BuiltinTool, Properties
 from retinue.tools.content import SNIFFED, TextForm, binary_kind, forms_of
 from retinue.tools.edit.diff import short_diff, unified
+from retinue.tools.edit.notebook import PROPERTIES, CellChange, change_notebook, read_cell_change
 from retinue.tools.edit.replace import Edit, apply
 from retinue.tools.errors import ToolError
 from retinue.tools.files import spot
@@ -48,6 +49,7 @@ class EditTool(BuiltinTool):
             },
         },
     }
+    hidden: ClassVar[Properties] = PROPERTIES
     aliases: ClassVar[Aliases] = {
         "path": PATH_NAMES,
         **_ONE,
@@ -58,6 +60,10 @@ class EditTool(BuiltinTool):
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
         place = confine(given.text("path"), context, writing=True)
+        cell = read_cell_change(given)
+        if cell is not None:
+            made = await in_thread(lambda: rewrite(place, context, lambda old: _notebook(place, context, old, cell)))
+            return ok(f"Made the change of a cell ({cell.mode}) in {place.shown}.", made.effect)
         edits = _edits(given)
         diff, effect = await in_thread(lambda: _edit_file(place, context, edits))
         count = f"{len(edits)} edits" if len(edits) > 1 else "the edit"
@@ -73,9 +79,20 @@ def _preview(given: Arguments, context: ToolContext) -> str:
         place = confine(given.text("path"), context, writing=True)
         with spot(place) as where:
             data = read_whole(where, place)
+        cell = read_cell_change(given)
+        if cell is not None:
+            new = _notebook(place, context, data, cell)
+            return unified(place.shown, data.decode("utf-8", "replace"), new.decode())
         return unified(place.shown, *_changed(place, context, _edits(given), data)[1])
     except (ToolError, OSError) as error:
         return f"(It would fail: {error})"
+
+
+def _notebook(place: Confined, context: ToolContext, data: bytes | None, cell: CellChange) -> bytes:
+    if data is None:
+        raise ToolError(f"{place.shown} does not exist. Use write to create it.")
+    check_fresh(place, context, data)
+    return change_notebook(data, cell, place.shown)
 
 
 def _edit_file(place: Confined, context: ToolContext, edits: list[Edit]) -> tuple[str, ToolEffect]:
