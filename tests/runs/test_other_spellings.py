@@ -43,3 +43,38 @@ def _alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+
+
+def test_a_parent_reads_the_transcript_of_its_agent_and_twins_of_twins_repeat_nothing(
+    project: Project, serve: Any
+) -> None:
+    prompts: dict[str, str] = {}
+    said: list[str] = []
+
+    def answer(request: Request) -> Reply:
+        task = json.dumps(request.body["messages"][0])
+        level = "third" if "THIRD" in task else "second" if "SECOND" in task else "main"
+        prompts[level] = request.body["system"][0]["text"]
+        if level == "third":
+            return Reply("deep report")
+        if level == "second" and request.turn == 0:
+            return Reply("", [("Task", {"prompt": "THIRD", "description": "d", "run_in_background": False})])
+        if level == "second":
+            return Reply("report")
+        if request.turn == 0:
+            return Reply("", [("Task", {"prompt": "SECOND", "description": "d", "run_in_background": False})])
+        said.append(json.dumps(request.results[-1]["content"]))
+        if request.turn == 1:
+            path = said[-1].split("Output file: ")[1].split("\\n")[0]
+            return Reply("", [("Read", {"file_path": path})])
+        return Reply("done")
+
+    serve(answer)
+    done = project.retinue("-p", "go", "--output-format", "json")
+    assert json.loads(done.stdout)["result"] == "done", done.stderr
+    assert "Type: general-purpose" in said[0]
+    assert "outside the workspace" not in said[1] and "SECOND" in said[1]
+    assert prompts["second"].startswith(prompts["main"])
+    assert prompts["third"].startswith(prompts["main"])
+    for text in ("<sub_agent_context>", "# Environment", "<agent_instructions>"):
+        assert prompts["third"].count(text) == 1, text
