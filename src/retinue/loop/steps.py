@@ -333,15 +333,11 @@ class Steps:
         if self._submission is None:
             self.ending = self._done(None)
             return
-        handed_in = self._submission.read(self._tally.text)
-        if handed_in is not None:
-            self.ending = self._done(handed_in)
-            return
-        reminder = self._submission.remind()
-        if isinstance(reminder, Ending):
-            self.ending = reminder
+        answer = self._submission.read(self._tally.text) or self._submission.remind()
+        if isinstance(answer, UserMessage):
+            yield self.say(answer)
         else:
-            yield self.say(reminder)
+            self.ending = answer if isinstance(answer, Ending) else self._done(answer)
 
     async def consult(self) -> None:
         """Lets whoever watches over the run have it go on, where it would end well and nobody
