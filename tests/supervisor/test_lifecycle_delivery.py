@@ -386,3 +386,16 @@ async def test_a_result_that_is_read_before_its_message_is_heard_is_taken_out_of
         scene.desk("main").call("ls")
         await scene.desk("main").asked()
         assert await scene.heard(main) == [second.id]
+
+
+async def test_what_the_parent_reads_while_its_message_waits_is_not_told_again(scene):
+    async with scene:
+        main = await scene.main()
+        first, second = [await scene.child(main, f"child {number}") for number in range(2)]
+        for number, child in enumerate((first, second)):
+            scene.desk(f"child {number}").say("found")
+            await child.handle.wait()
+        await scene.clock.advance(1)  # one message about both waits for the end of the turn
+        scene.desk("main").call("get_subagent_result", agent_id=first.id)
+        await scene.desk("main").asked()
+        assert await scene.heard(main) == [second.id]

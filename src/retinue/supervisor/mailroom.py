@@ -88,6 +88,18 @@ class Mailroom:
         expected = self._expected.get(_key(child))
         if expected is not None:
             expected.keeping.close()
+        self._take_out(child)
+
+    def _take_out(self, child: Member) -> None:
+        """What the parent has read it need not hear, if it has not heard it yet."""
+        before = self._unheard
+        if before is None or all(each is not child for each, _ in before.children):
+            return
+        if before.controls.withdraw(before.message):
+            self._unheard = None
+            rest = tuple((each, leg) for each, leg in before.children if each is not child and each.leg == leg)
+            if rest:
+                self._announce(before.deliveries, rest)
 
     def reopened(self) -> None:
         """The parent was resumed, with a new mailbox: it waits for its children again."""
