@@ -82,15 +82,21 @@ def test_a_twin_resumed_without_its_parent_has_the_prompt_it_had(project: Projec
     check_extends(twins)
 
 
-def test_H08_agents_with_a_prompt_of_their_own_never_see_instruction_files(project: Project, serve: Any) -> None:
+def test_H08_of_agents_with_a_prompt_of_their_own_only_claude_codes_see_instruction_files(
+    project: Project, serve: Any
+) -> None:
     (project.cwd / "AGENTS.md").write_text("RULES OF THE HOUSE\n")
     (project.cwd / "CLAUDE.md").write_text("MORE RULES\n")
     agent(project, "tools: Read")
+    own_agents = project.cwd / ".retinue" / "agents"
+    own_agents.mkdir(parents=True)
+    (own_agents / "plain.md").write_text("---\nname: plain\ndescription: d\ntools: read\n---\nYou help.\n")
     server = serve(script("Done."))
-    assert project.retinue("run", "helper", "go").returncode == 0
-    assert "RULES" not in json.dumps(server.requests[-1].body)
-    assert project.retinue("-p", "go", "--agent", "helper").returncode == 0
-    assert "RULES" not in json.dumps(server.requests[-1].body)
+    for name, sees in (("helper", True), ("plain", False)):
+        assert project.retinue("run", name, "go").returncode == 0
+        assert ("MORE RULES" in json.dumps(server.requests[-1].body)) is sees
+        assert project.retinue("-p", "go", "--agent", name).returncode == 0
+        assert ("MORE RULES" in json.dumps(server.requests[-1].body)) is sees
 
 
 def test_agents_show_prompt_prints_exactly_what_the_model_gets(project: Project, serve: Any) -> None:
