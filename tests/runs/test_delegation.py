@@ -243,8 +243,12 @@ def test_a_foreground_run_is_moved_to_the_background_by_another_process(project,
 )
 def test_delegation_that_is_switched_off_meanwhile_is_refused(project, serve, vocabulary, call, said):
     settings(project, delegationVocabulary=vocabulary)
-    off = ("bash", {"command": f"{project.program[0]} -m retinue settings set subagents.enabled false"})
-    play = Play([off], [call])
+
+    def switch_off(seen):
+        settings(project, delegationVocabulary=vocabulary, subagents={"enabled": False})
+        return [call]
+
+    play = Play([("bash", {"command": "true"})], switch_off)
     serve(play.answer)
     assert project.retinue("-p", "Go").returncode == 0
     assert said in play.seen[1], play.seen

@@ -190,7 +190,7 @@ def test_memories_of_claude_code_and_pi_are_read_and_never_written(project: Proj
     assert "- of pi" in text
     said = results(server.requests[-1])
     assert "- of claude" in said[0]
-    assert "outside the workspace" in said[1]
+    assert "protected" in said[1]
     assert (theirs / "MEMORY.md").read_text() == "- of claude\n"
 
 

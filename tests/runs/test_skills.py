@@ -38,7 +38,7 @@ def test_skills_are_listed_loaded_and_their_files_read(project: Project, serve: 
     assert "- forms.md" in said[0]
     assert "how forms work" in said[1]
     assert "outside the workspace" in said[2]
-    assert "outside the workspace" in said[3]
+    assert "protected" in said[3]
     assert "taken over" not in (folder / "SKILL.md").read_text()
 
 

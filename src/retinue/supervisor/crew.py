@@ -123,8 +123,7 @@ class Supervisor:
         self.notice_settings()
         run_id = run_id or new_run_id()
         above = parent.handle.launch if parent else None
-        way = Delegate(self, run_id)
-        launch = await prepared(request, self.world, run_id, way, above, description=description)
+        launch = await prepared(request, self.world, run_id, Delegate(self, run_id), above, description=description)
         try:
             self._check_open()
             more = [*notes, *launch.notes]
@@ -358,9 +357,7 @@ class Supervisor:
         else:
             tag = tag_of(past.created) if past.created is not None else Tag(None, row.agent)
             member = self._member(handle, parent, replace(tag, background=background, call_id=call_id or tag.call_id))
-            member.usage, member.turns = past.usage, past.turn
-            member.tool_uses, member.compactions = past.tool_uses, past.compactions
-            member.below = below
+            member.remember(past, below)
             for name in names_below(self.world.log.reader, row.id):  # they stay with whom they were given to
                 self._names.add(name)
         if parent is not None and member not in parent.children:

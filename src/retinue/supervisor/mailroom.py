@@ -50,6 +50,11 @@ class _Unheard:
     deliveries: tuple[Delivery, ...]
     children: tuple[tuple[Member, int], ...]
 
+    def can_grow(self, controls: Controls) -> bool:
+        """Whether later ends may join it. A child that was resumed since cannot be told of anew:
+        the message holds the answer that it gave before."""
+        return self.controls is controls and all(child.leg == leg for child, leg in self.children)
+
 
 class Mailroom:
     """The post of one parent run, through all its legs."""
@@ -153,8 +158,8 @@ class Mailroom:
 
     def _announce(self, deliveries: tuple[Delivery, ...], unread: tuple[tuple[Member, int], ...]) -> None:
         controls, before = self._parent.handle.controls, self._unheard
-        if before is not None and before.controls is controls and controls.withdraw(before.message):
-            known = tuple((child, leg) for child, leg in before.children if child.leg == leg and not child.consumed)
+        if before is not None and before.can_grow(controls) and controls.withdraw(before.message):
+            known = tuple((child, leg) for child, leg in before.children if not child.consumed)
             deliveries, unread = (*before.deliveries, *deliveries), (*known, *unread)
         text = notification(
             [child.view() for child, _ in unread],

@@ -31,6 +31,7 @@ from retinue.supervisor.budget import Account
 from retinue.supervisor.handle import RunHandle
 
 if TYPE_CHECKING:
+    from retinue.log.replay import Conversation
     from retinue.supervisor.asking import RunCompanion
     from retinue.supervisor.auditing import Audit
     from retinue.supervisor.queue import Queue
@@ -159,6 +160,12 @@ class Member:
         self.asking = 0
         self.detached = asyncio.Event()
         self.notes = handle.launch.notes
+
+    def remember(self, past: Conversation, below: Usage) -> None:
+        """Take over what the log has of the run's earlier legs."""
+        self.usage, self.turns = past.usage, past.turn
+        self.tool_uses, self.compactions = past.tool_uses, past.compactions
+        self.below = below
 
     def charge(self, total: Usage) -> None:
         """The run has used `total` in all. What is new of it, every ancestor's tree has, too."""
