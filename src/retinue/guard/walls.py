@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retinue.domain.permission import Clearance
-from retinue.guard.permissions.masks import FileMasks
-from retinue.guard.sandbox.box import Box
 
 if TYPE_CHECKING:
     from retinue.domain.tool import Confinement
+    from retinue.guard.permissions.masks import FileMasks
     from retinue.guard.permissions.policy import Policy as Permissions
     from retinue.guard.sandbox.policy import Policy
 
@@ -40,6 +39,8 @@ class MaskedBox:
         self._masks = masks
         self._objects = objects
         self._blind = False
+        from retinue.guard.sandbox.box import Box
+
         self._box = Box(policy, run_id)
 
     @property
@@ -103,6 +104,8 @@ class RunWalls:
         policy = self._make_policy(clearance)
         if policy is None:
             return None
+        from retinue.guard.permissions.masks import FileMasks
+
         by_person = clearance == "person"
         masks = FileMasks(self._permissions(), asking=not by_person)
         return MaskedBox(policy, masks, self._run_id, None if by_person else self._objects)

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 from retinue.domain.lean import dataclass
 from retinue.domain.spec import PermissionMode, PermissionRule
 from retinue.domain.toolnames import ALIASES, canonical
-from retinue.guard.permissions.masks import is_about_files
 from retinue.guard.permissions.modes import effective_mode
 from retinue.guard.permissions.place import Place
 from retinue.guard.permissions.policy import Limit, Policy
-from retinue.guard.permissions.rule import Rule, names_tool, parse_rule, rule_of_pattern
+from retinue.guard.permissions.rule import Rule, is_about_files, names_tool, parse_rule, rule_of_pattern
 from retinue.guard.permissions.sources import Block, Sources, claude_blocks, gather, policy_blocks
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from dataclasses import field
 from retinue.domain.lean import dataclass
 from retinue.guard.permissions.place import Place, anchored, compile_pattern
 from retinue.guard.permissions.policy import Policy
-from retinue.guard.permissions.rule import WRITING, Rule
+from retinue.guard.permissions.rule import Rule, is_about_files
 
 MOST_ENTRIES = 400_000
 _TICK_NS = 100_000_000
@@ -110,12 +110,6 @@ class FileMasks:
                 )
             yield found
             waiting += found.folders
-
-
-def is_about_files(rule: Rule) -> bool:
-    """Return whether a rule keeps files from being read or changed."""
-    named = rule.specifier is None or not rule.specifier.startswith("domain:")
-    return named and rule.glob is None and bool(rule.tools & ({"read"} | WRITING))
 
 
 def _starts(rule: Rule, place: Place) -> Iterator[tuple[str, str]]:

@@ -80,6 +80,12 @@ def names_tool(rule: Rule, tool: str) -> bool:
     return match(rule.glob, tool if tool.startswith("mcp__") else tool.lower()) == YES
 
 
+def is_about_files(rule: Rule) -> bool:
+    """Return whether a rule keeps files from being read or changed."""
+    named = rule.specifier is None or not rule.specifier.startswith("domain:")
+    return named and rule.glob is None and bool(rule.tools & ({"read"} | WRITING))
+
+
 def rule_of_pattern(tool: str, pattern: str, kind: Kind, *, source: str, base: str) -> Rule | str:
     """`Bash(git *)` of an agent file, which arrives as tool and pattern."""
     return parse_rule(f"{tool}({pattern})", kind, source=source, base=base)
