@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from retinue.guard.permissions.shell import Step
     from retinue.supervisor.isolating import Isolation
 
+_AUTHOR = ("GIT_AUTHOR_", "GIT_COMMITTER_")
 _ELSEWHERE = ("-C", "--git-dir", "--work-tree", "--namespace", "--super-prefix", "--exec-path")
 _FREE = ("/tmp", "/var/tmp", "/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty")  # noqa: S108 - names, not files
 
@@ -47,7 +48,9 @@ class CheckedShell:
 def objections(arguments: Mapping[str, Any], isolation: Isolation, context: ToolContext) -> Iterator[str]:
     """Why a command may not run; nothing when it keeps to the worktree as far as can be seen."""
     from retinue.guard.permissions.call import Call
+    from retinue.guard.permissions.matching import starts_others
     from retinue.guard.permissions.place import Place
+    from retinue.guard.permissions.shell.commands import edited_paths
 
     place = Place.of(context.root, [str(isolation.top)], context.environment.get("HOME", ""))
     call = Call(ToolUse("bash", arguments), place)
@@ -62,8 +65,16 @@ def objections(arguments: Mapping[str, Any], isolation: Isolation, context: Tool
     yield from _writes(call)
     for step in call.script.all_steps():
         yield from _git(step, call)
-        if step.opaque:
+        if starts_others(step):
+            yield f"nobody can see what {step.name} will start"
+        elif step.opaque and edited_paths(step) is None and not _names_author(step):
             yield f"nobody can see what it will do ({step.opaque})"
+
+
+def _names_author(step: Step) -> bool:
+    """Whether the only strange thing about a call of git is that it says who the author is."""
+    names = [name for name, _ in step.assigned]
+    return step.name == "git" and bool(names) and all(each.startswith(_AUTHOR) for each in names)
 
 
 def _writes(call: Call) -> Iterator[str]:
@@ -77,7 +88,7 @@ def _writes(call: Call) -> Iterator[str]:
 
 def _git(step: Step, call: Call) -> Iterator[str]:
     for name, value in step.assigned:
-        if name.startswith("GIT_") and not name.startswith(("GIT_AUTHOR_", "GIT_COMMITTER_")):
+        if name.startswith("GIT_") and not name.startswith(_AUTHOR):
             yield f"it sets {name}={value}, which leads git elsewhere"
     words = step.words[1:]
     if step.name in ("export", "declare", "env", "typeset") and any(word.startswith("GIT_") for word in words):

@@ -149,7 +149,9 @@ async def test_a_command_that_is_killed_with_its_launcher_leaves_nothing_after_t
     assert not (scene.neighbour / "ran").exists()
 
 
-async def test_a_killed_retinue_leaves_nothing(scene: Scene, box: Box):
+async def test_a_killed_retinue_leaves_nothing(scene: Scene, box: Box, walls: str):
+    if walls == "bubblewrap":
+        pytest.skip("bubblewrap ends the launcher with Retinue, before its last look: the README says so")
     code = "import subprocess, sys\nsubprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)\nsys.stdin.read()\n"
     argv = box.wrap(["/bin/bash", "-c", f"{TRAPS['new-repository']}; echo up; sleep 300"], scene.workspace)
     environment = {**os.environ, **scene.variables}
