@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from retinue.domain.toolnames import served_alias, served_name
@@ -31,6 +31,7 @@ def read(raw: Any, **environment: str) -> ServerConfig:
 
 
 @given(st.text(max_size=80), JSON | st.dictionaries(KEYS, JSON, max_size=6))
+@example("s", {"command": ["npx", "x"], "args": 5})
 def test_no_configuration_raises(name: str, raw: Any) -> None:
     found = read_server(name, raw, {"A": "b"}, origin="test")
     if found is not None and found.problem is None:

@@ -143,9 +143,11 @@ def _command(raw: Mapping[str, Any], filled: _Filler) -> tuple[str, tuple[str, .
     """`command` is a program, or (as opencode writes it) a program with its arguments."""
     said: Any = raw.get("command")
     given = raw.get("args") or []
+    if not isinstance(given, list):
+        raise _BadError("`args` must be a list of texts")
     if isinstance(said, list):
         said, given = (said[0] if said else None), [*said[1:], *given]
-    if not isinstance(given, list) or not all(isinstance(each, (str, int, float)) for each in given):
+    if not all(isinstance(each, (str, int, float)) for each in given):
         raise _BadError("`args` must be a list of texts")
     words = (filled(_text(said, "command")), *(filled(str(each)) for each in given))
     if any("\0" in word for word in words):
