@@ -150,6 +150,8 @@ class _Reader:
         """Whether an unknown name stays, for the tool to use or the check to refuse."""
         if self._spellings is None or schema.get("additionalProperties") is not False:
             return True
+        if key in self._spec.unavailable and item:  # the check says why it is not there
+            return True
         harmless = self._spec.effects <= READ_ONLY or not item
         return not harmless and fold_name(key) in _RESTRAINTS
 
