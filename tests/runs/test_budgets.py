@@ -40,9 +40,12 @@ def test_a_file_whose_budget_cannot_be_read_is_refused_with_the_reason(project, 
     server = serve(reading)
     agent(project, budget)
     listed = project.json("agents", "list", "--json")
-    (failed,) = listed["failed"]
-    assert "budget" in failed["reason"]
-    assert project.retinue("run", "busy", "Look around").returncode == 2
+    (busy,) = [each for each in listed["agents"] if each["name"] == "busy"]
+    (problem,) = busy["problems"]
+    assert (problem["key"], problem["severity"], problem["refuses"]) == ("budget", "error", True)
+    refused = project.retinue("run", "busy", "Look around")
+    assert refused.returncode == 2
+    assert problem["message"] in refused.stderr
     assert server.requests == []
 
 
