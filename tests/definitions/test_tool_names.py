@@ -41,7 +41,9 @@ def test_every_alias_leads_to_a_tool_and_is_written_in_lower_case() -> None:
     for alias, tools in ALIASES.items():
         assert alias == alias.lower()
         assert set(tools) <= set(TOOLS)
-    assert all(canonical(name) == (name,) for name in TOOLS)
+    # Who allows or denies apply_patch means the right to edit: the tool itself has no rights.
+    assert canonical("apply_patch") == ("edit",)
+    assert all(canonical(name) == (name,) for name in TOOLS if name != "apply_patch")
     assert set(BUILT_IN_SEVEN) <= set(TOOLS)
 
 
