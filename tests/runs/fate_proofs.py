@@ -405,6 +405,28 @@ async def enabled(scene: Scene) -> None:
         await scene.run("false" if scene.row.key == "enabled" else "true")
 
 
+@proves("offered")
+async def offered(scene: Scene) -> None:
+    if scene.dialect not in HOMES:
+        assert not scene.spec("true").offered, "nobody can find it to delegate to it"
+        return
+    shown, hidden = ("all", "primary") if scene.row.key == "mode" else ("false", "true")
+    assert "- prober" in await _delegation_tool(scene, shown)
+    assert "- prober" not in await _delegation_tool(scene, hidden)
+
+
+async def _delegation_tool(scene: Scene, value: str) -> str:
+    """How the tool that starts agents is described beside a file that says `value`."""
+    scene.server.requests.clear()
+    place = scene.project.home / HOMES[scene.dialect]
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(scene.file(value))
+    async with scene.crew() as crew:
+        await (await crew.prompt("PARENT TALK")).wait()
+    (agent,) = [tool for tool in scene.first["tools"] if tool["name"] == "Agent"]
+    return str(agent["description"])
+
+
 @proves("prompt")
 async def prompt(scene: Scene) -> None:
     value = "Seek pearls only" if "mapping" not in scene.row.kind.type else "{ROLE_ADDITIONAL: Seek pearls only}"
