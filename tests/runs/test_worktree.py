@@ -132,8 +132,9 @@ def test_H05_the_notice_comes_last_and_names_both_places(project, repository, se
     notice = text[text.index("# Worktree") :]
     assert str(project.cwd) in notice and str(state(project) / "worktrees") in notice
     assert text.index("# Environment") < text.index("# Worktree")
-    assert f"Working directory: {state(project) / 'worktrees'}" in text
-    assert text.rstrip().endswith(notice.rstrip()) and "/src." in notice
+    (place,) = [line for line in text.splitlines() if "Working directory: " in line]
+    assert f"Working directory: {state(project) / 'worktrees'}" in place and place.endswith("/src")
+    assert text.rstrip().endswith(notice.rstrip())
     assert "saved to branch" not in done.stdout
     assert repository.git("for-each-ref", "refs/heads/retinue-agent-*") == ""
 
