@@ -35,7 +35,9 @@ BODIES = [
         7,
     ),
     Compacted("overflow", "summarised", 10, 2, (user("task"), ToolMessage((ToolResult("c1", "read", ()),)))),
-    RunEnded(Outcome("error", "part", True, {"a": 1}, Failure("dropped", "cut"), evidence=Evidence(("a",)))),
+    RunEnded(
+        Outcome("error", "part", True, value={"a": 1}, failure=Failure("dropped", "cut"), evidence=Evidence(("a",)))
+    ),
 ]
 
 

@@ -61,7 +61,7 @@ async def test_W03_a_run_is_seen_as_it_works_and_after_it_ended(stage) -> None:
     await stage.desk.asked()
     stage.desk.say("It is in src/auth.py")
     await stage.see("It is in src/auth.py")
-    await stage.see("✓ Agent")
+    await stage.see("✓ general-purpose")
     assert isinstance(stage.app.screen, ViewerScreen)
 
 

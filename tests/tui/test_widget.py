@@ -36,12 +36,12 @@ async def test_W01_runs_come_queue_work_and_go(stage) -> None:
     await scene.desk("one").asked()
     await see(app, pilot, "↻2 · 1 tool use · 16 token")
     scene.desk("one").say("done")
-    await see(app, pilot, "✓ Agent (twin)  Find auth files")
+    await see(app, pilot, "✓ general-purpose (twin)  Find auth files")
     await scene.desk("three").asked()
     await see(app, pilot, "2 running")
     assert "queued" not in picture(app)
     scene.desk("two").fail()
-    await see(app, pilot, "✗ Agent (twin)  Read the tests")
+    await see(app, pilot, "✗ general-purpose (twin)  Read the tests")
     await see(app, pilot, "· error")
 
 
@@ -72,7 +72,7 @@ async def test_without_motion_the_sign_stands_still(tmp_path, monkeypatch) -> No
         main = await scene.main()
         app.board.main_id = main.id
         await scene.child(main, "one", description="Find auth files")
-        await see(app, pilot, "● Agent (twin)  Find auth files")
+        await see(app, pilot, "● general-purpose (twin)  Find auth files")
 
 
 async def test_it_follows_the_width_and_leaves_room_for_the_conversation(stage) -> None:
