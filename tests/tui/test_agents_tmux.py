@@ -45,9 +45,9 @@ def window(project: Project, tmp_path: Path) -> Iterator[Terminal]:
 
 
 def busy(request: Request) -> Reply:
-    """A run that never gets done."""
+    """A run that never gets done. No call is like the last one: a run that repeats itself is ended."""
     time.sleep(0.05)
-    return Reply(calls=[("read", {"path": "f0.txt"})])
+    return Reply(calls=[("read", {"path": "f0.txt", "limit": request.turn + 1})])
 
 
 def test_the_editor_has_the_terminal_while_agents_go_on(serve, request, project, tmp_path):

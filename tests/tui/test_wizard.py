@@ -178,10 +178,17 @@ async def described(app, pilot) -> None:
     await write(app, pilot, "It helps with {tests}.")
 
 
+async def approve(app, pilot) -> None:
+    """Files of agents are protected: writing one is asked about in every mode."""
+    await until(pilot, lambda: isinstance(app.screen, InboxScreen) and "y once" in picture(app))
+    await press(pilot, "y")
+
+
 async def test_an_agent_writes_it_and_the_file_is_checked(home, serve):
     server = serve(writes(GOOD, target(home)))
     async with opened(home) as (app, pilot):
         await described(app, pilot)
+        await approve(app, pilot)
         await until(pilot, lambda: "Written: .retinue/agents/helper.md" in picture(app))
         assert app.crew.agents.find("helper").spec.tools.allow == ("read",)
         row = app.crew.runs[0]
@@ -214,6 +221,8 @@ async def test_what_is_no_such_agent_is_said(home, serve, content, words):
     serve(writes(content, target(home)) if content is not None else lambda request: Reply(text="Too hard."))
     async with opened(home) as (app, pilot):
         await described(app, pilot)
+        if content is not None:
+            await approve(app, pilot)
         await until(pilot, lambda: words in " ".join(picture(app).split()))
         if content is None:
             assert "Too hard." in picture(app)
