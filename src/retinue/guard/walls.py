@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _GIT_BLIND = re.compile(r"fatal: (?:bad object|not a git repository|unable to read|your current branch appears)")
 
+_ENDED = "The run has ended and its walls are gone: resume the run to start programs in it."
+
 ObjectsToHide = Callable[[tuple[str, ...]], tuple[Path, ...]]
 """Where a repository keeps its copies of hidden files, if it has any: they would show them."""
 
@@ -116,3 +118,19 @@ class RunWalls:
             if box is not None:
                 box.close()
         self._boxes.clear()
+        # These three know the run's context, which holds these walls: the circle would keep both.
+        self._permissions = _no_permissions
+        self._make_policy = _no_policy
+        self._objects = _no_objects
+
+
+def _no_permissions() -> Permissions:
+    raise RuntimeError(_ENDED)
+
+
+def _no_policy(clearance: Clearance) -> Policy | None:
+    raise RuntimeError(_ENDED)
+
+
+def _no_objects(hidden: tuple[str, ...]) -> tuple[Path, ...]:
+    raise RuntimeError(_ENDED)
