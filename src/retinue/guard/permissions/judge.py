@@ -1,8 +1,9 @@
 """What becomes of one call.
 
 Order of judgement, first answer wins: deny rules; what the agent's own file leaves out; ask
-rules; critical deletions; texts that may be what a rule is about; bypass; protected paths; allow
-rules and what the mode does by itself. What is left runs inside the read-only walls, if this host
+rules; critical deletions; texts that may be what a rule is about; bypass, for a command, whose
+walls keep protected files; protected paths; bypass, for any other tool; allow rules and what the
+mode does by itself. What is left runs inside the read-only walls, if this host
 has them and they would not stop it for certain; else it is asked about, or where nobody may be
 asked, denied.
 """
