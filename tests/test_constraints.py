@@ -1,0 +1,56 @@
+"""constraints.txt pins everything that `make setup` installs, at versions that go together."""
+
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parent.parent
+
+
+def read_pins() -> dict[str, str]:
+    lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
+    pairs = [line.split("==") for line in lines if line]
+    return {canonicalize_name(name): version for name, version in pairs}
+
+
+def read_wanted() -> list[Requirement]:
+    """Return what pyproject.toml asks for: the package, all its extras, the developers' group."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    extras = project["project"]["optional-dependencies"]
+    lines = [*project["project"]["dependencies"], *project["dependency-groups"]["dev"]]
+    for name, wanted in extras.items():
+        if name != "all":
+            lines += wanted
+    return [Requirement(line) for line in lines]
+
+
+def collect_needs(wanted: list[Requirement]) -> list[tuple[str, Requirement]]:
+    """Return every requirement that is reached from `wanted` on this machine, with who asks for it."""
+    found, queue, seen = [], [("pyproject.toml", one) for one in wanted], set()
+    while queue:
+        asker, need = queue.pop()
+        found.append((asker, need))
+        key = (canonicalize_name(need.name), frozenset(need.extras))
+        if key in seen:
+            continue
+        seen.add(key)
+        for line in metadata.requires(need.name) or []:
+            further = Requirement(line)
+            extras = need.extras or {""}
+            if further.marker is None or any(further.marker.evaluate({"extra": extra}) for extra in extras):
+                queue.append((need.name, further))
+    return found
+
+
+def test_every_package_that_setup_installs_is_pinned_at_a_version_all_who_need_it_accept():
+    # A missing or contradictory pin makes pip search for a solution for half an hour and give up.
+    pins = read_pins()
+    wrong = []
+    for asker, need in collect_needs(read_wanted()):
+        pin = pins.get(canonicalize_name(need.name))
+        if pin is None or not need.specifier.contains(pin, prereleases=True):
+            wrong.append(f"{asker} needs {need}, pinned: {pin}")
+    assert wrong == []
