@@ -148,7 +148,7 @@ class _Folder:
         if value is None:
             return []
         listed = value if isinstance(value, list) else [value]
-        if not all(isinstance(each, str) and each.strip() for each in listed):
+        if not all(isinstance(each, str) and each.strip() and "\0" not in each for each in listed):
             self.problems.append(f"'{key}' in its manifest must be a path or a list of paths; it is ignored")
             return []
         base, inside = self._root.resolve(), []
