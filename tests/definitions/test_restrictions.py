@@ -17,7 +17,6 @@ from retinue.definitions.parse import parse
 from retinue.definitions.report import require_startable
 from retinue.domain.request import RunRequest
 from retinue.domain.spec import AgentSpec, DialectName
-from retinue.domain.toolnames import TOOLS
 from retinue.errors import LaunchError, RefusedAgentError
 from retinue.supervisor.launch import Launch, prepare
 from retinue.supervisor.world import World
@@ -30,7 +29,7 @@ SOUND = {
     "tools.rules": "{bash: deny, edit: deny}",
     "tools.extensions": "false",
     "tools.exclude_extensions": "web",
-    "subagents": "none",
+    "subagents": "false",
     "isolated": "true",
     "isolation": "worktree",
     "readonly": "true",
@@ -48,7 +47,7 @@ SOUND = {
 JUNK = ("", "~", "5", "-1", "2.5", "true", "maybe", "[[x]]", "{a: [}", "{x: maybe}", "[", '"', "@x", "{", "yes no")
 READABLE = {
     "tools.deny": {"~x", "maybe", "@x", "yes no", '"'},
-    "tools.extensions": {"true"},
+    "tools.extensions": {"true", "maybe", "@x", "yes no", '"'},
     "tools.exclude_extensions": {"5", "-1", "2.5", "true", "maybe", "@x", "yes no", '"'},
     "subagents": {"5", "-1", "2.5", "true", "maybe", "@x", "yes no", '"'},
     "max_turns": {"5"},
@@ -59,7 +58,7 @@ READABLE = {
 }
 """Junk that is a value after all: another number, the name of something that may exist."""
 
-NO_TYPOS = {"subagents", "tools.exclude_extensions", "output_schema", "hooks", "tools.extensions"}
+NO_TYPOS = {"tools.exclude_extensions", "output_schema", "hooks"}
 """Fields of names that only their user knows, and structures with keys that anyone may add."""
 
 
@@ -86,6 +85,8 @@ def typos(word: str) -> Iterator[str]:
         yield word[:place] + word[place + 1 :]
         yield word[:place] + letter + letter + word[place + 1 :]
         yield word[:place] + "q" + word[place + 1 :]
+        if word[place + 1 : place + 2].isalpha() and word[place + 1] != letter:
+            yield word[:place] + word[place + 1] + letter + word[place + 2 :]
 
 
 def mutations(row: Field) -> Iterator[str]:
@@ -136,7 +137,7 @@ def gained(old: AgentSpec, new: AgentSpec) -> list[str]:
         "mode": MODES.index(new.permission_mode) > MODES.index(old.permission_mode),
         "isolation": old.isolation == "worktree" and new.isolation != "worktree",
         "isolated": old.isolated is True and new.isolated is not True,
-        "extensions": old.tools.extensions is False and new.tools.extensions in (None, True),
+        "extensions": old.tools.extensions is False and new.tools.extensions is not False,
         "excluded": not set(old.tools.exclude_extensions) <= set(new.tools.exclude_extensions),
         "turns": old.max_turns is not None and not 0 < (new.max_turns or 0) <= old.max_turns,
         "time": old.timeout_seconds is not None and not 0 < (new.timeout_seconds or 0) <= old.timeout_seconds,
@@ -202,16 +203,43 @@ def test_the_run_itself_has_no_more_rights_or_does_not_start(case: tuple[Dialect
         return
     original = asyncio.run(launch(before))
     assert original is not None, f"{line!r} starts, and {row.key}: {sound(row)} does not"
-    names = {tool.spec.name for tool in launched.tools}
-    if row.to == "tools.extensions" and after is not None and isinstance(after.tools.extensions, tuple):
-        names -= set(TOOLS)  # names choose among extensions; only false takes Retinue's own tools away, too
-    assert names <= {tool.spec.name for tool in original.tools}
+    assert {tool.spec.name for tool in launched.tools} <= {tool.spec.name for tool in original.tools}
     assert launched.readonly or not original.readonly
     assert MODES.index(launched.mode) <= MODES.index(original.mode)
     assert set(original.patterns.rules) <= set(launched.patterns.rules)
     for limit in ("max_turns", "seconds"):
         most = getattr(original.limits, limit)
         assert most is None or (getattr(launched.limits, limit) or most + 1) <= most
+
+
+@pytest.mark.parametrize("dialect", ["pi", "retinue"])
+@pytest.mark.parametrize("line", ["extensions: maybe", "extensions: [flase]", "extensions: nnone, @x"])
+async def test_names_of_extensions_leave_no_more_tools_than_false_where_nothing_has_the_name(
+    dialect: DialectName, line: str
+) -> None:
+    before, after = read(dialect, "extensions: false"), read(dialect, line)
+    assert before is not None and after is not None
+    without, named = await launch(before), await launch(after)
+    assert without is not None and named is not None
+    assert {tool.spec.name for tool in named.tools} == {tool.spec.name for tool in without.tools}
+    assert any("is not loaded" in note for note in named.notes)
+
+
+@pytest.mark.parametrize("dialect", ["pi", "retinue"])
+@pytest.mark.parametrize("key", ["extensions", "allowed_subagents"])
+def test_a_near_miss_of_false_is_refused_with_the_line_and_both_ways_out(dialect: DialectName, key: str) -> None:
+    spec = read(dialect, f"{key}: flase")
+    assert spec is not None and spec.refusal is not None
+    assert spec.refusal.line == 4
+    assert "'flase' is neither false nor a name" in spec.refusal.message
+    assert spec.refusal.remedy == "Did you mean 'false'? If something is really called so, write '[flase]'."
+
+
+@pytest.mark.parametrize("dialect", ["pi", "retinue"])
+def test_a_near_miss_of_false_for_skills_means_none_and_is_reported(dialect: DialectName) -> None:
+    spec = read(dialect, "skills: flase")
+    assert spec is not None and spec.skills is False
+    assert [(problem.code, problem.line) for problem in spec.problems] == [("bad-value", 4)]
 
 
 async def launch(spec: AgentSpec) -> Launch | None:

@@ -68,7 +68,7 @@ def suited(
 ) -> Mapping[str, Tool]:
     """Without what a run of this kind has no use for: a main agent asks the person, if there is one
     (`can_ask`), and others whoever started them; only main hands in a plan; an isolated one, and one
-    without extensions, has the seven built-in tools of pi and no more."""
+    whose `extensions` are none or named, has the seven built-in tools of pi and no more."""
     spec, dropped = request.spec, set[str]()
     if has_only_builtins(spec):
         dropped = set(tools) - set(BUILT_IN_SEVEN)
@@ -86,11 +86,14 @@ def suited(
 
 
 def has_only_builtins(spec: AgentSpec) -> bool:
-    """`isolated: true`, or `extensions: false` where no list asks for more by name: what others
-    have from extensions, pi's web and language tools among it, such an agent does not have."""
+    """Whether the agent lacks what others have from extensions, pi's web and language tools among it:
+    `isolated: true`, or `extensions` that is false or a list without `*`, where `tools` does not ask
+    for more by name."""
     if spec.isolated:
         return True
-    return spec.tools.extensions is False and (spec.tools.allow is None or spec.dialect == "pi")
+    listed = spec.tools.extensions
+    loads_all = listed is None or listed is True or (isinstance(listed, tuple) and "*" in listed)
+    return not loads_all and (spec.tools.allow is None or spec.dialect == "pi")
 
 
 def companions(tools: Mapping[str, Tool]) -> frozenset[str]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from retinue.definitions.dialects.names import BadNamesError, describe, read_names
-from retinue.definitions.dialects.table import UNSET, BadValueError, Kind
+from retinue.definitions.dialects.table import UNSET, BadValueError, Kind, off_by_one
 from retinue.definitions.yaml_values import too_deep
 
 _SCHEMA_REMEDY = "Write a JSON Schema such as {type: object, properties: {answer: {type: string}}}."
@@ -247,8 +247,12 @@ def _all_or_names(value: Any) -> Any:
     except BadNamesError as error:
         raise BadValueError(f"{error.why}; read as none", error.remedy, instead=False) from None
     words = {name.lower() for name in names}
-    if words <= {"none", "false"}:
+    if words <= {"none", "false", "no", "off"}:
         return False
+    if isinstance(value, str) and len(names) == 1 and off_by_one(names[0].lower(), "false"):
+        # A name that nothing has would leave the agent more than `false` does.
+        remedy = f"Did you mean 'false'? If something is really called so, write '[{names[0]}]'."
+        raise BadValueError(f"{describe(value)} is neither false nor a name", remedy, instead=False)
     if len(words) == 1 and words <= {"all", "*", "true"}:
         return True
     return names
