@@ -108,6 +108,7 @@ async def test_observers_are_reported_as_ignored_with_the_reason(tmp_path: Path,
                 "ignored",
                 "observers are not supported: nobody watches the run",
             )
+        assert [note for note in child.handle.launch.notes if "'observer' has no effect" in note]
 
 
 async def test_send_message_and_list_agents_are_names_of_our_tools(tmp_path: Path, monkeypatch: Any) -> None:

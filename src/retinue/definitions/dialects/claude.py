@@ -36,7 +36,8 @@ CLAUDE = Dialect(
         Field("color", TEXT, "color"),
         Field("omitClaudeMd", SWITCH, "omit_instructions", note="counts for runs that another agent starts"),
         Field("autoCompactWindow", STEPS, "compact_at_tokens", note="tokens; only lowers the setting compaction.at"),
-        *unused("observer", "observerMessage", note="observers are not supported: nobody watches the run"),
+        *unused("observer", note="observers are not supported: nobody watches the run", misses=True),
+        *unused("observerMessage", note="observers are not supported: nobody watches the run"),
         *unused("criticalSystemReminder_EXPERIMENTAL", note="not supported: the prompt is said once"),
     ),
     notes=(

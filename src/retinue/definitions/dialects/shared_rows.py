@@ -62,6 +62,6 @@ LIMITING: tuple[Field, ...] = (
 ignores them, and the author most likely does not know."""
 
 
-def unused(*keys: str, note: str = "not used by Retinue") -> tuple[Field, ...]:
+def unused(*keys: str, note: str = "not used by Retinue", misses: bool = False) -> tuple[Field, ...]:
     """Keys the dialect knows and Retinue has no use for: kept, and said so."""
-    return tuple(Field(key, ANYTHING, None, note=note) for key in keys)
+    return tuple(Field(key, ANYTHING, None, note=note, misses=misses) for key in keys)

@@ -70,6 +70,8 @@ class Field:
     to: str | None
     also: tuple[str, ...] = ()
     note: str = ""
+    misses: bool = False
+    """Nothing uses it, and the agent is not what its author expects: lint warns."""
 
     @property
     def restricts(self) -> bool:

@@ -63,6 +63,7 @@ CODES: Mapping[str, Code] = {
         "info", "Retinue honours this limit; the dialect's own program does not know it.", "Fine if Retinue runs it."
     ),
     "unknown-key": Code("info", "No program is known to use this key. It is kept.", "Remove it, or leave it."),
+    "unused-key": Code("info", "The dialect has this key, and Retinue does nothing with it. It is kept.", "Leave it."),
     "not-in-plugin": Code("info", "Plugins may not bring this; the key is ignored.", "Remove the key."),
     # Values
     "missing-name": Code("error", "There is no name, and the dialect takes none from the file.", "Add one."),

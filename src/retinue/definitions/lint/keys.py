@@ -41,6 +41,17 @@ def check_unknown_keys(subject: Subject) -> Iterator[Found]:
             yield _elsewhere(subject, key) or _misspelt(subject, key) or _unknown(subject, key)
 
 
+def check_unused_keys(subject: Subject) -> Iterator[Found]:
+    """Keys that the file's own program knows and nothing here uses."""
+    for key in subject.parsed.fates:
+        row = subject.table.exact.get(key)
+        if row is None or row.field.to is not None:
+            continue
+        reason = f"'{key}' has no effect: {row.field.note}."
+        remedy = f"Leave it for {subject.table.title}, and do not rely on it here."
+        yield subject.found("unused-key", reason, remedy, key=key, severity="warning" if row.field.misses else "info")
+
+
 def _misspelt(subject: Subject, key: str) -> Found | None:
     meant = nearest(key, [row.key for row in subject.table.fields if row.to is not None])
     if meant is None or _known_unused(key):
