@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from retinue.domain.messages import (
     AssistantMessage,
+    Document,
     Image,
     Text,
     Thinking,
@@ -18,6 +19,7 @@ from retinue.models.protocol import ModelRequest
 from tests.models.scripts import GREP, IDS, READ, request
 
 PICTURE = Image("image/png", "iVBORw0KGgo=")
+PAPER = Document("application/pdf", "JVBERi0xLjQ=", "paper.pdf", 1)
 SIGNATURES = {
     "anthropic": "EqQBCkYIAR==",
     "openai-responses": '{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"gAAA"}',
@@ -59,6 +61,12 @@ def conversations(provider: str) -> dict[str, ModelRequest]:
     pictures = ToolMessage(
         (ToolResult("call_1", "read", (Text("a picture"), PICTURE)), ToolResult("call_2", "grep", ()))
     )
+    papers = ToolMessage(
+        (
+            ToolResult("call_1", "read", (Text("a paper"), PAPER)),
+            ToolResult("call_2", "grep", (Text("failed"), PAPER), is_error=True),
+        )
+    )
     answered = AssistantMessage(
         (Text("Done.", "final_answer" if provider == "openai-responses" else None),), model=name
     )
@@ -79,6 +87,7 @@ def conversations(provider: str) -> dict[str, ModelRequest]:
         "limits": request("Go", max_output=1000, temperature=0.5),
         **{f"thinking {level}": request("Go", thinking=level) for level in ("off", "minimal", "low", "high", "max")},
         "parallel results": request(user("Go"), worked, results, thinking="high"),
+        "documents": request(UserMessage((Text("Read this."), PAPER)), worked, papers),
         "pictures from tools": request(user("Go"), worked, pictures),
         "steered": request(user("Go"), worked, results, user("Only src/", "steer"), user("And hurry", "steer")),
         "redacted": request(user("Go"), redacted, one, thinking="medium"),

@@ -17,7 +17,7 @@ ANTHROPIC_IDS = ["claude-sonnet-4-5", "claude-opus-4-6", "claude-opus-4-8", "cla
 
 
 def body(provider: str, name: str, **changes: Any) -> Any:
-    made = model(provider, "http://x", **changes).body(conversations(provider)[name])
+    made = model(provider, "http://x", documents=True, **changes).body(conversations(provider)[name])
     return orjson.loads(orjson.dumps(made))
 
 

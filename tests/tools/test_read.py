@@ -232,3 +232,16 @@ async def test_a_huge_file_is_streamed_and_not_hashed(use, root, context):
     result = await use("read", path="huge.txt", limit=1)
     assert result.text == "1\tfirst\n[more lines follow; continue with offset=2]"
     assert str(path) not in context.seen
+
+
+async def test_a_pdf_that_is_too_large_to_send_is_read_as_text(use, root, context):
+    async def convert(call_id, path, _):
+        return "one\ntwo\nthree"
+
+    context.takes_documents = lambda: True
+    context.convert = convert
+    (root / "big.pdf").write_bytes(b"%PDF-1.4\n" + b" " * 5_000_000)
+    output = await use("read", path="big.pdf", offset=2, limit=1)
+    assert output.text == "2\ttwo\n[1 more lines; continue with offset=3]\n[text of a PDF, without its images]"
+    context.convert = None
+    assert "is a PDF document" in (await use("read", path="big.pdf")).text

@@ -38,6 +38,22 @@ class Image:
 
 
 @dataclass(frozen=True, slots=True)
+class Document:
+    """A PDF, for models that read such files themselves. `data` is base64 text, `name` the file's
+    name; `pages` is 0 where the file does not tell."""
+
+    media_type: str
+    data: str
+    name: str
+    pages: int = 0
+    type: Literal["document"] = field(default="document", init=False)
+
+
+Content = Text | Image | Document
+"""What people and tools give to a model."""
+
+
+@dataclass(frozen=True, slots=True)
 class Thinking:
     """A reasoning block. `signature` (or `redacted` data) goes back to the provider intact,
     and only to the provider that made it."""
@@ -66,7 +82,7 @@ class ToolCall:
 class ToolResult:
     call_id: str
     name: str
-    content: tuple[Text | Image, ...]
+    content: tuple[Content, ...]
     is_error: bool = False
     type: Literal["tool_result"] = field(default="tool_result", init=False)
 
@@ -79,7 +95,7 @@ class ToolResult:
 class UserMessage:
     """`origin` says who spoke: compaction keeps the task, replays skip nothing else by it."""
 
-    content: tuple[Text | Image, ...]
+    content: tuple[Content, ...]
     origin: Origin = "task"
     type: Literal["user"] = field(default="user", init=False)
 

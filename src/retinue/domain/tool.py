@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from retinue.domain.companion import Companion
 from retinue.domain.effects import EffectKind, ToolEffect
 from retinue.domain.lean import dataclass
-from retinue.domain.messages import Image, Text
+from retinue.domain.messages import Content, Text
 from retinue.domain.permission import Clearance
 
 
@@ -63,7 +63,7 @@ class ToolOutput:
     """What one call gave back. A failing tool returns `is_error` with a text that tells the
     model how to go on; exceptions are defects and are turned into the same shape."""
 
-    content: tuple[Text | Image, ...]
+    content: tuple[Content, ...]
     is_error: bool = False
     effect: ToolEffect = field(default_factory=ToolEffect)
     value: Any = None
@@ -175,6 +175,10 @@ class ToolContext:
     reach: Callable[[str], str | None] = lambda url: None
     """Whether the rules of the run let it talk to the host of a URL that the call did not name,
     such as that of a redirect: None, or why not."""
+    takes_documents: Callable[[], bool] = lambda: False
+    """Whether the model of the run reads PDFs itself."""
+    convert: Callable[[str, str, ToolContext], Awaitable[str]] | None = None
+    """Makes text of a document, given the call's id, the path and the context."""
     withheld: Callable[[], Callable[[str], bool] | None] = lambda: None
     """For one search: tells of an absolute path whether the rules of the run keep its content
     from it; None where none does."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from retinue.domain.events import Body, TurnEnded, TurnStarted
-from retinue.domain.messages import Image, Text, Thinking, ToolCall
+from retinue.domain.messages import Document, Image, Text, Thinking, ToolCall
 from retinue.guard.redact_stream import WORD_CHARACTERS, RedactedStream
 from retinue.guard.secret_tokens import SHORTEST_TOKEN, tokens
 from retinue.guard.secrets import (
@@ -33,6 +33,7 @@ _LITTLE = 1_000
 
 _OPAQUE: dict[type, frozenset[str]] = {
     Image: frozenset({"data"}),
+    Document: frozenset({"data"}),
     Text: frozenset({"signature"}),
     Thinking: frozenset({"signature", "redacted"}),
     ToolCall: frozenset({"signature"}),

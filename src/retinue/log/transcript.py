@@ -33,6 +33,8 @@ from retinue.domain.events import (
 )
 from retinue.domain.messages import (
     AssistantMessage,
+    Content,
+    Document,
     Image,
     StopReason,
     Text,
@@ -171,16 +173,18 @@ def _assistant(event: Event, message: AssistantMessage) -> dict[str, Any]:
     return data
 
 
-def _parts(content: Iterable[Text | Image | Thinking | ToolCall]) -> list[dict[str, Any]]:
+def _parts(content: Iterable[Content | Thinking | ToolCall]) -> list[dict[str, Any]]:
     return [_part(part) for part in content]
 
 
-def _part(part: Text | Image | Thinking | ToolCall) -> dict[str, Any]:
+def _part(part: Content | Thinking | ToolCall) -> dict[str, Any]:
     match part:
         case Text():
             return {"type": "text", "text": part.text}
         case Image():
             return {"type": "image", "data": part.data, "mimeType": part.media_type}
+        case Document():
+            return {"type": "document", "data": part.data, "mimeType": part.media_type, "name": part.name}
         case Thinking():
             return {"type": "thinking", "thinking": part.text, "thinkingSignature": part.signature}
         case ToolCall():

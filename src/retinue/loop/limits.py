@@ -10,7 +10,7 @@ import orjson
 
 from retinue.domain.failure import Failure
 from retinue.domain.limits import LimitName, Limits
-from retinue.domain.messages import Image, Text, ToolCall, ToolMessage, ToolResult, UserMessage, user
+from retinue.domain.messages import Content, Text, ToolCall, ToolMessage, ToolResult, UserMessage, user
 from retinue.domain.usage import Usage
 from retinue.loop.account import Verdict
 from retinue.loop.ending import Ending
@@ -129,7 +129,7 @@ class Repeats:
     def __init__(self, most: int | None) -> None:
         self._most = most
         self._key: str | None = None
-        self._given: tuple[Text | Image, ...] | None = None
+        self._given: tuple[Content, ...] | None = None
         """What the call gave; None when it failed."""
         self._times = 0
 

@@ -11,6 +11,7 @@ import orjson
 
 from retinue.domain.messages import (
     AssistantMessage,
+    Document,
     Image,
     Message,
     Text,
@@ -124,10 +125,15 @@ def _pruned(message: Message, repeatable: Callable[[str], bool]) -> Message:
 
 def _stub(result: ToolResult, repeatable: bool) -> ToolResult:
     images = sum(isinstance(part, Image) for part in result.content)
+    documents = sum(isinstance(part, Document) for part in result.content)
     text = result.text
-    if len(text) <= _WORTH_PRUNING and not images:
+    if len(text) <= _WORTH_PRUNING and not images and not documents:
         return result
-    what = f"{len(text)} characters" + (f" and {images} image(s)" if images else "")
+    what = f"{len(text)} characters"
+    if images:
+        what += f" and {images} image(s)"
+    if documents:
+        what += f" and {documents} document(s)"
     if repeatable and not result.is_error:
         return replace(result, content=(Text(f"[Output removed to save space: {what}. {_AGAIN}]"),))
     advice = "" if result.is_error else f" {_DONE}"
@@ -156,7 +162,7 @@ def _cut_message(message: Message, characters: int) -> Message:
         return message
     results = []
     for result in message.results:
-        if len(result.text) > characters or any(isinstance(part, Image) for part in result.content):
+        if len(result.text) > characters or any(isinstance(part, (Image, Document)) for part in result.content):
             result = replace(result, content=(Text(cut(result.text, characters)),))
         results.append(result)
     return ToolMessage(tuple(results))

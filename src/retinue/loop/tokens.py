@@ -7,11 +7,22 @@ from typing import Any
 
 import orjson
 
-from retinue.domain.messages import AssistantMessage, Image, Message, Text, Thinking, ToolCall, ToolMessage
+from retinue.domain.messages import (
+    AssistantMessage,
+    Content,
+    Document,
+    Image,
+    Message,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolMessage,
+)
 from retinue.domain.tool import ToolSpec
 
 _CHARACTERS_PER_TOKEN = 4
 _IMAGE_TOKENS = 1_500
+_PAGE_TOKENS = 3_000
 _PER_MESSAGE = 4
 
 
@@ -32,7 +43,7 @@ def _size(message: Message) -> int:
     return _content(message.content) + _PER_MESSAGE
 
 
-def _content(content: Sequence[Text | Image | Thinking | ToolCall]) -> int:
+def _content(content: Sequence[Content | Thinking | ToolCall]) -> int:
     tokens = characters = 0
     for part in content:
         match part:
@@ -40,11 +51,20 @@ def _content(content: Sequence[Text | Image | Thinking | ToolCall]) -> int:
                 characters += len(part.text)
             case Image():
                 tokens += _IMAGE_TOKENS
+            case Document():
+                tokens += _document(part)
             case Thinking():
                 characters += len(part.text) + len(part.signature or "") + len(part.redacted or "")
             case ToolCall():
                 characters += len(part.name) + _json_length(part.arguments) + len(part.broken or "")
     return tokens + characters // _CHARACTERS_PER_TOKEN
+
+
+def _document(part: Document) -> int:
+    """Pages cost their text and an image each (platform.claude.com "PDF support": 1,500 to 3,000
+    tokens of text a page). Where the file hides their number, its size has to tell."""
+    pages = part.pages or min(max(len(part.data) // 40_000, 1), 100)
+    return pages * _PAGE_TOKENS
 
 
 def _json_length(value: Mapping[str, Any]) -> int:

@@ -12,6 +12,8 @@ from typing import Any
 from retinue.domain.failure import Failure
 from retinue.domain.messages import (
     AssistantMessage,
+    Content,
+    Document,
     Image,
     Message,
     StopReason,
@@ -146,10 +148,13 @@ def _user(message: UserMessage, info: ModelInfo) -> list[dict[str, Any]]:
     return [_block(part) for part in visible(message.content, info)]
 
 
-def _block(part: Text | Image) -> dict[str, Any]:
+def _block(part: Content) -> dict[str, Any]:
     if isinstance(part, Text):
         return {"type": "text", "text": part.text if part.text.strip() else NOTHING}
-    return {"type": "image", "source": {"type": "base64", "media_type": part.media_type, "data": part.data}}
+    source = {"type": "base64", "media_type": part.media_type, "data": part.data}
+    if isinstance(part, Document):
+        return {"type": "document", "source": source, "title": part.name}
+    return {"type": "image", "source": source}
 
 
 def _results(message: ToolMessage, info: ModelInfo) -> list[dict[str, Any]]:
@@ -157,10 +162,10 @@ def _results(message: ToolMessage, info: ModelInfo) -> list[dict[str, Any]]:
     'is_error' is true"), so its images follow after the last result."""
     blocks = [_result(result, info) for result in message.results]
     for result in message.results:
-        images = [part for part in visible(result.content, info) if isinstance(part, Image)]
-        if result.is_error and images:
+        files = [part for part in visible(result.content, info) if isinstance(part, (Image, Document))]
+        if result.is_error and files:
             blocks.append({"type": "text", "text": f"Images from the failed call of {result.name}:"})
-            blocks += [_block(image) for image in images]
+            blocks += [_block(file) for file in files]
     return blocks
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from retinue.domain.messages import (
     AssistantMessage,
+    Document,
     Image,
     Text,
     Thinking,
@@ -85,18 +86,19 @@ class Codec:
         parts = visible(message.content, self._info)
         if not parts:
             return []
-        content = [part.text if isinstance(part, Text) else self._picture(part) for part in parts]
+        content = [part.text if isinstance(part, Text) else self._file(part) for part in parts]
         return [self._lib.UserPromptPart(content=content[0] if len(content) == 1 else content)]
 
     def _results(self, message: ToolMessage) -> list[Any]:
-        """Results are text; pictures follow as the user's."""
+        """Results are text; images and documents follow as the user's."""
         parts = [self._result(result) for result in message.results]
-        pictures: list[Any] = []
+        after: list[Any] = []
         for result in message.results:
-            seen = [self._picture(p) for p in visible(result.content, self._info) if isinstance(p, Image)]
-            if seen:
-                pictures += [f"Images from the tool {result.name}:", *seen]
-        return [*parts, self._lib.UserPromptPart(content=pictures)] if pictures else parts
+            files = [p for p in visible(result.content, self._info) if isinstance(p, (Image, Document))]
+            if files:
+                kind = "Documents" if isinstance(files[0], Document) else "Images"
+                after += [f"{kind} from the tool {result.name}:", *map(self._file, files)]
+        return [*parts, self._lib.UserPromptPart(content=after)] if after else parts
 
     def _result(self, result: ToolResult) -> Any:
         outcome = {"outcome": "failed"} if result.is_error and self._says_failed else {}
@@ -104,5 +106,5 @@ class Codec:
             tool_name=result.name, content=result_text(result), tool_call_id=result.call_id, **outcome
         )
 
-    def _picture(self, image: Image) -> Any:
-        return self._lib.BinaryContent(data=b64decode(image.data), media_type=image.media_type)
+    def _file(self, part: Image | Document) -> Any:
+        return self._lib.BinaryContent(data=b64decode(part.data), media_type=part.media_type)

@@ -6,7 +6,17 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from retinue.domain.messages import AssistantMessage, Image, Text, Thinking, ToolCall, ToolMessage, UserMessage
+from retinue.domain.messages import (
+    AssistantMessage,
+    Content,
+    Document,
+    Image,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
 from retinue.models.content import data_url, own, result_text, safe_id, sent_arguments, short_id, visible
 from retinue.models.protocol import ModelInfo, ModelRequest
 
@@ -20,6 +30,7 @@ class ChatShape(NamedTuple):
     field_required: bool = False
     assistant_after_tools: bool = False
     call_id_length: int = 0
+    documents: str | None = None
 
     def call_id(self, id: str) -> str:
         return short_id(id, self.call_id_length) if self.call_id_length else safe_id(id)
@@ -35,7 +46,7 @@ def build_messages(request: ModelRequest, info: ModelInfo, shape: ChatShape) -> 
         elif isinstance(message, ToolMessage):
             messages += _results(message, info, shape)
         else:
-            messages += _user(message, info)
+            messages += _user(message, info, shape)
     return _with_turns_between(messages) if shape.assistant_after_tools else messages
 
 
@@ -70,39 +81,44 @@ def _mark(message: dict[str, Any], mark: dict[str, Any]) -> None:
     message["content"][-1]["cache_control"] = mark
 
 
-def _user(message: UserMessage, info: ModelInfo) -> list[dict[str, Any]]:
+def _user(message: UserMessage, info: ModelInfo, shape: ChatShape) -> list[dict[str, Any]]:
     parts = visible(message.content, info)
     if not parts:
         return []
     if all(isinstance(part, Text) for part in parts):
         return [{"role": "user", "content": "\n".join(part.text for part in parts if isinstance(part, Text))}]
-    return [{"role": "user", "content": [_part(part) for part in parts]}]
+    return [{"role": "user", "content": [_part(part, shape) for part in parts]}]
 
 
-def _part(part: Text | Image) -> dict[str, Any]:
+def _part(part: Content, shape: ChatShape) -> dict[str, Any]:
     if isinstance(part, Text):
         return {"type": "text", "text": part.text}
+    if isinstance(part, Document):
+        if shape.documents == "document_url":
+            return {"type": "document_url", "document_url": data_url(part), "document_name": part.name}
+        return {"type": "file", "file": {"filename": part.name, "file_data": data_url(part)}}
     return {"type": "image_url", "image_url": {"url": data_url(part)}}
 
 
 def _results(message: ToolMessage, info: ModelInfo, shape: ChatShape) -> list[dict[str, Any]]:
-    """One message per result. A result may hold text only: images follow as the user's, after
-    the last result, because nothing may stand between the results of one turn."""
+    """One message per result. A result may hold text only: images and documents follow as the
+    user's, after the last result, because nothing may stand between the results of one turn."""
     messages: list[dict[str, Any]] = []
-    images: list[dict[str, Any]] = []
+    after: list[dict[str, Any]] = []
     for result in message.results:
         parts = visible(result.content, info)
         text = "\n".join(part.text for part in parts if isinstance(part, Text))
-        pictures = [part for part in parts if isinstance(part, Image)]
-        if pictures:
-            images.append({"type": "text", "text": f"Images from the tool {result.name}:"})
-            images += [_part(picture) for picture in pictures]
-            text = text or "(see the images below)"
+        files = [part for part in parts if isinstance(part, (Image, Document))]
+        if files:
+            kind = "Documents" if isinstance(files[0], Document) else "Images"
+            after.append({"type": "text", "text": f"{kind} from the tool {result.name}:"})
+            after += [_part(file, shape) for file in files]
+            text = text or f"(see the {kind.lower()} below)"
         messages.append(
             {"role": "tool", "tool_call_id": shape.call_id(result.call_id), "content": text or result_text(result)}
         )
-    if images:
-        messages.append({"role": "user", "content": images})
+    if after:
+        messages.append({"role": "user", "content": after})
     return messages
 
 

@@ -6,10 +6,22 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from retinue.domain.messages import AssistantMessage, Image, Message, Text, ToolCall, ToolResult
-from retinue.models.protocol import ModelInfo
+from retinue.domain.messages import (
+    AssistantMessage,
+    Content,
+    Document,
+    Image,
+    Message,
+    Text,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+)
+from retinue.models.protocol import ModelInfo, ModelRequest
 
 UNSEEN = "[an image that this model cannot see]"
+UNREAD = "[{name}: a PDF that this model does not take as a file. Read it again to get its text.]"
 NOTHING = "(no output)"
 _SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
@@ -58,20 +70,34 @@ def short_id(id: str, length: int) -> str:
     return hashlib.sha256(id.encode("utf-8", "replace")).hexdigest()[:length]
 
 
-def visible(parts: Sequence[Text | Image], info: ModelInfo) -> list[Text | Image]:
-    """The parts a model can take: no empty text, and words in place of images it cannot see."""
-    kept: list[Text | Image] = []
+def visible(parts: Sequence[Content], info: ModelInfo) -> list[Content]:
+    """The parts a model can take: no empty text, and words in place of images it cannot see and
+    of documents it cannot read."""
+    kept: list[Content] = []
     for part in parts:
         if isinstance(part, Image):
             kept.append(part if info.images else Text(UNSEEN))
+        elif isinstance(part, Document):
+            kept.append(part if info.documents else Text(UNREAD.format(name=part.name)))
         elif part.text:
             kept.append(part)
     return kept
+
+
+def has_documents(request: ModelRequest) -> bool:
+    for message in request.messages:
+        if isinstance(message, UserMessage) and any(isinstance(part, Document) for part in message.content):
+            return True
+        if isinstance(message, ToolMessage):
+            contents = (result.content for result in message.results)
+            if any(isinstance(part, Document) for content in contents for part in content):
+                return True
+    return False
 
 
 def result_text(result: ToolResult) -> str:
     return result.text or NOTHING
 
 
-def data_url(image: Image) -> str:
-    return f"data:{image.media_type};base64,{image.data}"
+def data_url(part: Image | Document) -> str:
+    return f"data:{part.media_type};base64,{part.data}"

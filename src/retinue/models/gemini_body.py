@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from retinue.domain.messages import AssistantMessage, Image, Message, Text, ToolCall, ToolMessage, ToolResult
+from retinue.domain.messages import (
+    AssistantMessage,
+    Content,
+    Document,
+    Image,
+    Message,
+    Text,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+)
 from retinue.models.content import NOTHING, own, sent_arguments, visible
 from retinue.models.draft import FRESH
 from retinue.models.protocol import ModelInfo
@@ -39,12 +49,18 @@ def signs_calls(info: ModelInfo) -> bool:
     return (version_of(info.id, "gemini") or (0, 0)) >= (3, 0)
 
 
-def _part(part: Text | Image) -> dict[str, Any]:
+def _part(part: Content) -> dict[str, Any]:
     return {"text": part.text} if isinstance(part, Text) else {"inlineData": _blob(part)}
 
 
-def _blob(image: Image) -> dict[str, Any]:
-    return {"mimeType": image.media_type, "data": image.data}
+def _blob(part: Image | Document) -> dict[str, Any]:
+    return {"mimeType": part.media_type, "data": part.data}
+
+
+def _files(result: ToolResult, info: ModelInfo) -> list[dict[str, Any]]:
+    """The images and documents of a result."""
+    parts = visible(result.content, info)
+    return [{"inlineData": _blob(part)} for part in parts if isinstance(part, (Image, Document))]
 
 
 def _assistant(message: AssistantMessage, info: ModelInfo, stale: set[str]) -> list[dict[str, Any]]:
@@ -71,9 +87,9 @@ def _assistant(message: AssistantMessage, info: ModelInfo, stale: set[str]) -> l
 def _results(message: ToolMessage, info: ModelInfo) -> list[dict[str, Any]]:
     parts = [_result(result, info) for result in message.results]
     if not signs_calls(info):
-        # Before Gemini 3 a function cannot return images: they stand beside the results.
+        # Before Gemini 3 a function cannot return files: they stand beside the results.
         for result in message.results:
-            parts += [{"inlineData": _blob(part)} for part in visible(result.content, info) if isinstance(part, Image)]
+            parts += _files(result, info)
     return parts
 
 
@@ -84,9 +100,9 @@ def _result(result: ToolResult, info: ModelInfo) -> dict[str, Any]:
         "response": {"error" if result.is_error else "output": text},
         **_id(result.call_id),
     }
-    pictures = [{"inlineData": _blob(part)} for part in visible(result.content, info) if isinstance(part, Image)]
-    if pictures and signs_calls(info):
-        response["parts"] = pictures
+    files = _files(result, info)
+    if files and signs_calls(info):
+        response["parts"] = files
     return {"functionResponse": response}
 
 

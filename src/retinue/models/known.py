@@ -25,6 +25,11 @@ UNKNOWN = ModelInfo("", "", window=128_000, max_output=8_192, thinking=False, im
 UNKNOWN_WINDOW_ELSEWHERE = 32_768
 """Of a model nobody knows little is taken for granted; on a server of one's own, less."""
 
+_READING_BRIDGES = frozenset(
+    {"anthropic", "bedrock", "google", "google-cloud", "google-gla", "google-vertex", "mistral"}
+)
+"""Providers behind the bridge to which pydantic-ai sends PDFs as such."""
+
 _DATE = re.compile(r"[-@](?:20\d{6}|20\d\d-\d\d-\d\d|latest)$")
 
 
@@ -83,7 +88,8 @@ def describe_bridged(provider: str, name: str) -> ModelInfo:
     found = _elsewhere(makers_id(name.partition(":")[2].rpartition("/")[2]))
     if found is None:
         return ModelInfo(provider, name)
-    return replace(found, provider=provider, id=name, prices=None)
+    reads = found.images and name.partition(":")[0] in _READING_BRIDGES
+    return replace(found, provider=provider, id=name, prices=None, documents=reads)
 
 
 def takes_responses(model: str) -> bool:
@@ -106,8 +112,10 @@ def with_overrides(info: ModelInfo, override: Mapping[str, Any] | None) -> Model
             info,
             prices=Prices(prices["input"], prices["output"], prices.get("cacheRead"), prices.get("cacheWrite")),
         )
-    names = {"name": "name", "window": "window", "maxOutput": "max_output", "thinking": "thinking", "images": "images"}
-    changed: dict[str, Any] = {ours: override[theirs] for theirs, ours in names.items() if theirs in override}
+    same = ("name", "window", "thinking", "images", "documents")
+    changed: dict[str, Any] = {name: override[name] for name in same if name in override}
+    if "maxOutput" in override:
+        changed["max_output"] = override["maxOutput"]
     return replace(info, **changed)
 
 

@@ -67,7 +67,12 @@ class OpenAIChatModel(WireModel):
     def body(self, request: ModelRequest) -> dict[str, Any]:
         quirks = self._quirks
         shape = ChatShape(
-            self._system_role(), self._field, self._field_required, quirks.assistant_after_tools, quirks.call_id_length
+            self._system_role(),
+            self._field,
+            self._field_required,
+            quirks.assistant_after_tools,
+            quirks.call_id_length,
+            quirks.documents,
         )
         body: dict[str, Any] = {
             "model": self._info.id,

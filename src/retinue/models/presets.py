@@ -30,7 +30,9 @@ BUILT_IN: dict[str, Preset] = {
         ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
         ("ANTHROPIC_BASE_URL",),
     ),
-    "openai": Preset("openai", "https://api.openai.com/v1", ("OPENAI_API_KEY",), ("OPENAI_BASE_URL",)),
+    "openai": Preset(
+        "openai", "https://api.openai.com/v1", ("OPENAI_API_KEY",), ("OPENAI_BASE_URL",), quirks={"documents": "file"}
+    ),
     "openai-responses": Preset(
         "openai-responses", "https://api.openai.com/v1", ("OPENAI_API_KEY",), ("OPENAI_BASE_URL",)
     ),
@@ -48,9 +50,11 @@ _REQUIRED = {"reasoning_field": "reasoning_content", "reasoning_required": True}
 # docs.z.ai preserved thinking: returned where there is any.
 _CONTENT = {"reasoning_field": "reasoning_content"}
 # openrouter.ai/docs reasoning tokens: the details go back as they came.
-_DETAILS = {"reasoning_field": "reasoning_details"}
+# openrouter.ai/docs "PDF inputs": a `file` part.
+_DETAILS = {"reasoning_field": "reasoning_details", "documents": "file"}
 # pydantic-ai models/mistral.py and #9096: a turn between tool and user, ids of nine letters or digits.
-_MISTRAL = {"assistant_after_tools": True, "call_id_length": 9}
+# docs.mistral.ai "Document QnA" and the same file: a PDF as `document_url`.
+_MISTRAL = {"assistant_after_tools": True, "call_id_length": 9, "documents": "document_url"}
 # platform.minimax.io "OpenAI API compatible": thoughts stand in the text unless they are split off.
 _MINIMAX = {"reasoning_field": "reasoning_details", "extra_body": {"reasoning_split": True}}
 

@@ -39,6 +39,8 @@ class ModelInfo:
     thinking: bool = False
     images: bool = True
     prices: Prices | None = None
+    documents: bool = False
+    """Whether PDFs are sent as such."""
 
     @property
     def full_name(self) -> str:

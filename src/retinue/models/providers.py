@@ -139,6 +139,8 @@ class Providers:
         if provider.local and info.prices is None and not model.endswith("cloud"):
             # The maker's window says nothing about this machine's: the server is asked at the launch.
             info = replace(info, prices=FREE, window=min(info.window, UNKNOWN_WINDOW_ELSEWHERE))
+        if info.images and _takes_documents(provider, model):
+            info = replace(info, documents=True)
         return self.overridden(info)
 
     def has_window(self, provider: Provider, model: str) -> bool:
@@ -163,6 +165,22 @@ class Providers:
             return None
         origin = self.settings.origin(f"providers.{written}") if name in self.described else DEFAULT
         return _Maker(self, name, preset, entry, origin).provider()
+
+
+_READERS = frozenset({"anthropic", "gemini", "openai", "openai-responses", "azure"})
+"""Providers whose own format has a part for PDFs, for every model that sees images."""
+_READING_ROUTES = ("anthropic/", "openai/", "google/")
+"""Models to which OpenRouter hands a PDF as it is; for others it would bill for recognising text."""
+
+
+def _takes_documents(provider: Provider, model: str) -> bool:
+    """Azure takes PDFs in the Responses format only."""
+    if provider.api_for(model) == "openai":
+        if provider.id == "openrouter" and not model.startswith(_READING_ROUTES):
+            return False
+        unknown = provider.id == "openai" and provider.custom  # another server under OpenAI's name
+        return not unknown and bool(provider.quirks.get("documents"))
+    return provider.id in _READERS
 
 
 class _Maker:

@@ -48,6 +48,9 @@ class Quirks:
     hour for a run that has started agents and waits for them, else five minutes."""
     cache_key: bool | None = None
     """Whether `prompt_cache_key` is sent. None: to OpenAI and Azure."""
+    documents: str | None = None
+    """Chat format: how a PDF is sent, `file` (OpenAI, OpenRouter) or `document_url` (Mistral).
+    None: as text. Other formats send it as their makers document."""
     extra_body: Mapping[str, Any] = field(default_factory=dict)
     """Merged into every request."""
     query: Mapping[str, str] = field(default_factory=dict)

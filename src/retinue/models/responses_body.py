@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from retinue.domain.messages import AssistantMessage, Image, Message, Text, Thinking, ToolCall, ToolResult
+from retinue.domain.messages import AssistantMessage, Content, Document, Message, Text, Thinking, ToolCall, ToolResult
 from retinue.domain.messages import ToolMessage as Results
 from retinue.models.content import data_url, own, result_text, safe_id, sent_arguments, visible
 from retinue.models.protocol import ModelInfo
@@ -27,16 +27,19 @@ def build_input(messages: tuple[Message, ...], info: ModelInfo, stale: set[str])
     return items
 
 
-def _part(part: Text | Image) -> dict[str, Any]:
+def _part(part: Content) -> dict[str, Any]:
     if isinstance(part, Text):
         return {"type": "input_text", "text": part.text}
+    if isinstance(part, Document):
+        return {"type": "input_file", "filename": part.name, "file_data": data_url(part)}
     return {"type": "input_image", "image_url": data_url(part), "detail": "auto"}
 
 
 def _result(result: ToolResult, info: ModelInfo) -> dict[str, Any]:
     parts = visible(result.content, info)
-    pictures = any(isinstance(part, Image) for part in parts)
-    output: Any = [_part(part) for part in parts] if pictures else result_text(result)
+    output: Any = [_part(part) for part in parts]
+    if all(isinstance(part, Text) for part in parts):
+        output = "\n".join(part.text for part in parts if isinstance(part, Text)) or result_text(result)
     return {"type": "function_call_output", "call_id": safe_id(result.call_id), "output": output}
 
 

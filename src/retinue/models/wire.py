@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import AsyncGenerator, Mapping
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -20,6 +21,7 @@ from retinue.domain.failure import Failure
 from retinue.domain.lean import replace
 from retinue.domain.messages import AssistantMessage
 from retinue.models import failures
+from retinue.models.content import has_documents
 from retinue.models.draft import Draft
 from retinue.models.failures import Wire
 from retinue.models.partial_json import parse_event
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 _ALIVE = (Alive(),)
 _LESSONS: WeakKeyDictionary[Transport, dict[tuple[str, str], SharedLessons]] = WeakKeyDictionary()
 """How servers want their requests, shared by all models over one transport."""
+_ABOUT_DOCUMENTS = re.compile(r"\bpdfs?\b|document|input_file|file_data|mime.?type|filename")
 _DRAIN_SECONDS = 0.25
 _KEYED = frozenset({"openai", "openai-responses", "azure"})
 """Providers that take `prompt_cache_key`."""
@@ -108,7 +111,18 @@ class WireModel:
 
     def adapt(self, request: ModelRequest, body: dict[str, Any], refusal: Refusal) -> bool:
         """After a refused request: True if `body` will now come out differently."""
-        return self._repairs.learn(body, refusal)
+        return self._withhold_documents(request, refusal) or self._repairs.learn(body, refusal)
+
+    def _withhold_documents(self, request: ModelRequest, refusal: Refusal) -> bool:
+        """Stops sending PDFs after a refusal that is about one (too many pages, a password, a model
+        that takes none): in the history it would fail every later request."""
+        if not self._info.documents or not _ABOUT_DOCUMENTS.search(refusal.said) or not has_documents(request):
+            return False
+        self._info = replace(self._info, documents=False)
+        self._repairs.said.append(
+            f"did not take a PDF ({refusal.message.strip().rstrip('.')[:200]}): it is read as text"
+        )
+        return True
 
     def forget_signatures(self, request: ModelRequest) -> bool:
         """Stops returning the signatures of this conversation; True if there were any left.

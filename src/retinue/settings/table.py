@@ -43,7 +43,9 @@ _YEAR = 366 * 86_400
 _TOKENS = Whole(1, 1_000_000_000)
 _PRICE = Number(0, 1_000_000)
 _PRICES = Record(input=_PRICE, output=_PRICE, cacheRead=_PRICE, cacheWrite=_PRICE)
-_MODEL = Record(name=Text(), window=_TOKENS, maxOutput=_TOKENS, thinking=_FLAG, images=_FLAG, prices=_PRICES)
+_MODEL = Record(
+    name=Text(), window=_TOKENS, maxOutput=_TOKENS, thinking=_FLAG, images=_FLAG, documents=_FLAG, prices=_PRICES
+)
 _LISTED = Record(id=Text("a model id"), **_MODEL.fields)
 _PROVIDER = Record(
     baseUrl=Text("a URL"),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from retinue.domain.tool import Confinement, Tool
+from retinue.domain.tool import Confinement, Tool, ToolContext
 from retinue.settings.places import home
 from retinue.supervisor.confining import can_sandbox
 
@@ -27,6 +27,20 @@ def convert_tools(world: World) -> dict[str, Tool]:
 
     tool = ConvertContentTool(lambda: _bounds(world), lambda: _confinement(world), lambda: _download(world))
     return {tool.name: tool}
+
+
+async def convert_to_text(world: World, call_id: str, path: str, context: ToolContext) -> str:
+    """Return a document as text, for a model that does not take it as it is. Raise ToolError."""
+    from retinue.tools.convert_content.tool import ConvertContentTool
+    from retinue.tools.convert_content.worker import check_installed
+    from retinue.tools.errors import ToolError
+
+    tool = world.tools.get("convert_content")
+    if tool is None and world.settings.settings.convert_enabled:
+        check_installed()
+    if not isinstance(tool, ConvertContentTool):
+        raise ToolError(f"{path} is a PDF, and converting is switched off here (convert.enabled).")
+    return await tool.text_of(call_id, path, context)
 
 
 def _bounds(world: World) -> Bounds:

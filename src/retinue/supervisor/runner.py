@@ -31,6 +31,7 @@ from retinue.supervisor.assembling import why_absent
 from retinue.supervisor.auditing import Audit
 from retinue.supervisor.browsing import reach_of
 from retinue.supervisor.confining import put_away, put_up_walls
+from retinue.supervisor.converting import convert_to_text
 from retinue.supervisor.guarding import gatekeeper, release, withheld_from
 from retinue.supervisor.hooking import hooks_for
 from retinue.supervisor.isolating import confined, left
@@ -250,6 +251,8 @@ def _context(handle: RunHandle, world: World, launch: Launch) -> ToolContext:
         child=launch.request.parent_id is not None,
         reach=reach_of(world, handle.id),
         withheld=lambda: withheld_from(handle.id, world),
+        takes_documents=lambda: launch.model.info.documents,
+        convert=lambda call_id, path, context: convert_to_text(world, call_id, path, context),
     )
     context = confined(context, launch.isolation)
     put_up_walls(launch, world, context)

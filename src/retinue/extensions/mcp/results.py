@@ -13,7 +13,7 @@ import orjson
 
 from retinue.domain.effects import ToolEffect
 from retinue.domain.format import format_bytes
-from retinue.domain.messages import Image, Text
+from retinue.domain.messages import Content, Image, Text
 from retinue.domain.tool import ToolOutput
 from retinue.settings.places import private_folder
 
@@ -42,7 +42,7 @@ def to_output(result: CallToolResult, *, characters: int, outputs: Path, effect:
     text = shorten("\n".join(texts), characters, outputs)
     if not text and not images:
         text = "(no output)"
-    content: tuple[Text | Image, ...] = (*((Text(text),) if text else ()), *images)
+    content: tuple[Content, ...] = (*((Text(text),) if text else ()), *images)
     return ToolOutput(content, result.is_error, effect)
 
 

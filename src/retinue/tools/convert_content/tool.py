@@ -94,6 +94,16 @@ class ConvertContentTool(BuiltinTool):
         about, converted = await self._text(path, url, context, seconds, offset)
         return _shown(about, converted, offset, most, time.monotonic() - began)
 
+    async def text_of(self, call_id: str, path: str, context: ToolContext) -> str:
+        """Return the text of a file of the workspace, for `read`. Raise ConvertError."""
+        from retinue.tools.convert_content.worker import check_installed
+
+        check_installed()
+        context.progress(call_id, f"converting {path}"[:200])
+        _, converted = await self._text(path, None, context, self._bounds().seconds, 0)
+        note = "\n[The document has more text than is kept; the rest is cut off.]" if converted.cut else ""
+        return converted.text + note
+
     async def _text(
         self, path: str | None, url: str | None, context: ToolContext, seconds: float, offset: int
     ) -> tuple[About, Converted]:

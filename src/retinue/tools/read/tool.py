@@ -1,9 +1,10 @@
-"""read: a window of a text file, or an image."""
+"""read: a window of a text file, an image, or a PDF."""
 
 from __future__ import annotations
 
 import base64
 import os
+import re
 from collections.abc import Callable, Iterator
 from io import BytesIO
 from itertools import chain
@@ -12,7 +13,7 @@ from typing import Any, BinaryIO, ClassVar
 
 from retinue.domain.effects import ToolEffect
 from retinue.domain.format import format_bytes
-from retinue.domain.messages import Image, Text
+from retinue.domain.messages import Document, Image, Text
 from retinue.domain.tool import ToolContext, ToolOutput, ok
 from retinue.tools.arguments import PATH_NAMES, Arguments
 from retinue.tools.base import Aliases, BuiltinTool, Properties
@@ -26,6 +27,9 @@ from retinue.tools.writing import LARGEST
 
 IMAGE_BYTES = 3_750_000
 """What fits the 5 MB of base64 that providers take."""
+DOCUMENT_BYTES = 4_500_000
+"""A PDF goes along with every request of the run, and all providers take this much: larger ones are read as text."""
+_PDF = b"%PDF-"
 
 _CHUNK = 1 << 20
 _LITTLE = 1 << 16
@@ -66,9 +70,13 @@ class ReadTool(BuiltinTool):
         little = _little(path, context)
         if little is not None:
             place, data = little
-            return _content(place, data, BytesIO(), len(data), first, limit, context)
-        place, stop = confine(path, context), Event()
-        return await in_thread(lambda: _read(place, first, limit, context, stop.is_set), stop)
+            found = _content(place, data, BytesIO(), len(data), first, limit, context)
+        else:
+            place, stop = confine(path, context), Event()
+            found = await in_thread(lambda: _read(place, first, limit, context, stop.is_set), stop)
+        if found is None:
+            return await _converted(place, path, call_id, first, limit, context)
+        return found
 
 
 def _little(text: str, context: ToolContext) -> tuple[Confined, bytes] | None:
@@ -84,7 +92,9 @@ def _little(text: str, context: ToolContext) -> tuple[Confined, bytes] | None:
     return None if data is None else (place, data)
 
 
-def _read(place: Confined, first: int, limit: int, context: ToolContext, stopped: Callable[[], bool]) -> ToolOutput:
+def _read(
+    place: Confined, first: int, limit: int, context: ToolContext, stopped: Callable[[], bool]
+) -> ToolOutput | None:
     try:
         with spot(place) as where:
             descriptor = open_regular(where, place)
@@ -104,12 +114,17 @@ def _content(
     limit: int,
     context: ToolContext,
     stopped: Callable[[], bool] = lambda: False,
-) -> ToolOutput:
-    """A file whose first bytes are `start`: all of it, where those are fewer than a chunk."""
+) -> ToolOutput | None:
+    """A file whose first bytes are `start`: all of it, where those are fewer than a chunk. None for
+    a PDF that has to be made into text."""
     effect = ToolEffect(reads=(place.real,))
     media_type = image_type(start)
     if media_type is not None:
         return _image(place, start + rest.read(IMAGE_BYTES), media_type, size, context, effect)
+    if start.startswith(_PDF) and context.takes_documents() and size <= DOCUMENT_BYTES:
+        return _document(place, start + rest.read(DOCUMENT_BYTES), context, effect)
+    if start.startswith(_PDF) and context.convert is not None:
+        return None
     kind = binary_kind(start[:SNIFFED])
     if kind is not None:
         raise ToolError(f"{place.shown} is {kind} ({format_bytes(size)}), not text. Use a program made for it, if any.")
@@ -152,6 +167,27 @@ def _image(
     context.seen[place.real] = content_hash(data)
     text = f"{place.shown}: {media_type}, {format_bytes(len(data))}"
     return ToolOutput((Text(text), Image(media_type, base64.b64encode(data).decode())), effect=effect)
+
+
+def _document(place: Confined, data: bytes, context: ToolContext, effect: ToolEffect) -> ToolOutput:
+    context.seen[place.real] = content_hash(data)
+    pages = len(re.findall(rb"/Type\s*/Page\b", data))
+    known = f", {pages} page{'s' if pages > 1 else ''}" if pages else ""
+    text = f"{place.shown}: PDF, {format_bytes(len(data))}{known}"
+    document = Document("application/pdf", base64.b64encode(data).decode(), place.path.name, pages)
+    return ToolOutput((Text(text), document), effect=effect)
+
+
+async def _converted(
+    place: Confined, path: str, call_id: str, first: int, limit: int, context: ToolContext
+) -> ToolOutput:
+    """A window of the text of a PDF."""
+    assert context.convert is not None
+    text = await context.convert(call_id, path, context)
+    if not text.strip():
+        raise ToolError(f"{place.shown} is a PDF without text, such as a scan. Use a model that reads PDFs itself.")
+    found = window_of(text.encode("utf-8", "replace"), first, limit)
+    return ok(f"{_render(place, found, None)}\n[text of a PDF, without its images]", ToolEffect(reads=(place.real,)))
 
 
 def _render(place: Confined, found: Window, codec: str | None) -> str:

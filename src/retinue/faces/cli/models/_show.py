@@ -71,6 +71,7 @@ def model_data(info: ModelInfo) -> dict[str, Any]:
         "maxOutput": info.max_output,
         "thinking": info.thinking,
         "images": info.images,
+        "documents": info.documents,
         "prices": prices_data(info.prices),
     }
 

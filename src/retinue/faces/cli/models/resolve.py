@@ -60,7 +60,9 @@ def _text(selection: Selection) -> str:
     if selection.path is not None:
         rows.append(("file", str(selection.path)))
     rows.append(("window", f"{size(info.window)} tokens, of which {size(info.max_output)} can be output"))
-    abilities = [word for word, can in (("thinking", info.thinking), ("images", info.images)) if can]
+    abilities = [
+        word for word, can in (("thinking", info.thinking), ("images", info.images), ("PDFs", info.documents)) if can
+    ]
     rows.append(("abilities", ", ".join(abilities) or "text only"))
     if selection.thinking is not None:
         rows.append(("thinking", selection.thinking))
