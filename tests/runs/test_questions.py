@@ -76,23 +76,48 @@ def test_the_agent_above_answers_with_steer_subagent(project: Project, serve: An
     assert json.loads(done.stdout)["result"] == "all done", done.stderr
 
 
-def test_headless_the_agent_is_told_that_nobody_is_there_and_its_question_is_in_the_result(
+def test_where_nobody_can_answer_ask_parent_is_not_offered_and_a_call_says_how_to_go_on(
     project: Project, serve: Any
 ) -> None:
+    told: list[str] = []
+
     def answer(request: Request) -> Reply:
-        said = json.dumps(request.body["messages"][-1])
-        if "It is 443." in said:
+        if "It is 443." in json.dumps(request.body["messages"][-1]):
             return Reply("Then 443.")
-        return asks(request) if request.turn == 0 else Reply("Which port should I take?")
+        if request.turn == 0:
+            return asks(request)
+        told.append(last(request))
+        return Reply("Which port should I take?")
+
+    server = serve(answer)
+    document = project.json("run", "general-purpose", "x", "--json")
+    assert "ask_parent" not in names(server.requests[0])
+    assert "nobody is there who could answer" in told[0] and "end with the question as your answer" in told[0]
+    assert document["content"][0]["text"] == "Which port should I take?"
+    again = project.json("runs", "resume", document["details"]["runId"], "It is 443.", "--json")
+    assert "Then 443." in json.dumps(again)
+
+
+def test_an_agent_that_its_parent_waits_for_cannot_ask_it_and_one_in_the_background_can(
+    project: Project, serve: Any
+) -> None:
+    offered: dict[str, list[str]] = {}
+
+    def answer(request: Request) -> Reply:
+        task = json.dumps(request.body["messages"][0])
+        for each in ("BEHIND", "AHEAD"):
+            if each in task:
+                offered[each] = names(request)
+                return Reply("report")
+        if request.turn == 0:
+            calls = [("BEHIND", True), ("AHEAD", False)]
+            return Reply("", [("Agent", {"prompt": p, "description": "d", "run_in_background": b}) for p, b in calls])
+        return Reply("done")
 
     serve(answer)
-    document = project.json("run", "general-purpose", "x", "--json")
-    assert document["content"][0]["text"] == "Which port should I take?"
-    run_id = document["details"]["runId"]
-    shown = project.retinue("runs", "show", run_id).stdout
-    assert f"It asked and was not answered: Which port? Resume {run_id} with the answer." in shown
-    again = project.json("runs", "resume", run_id, "It is 443.", "--json")
-    assert "Then 443." in json.dumps(again)
+    assert project.retinue("-p", "go").returncode == 0
+    assert "ask_parent" in offered["BEHIND"]
+    assert "ask_parent" not in offered["AHEAD"]
 
 
 def test_a_question_of_a_killed_process_can_be_answered_and_the_resumed_run_takes_it(

@@ -22,6 +22,7 @@ from retinue.domain.lean import dataclass
 from retinue.errors import RetinueError
 from retinue.loop.controls import Controls
 from retinue.supervisor.notify import escape
+from retinue.supervisor.offer import STEER
 from retinue.tools.delegation.frame import as_data
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from retinue.supervisor.member import Member
     from retinue.supervisor.world import World
 
-STEER = "steer_subagent"
 _NOBODY = frozenset({"policy", "expiry"})
 _SHOWN = 200
 

@@ -67,6 +67,10 @@ def assemble(
 
 
 _NO_AGENTS = "\n- You have no tool to start agents: what is said above about delegation is not for you."
+_NOBODY = (
+    "nobody is there who could answer. Go on as you think best and say what you assumed; if you cannot, end with "
+    "the question as your answer."
+)
 _UNATTENDED: frozenset[PermissionMode] = frozenset({"default", "acceptEdits", "plan"})
 
 
@@ -137,6 +141,8 @@ def why_absent(launch: Launch, world: World, name: str) -> str:
     """Why a run has not got a tool that exists, for its model; empty where its file decided it."""
     if name in world.unavailable:
         return world.unavailable[name]
+    if name in ("ask_parent", "ask_user") and not world.can_ask:
+        return _NOBODY
     if not launch.readonly or TOOLS.get(name, READ_ONLY) <= READ_ONLY:
         return ""
     if launch.mode == "plan":

@@ -123,7 +123,10 @@ class Supervisor:
         self.notice_settings()
         run_id = run_id or new_run_id()
         above = parent.handle.launch if parent else None
-        launch = await prepared(request, self.world, run_id, Delegate(self, run_id), above, description=description)
+        delegate = Delegate(self, run_id)
+        launch = await prepared(
+            request, self.world, run_id, delegate, above, description=description, background=background
+        )
         try:
             self._check_open()
             more = [*notes, *launch.notes]
@@ -183,7 +186,8 @@ class Supervisor:
         try:
             above = parent.handle.launch if parent else None
             leg = Leg(branch_of(self.world, row.id))
-            launch = await prepared(request, self.world, row.id, Delegate(self, row.id), above, leg=leg)
+            delegate = Delegate(self, row.id)
+            launch = await prepared(request, self.world, row.id, delegate, above, leg=leg, background=background)
             self._check_open()
             launch = bounded(replace(launch, notes=(*launch.notes, *left)), past, log.reader, row)
             async with admission(launch, row.place, self.world, parent, resumed=True) as hooks:

@@ -64,17 +64,24 @@ async def extend(request: RunRequest, world: World, notes: list[str]) -> Extende
 
 
 def suited(
-    request: RunRequest, tools: Mapping[str, Tool], *, can_ask: bool = False, mode: PermissionMode = "default"
+    request: RunRequest,
+    tools: Mapping[str, Tool],
+    *,
+    can_ask: bool = False,
+    heard: bool = False,
+    mode: PermissionMode = "default",
 ) -> Mapping[str, Tool]:
     """Without what a run of this kind has no use for: a main agent asks the person, if there is one
-    (`can_ask`), and others whoever started them; only main hands in a plan; an isolated one, and one
-    whose `extensions` are none or named, has the seven built-in tools of pi and no more."""
+    (`can_ask`), and others the person or the run that started them, if that can answer (`heard`);
+    (`can_ask`), and others the person or the run that started them, if that can answer (`heard`);
+    only main hands in a plan; an isolated one, and one whose `extensions` are none or named, has
+    the seven built-in tools of pi and no more."""
     spec, dropped = request.spec, set[str]()
     if has_only_builtins(spec):
         dropped = set(tools) - set(BUILT_IN_SEVEN)
     elif spec.dialect == "pi" and spec.tools.allow is None:
         dropped = set(companions(tools)) | {"ask_user"}
-    if request.depth == 0:
+    if request.depth == 0 or not (can_ask or heard):
         dropped |= {"ask_parent"} & companions(tools)
     if request.depth > 0 or not can_ask:
         dropped.add("ask_user")

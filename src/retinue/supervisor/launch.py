@@ -28,7 +28,7 @@ from retinue.supervisor.checking import well_formed
 from retinue.supervisor.confining import can_sandbox, is_readonly
 from retinue.supervisor.extending_tools import Extended, extend, has_only_builtins, suited
 from retinue.supervisor.limiter import LimiterGate, account_of, process_limiters, shared_prefix
-from retinue.supervisor.offer import SPAWNING, offered_tools, useful_tools, with_patches
+from retinue.supervisor.offer import SPAWNING, STEER, offered_tools, useful_tools, with_patches
 from retinue.supervisor.permits import NO_PATTERNS, Patterns, mode_for, permitted
 from retinue.supervisor.permits_bounds import Bound, bounds_below
 from retinue.supervisor.purse import BUDGETED
@@ -94,10 +94,13 @@ async def prepare(
     delegation: Delegation | None = None,
     parent: Launch | None = None,
     isolation: Isolation | None = None,
+    *,
+    background: bool = False,
 ) -> Launch:
     """`delegation` is the run's way to other runs, offered as tools where its file allows it;
-    `parent` bounds what it may have. Raises LaunchError when the agent must not start, and
-    UnknownModelError when the caller named a model that does not exist."""
+    `parent` bounds what it may have, and hears its questions if it runs in the `background`. Raises
+    LaunchError when the agent must not start, and UnknownModelError when the caller named a model
+    that does not exist."""
     check(request.spec, request)
     notes: list[str] = []
     notes += file_notes(request.spec, world.catalog() if request.spec.path else None)
@@ -107,7 +110,8 @@ async def prepare(
     extended = await extend(request, world, notes)
     mode = mode_for(request, world, parent.mode if parent else None, notes)
     readonly = is_readonly(request, mode, world.settings.settings, notes)
-    kit = choose_tools(request, world, notes, delegation, served, extended, readonly, mode)
+    heard = background and parent is not None and any(tool.spec.name == STEER for tool in parent.tools)
+    kit = choose_tools(request, world, notes, delegation, served, extended, readonly, mode, heard=heard)
     tools = kit.tools if served is None else served.settle(kit.tools, selection.info.window)
     tools = with_patches(tools, selection.info.id)
     named = {tool.spec.name: tool for tool in tools}
@@ -219,14 +223,17 @@ def choose_tools(
     extended: Extended,
     readonly: bool,
     mode: PermissionMode = "default",
+    *,
+    heard: bool = False,
 ) -> Kit:
-    """What the run may use, by its file, its rights and the rules. Raises LaunchError for a file
+    """What the run may use, by its file, its rights and the rules. `heard` says that the run above
+    it can answer questions. Raises LaunchError for a file
     whose list leaves nothing."""
     spec, settings = request.spec, world.settings.settings
     may_spawn = delegation is not None and _may_spawn(request, settings)
     scoped, brought = extended.scoped(spec, with_skills(_with_subagents(spec), spec))
     notes.extend(scoped.notes)
-    available = {**suited(request, world.tools, can_ask=world.can_ask, mode=mode), **brought}
+    available = {**suited(request, world.tools, can_ask=world.can_ask, heard=heard, mode=mode), **brought}
     if may_spawn and delegation is not None:
         available = {**available, **offered_tools(delegation, world, request, notes)}
     if SKILL not in available:  # a program may have one of its own

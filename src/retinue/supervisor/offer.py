@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from retinue.supervisor.launch import Launch
     from retinue.supervisor.world import World
 
+STEER = "steer_subagent"
+"""What a run answers the questions of its agents with."""
 SPAWNING = frozenset(name for names in NAMES.values() for name in names)
 """Every tool that has to do with other runs, in all vocabularies."""
 
@@ -64,12 +66,12 @@ def with_patches(tools: tuple[Tool, ...], model: str) -> tuple[Tool, ...]:
 
 
 def connect_patches(launch: Launch, tools: tuple[Tool, ...]) -> None:
-    """Gives the run's apply_patch its edit and write tools, each behind its gate."""
+    """Gives the run's apply_patch its read, edit and write tools, each behind its gate."""
     from retinue.tools.apply_patch.tool import ApplyPatchTool
 
     for tool in launch.tools:
         if isinstance(tool, ApplyPatchTool):
-            tool.tools = {each.spec.name: each for each in tools if each.spec.name in ("edit", "write")}
+            tool.tools = {each.spec.name: each for each in tools if each.spec.name in ("read", "edit", "write")}
 
 
 def offered_tools(delegation: Delegation, world: World, request: RunRequest, notes: list[str]) -> dict[str, Tool]:
