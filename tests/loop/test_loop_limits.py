@@ -66,6 +66,31 @@ async def test_K01_without_a_limit_a_run_may_take_as_long_as_it_takes():
         assert (run.outcome.ended, run.outcome.turns) == ("completed", 61)
 
 
+async def test_once_calls_are_refused_the_model_may_only_answer_and_keeps_the_tools_it_was_shown():
+    with ScriptedModel(*busy(4), "at last") as model:
+        run = await drive(model, tools=[TOOL], limits=Limits(max_turns=2, grace_turns=5))
+    assert [request.tool_choice for request in model.requests] == ["auto", "auto", "auto", "none", "none"]
+    assert all(request.tools == model.requests[0].tools for request in model.requests), "the prefix stays cached"
+    assert run.outcome.text == "at last"
+
+
+@pytest.mark.parametrize(
+    "limits", [Limits(max_turns=1, grace_turns=1), Limits(max_tool_calls=0)], ids=["one turn of grace", "no calls left"]
+)
+async def test_the_last_turn_is_for_the_answer(limits):
+    with ScriptedModel(*busy(1), "at last") as model:
+        await drive(model, tools=[TOOL], limits=limits)
+    assert [request.tool_choice for request in model.requests] == ["auto", "none"]
+
+
+async def test_a_result_that_is_handed_in_by_a_call_may_be_handed_in_on_the_last_turn():
+    with ScriptedModel(*busy(1), Turn(Call("submit_result", {"ok": True}))) as model:
+        schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
+        run = await drive(model, tools=[TOOL], schema=schema, limits=Limits(max_turns=1, grace_turns=1))
+    assert model.requests[-1].tool_choice == "auto"
+    assert run.outcome.value == {"ok": True}
+
+
 async def test_K02_grace_is_at_least_one_turn_and_a_negative_limit_counts_as_one():
     run = await drive(ScriptedModel(*busy(2)), tools=[TOOL], limits=Limits(max_turns=1, grace_turns=0))
     assert (run.outcome.ended, run.outcome.turns) == ("aborted", 2)

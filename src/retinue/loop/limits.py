@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import orjson
 
@@ -39,6 +39,7 @@ class Turns:
 
     def __init__(self, limits: Limits, *, hands_in: bool = False) -> None:
         self._limits = limits
+        self._hands_in = hands_in
         self._finish = f"hand in your result with `{SUBMIT}`" if hands_in else "give your final answer"
         self._grace = max(limits.grace_turns, 1)
         self._taken = 0
@@ -54,6 +55,16 @@ class Turns:
     def over(self) -> bool:
         """Whether the run has had a turn to finish what it was doing: only an answer is left."""
         return self._wrapped_at is not None and self._taken > self._wrapped_at
+
+    @property
+    def tool_choice(self) -> Literal["auto", "none"]:
+        """Whether the next request may be answered with calls. Once all of them would be refused, and
+        on the last turn, it may not, so that an answer comes. The tools themselves stay in the
+        request: providers cache them, and refuse a conversation with calls that lists none."""
+        if self.wrapped is None or self._hands_in:
+            return "auto"
+        is_last = self._last is not None and self._taken >= self._last - 1
+        return "none" if self.over or is_last or self.wrapped != "turns" else "auto"
 
     @property
     def allows_another(self) -> bool:

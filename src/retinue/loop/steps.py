@@ -187,6 +187,7 @@ class Steps:
             max_output=job.max_output,
             thinking=job.thinking,
             temperature=job.temperature,
+            tool_choice=self._turns.tool_choice,
         )
         return Ask(self._model, request, self._interrupt, self._idle, job.clock)
 
@@ -200,8 +201,7 @@ class Steps:
                 self._offered = (*self._offered, spec)
 
     def answered(self, ask: Ask) -> AssistantMessage:
-        """The model's message as it enters the conversation."""
-        message = settled(ask.message, self._used)
+        message = settled(ask.message, self._used)  # as it enters the conversation
         self.calls = message.tool_calls
         self._failure = failure_of(message)
         if self._failure is None and not self.calls:
