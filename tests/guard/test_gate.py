@@ -13,6 +13,7 @@ from retinue.domain.permission import Decision
 from retinue.domain.tool import failed, ok
 from retinue.guard.desk import Policy
 from retinue.guard.gate import Gate, gated
+from retinue.guard.gate_item import call_title
 
 ALLOW = Decision("allow", "Reads run.", "mode")
 ASKS = {by: Decision("ask", f"{by} asks.", by) for by in ("mode", "rule", "critical", "protected", "unparsed", "taint")}
@@ -269,3 +270,8 @@ async def test_hooks_hear_of_a_tool_that_breaks_and_the_loop_does_too(tmp_path):
         event, subject, payload = hooks.heard[-1]
         assert (event, subject, payload["error"]) == ("PostToolUseFailure", "change", "RuntimeError: no disk")
         assert payload["tool_input"] == {"path": "a"}
+
+
+def test_a_person_who_is_asked_about_a_deletion_reads_that_it_is_one():
+    assert call_title("write", {"path": "a.txt", "delete": True}) == "delete a.txt"
+    assert call_title("write", {"path": "a.txt", "content": ""}) == "write a.txt"

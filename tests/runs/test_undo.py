@@ -177,3 +177,58 @@ def test_a_parent_is_told_what_its_child_changed_and_what_to_read_again(project,
     assert (project.cwd / "f0.txt").read_text() == "A\nbeta\n"
     assert project.retinue("runs", "undo", main, "--tree").returncode == 0
     assert (project.cwd / "f0.txt").read_text() == "alpha 0\nbeta\n"
+
+
+PATCH = """*** Begin Patch
+*** Update File: f0.txt
+*** Move to: moved/f0.txt
+@@
+-alpha 0
++ALPHA
+*** Delete File: f1.txt
+*** End Patch"""
+GPT = {"RETINUE_MODEL": "anthropic/gpt-5.1"}
+
+
+def test_files_that_a_patch_moved_and_deleted_come_back_with_undo(project, serve):
+    serve(steps(Reply("", [("apply_patch", {"input": PATCH})]), Reply("done")))
+    before = {name: (project.cwd / name).read_text() for name in ("f0.txt", "f1.txt")}
+    assert project.retinue("run", "general-purpose", "work", *BYPASS, env=GPT).returncode == 0
+    assert (project.cwd / "moved" / "f0.txt").read_text().startswith("ALPHA")
+    assert not any((project.cwd / name).exists() for name in before)
+    shown = project.retinue("runs", "effects", run_id(project)).stdout
+    for line in ("  write  + moved/f0.txt", "  write  - f0.txt", "  write  - f1.txt"):
+        assert line in shown
+    assert project.retinue("runs", "undo", run_id(project)).returncode == 0
+    assert {name: (project.cwd / name).read_text() for name in before} == before
+    assert not (project.cwd / "moved").exists()
+
+
+@pytest.mark.parametrize(
+    ("mode", "rules", "path", "why"),
+    [
+        ("default", {}, "f1.txt", "Denied"),
+        ("acceptEdits", {"deny": ["Edit(f1.txt)"]}, "f1.txt", "Denied"),
+        ("bypassPermissions", {}, ".retinue/settings.json", "Denied"),
+        ("plan", {}, "f1.txt", "is not among your tools"),
+    ],
+)
+def test_a_patch_deletes_and_moves_only_what_the_run_may_write(project, serve, mode, rules, path, why):
+    for folder, settings in ((project.home, {"permissions": rules}), (project.cwd, {})):
+        (folder / ".retinue").mkdir(exist_ok=True)
+        (folder / ".retinue" / "settings.json").write_text(json.dumps(settings))
+    said = []
+
+    def answer(request: Request) -> Reply:
+        said.extend(json.dumps(each["content"]) for each in request.results[-1:])
+        patches = (f"*** Delete File: {path}", f"*** Update File: {path}\n*** Move to: elsewhere.txt")
+        if request.turn < len(patches):
+            patch = f"*** Begin Patch\n{patches[request.turn]}\n*** End Patch"
+            return Reply("", [("apply_patch", {"input": patch})])
+        return Reply("done")
+
+    serve(answer)
+    project.mode = mode
+    assert project.retinue("run", "general-purpose", "work", env=GPT).returncode == 0
+    assert (project.cwd / path).exists()
+    assert len(said) == 2 and all(why in each for each in said), said

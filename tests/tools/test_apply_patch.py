@@ -26,7 +26,7 @@ PATCH = """*** Begin Patch
 async def patched(root: Path, text: str, tools=None):
     (root / "app.py").write_text("def start():\n    return 1\n")
     tool = ApplyPatchTool()
-    tool.tools = tools or builtin_tools(["edit", "write"])
+    tool.tools = tools or builtin_tools(["read", "edit", "write"])
     context = ToolContext("run-1", (root,), root / "outputs")
     run = await drive(ScriptedModel(Turn(Call("apply_patch", {"patch": text})), "ok"), tools=[tool], context=context)
     return run.of(ToolEnded)[0]
@@ -58,11 +58,70 @@ async def test_every_file_goes_through_the_tools_of_the_run_and_their_refusal_co
 async def test_what_is_no_patch_and_what_it_cannot_do_is_said(tmp_path: Path) -> None:
     root = tmp_path.resolve()
     assert "begins with the line" in (await patched(root, "--- a\n+++ b")).result.text
-    delete = "*** Begin Patch\n*** Delete File: app.py\n*** End Patch"
-    assert "Delete it with the shell" in (await patched(root, delete)).result.text
+    nothing = "*** Begin Patch\n*** Delete File: none.py\n*** End Patch"
+    assert "none.py does not exist" in (await patched(root, nothing)).result.text
+    stray = "*** Begin Patch\n*** Delete File: app.py\n*** Move to: b.py\n*** End Patch"
+    assert "belongs below" in (await patched(root, stray)).result.text
     assert (root / "app.py").exists()
     far = "*** Begin Patch\n*** Add File: ../out.txt\n+x\n*** End Patch"
     assert "outside the workspace" in (await patched(root, far)).result.text
+
+
+MOVE = """*** Begin Patch
+*** Update File: app.py
+*** Move to: src/main.py
+@@
+-    return 1
++    return 2
+*** Delete File: old.txt
+*** End Patch"""
+
+
+async def test_a_patch_moves_a_file_with_its_changes_and_mode_and_deletes_another(tmp_path: Path) -> None:
+    root = tmp_path.resolve()
+    (root / "old.txt").write_text("old")
+    (root / "app.py").touch(0o755)
+    ended = await patched(root, MOVE)
+    assert not ended.result.is_error, ended.result.text
+    assert (root / "src" / "main.py").read_text() == "def start():\n    return 2\n"
+    assert (root / "src" / "main.py").stat().st_mode & 0o111
+    assert not (root / "app.py").exists() and not (root / "old.txt").exists()
+    gone = {Path(touched.path).name for touched in ended.effect.writes if touched.after is None}
+    assert gone == {"app.py", "old.txt"}
+
+
+async def test_a_move_that_cannot_be_made_leaves_the_file_where_it_is(tmp_path: Path) -> None:
+    root = tmp_path.resolve()
+    (root / "src").mkdir()
+    (root / "src" / "main.py").write_text("somebody's")
+    ended = await patched(root, MOVE)
+    assert ended.result.is_error and "exists and was not read here" in ended.result.text
+    assert (root / "app.py").read_text() == "def start():\n    return 1\n"
+    assert (root / "src" / "main.py").read_text() == "somebody's"
+    same = MOVE.replace("src/main.py", "./app.py").replace("*** Delete File: old.txt\n", "")
+    assert not (await patched(root, same)).result.is_error
+    assert (root / "app.py").read_text() == "def start():\n    return 2\n"
+
+
+async def test_what_a_run_may_not_read_is_not_moved_to_where_it_may(tmp_path: Path) -> None:
+    class Refusing:
+        spec = builtin_tools(["read"])["read"].spec
+
+        async def run(self, call_id, arguments, context):
+            return failed("Denied: read is not allowed here.")
+
+    root = tmp_path.resolve()
+    ended = await patched(root, MOVE, {**builtin_tools(["edit", "write"]), "read": Refusing()})
+    assert ended.result.is_error and "Denied: read is not allowed here." in ended.result.text
+    assert not (root / "src").exists() and (root / "app.py").exists()
+
+
+async def test_a_link_is_not_followed_to_the_file_that_would_be_deleted(tmp_path: Path) -> None:
+    root = tmp_path.resolve()
+    (root / "link").symlink_to("app.py")
+    ended = await patched(root, "*** Begin Patch\n*** Delete File: link\n*** End Patch")
+    assert "is a symbolic link to app.py" in ended.result.text
+    assert (root / "app.py").exists() and (root / "link").is_symlink()
 
 
 def test_models_of_openai_get_it_where_they_may_edit_and_write() -> None:

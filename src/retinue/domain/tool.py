@@ -125,9 +125,9 @@ class Ledger(Protocol):
         """Held while a file is rewritten: no other run of any process writes it meanwhile."""
         ...
 
-    def writing(self, path: Path, old: bytes | None, new: bytes, mode: int | None) -> None:
-        """Under the lease, right before the file gets the content `new`: keeps what was there.
-        `old` is None and `mode` with it when there was no file."""
+    def writing(self, path: Path, old: bytes | None, new: bytes | None, mode: int | None) -> None:
+        """Under the lease, right before the file gets the content `new`, or goes (None): keeps what
+        was there. `old` is None when there was no file; `mode` is then the one asked for, if any."""
         ...
 
     def wrote(self, path: Path, before: str | None, after: str | None) -> None:

@@ -47,6 +47,8 @@ def call_title(tool: str, arguments: Mapping[str, Any]) -> str:
     text = text if len(text) <= _TITLE else text[: _TITLE - 1] + "…"
     if not text:
         return tool
+    if tool == "write" and arguments.get("delete"):
+        return f"delete {text}"
     return f"{tool}: {text}" if tool == "bash" else f"{tool} {text}"
 
 

@@ -341,7 +341,7 @@ class _Ledger:
     def lease(self, path: Path) -> AbstractContextManager[None]:
         return self._audit.ledger.lease(path)
 
-    def writing(self, path: Path, old: bytes | None, new: bytes, mode: int | None) -> None:
+    def writing(self, path: Path, old: bytes | None, new: bytes | None, mode: int | None) -> None:
         self._audit.ledger.writing(path, old, new, mode)
 
     def wrote(self, path: Path, before: str | None, after: str | None) -> None:

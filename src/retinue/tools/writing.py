@@ -39,9 +39,13 @@ class Change:
     effect: ToolEffect
 
 
-def rewrite(place: Confined, context: ToolContext, change: Callable[[bytes | None], bytes]) -> Change:
+def rewrite(
+    place: Confined, context: ToolContext, change: Callable[[bytes | None], bytes], *, executable: bool = False
+) -> Change:
     """Replaces the content of `place` by what `change` makes of it. `change` gets None for a
-    file that does not exist, and raises ToolError to leave everything as it is."""
+    file that does not exist, and raises ToolError to leave everything as it is. A file that
+    exists keeps its mode; a new one can be made `executable`."""
+    made = 0o777 if executable else 0o666
     fresh = _existing(place) is None
     new = change(None) if fresh else b""  # before any folder is made: a refusal leaves no trace
     ledger = context.ledger
@@ -54,18 +58,42 @@ def rewrite(place: Confined, context: ToolContext, change: Callable[[bytes | Non
         old = None if found is None else read_whole(where, place)
         if old is not None or not fresh:
             new = change(old)
-        if found is not None and not found.st_mode & 0o222:
-            raise ToolError(f"{place.shown} is marked read-only. Change its mode first if it must be changed.")
+        _refuse_readonly(found, place)
         after = content_hash(new)
         touched = TouchedPath(place.real, None if old is None else content_hash(old), after)
         if new != old:
             if ledger:
-                ledger.writing(place.path, old, new, found.st_mode if found else None)
-            _replace(where, new, found)
+                ledger.writing(place.path, old, new, found.st_mode if found else made)
+            _replace(where, new, found, made)
             if ledger:
                 ledger.wrote(place.path, touched.before, after)
     context.seen[place.real] = after
     return Change(old, new, ToolEffect(writes=(touched,)))
+
+
+def remove(place: Confined, context: ToolContext) -> ToolEffect:
+    """Deletes a file. What was in it is kept for undo first. Raises ToolError where a rewrite would."""
+    ledger = context.ledger
+    with ledger.lease(place.path) if ledger else nullcontext(), spot(place) as where, _locked(where, place):
+        found = where.stat()
+        if found is None:
+            raise ToolError(f"{place.shown} does not exist.")
+        old = read_whole(where, place)
+        check_fresh(place, context, old)
+        _refuse_readonly(found, place)
+        before = content_hash(old)
+        if ledger:
+            ledger.writing(place.path, old, None, found.st_mode)
+        os.unlink(where.name, dir_fd=where.folder)
+        if ledger:
+            ledger.wrote(place.path, before, None)
+    context.seen.pop(place.real, None)
+    return ToolEffect(writes=(TouchedPath(place.real, before, None),))
+
+
+def _refuse_readonly(found: os.stat_result | None, place: Confined) -> None:
+    if found is not None and not found.st_mode & 0o222:
+        raise ToolError(f"{place.shown} is marked read-only. Change its mode first if it must be changed.")
 
 
 def check_fresh(place: Confined, context: ToolContext, current: bytes) -> None:
@@ -97,11 +125,11 @@ def _existing(place: Confined) -> os.stat_result | None:
     return found
 
 
-def _replace(where: Spot, data: bytes, old: os.stat_result | None) -> None:
+def _replace(where: Spot, data: bytes, old: os.stat_result | None, mode: int) -> None:
     """A file of the same folder is filled and renamed: readers see the old or the new content."""
     beside = Spot(where.folder, _beside(where))
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-    descriptor = os.open(beside.name, flags, 0o666, dir_fd=beside.folder)
+    descriptor = os.open(beside.name, flags, mode, dir_fd=beside.folder)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)

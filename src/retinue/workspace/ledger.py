@@ -56,13 +56,16 @@ class RunLedger:
                 if announced:  # announced, and then not written
                     self._store.drop(announced)
 
-    def writing(self, path: Path, old: bytes | None, new: bytes, mode: int | None) -> None:
-        """Under the lease, before the file is replaced: from here on undo knows the way back,
+    def writing(self, path: Path, old: bytes | None, new: bytes | None, mode: int | None) -> None:
+        """Under the lease, before the file is replaced or removed: from here on undo knows the way back,
         whatever happens to this process."""
         key = str(path)
         before = Entry(self._keep(old), mode or stat.S_IFREG | 0o644) if old is not None else None
-        after = Entry(blob_id(new), mode or stat.S_IFREG | (0o666 & ~_umask()))
-        digest = hashlib.sha256(new).hexdigest()
+        after, digest = None, None
+        if new is not None:
+            kept = mode if before is not None else None
+            after = Entry(blob_id(new), kept or stat.S_IFREG | ((mode or 0o666) & ~_umask()))
+            digest = hashlib.sha256(new).hexdigest()
         rows = [self._row(folder, None, Entry("", _FOLDER)) for folder in self._missing.get(key, ())]
         rows.append(self._row(key, before, after, digest))
         self._announced[key] = self._store.add(rows)

@@ -9,6 +9,7 @@ from retinue.domain.lean import dataclass
 from retinue.tools.errors import ToolError
 
 _BEGIN, _END = "*** Begin Patch", "*** End Patch"
+_MOVE = "*** Move to: "
 _HEADS: dict[str, Literal["add", "delete", "update"]] = {
     "*** Add File: ": "add",
     "*** Delete File: ": "delete",
@@ -18,12 +19,14 @@ _HEADS: dict[str, Literal["add", "delete", "update"]] = {
 
 @dataclass(slots=True)
 class FileChange:
-    """`lines` are those of a new file; `hunks` the pairs of old and new text of a change."""
+    """`lines` are those of a new file; `hunks` the pairs of old and new text of a change; `move_to`
+    is where the changed file goes, empty where it stays."""
 
     kind: Literal["add", "delete", "update"]
     path: str
     lines: list[str] = field(default_factory=list)
     hunks: list[tuple[str, str]] = field(default_factory=list)
+    move_to: str = ""
 
 
 def read_patch(text: str) -> list[FileChange]:
@@ -40,8 +43,10 @@ def read_patch(text: str) -> list[FileChange]:
             changes.append(FileChange(_HEADS[head], line.removeprefix(head).strip()))
         elif not changes:
             raise ToolError(f"apply_patch: {line[:80]!r} stands before any '*** Update File: PATH'.")
-        elif line.startswith("*** Move to: "):
-            raise ToolError("apply_patch: moving is not supported. Move the file with the shell, then patch it.")
+        elif line.startswith(_MOVE):
+            if changes[-1].kind != "update":
+                raise ToolError("apply_patch: '*** Move to: PATH' belongs below '*** Update File: PATH'.")
+            changes[-1].move_to = line.removeprefix(_MOVE).strip()
         elif line.startswith("@@"):
             _finish(changes, hunk)
         elif line.strip() != "*** End of File":

@@ -1,7 +1,8 @@
 """apply_patch: changes of several files in the format that OpenAI's coding models were trained on.
 
-It has no rights of its own. Each file goes through the run's own edit and write tools, with their
-gate, hooks and checks; so whatever holds for those holds for a patch.
+It has no rights of its own. Each file goes through the run's own read, edit and write tools, with
+their gate, hooks and checks; so whatever holds for those holds for a patch. A file that is moved is
+read, written at its new place and deleted at the old one.
 """
 
 from __future__ import annotations
@@ -10,11 +11,17 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from retinue.domain.effects import ToolEffect
+from retinue.domain.lean import replace
 from retinue.domain.tool import Tool, ToolContext, ToolOutput, failed, ok
 from retinue.tools.apply_patch.patch import FileChange, read_patch
 from retinue.tools.arguments import Arguments
 from retinue.tools.base import Aliases, BuiltinTool, Properties
+from retinue.tools.edit.replace import Edit, apply
 from retinue.tools.errors import ToolError
+from retinue.tools.files import spot
+from retinue.tools.paths import confine
+from retinue.tools.threads import in_thread
+from retinue.tools.writing import check_fresh, read_whole
 
 
 class ApplyPatchTool(BuiltinTool):
@@ -45,17 +52,54 @@ class ApplyPatchTool(BuiltinTool):
 
     async def _apply(self, change: FileChange, call_id: str, context: ToolContext) -> ToolOutput:
         if change.kind == "delete":
-            raise ToolError(f"apply_patch cannot delete {change.path}. Delete it with the shell.")
+            return await self._tool("write").run(call_id, {"path": change.path, "delete": True}, context)
         if change.kind == "add":
             content = "\n".join(change.lines) + "\n" if change.lines else ""
             return await self._tool("write").run(call_id, {"path": change.path, "content": content}, context)
+        if change.move_to and not _same_file(change, context):
+            return await self._move(change, call_id, context)
         edits = [{"old_string": old, "new_string": new} for old, new in change.hunks]
         return await self._tool("edit").run(call_id, {"path": change.path, "edits": edits}, context)
+
+    async def _move(self, change: FileChange, call_id: str, context: ToolContext) -> ToolOutput:
+        """The rules about reading are asked first: a move must not show what they keep from the run."""
+        write = self._tool("write")
+        looked = await self._tool("read").run(call_id, {"path": change.path, "limit": 1}, context)
+        if looked.is_error:
+            return looked
+        text, executable = await in_thread(lambda: _moved(change, context))
+        arguments = {"path": change.move_to, "content": text, "executable": executable}
+        made = await write.run(call_id, arguments, context)
+        if made.is_error:
+            return made
+        deleted = await write.run(call_id, {"path": change.path, "delete": True}, context)
+        effect = _joined(made.effect, deleted.effect)
+        return replace(deleted, content=(*made.content, *deleted.content), effect=effect)
 
     def _tool(self, name: str) -> Tool:
         if name not in self.tools:
             raise ToolError(f"apply_patch needs {name}, which is not among your tools.")
         return self.tools[name]
+
+
+def _same_file(change: FileChange, context: ToolContext) -> bool:
+    old, new = (confine(path, context, writing=True) for path in (change.path, change.move_to))
+    return old.real == new.real
+
+
+def _moved(change: FileChange, context: ToolContext) -> tuple[str, bool]:
+    """The text of the file after its hunks, and whether it can be run."""
+    place = confine(change.path, context, writing=True)
+    with spot(place) as where:
+        found = where.stat()
+        data = read_whole(where, place)
+    check_fresh(place, context, data)
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        raise ToolError(f"{place.shown} is not UTF-8 text. Move it with the shell.") from None
+    edits = [Edit(old, new) for old, new in change.hunks]
+    return apply(text, edits, place.shown), bool(found and found.st_mode & 0o100)
 
 
 def _joined(one: ToolEffect, other: ToolEffect) -> ToolEffect:

@@ -16,7 +16,7 @@ from retinue.tools.files import spot
 from retinue.tools.paths import Confined, confine
 from retinue.tools.threads import in_thread
 from retinue.tools.truncate import line_count
-from retinue.tools.writing import Change, check_fresh, read_whole, rewrite
+from retinue.tools.writing import Change, check_fresh, read_whole, remove, rewrite
 
 
 class WriteTool(BuiltinTool):
@@ -27,7 +27,14 @@ class WriteTool(BuiltinTool):
         "path": {"type": "string", "description": "File, relative to the working directory or absolute"},
         "content": {"type": "string", "description": "The whole new content"},
     }
-    hidden: ClassVar[Properties] = {"append": {"type": "boolean"}, "mode": {"type": "string"}}
+    hidden: ClassVar[Properties] = {
+        "append": {"type": "boolean"},
+        "mode": {"type": "string"},
+        "delete": {"type": "boolean"},
+        "executable": {"type": "boolean"},
+    }
+    """The last two are for apply_patch: deleting and moving have the rules, the undo and the walls of writing."""
+    asked_for = ("path",)
     aliases: ClassVar[Aliases] = {
         "path": PATH_NAMES,
         "content": ("contents", "text", "file_text", "file_content", "data"),
@@ -35,6 +42,9 @@ class WriteTool(BuiltinTool):
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
         place = confine(given.text("path"), context, writing=True)
+        if given.flag("delete"):
+            _refuse_link(given.text("path"), place, context)
+            return ok(f"Deleted {place.shown}", await in_thread(lambda: remove(place, context)))
         content = given.find("content")
         if given.flag("append") or (given.optional_text("mode") or "").startswith("a"):
             raise ToolError("write replaces the whole file and cannot append. Use edit to add text at its end.")
@@ -42,7 +52,10 @@ class WriteTool(BuiltinTool):
             raise ToolError('write needs "content": the whole new content of the file, as a string (may be empty).')
         if not isinstance(content, str):
             raise given.wrong("content", "a string", content)
-        change = await in_thread(lambda: rewrite(place, context, lambda old: _new(place, context, content, old)))
+        executable = given.flag("executable")
+        change = await in_thread(
+            lambda: rewrite(place, context, lambda old: _new(place, context, content, old), executable=executable)
+        )
         return ok(_report(place, content, change), change.effect)
 
     async def preview(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
@@ -60,9 +73,17 @@ def _preview(given: Arguments, context: ToolContext) -> str:
         except FileNotFoundError:
             old = None
         text = "" if old is None else _form(old).decode(old)
+        if given.flag("delete"):
+            return f"(The file would be deleted.)\n{unified(place.shown, text, '')}"
         return unified(place.shown, text, content if isinstance(content, str) else "", fresh=old is None)
     except (ToolError, OSError, ValueError) as error:
         return f"(What is there cannot be shown: {error})"
+
+
+def _refuse_link(text: str, place: Confined, context: ToolContext) -> None:
+    """A link leads to a file that the call did not name: that one is not deleted for it."""
+    if (context.root / text).is_symlink():
+        raise ToolError(f"{text} is a symbolic link to {place.shown}. Delete the one you mean with the shell.")
 
 
 def _new(place: Confined, context: ToolContext, content: str, old: bytes | None) -> bytes:
