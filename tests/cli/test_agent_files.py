@@ -199,3 +199,45 @@ def test_a_file_name_that_is_no_text_is_no_obstacle(project: Path) -> None:
         )
         assert done.returncode == 0, done.stderr
         assert done.stdout
+
+
+def test_lint_reports_servers_that_are_not_configured_or_whose_program_is_not_there(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    servers = {
+        "github": {"command": "no-such-program-here"},
+        "broken": {"args": ["x"]},
+        "sound": {"command": sys.executable},
+        "remote": {"url": "http://127.0.0.1:9/never-called"},
+    }
+    home = Path(os.environ["HOME"])
+    write(home, ".claude.json", json.dumps({"mcpServers": servers}))
+    head = "---\nname: a\ndescription: When to use it\ntools: Read\nmcpServers:\n"
+    body = "requiredMcpServers: [nowhere]\n---\nRead the change and say what is wrong with it.\n"
+    listed = "  - githb\n  - github\n  - broken\n  - sound\n  - remote\n  - own: {command: ./missing}\n"
+    write(project, ".claude/agents/a.md", f"{head}{listed}{body}")
+    found = document(capsys, "agents", "lint", "--json")["findings"]
+    told = [(each["code"], each["severity"], each["line"]) for each in found]
+    assert told == [
+        ("server-not-configured", "warning", 6),
+        ("server-unusable", "warning", 7),
+        ("server-unusable", "warning", 8),
+        ("server-unusable", "warning", 11),
+        ("server-not-configured", "error", 12),
+    ]
+    assert found[0]["remedy"] == "Did you mean 'github'?"
+    assert "the command 'no-such-program-here' was not found" in found[1]["reason"]
+    assert "it has neither `command` nor `url`" in found[2]["reason"]
+    assert "the command './missing' was not found" in found[3]["reason"]
+    assert "requires the MCP server 'nowhere'" in found[4]["reason"]
+
+
+def test_lint_says_that_a_server_of_the_project_waits_for_consent(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(project, ".mcp.json", json.dumps({"mcpServers": {"local": {"command": sys.executable}}}))
+    text = "---\nname: a\ndescription: When to use it\nmcpServers: [local]\n---\nRead the change and say what is wrong.\n"
+    write(project, ".claude/agents/a.md", text)
+    (finding,) = document(capsys, "agents", "lint", "--json")["findings"]
+    assert (finding["code"], finding["severity"]) == ("server-unusable", "info")
+    assert finding["remedy"] == f"Consent with: retinue trust add {file}"

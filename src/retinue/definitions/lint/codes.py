@@ -113,6 +113,15 @@ CODES: Mapping[str, Code] = {
     "comma-tools": Code(
         "warning", "CodingCode itself takes a comma text for no list at all: every tool.", "Write [a, b].", True
     ),
+    # MCP servers
+    "server-not-configured": Code(
+        "warning", "The file names an MCP server that nobody has configured here.", "Add it to .mcp.json."
+    ),
+    "server-unusable": Code(
+        "warning",
+        "The configuration of an MCP server that the file names is wrong, or its program is not there.",
+        "Correct its entry, or install the program. See: retinue servers check",
+    ),
     # The body
     "empty-body": Code("warning", "There are no instructions below the frontmatter.", "Say what the agent shall do."),
     "no-instructions": Code("warning", "The body has headings or placeholders only.", "Say what the agent shall do."),

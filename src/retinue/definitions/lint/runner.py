@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from retinue.definitions.catalog import Catalog
@@ -12,7 +13,7 @@ from retinue.definitions.discover import PluginFolder
 from retinue.definitions.edit import write_atomically
 from retinue.definitions.guess import by_place
 from retinue.definitions.lint.checks import lint_subject
-from retinue.definitions.lint.finding import Change, Finding
+from retinue.definitions.lint.finding import Change, Finding, Found
 from retinue.definitions.lint.fix import judged, repaired
 from retinue.definitions.lint.groups import check_catalog, check_names
 from retinue.definitions.lint.subject import Subject
@@ -40,12 +41,19 @@ class Report:
         return any(each.severity == "error" or (strict and each.severity == "warning") for each in self.findings)
 
 
-def lint_paths(paths: Iterable[Path | str], *, fix: bool = False) -> Report:
+def _nothing(_: Subject) -> Iterable[Found]:
+    return ()
+
+
+def lint_paths(
+    paths: Iterable[Path | str], *, fix: bool = False, check: Callable[[Subject], Iterable[Found]] = _nothing
+) -> Report:
     """Files as they are named; folders with everything below that looks like an agent. Findings
-    name files as they were given. Raises UsageError for a path that does not exist."""
+    name files as they were given. `check` is one more check, of what only the caller can know.
+    Raises UsageError for a path that does not exist."""
     given = {os.path.abspath(path): str(path) for path in _expanded(paths)}  # noqa: PTH100 (links are not resolved)
     subjects = [_subject(path) for path in given]
-    done = _report(subjects, given if fix else (), check_names)
+    done = _report(subjects, given if fix else (), check_names, check)
     return Report(
         tuple(replace(each, file=given.get(each.file, each.file)) for each in done.findings),
         tuple(replace(each, file=given.get(each.file, each.file)) for each in done.changes),
@@ -53,7 +61,13 @@ def lint_paths(paths: Iterable[Path | str], *, fix: bool = False) -> Report:
     )
 
 
-def lint_catalog(cwd: Path, *, fix: bool = False, plugins: Iterable[PluginFolder] = ()) -> Report:
+def lint_catalog(
+    cwd: Path,
+    *,
+    fix: bool = False,
+    plugins: Iterable[PluginFolder] = (),
+    check: Callable[[Subject], Iterable[Found]] = _nothing,
+) -> Report:
     """Every agent file visible from `cwd`, but for those of the package and of an administrator,
     which are not the user's to change; and which file replaces which. `plugins` are those whose
     agents are. `fix` changes files of the project only: those of the user serve other projects."""
@@ -62,11 +76,20 @@ def lint_catalog(cwd: Path, *, fix: bool = False, plugins: Iterable[PluginFolder
     parsed = [*own, *(failed.parsed for failed in catalog.failed)]
     subjects = [Subject(each, _data(each.file)) for each in {each.file: each for each in parsed}.values()]
     project = {entry.path for entry in catalog.entries if entry.source == "project"}
-    return _report(subjects, project if fix else (), lambda _: check_catalog(Catalog.load(cwd, plugin_folders=plugins)))
+    together = partial(_check_catalog, cwd, plugins)
+    return _report(subjects, project if fix else (), together, check)
+
+
+def _check_catalog(cwd: Path, plugins: Iterable[PluginFolder], _: list[Subject]) -> Iterable[Finding]:
+    """Loads it once more: repairs may have changed which file replaces which."""
+    return check_catalog(Catalog.load(cwd, plugin_folders=plugins))
 
 
 def _report(
-    subjects: list[Subject], fixable: Collection[str], together: Callable[[list[Subject]], Iterable[Finding]]
+    subjects: list[Subject],
+    fixable: Collection[str],
+    together: Callable[[list[Subject]], Iterable[Finding]],
+    check: Callable[[Subject], Iterable[Found]],
 ) -> Report:
     changes: list[Change] = []
     findings: dict[Finding, None] = {}
@@ -82,6 +105,7 @@ def _report(
                 changes += made
         checked.append(subject)
         findings.update(dict.fromkeys(judged(subject, found) for found in lint_subject(subject)))
+        findings.update(dict.fromkeys(found.finding for found in check(subject)))
     findings.update(dict.fromkeys(together(checked)))
     return Report(tuple(sorted(findings, key=lambda each: each.order)), tuple(changes), len(checked))
 

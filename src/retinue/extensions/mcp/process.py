@@ -57,15 +57,8 @@ class ServerProcess:
         cls, config: ServerConfig, cwd: Path, environment: Mapping[str, str], log: ErrorLog
     ) -> ServerProcess:
         """Raises CannotStartError."""
+        program, folder = find_program(config, cwd, environment)
         env = server_environment(environment, config)
-        folder = (cwd / Path(config.cwd).expanduser()) if config.cwd else cwd
-        program = shutil.which(config.command, path=env.get("PATH"))
-        if program is None and os.sep in config.command and (folder / config.command).is_file():
-            program = str(folder / config.command)
-        if program is None:
-            raise CannotStartError(f"the command '{config.command}' was not found")
-        if not folder.is_dir():
-            raise CannotStartError(f"its working directory {folder} does not exist")
         return await cls.launch([program, *config.args], folder, env, log)
 
     @classmethod
@@ -154,6 +147,21 @@ class ServerProcess:
         assert self._process.stderr is not None
         while data := await self._process.stderr.read(64 * 1024):
             self._log.feed(data)
+
+
+def find_program(config: ServerConfig, cwd: Path, environment: Mapping[str, str]) -> tuple[str, Path]:
+    """Return the program of a server and the folder it is started in. Raise CannotStartError where
+    one of them is not there; nothing is started."""
+    env = server_environment(environment, config)
+    folder = (cwd / Path(config.cwd).expanduser()) if config.cwd else cwd
+    program = shutil.which(config.command, path=env.get("PATH"))
+    if program is None and os.sep in config.command and (folder / config.command).is_file():
+        program = str(folder / config.command)
+    if program is None:
+        raise CannotStartError(f"the command '{config.command}' was not found")
+    if not folder.is_dir():
+        raise CannotStartError(f"its working directory {folder} does not exist")
+    return program, folder
 
 
 async def _spawn(argv: list[str], cwd: Path, env: dict[str, str], passed: tuple[int, ...]) -> Process:

@@ -9,6 +9,7 @@ A PATH is a file, or a folder with everything below it that looks like an agent.
 
 --fix prints every change it makes. It never gives an agent more rights, and it leaves comments,
 order, quotes and line endings alone; without PATH it changes files of the project only.
+MCP servers that a file names are looked up, never started: `retinue servers check` does that.
 Exits 1 if there are errors; --strict counts warnings too.
 """
 
@@ -33,11 +34,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
+    from retinue.supervisor.server_lint import ServerLint
+
     cwd = folder(args)
+    check = ServerLint(cwd)
     if args.paths:
-        found = lint_paths(args.paths, fix=args.fix)
+        found = lint_paths(args.paths, fix=args.fix, check=check)
     else:
-        found = lint_catalog(cwd, fix=args.fix, plugins=plugins(cwd, own=False))
+        found = lint_catalog(cwd, fix=args.fix, plugins=plugins(cwd, own=False), check=check)
     if args.json:
         write_json(report.document(found.findings, found.changes, found.files))
     else:
