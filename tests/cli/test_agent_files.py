@@ -236,7 +236,7 @@ def test_lint_says_that_a_server_of_the_project_waits_for_consent(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = write(project, ".mcp.json", json.dumps({"mcpServers": {"local": {"command": sys.executable}}}))
-    text = "---\nname: a\ndescription: When to use it\nmcpServers: [local]\n---\nRead the change and say what is wrong.\n"
+    text = "---\nname: a\ndescription: When to use it\nmcpServers: [local]\n---\nSay what is wrong.\n"
     write(project, ".claude/agents/a.md", text)
     (finding,) = document(capsys, "agents", "lint", "--json")["findings"]
     assert (finding["code"], finding["severity"]) == ("server-unusable", "info")

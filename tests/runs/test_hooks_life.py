@@ -327,3 +327,51 @@ async def test_a_change_of_the_model_is_told_before_and_after_and_can_be_refused
         ear.answers["PreModelSwitch"] = lambda _: {"decision": "block", "reason": "too dear"}
         with pytest.raises(RetinueError, match="too dear"):
             await crew.resume(run.id, "back", model="anthropic/claude-sonnet-4-5")
+
+
+def busy_but_for(*models: str) -> Callable[[Request], Reply]:
+    def answer(request: Request) -> Reply:
+        return Reply("fine") if request.body["model"] in models else Reply(status=529)
+
+    return answer
+
+
+def fallbacks(project: Project, *models: str) -> None:
+    agent(project, "steady")
+    folder = project.home / ".retinue"
+    folder.mkdir(exist_ok=True)
+    (folder / "settings.json").write_text(json.dumps({"fallbackModels": models, "retry": {"maxAttempts": 1}}))
+
+
+async def test_a_model_that_takes_over_is_told_before_and_after(project: Project, serve: Any) -> None:
+    serve(busy_but_for("claude-haiku-4-5"))
+    fallbacks(project, "anthropic/claude-haiku-4-5")
+    async with crew_of(project) as crew:
+        ear = Ear(crew, "PreModelSwitch", "PostModelSwitch")
+        outcome = await (await crew.spawn("steady", "hello")).wait()
+    assert (outcome.ended, outcome.text) == ("completed", "fine")
+    assert [each["hook_event_name"] for each in ear.heard] == ["PreModelSwitch", "PostModelSwitch"]
+    for each in ear.heard:
+        assert each["from_model"] == each["requested_model"] == "anthropic/claude-sonnet-4-5"
+        assert (each["to_model"], each["source"]) == ("anthropic/claude-haiku-4-5", "fallback")
+
+
+async def test_a_refused_model_does_not_take_over_and_the_next_of_the_chain_is_asked(
+    project: Project, serve: Any
+) -> None:
+    served = serve(busy_but_for("claude-haiku-4-5", "claude-opus-4-5"))
+    fallbacks(project, "anthropic/claude-opus-4-5", "anthropic/claude-haiku-4-5")
+    async with crew_of(project) as crew:
+        ear = Ear(crew, "PreModelSwitch", "PostModelSwitch")
+        ear.answers["PreModelSwitch"] = lambda told: (
+            {"decision": "block", "reason": "too dear"} if "opus" in told["to_model"] else None
+        )
+        outcome = await (await crew.spawn("steady", "hello")).wait()
+        assert (outcome.ended, outcome.text) == ("completed", "fine")
+        assert any("claude-opus-4-5 may not take over" in note and "too dear" in note for note in outcome.notes)
+        assert [each["to_model"] for each in ear.of("PostModelSwitch")] == ["anthropic/claude-haiku-4-5"]
+        ear.answers["PreModelSwitch"] = lambda _: {"decision": "block", "reason": "stay"}
+        failed = await (await crew.spawn("steady", "again")).wait()
+    assert failed.ended == "error"
+    assert failed.failure is not None and failed.failure.kind == "overloaded"
+    assert "claude-opus-4-5" not in [request.body["model"] for request in served.requests]

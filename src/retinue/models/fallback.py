@@ -5,12 +5,13 @@ then the setting `fallbackModels`. The next of it is asked when the retries of t
 used up (overload, errors, no connection), and at once when retries cannot help: a refusal, a spend
 limit, a model that is not there. It stays for the rest of the run, and is said. Thinking and call
 ids of the model before are translated by the wire formats, as for any foreign turn. A wrong key, a
-request that is not valid and a full window are nobody's to take over: they stay failures.
+request that is not valid and a full window are nobody's to take over: they stay failures. Whoever
+runs the model may refuse a change: then the next of the chain is asked, or the failure stays.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 
 from retinue.domain.events import Retrying, TextDelta
@@ -26,8 +27,17 @@ ATTEMPTS = 4
 """How often a model is asked that another one can take over from: seconds, not minutes."""
 
 
+BeforeSwitch = Callable[[str, str], Awaitable[str | None]]
+"""Asked with the full names of the old and the new model; returns why the change is refused, or None."""
+AfterSwitch = Callable[[str, str], Awaitable[None]]
+
+
 class Fallback:
-    """A model, and those that take over from it. They are built when they are needed."""
+    """A model, and those that take over from it. They are built when they are needed.
+    `before_switch` and `after_switch` are for whoever runs the model to set."""
+
+    before_switch: BeforeSwitch | None = None
+    after_switch: AfterSwitch | None = None
 
     def __init__(self, first: Model, others: Sequence[Callable[[], Model]]) -> None:
         self._model = first
@@ -62,14 +72,33 @@ class Fallback:
                 yield Finished(message)
                 return
             failure = failure or Failure("dropped", f"The stream of {self.info.full_name} ended without an end.")
-            if not self._others:
-                yield Finished(AssistantMessage((), "error", model=self.info.full_name, failure=failure))
-                return
             before = self.info.full_name
-            self._model = self._others.pop(0)()
-            self._used.append(self._model)
+            refusals: list[str] = []
+            taken = await self._switch(refusals)
+            for refusal in refusals:
+                yield Noted("model-fallback", refusal)
+            if not taken:
+                failed = message or AssistantMessage((), "error", model=before, failure=failure)
+                yield Finished(failed)
+                return
             yield Retrying(1, 0.0, failure, partial="".join(shown))
             yield Noted("model-fallback", f"{self.info.full_name} took over from {before}: {failure.message}")
+            if self.after_switch is not None:
+                await self.after_switch(before, self.info.full_name)
+
+    async def _switch(self, refusals: list[str]) -> bool:
+        """Take the next model of the chain that is not refused; False where none is left."""
+        before = self.info.full_name
+        while self._others:
+            model = self._others.pop(0)()
+            self._used.append(model)
+            name = model.info.full_name
+            why = None if self.before_switch is None else await self.before_switch(before, name)
+            if why is None:
+                self._model = model
+                return True
+            refusals.append(f"{name} may not take over from {before}: {why}")
+        return False
 
     def _can_take_over(self, failure: Failure) -> bool:
         return bool(self._others) and failure.kind in TAKEN_OVER

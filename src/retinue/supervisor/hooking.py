@@ -198,11 +198,36 @@ class RunHooks:
             raise PromptBlockedError(f"The change of the model to {model} was refused: {why}")
         self._switched = switch
 
+    def _hear_of_fallbacks(self) -> None:
+        """Another model that takes over while the run works is a change of the model as well."""
+        if not (self.listens("PreModelSwitch") or self.listens("PostModelSwitch")):
+            return
+        from retinue.models.fallback import Fallback
+
+        model = self.launch.model
+        if isinstance(model, Fallback):
+            model.before_switch = self._before_fallback
+            model.after_switch = self._after_fallback
+
+    async def _before_fallback(self, old: str, new: str) -> str | None:
+        result = await self.fire("PreModelSwitch", new, self._fallback(old, new))
+        if result.verdict == "deny" or result.stop is not None:
+            return result.reason or result.stop or "a hook refused it and gave no reason"
+        return None
+
+    async def _after_fallback(self, old: str, new: str) -> None:
+        await self.fire("PostModelSwitch", new, self._fallback(old, new))
+
+    def _fallback(self, old: str, new: str) -> dict[str, str]:
+        asked = self.launch.request.model or self.launch.model_name
+        return {"from_model": old, "to_model": new, "requested_model": asked, "source": "fallback"}
+
     async def began(self) -> None:
         """The run starts to work."""
         self._began = True
         for warning in self._early:
             self._warn(warning.code, warning.text)
+        self._hear_of_fallbacks()
         if self._switched:
             await self.fire("PostModelSwitch", str(self._switched["to_model"]), self._switched)
         if self.launch.request.depth > 0 and self.listens("SubagentStart"):
