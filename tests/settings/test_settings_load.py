@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from settings_place import Home
 
+import retinue
 from retinue.settings.field import Origin
 from retinue.settings.load import load_settings
+from retinue.settings.suggest import explain_variables
 from retinue.settings.table import Settings, fields
 
 
@@ -215,6 +218,36 @@ def test_a_bad_variable_is_named_and_dropped(place: Home) -> None:
     assert loaded.warnings == (
         "RETINUE_MAX_CONCURRENT: maxConcurrent is ignored; it must be a whole number from 1 to 1024",
     )
+
+
+def test_variables_that_mean_nothing_are_reported_and_a_slip_with_what_was_meant(place: Home) -> None:
+    environment = {
+        "RETINUE_MAX_CONCURENT": "8",
+        "RETINUE_PERMISSION_DENY": "Bash",
+        "RETINUE_COFFEE": "black",
+        "RETINUE_REMEMBER_AGENTS": "1",
+        "RETINUE_RUN_CALL": "x",
+        "RETINUE_PROJECT_DIR": "/x",
+        "PI_SOMETHING": "else",
+    }
+    assert place.load(environment=environment).warnings == (
+        "environment: RETINUE_MAX_CONCURENT is not a variable of Retinue, it has no effect; "
+        "did you mean RETINUE_MAX_CONCURRENT?",
+        "environment: RETINUE_PERMISSION_DENY is not a variable of Retinue, it has no effect; "
+        "did you mean RETINUE_PERMISSIONS_DENY?",
+        "environment: RETINUE_COFFEE is not a variable of Retinue, it has no effect. "
+        "All settings: retinue settings list --all",
+        "environment: RETINUE_REMEMBER_AGENTS is no variable any more, it has no effect: "
+        "finished agents can always be addressed again",
+    )
+
+
+def test_every_variable_that_the_code_reads_is_known() -> None:
+    package = Path(retinue.__file__).parent
+    source = "\n".join(path.read_text() for path in package.rglob("*.py"))
+    read = set(re.findall(r"""["'{](RETINUE_[A-Z_]*[A-Z])["'}]""", source)) - {"RETINUE_ERROR"}
+    assert read >= {"RETINUE_HOME", "RETINUE_LOCAL_MODEL"}
+    assert explain_variables(read) == {}
 
 
 def test_strange_things_in_the_files_place_never_hang_or_crash(place: Home) -> None:

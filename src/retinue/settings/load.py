@@ -237,8 +237,10 @@ def _flat(data: Mapping[str, Any]) -> list[tuple[str, Any]]:
 def _read_environment(environment: Mapping[str, str], problems: list[SettingsProblem]) -> list[Read]:
     if not any(name.startswith(("RETINUE_", "PI_")) for name in environment):
         return []
+    from retinue.settings.suggest import explain_variables
     from retinue.settings.variables import raw_value, variable_of
 
+    problems += [SettingsProblem("environment", *told) for told in explain_variables(environment).items()]
     layers = []
     for field in fields().values():
         variable = variable_of(field, environment)
