@@ -29,7 +29,7 @@ from tests.models.scripts import collect, info, request, thought
 pytest.importorskip("pydantic_ai")
 
 from pydantic_ai.exceptions import ModelHTTPError, UnexpectedModelBehavior
-from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart, ToolCallPart
+from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelResponse, TextPart, ThinkingPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, DeltaThinkingPart, DeltaToolCall, FunctionModel
 from pydantic_ai.models.test import TestModel
 
@@ -111,6 +111,28 @@ async def test_what_a_provider_attached_returns_unchanged() -> None:
     assert [part.part_kind for part in last.parts] == ["tool-return", "user-prompt", "user-prompt"]
     assert last.parts[0].content == "r" and last.parts[1].content[1].media_type == "image/png"
     assert last.parts[2].content == "hurry"
+
+
+async def test_a_refused_signature_costs_the_old_thinking_and_not_the_run() -> None:
+    """Claude on Bedrock (docs.aws.amazon.com claude-messages-thinking-block-binding) refuses as at its maker."""
+    seen: list[str] = []
+
+    def respond(messages: list[Any], agent: AgentInfo) -> ModelResponse:
+        seen.append(str(messages))
+        if "SIG" in seen[-1]:
+            said = "Invalid `signature` in `thinking` block. The block is bound to a different conversation."
+            raise ModelHTTPError(400, "m", {"message": said})
+        return ModelResponse(parts=[TextPart("ok")])
+
+    made = bridged(Unstreamed(respond))
+    kept = ModelMessagesTypeAdapter.dump_json([ModelResponse(parts=[ThinkingPart("hm", signature="SIG")])]).decode()
+    name = made.info.full_name
+    before = AssistantMessage((Thinking("hm", kept, provider=made.info.provider), Text("a")), model=name)
+    for _ in range(2):
+        message, _ = await collect(made, request(user("go"), before, user("on")))
+        assert message.text == "ok"
+    assert ["SIG" in each for each in seen] == [True, False, False]
+    assert "hm" not in seen[-1], "thoughts without their signature are not said as text"
 
 
 async def test_another_models_words_come_without_its_signatures() -> None:

@@ -204,3 +204,73 @@ def test_parameters() -> None:
     assert declared["name"] == READ.name
     assert declared["parametersJsonSchema"] == READ.parameters
     assert "parameters" not in declared, "the two fields exclude each other"
+
+
+# ------------------------------------------------------------------ ai.google.dev "Long decode"
+def hop(text: str, token: str | None, reason: str, output: int) -> Reply:
+    """One response of a long answer; the prompt of each holds what came before."""
+    candidate: dict[str, Any] = {"content": {"role": "model", "parts": [{"text": text}]}, "index": 0}
+    candidate["finishReason"] = reason
+    if token is not None:
+        candidate["continuationToken"] = token
+    usage = {"promptTokenCount": 100, "candidatesTokenCount": output}
+    return Reply(sse({"candidates": [candidate], "usageMetadata": usage}))
+
+
+async def test_an_answer_longer_than_one_response_goes_on_with_its_token() -> None:
+    """google-genai 3.1.0 _extra_utils.StreamContinuation: the same request with `continuationToken` at the
+    top, never the partial text; usage is summed."""
+    replies = (
+        hop("One ", "T1", "CONTINUATION", 5),
+        hop("two ", "T2", "CONTINUATION", 6),
+        hop("three.", None, "STOP", 7),
+    )
+    async with Server(*replies) as server:
+        message = await answer("gemini", server.url, id="gemini-4-argon", max_output=262_144)
+    assert (message.text, message.stop, message.failure) == ("One two three.", "end", None)
+    assert [body.get("continuationToken") for body in server.bodies] == [None, "T1", "T2"]
+    assert len({str(body["contents"]) for body in server.bodies}) == 1
+    assert {body["generationConfig"]["maxOutputTokens"] for body in server.bodies} == {262_144}, "one limit for all"
+    assert (message.usage.input, message.usage.output) == (300, 18)
+
+
+@pytest.mark.parametrize("tokens", [(None, None), ("T1", "T1")])
+async def test_an_answer_that_cannot_go_on_is_cut_off(tokens: tuple[str | None, str | None]) -> None:
+    """No token, or the same one again: the server would only repeat itself."""
+    replies = [hop("a", token, "CONTINUATION", 1) for token in tokens]
+    async with Server(*replies) as server:
+        message = await answer("gemini", server.url)
+    assert message.stop == "length"
+    assert len(server.seen) == (1 if tokens[0] is None else 2)
+
+
+async def test_a_connection_lost_in_the_second_response_is_a_failure_and_not_an_end() -> None:
+    async with Server(hop("One ", "T1", "CONTINUATION", 5), Reply([b"data: {", "cut"])) as server:
+        message = await answer("gemini", server.url)
+    assert message.failure is not None and message.failure.kind == "dropped"
+    assert message.text == "One "
+
+
+@pytest.mark.parametrize(
+    ("changes", "choice", "mode"),
+    [
+        ({"id": "gemini-4-argon"}, "auto", "VALIDATED"),
+        ({"id": "gemini-2.5-flash"}, "auto", "VALIDATED"),
+        ({"id": "gemini-2.0-flash", "thinking": False}, "auto", None),
+        ({"id": "gemini-4-argon"}, "required", "ANY"),
+        ({"id": "gemini-4-argon"}, "none", "NONE"),
+    ],
+)
+def test_calls_are_validated_by_the_server_where_it_can(changes: dict[str, Any], choice: str, mode: str | None) -> None:
+    """pydantic-ai 2.66.0 models/google.py:1063 and profiles/google.py:264 (pydantic-ai#5366)."""
+    body = model("gemini", "http://x", **changes).body(request(tool_choice=choice))
+    assert body.get("toolConfig", {}).get("functionCallingConfig", {}).get("mode") == mode
+
+
+async def test_a_server_without_validated_calls_gets_the_plain_mode() -> None:
+    said = "Invalid value at 'tool_config.function_calling_config.mode' (VALIDATED) is not supported for this model."
+    refusal = failing(400, {"error": {"code": 400, "message": said, "status": "INVALID_ARGUMENT"}})
+    async with Server(refusal, Reply(sse(*gemini_events({"text": "ok"})))) as server:
+        message = await answer("gemini", server.url)
+    assert message.text == "ok"
+    assert ["toolConfig" in body for body in server.bodies] == [True, False]

@@ -139,8 +139,15 @@ async def test_grok_code_models_get_no_effort(model: str) -> None:
         ("moonshot", "kimi-k2.6", "off", {"thinking": {"type": "disabled"}}),
         ("moonshot", "kimi-k3", "off", {"reasoning_effort": "low"}),
         # docs.z.ai/guides/capabilities/thinking-mode
-        ("zai", "glm-4.7", "off", {"thinking": {"type": "disabled"}}),
-        ("zai", "glm-5.3", "off", {"thinking": {"type": "enabled"}, "reasoning_effort": "low"}),
+        ("zai", "glm-4.7", "off", {"thinking": {"type": "disabled", "clear_thinking": False}}),
+        (
+            "zai",
+            "glm-5.3",
+            "off",
+            {"thinking": {"type": "enabled", "clear_thinking": False}, "reasoning_effort": "low"},
+        ),
+        # the same page, "Preserved thinking": the thoughts of earlier turns are kept on request only
+        ("zai", "glm-4.7", None, {"thinking": {"clear_thinking": False}}),
         # docs.mistral.ai/capabilities/reasoning
         ("mistral", "mistral-medium-latest", "low", {"reasoning_effort": "high"}),
         ("mistral", "mistral-medium-latest", "off", {"reasoning_effort": "none"}),
@@ -157,7 +164,7 @@ async def test_grok_code_models_get_no_effort(model: str) -> None:
     ],
 )
 async def test_thinking_is_asked_for_in_each_providers_words(
-    provider: str, id: str, level: str, fields: dict[str, Any]
+    provider: str, id: str, level: str | None, fields: dict[str, Any]
 ) -> None:
     async with Server(OK) as server:
         await ask(provider, id, server, request(thinking=level))

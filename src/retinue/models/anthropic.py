@@ -29,11 +29,20 @@ from retinue.models.draft import CallDraft, Draft, TextDraft, ThinkingDraft, rep
 from retinue.models.failures import Wire, from_error
 from retinue.models.protocol import ModelInfo, ModelRequest
 from retinue.models.repair import Refusal
-from retinue.models.thinking import anthropic_adaptive, anthropic_budget, anthropic_style, level_of, version_of
+from retinue.models.thinking import (
+    anthropic_adaptive,
+    anthropic_budget,
+    anthropic_style,
+    checks_prefix,
+    level_of,
+    version_of,
+)
 from retinue.models.tool_schema import portable_schema
 from retinue.models.wire import Reader, WireModel
 
 _INTERLEAVED = "interleaved-thinking-2025-05-14"
+_BINDING = "thinking-binding-controls-2026-08-01"
+_DROP = {"prefix_mismatch_behavior": "drop_block"}
 _STOPS: dict[str, StopReason] = {"max_tokens": "length", "refusal": "refusal", "tool_use": "tool_use"}
 
 
@@ -43,6 +52,8 @@ class AnthropicModel(WireModel):
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self._ttl = self._quirks.cache_ttl
+        self._drops_thoughts: bool | None = None
+        """Whether the server is asked to drop thoughts that it would refuse; False: it cannot."""
 
     def _fixed_headers(self, key: str | None) -> dict[str, str]:
         headers = super()._fixed_headers(key)
@@ -80,6 +91,7 @@ class AnthropicModel(WireModel):
         if marked:
             mark_newest(body["messages"], mark)
         self._think(body, request)
+        self._bind(body, request)
         return self._finish_body(body, request)
 
     def _style(self) -> str:
@@ -101,9 +113,36 @@ class AnthropicModel(WireModel):
         if request.temperature is not None and sampling and "thinking" not in body:
             body["temperature"] = request.temperature
 
+    def _bind(self, body: dict[str, Any], request: ModelRequest) -> None:
+        """Newer models refuse thoughts before which something has changed. A conversation that was
+        shortened says so by its summary, also after a resume: there the server is asked to drop
+        those thoughts and keep the others (platform.claude.com "Prefix checks on thinking blocks")."""
+        if self._drops_thoughts is None and self._info.provider == "anthropic" and checks_prefix(self._info.id):
+            shortened = any(
+                isinstance(message, UserMessage) and message.origin == "summary" for message in request.messages
+            )
+            self._drops_thoughts = shortened or None
+        if not self._drops_thoughts or not _may_bind(body):
+            return
+        body["thinking"] = {**body.get("thinking", {"type": "adaptive"}), "block_binding": _DROP}
+        betas = self._headers.get("anthropic-beta", "")
+        if _BINDING not in betas:
+            # A user's own header stays beside it, and a renewed key does not take it away.
+            self._own_headers["anthropic-beta"] = f"{betas},{_BINDING}".lstrip(",")
+            self._headers["anthropic-beta"] = self._own_headers["anthropic-beta"]
+
     def adapt(self, request: ModelRequest, body: dict[str, Any], refusal: Refusal) -> bool:
         """A refused signature (after a compaction, say) costs the old thinking, not the run."""
         said = refusal.said
+        bound = "bound to a different conversation" in said
+        if bound and self._drops_thoughts is None and self._style() == "adaptive" and _may_bind(body):
+            self._drops_thoughts = True
+            return True
+        if self._drops_thoughts and ("block_binding" in said or _BINDING in said):
+            # A server in between that does not know it.
+            self._drops_thoughts = False
+            self.forget_signatures(request)
+            return True
         if "ttl" in said and self._ttl != "5m":
             self._ttl = "5m"  # a compatible server that does not know the longer cache
             return True
@@ -201,6 +240,11 @@ def _assistant(message: AssistantMessage, info: ModelInfo, stale: set[str]) -> l
     while blocks and blocks[-1]["type"] in ("thinking", "redacted_thinking"):
         blocks.pop()
     return blocks
+
+
+def _may_bind(body: dict[str, Any]) -> bool:
+    """Thinking that is switched off has no place for the setting."""
+    return body.get("thinking", {}).get("type", "adaptive") in ("adaptive", "enabled")
 
 
 def _may_think(turns: list[dict[str, Any]]) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from typing import Any
 
 import orjson
@@ -95,6 +96,19 @@ class PydanticAIModel:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Part, None]:
         draft = Draft(self._info, request.messages)
+        async with aclosing(self._parts(request, draft)) as parts:
+            async for part in parts:
+                yield part
+        if self._codec.signed and _refuses_thoughts(draft):
+            # As our own Anthropic format does: a refused signature costs the old thinking, not the run.
+            self._codec.signed = False
+            draft = Draft(self._info, request.messages)
+            async with aclosing(self._parts(request, draft)) as parts:
+                async for part in parts:
+                    yield part
+        yield draft.finished()
+
+    async def _parts(self, request: ModelRequest, draft: Draft) -> AsyncGenerator[Part, None]:
         reader = _Reader(draft)
         asked = {
             "messages": self._codec.messages(request),
@@ -114,7 +128,6 @@ class PydanticAIModel:
             draft.fail(self._failure(error))
         for part in draft.shown():
             yield part
-        yield draft.finished()
 
     async def _whole(self, asked: Mapping[str, Any], draft: Draft) -> None:
         """For models that cannot stream."""
@@ -160,6 +173,15 @@ class PydanticAIModel:
         kind: FailureKind = next((_KINDS[name] for name in names if name in _KINDS), "internal")
         text = self._wire.scrub(str(error)) or names[0]
         return Failure(kind, f"{self._info.full_name} failed in pydantic-ai: {text}")
+
+
+def _refuses_thoughts(draft: Draft) -> bool:
+    """Claude on Bedrock and Vertex: "Invalid `signature` in `thinking` block" and its kin."""
+    failure = draft.failure
+    if failure is None or failure.kind != "invalid_request" or draft.parts:
+        return False
+    said = failure.message.lower()
+    return "signature" in said and "thinking" in said
 
 
 def _missing_library(name: str, said: str) -> ConfigurationError:

@@ -28,6 +28,8 @@ class Codec:
     def __init__(self, info: ModelInfo) -> None:
         self._info = info
         self._lib: Any = importlib.import_module("pydantic_ai.messages")
+        self.signed = True
+        """Whether what a provider attached goes back; False after it has refused that."""
         self._says_failed = any(f.name == "outcome" for f in fields(self._lib.ToolReturnPart))
 
     def messages(self, request: ModelRequest) -> list[Any]:
@@ -59,7 +61,7 @@ class Codec:
         return whole.decode()
 
     def _restored(self, kept: str | None) -> list[Any]:
-        if not kept:
+        if not kept or not self.signed:
             return []
         try:
             return list(self._lib.ModelMessagesTypeAdapter.validate_json(kept)[0].parts)
@@ -78,7 +80,7 @@ class Codec:
             elif isinstance(part, Text):
                 if part.text:
                     parts.append(lib.TextPart(content=part.text))
-            elif isinstance(part, Thinking) and part.text and same:
+            elif isinstance(part, Thinking) and part.text and same and self.signed:
                 parts.append(lib.ThinkingPart(content=part.text))
         return parts
 

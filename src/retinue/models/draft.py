@@ -156,6 +156,11 @@ class Draft:
         if self.failure is None:
             self.failure = failure
 
+    def fail_unfinished(self, failure: Failure) -> None:
+        """Garbage or a lost connection after the end of an answer does not spoil the answer."""
+        if self.stop is None:
+            self.fail(failure)
+
     # ---------------------------------------------------------------- what to show
     def _show(self, kind: type[TextDelta] | type[ThinkingDelta], piece: str) -> None:
         if kind is not self._kind:

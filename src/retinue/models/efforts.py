@@ -27,10 +27,14 @@ class Efforts(NamedTuple):
     values: tuple[str, ...]
     off: Mapping[str, Any] | None = None
     on: Mapping[str, Any] = _NOTHING
+    always: Mapping[str, Any] = _NOTHING
+    """Fields of every request, whatever the level; those above are merged into them."""
 
 
 _DISABLED = {"thinking": {"type": "disabled"}}
 _ENABLED = {"thinking": {"type": "enabled"}}
+# docs.z.ai "Preserved thinking", pydantic-ai models/zai.py: else the server drops the thoughts of earlier turns.
+_KEPT = {"thinking": {"clear_thinking": False}}
 _LOW_TO_MAX = ("low", "medium", "high", "xhigh", "max")
 _THREE = ("low", "medium", "high")
 
@@ -85,9 +89,9 @@ _BY_PROVIDER: tuple[tuple[str, str, Efforts], ...] = (
     ("moonshot", "kimi-k2.5", Efforts(_THREE, _DISABLED)),
     ("moonshot", "", Efforts(())),
     # docs.z.ai thinking-mode; pydantic-ai profiles/zai.py: 5.3 refuses `disabled` ("please use low, high, or max")
-    ("zai", "glm-5.3", Efforts(("low", "high", "max"), None, _ENABLED)),
-    ("zai", "glm-5.2", Efforts(("minimal", *_LOW_TO_MAX), _DISABLED, _ENABLED)),
-    ("zai", "glm", Efforts((), _DISABLED, _ENABLED)),
+    ("zai", "glm-5.3", Efforts(("low", "high", "max"), None, _ENABLED, _KEPT)),
+    ("zai", "glm-5.2", Efforts(("minimal", *_LOW_TO_MAX), _DISABLED, _ENABLED, _KEPT)),
+    ("zai", "glm", Efforts((), _DISABLED, _ENABLED, _KEPT)),
     # docs.mistral.ai/capabilities/reasoning: `none` and `high` only; magistral always thinks
     ("mistral", "magistral", Efforts(())),
     ("mistral", "", Efforts(("none", "high"))),

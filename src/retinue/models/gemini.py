@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from retinue.domain.failure import Failure
+from retinue.domain.usage import Usage
 from retinue.models.draft import Draft, TextDraft, replace_usage
 from retinue.models.failures import Wire, from_error
 from retinue.models.gemini_body import build_contents
@@ -19,6 +20,8 @@ _REFUSALS = frozenset(
 )
 _GARBLED = frozenset({"MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS"})
 _MODES = {"auto": "AUTO", "required": "ANY", "none": "NONE"}
+_ONE_RESPONSE = 65_536
+"""Tokens of output that one response has at most; a larger limit is reached over several."""
 
 
 class GeminiModel(WireModel):
@@ -45,11 +48,16 @@ class GeminiModel(WireModel):
                     declaration["parametersJsonSchema"] = parameters
                 declarations.append(declaration)
             body["tools"] = [{"functionDeclarations": declarations}]
-            if request.tool_choice != "auto":
-                body["toolConfig"] = {"functionCallingConfig": {"mode": _MODES[request.tool_choice]}}
+            mode = _MODES[request.tool_choice]
+            if mode == "AUTO" and self._info.thinking:
+                mode = "VALIDATED"  # the same, with the server checking calls against their schemas
+            if mode != "AUTO":
+                body["toolConfig"] = {"functionCallingConfig": {"mode": mode}}
         config: dict[str, Any] = {}
         if request.max_output is not None:
             config["maxOutputTokens"] = request.max_output
+        elif self._info.max_output > _ONE_RESPONSE:
+            config["maxOutputTokens"] = self._info.max_output
         if request.temperature is not None and self._quirks.temperature:
             config["temperature"] = request.temperature
         level = level_of(request.thinking)
@@ -64,6 +72,16 @@ class GeminiModel(WireModel):
         about_signatures = "signature" in refusal.said
         return (about_signatures and self.forget_signatures(request)) or super().adapt(request, body, refusal)
 
+    def continuation(self, reader: Reader, draft: Draft) -> dict[str, Any] | None:
+        """The same request with the token of an answer that reached the limit of one response and
+        goes on (ai.google.dev "Long decode")."""
+        assert isinstance(reader, GeminiReader)
+        token = reader.take_token()
+        if token is None or draft.failure is not None:
+            return None
+        draft.stop = None
+        return {"continuationToken": token}
+
 
 class GeminiReader:
     """Every event is a small answer of the same shape; the last has a finish reason."""
@@ -73,6 +91,21 @@ class GeminiReader:
     def __init__(self, draft: Draft, wire: Wire) -> None:
         self._draft = draft
         self._wire = wire
+        self._token: str | None = None
+        self._tokens: set[str] = set()
+        self._continues = False
+        self._before = draft.usage
+
+    def take_token(self) -> str | None:
+        """The token with which the answer goes on, once; None where it has ended, or where the same
+        token came before and would bring the same text."""
+        token, continues = self._token, self._continues
+        self._token, self._continues = None, False
+        if not continues or token is None or token in self._tokens:
+            return None
+        self._tokens.add(token)
+        self._before = self._draft.usage
+        return token
 
     def absorb(self, event: Any) -> None:
         if error := event.get("error"):
@@ -86,6 +119,7 @@ class GeminiReader:
             if candidate.get("index", 0) == 0:
                 for part in (candidate.get("content") or {}).get("parts") or ():
                     self._part(part)
+                self._token = candidate.get("continuationToken") or self._token
                 if reason := candidate.get("finishReason"):
                     self._stop(str(reason), str(candidate.get("finishMessage") or ""))
 
@@ -115,6 +149,7 @@ class GeminiReader:
         said = self._wire.scrub(said)
         name = self._draft.info.full_name
         self._draft.stop = "length" if reason in ("MAX_TOKENS", "CONTINUATION") else "end"
+        self._continues = reason == "CONTINUATION"
         if reason in _REFUSALS:
             self._refuse(said or f"it stopped for {reason}")
         elif reason in _GARBLED:
@@ -132,8 +167,9 @@ class GeminiReader:
         prompt, read = usage.get("promptTokenCount"), usage.get("cachedContentTokenCount") or 0
         tools = usage.get("toolUsePromptTokenCount") or 0
         spoken, thought = usage.get("candidatesTokenCount"), usage.get("thoughtsTokenCount") or 0
-        self._draft.usage = replace_usage(
-            self._draft.usage,
+        # Each response of a long answer is billed with the prompt and all that came before it.
+        self._draft.usage = self._before + replace_usage(
+            Usage(),
             input=max(0, prompt - read) + tools if isinstance(prompt, int) else None,
             output=(spoken or 0) + thought if spoken is not None or thought else None,
             cache_read=read,

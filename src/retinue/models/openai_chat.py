@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from copy import deepcopy
 from typing import Any
 
 from retinue.domain.tool import ToolSpec
@@ -130,10 +131,14 @@ class OpenAIChatModel(WireModel):
     def _think(self, body: dict[str, Any], request: ModelRequest) -> None:
         level = level_of(request.thinking)
         takes_effort = self._info.thinking if self._quirks.reasoning_effort is None else self._quirks.reasoning_effort
+        efforts = efforts_of(self._info.provider, self._info.id)
+        if takes_effort and efforts.always:
+            body.update(deepcopy(dict(efforts.always)))
         if level is not None and takes_effort:
-            efforts = efforts_of(self._info.provider, self._info.id)
             effort = effort_for(self._info.provider, self._info.id, level)
-            body.update((efforts.off if level == "off" and effort is None else efforts.on) or {})
+            chosen = (efforts.off if level == "off" and effort is None else efforts.on) or {}
+            for name, value in chosen.items():
+                body[name] = {**body[name], **value} if isinstance(body.get(name), dict) else value
             if effort is not None and self._quirks.reasoning_field == "reasoning_details":
                 body["reasoning"] = {"effort": effort}
             elif effort is not None:

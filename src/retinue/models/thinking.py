@@ -98,6 +98,12 @@ def anthropic_adaptive(model: str, level: Level) -> dict[str, Any]:
     return {"thinking": thinking, "output_config": {"effort": effort}}
 
 
+def checks_prefix(model: str) -> bool:
+    """Models with preserved thinking: Fable and Mythos from 5.1 on, the others from 5.5 on."""
+    version = version_of(model, "claude") or (0, 0)
+    return version >= ((5, 1) if "fable" in model or "mythos" in model else (5, 5))
+
+
 def anthropic_budget(level: Level, max_tokens: int, most: int) -> tuple[int, int] | None:
     """Budget and output limit such that the limit exceeds the budget: raised as far as the model
     allows (`most`), then the budget shrinks. None when there is no room to think."""

@@ -124,6 +124,10 @@ class WireModel:
         )
         return True
 
+    def continuation(self, reader: Reader, draft: Draft) -> dict[str, Any] | None:
+        """Fields of a request for the rest of the answer; None if this was all of it."""
+        return None
+
     def forget_signatures(self, request: ModelRequest) -> bool:
         """Stops returning the signatures of this conversation; True if there were any left.
         A signature goes stale when the history before it changes, as by a compaction."""
@@ -142,28 +146,27 @@ class WireModel:
             response = await self._open(request, draft)
             for note in self._notes():
                 yield note
-            data = await response.read() if response is not None else b""
-            reader, events = self.reader(draft), Events()
-            if response is not None and looks_like(data) != "events":
-                await self._unstreamed(response, data, reader, draft)
-                data = b""
-            while response is not None and data:
-                at_end = absorb(events.feed(data), reader, draft)
-                for part in draft.shown() or _ALIVE:
-                    yield part
-                if at_end:
-                    await response.drain(_DRAIN_SECONDS)
-                    break
-                data = await response.read()
-            else:
-                absorb_rest(events, reader, draft)
+            reader = self.reader(draft)
+            while response is not None:
+                data, events = await response.read(), Events()
+                if looks_like(data) != "events":
+                    await self._unstreamed(response, data, reader, draft)
+                    data = b""
+                while data:
+                    at_end = absorb(events.feed(data), reader, draft)
+                    for part in draft.shown() or _ALIVE:
+                        yield part
+                    if at_end:
+                        await response.drain(_DRAIN_SECONDS)
+                        break
+                    data = await response.read()
+                else:
+                    absorb_rest(events, reader, draft)
+                response = await self._continued(request, response, reader, draft)
         except TransportError as error:
-            if draft.stop is None:
-                draft.fail(failures.from_transport(self._wire, error))
+            draft.fail_unfinished(failures.from_transport(self._wire, error))
         except (KeyError, TypeError, AttributeError, ValueError, IndexError):
-            # Garbage after the end of an answer does not spoil the answer.
-            if draft.stop is None:
-                draft.fail(failures.malformed(self._wire, "something that is not an answer of its format."))
+            draft.fail_unfinished(failures.malformed(self._wire, "something that is not an answer of its format."))
         finally:
             if response is not None:
                 response.close()
@@ -197,6 +200,17 @@ class WireModel:
                 continue
             draft.fail(failure)
             return None
+
+    async def _continued(
+        self, request: ModelRequest, response: Response, reader: Reader, draft: Draft
+    ) -> Response | None:
+        """The response that goes on with an answer which its provider gives in several; None after
+        the last, as in nearly all cases the first."""
+        fields = self.continuation(reader, draft)
+        response.close()
+        if fields is None:
+            return None
+        return await self._open(replace(request, options={**request.options, **fields}), draft)
 
     async def _unstreamed(self, response: Response, data: bytes, reader: Reader, draft: Draft) -> None:
         """An answer in one piece, from a server that cannot stream; or a page of a wrong address."""
