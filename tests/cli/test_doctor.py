@@ -113,3 +113,15 @@ def test_a_check_that_breaks_hides_no_other(project: Path, monkeypatch: pytest.M
     monkeypatch.setattr(doctor_checks, "CHECKS", rows)
     found = list(examine(Patient(project, {"HOME": str(project)}), ("broken", "settings")))
     assert [finding.grade for finding in found] == ["failure", "ok"]
+
+
+def test_a_model_whose_extra_is_missing_is_a_failure_that_names_it(
+    project: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(sys.modules, "pydantic_ai.direct", None)  # as where the extra is not installed
+    monkeypatch.setenv("RETINUE_MODEL", "pydantic-ai/bedrock:us.anthropic.claude-sonnet-5-5-20261001-v1:0")
+    code, found = document(capsys, "models")
+    (row,) = [row for row in found["findings"] if row["name"] == "default"]
+    assert (code, row["status"]) == (1, "failure")
+    assert "'bedrock' needs the optional part 'providers'" in row["detail"]
+    assert "pip install 'retinue[providers]'" in row["remedy"]

@@ -67,15 +67,16 @@ class PydanticAIModel:
     def __init__(self, info: ModelInfo, model: Any = None, *, settings: Mapping[str, Any] | None = None) -> None:
         self._info = info
         self._settings = dict(settings or {})
+        name = f"{info.provider}:{info.id}" if model is None else model
         try:
             self._direct = importlib.import_module("pydantic_ai.direct")
             self._models = importlib.import_module("pydantic_ai.models")
         except ImportError:
-            raise MissingExtraError("providers", f"The provider '{info.provider}'") from None
-        name = f"{info.provider}:{info.id}" if model is None else model
+            wanted = name.partition(":")[0] if isinstance(name, str) else info.provider
+            raise MissingExtraError("providers", f"The provider '{wanted}'") from None
         self._model = self._infer(name) if isinstance(name, str) else name
         self._codec = Codec(info)
-        self._wire = Wire(info.full_name, "")
+        self._wire = Wire(info.full_name, "", key_variable=_key_variable(name if isinstance(name, str) else info.id))
 
     def _infer(self, name: str) -> Any:
         try:
@@ -145,8 +146,10 @@ class PydanticAIModel:
         return self._models.ModelRequestParameters(function_tools=tools, allow_text_output=True)
 
     def _request_settings(self, request: ModelRequest) -> dict[str, Any]:
-        # The limiter and the retries are ours: the SDKs' own would multiply them.
-        settings = {"max_retries": 0, **_caching(self._info.id), **self._settings}
+        settings = {**_caching(self._info.id), **self._settings}
+        if "max_retries" not in getattr(self._model, "unsupported_settings", ()):
+            # The limiter and the retries are ours: the SDKs' own would multiply them.
+            settings.setdefault("max_retries", 0)
         if request.max_output is not None:
             settings["max_tokens"] = request.max_output
         if request.temperature is not None:
@@ -161,7 +164,7 @@ class PydanticAIModel:
     def _failure(self, error: Exception) -> Failure:
         status = getattr(error, "status_code", None)
         if isinstance(status, int):
-            body = getattr(error, "body", None)
+            body = _plain_body(getattr(error, "body", None))
             data = body.encode() if isinstance(body, str) else orjson.dumps(body, default=str)
             headers = getattr(error, "headers", None) or {}
             failure = from_status(self._wire, status, headers, data)
@@ -173,6 +176,32 @@ class PydanticAIModel:
         kind: FailureKind = next((_KINDS[name] for name in names if name in _KINDS), "internal")
         text = self._wire.scrub(str(error)) or names[0]
         return Failure(kind, f"{self._info.full_name} failed in pydantic-ai: {text}")
+
+
+_KEYS = {
+    "bedrock": "AWS_PROFILE, AWS_ACCESS_KEY_ID or AWS_BEARER_TOKEN_BEDROCK",
+    "cohere": "CO_API_KEY",
+    "huggingface": "HF_TOKEN",
+    "google": "GOOGLE_API_KEY",
+    "google-cloud": "GOOGLE_APPLICATION_CREDENTIALS",
+    "azure": "AZURE_OPENAI_API_KEY",
+    "openai-chat": "OPENAI_API_KEY",
+    "openai-responses": "OPENAI_API_KEY",
+}
+
+
+def _key_variable(name: str) -> str:
+    """Where pydantic-ai's model of that name has its key from."""
+    provider = name.partition(":")[0]
+    return _KEYS.get(provider, f"{provider.upper().replace('-', '_')}_API_KEY")
+
+
+def _plain_body(body: Any) -> Any:
+    """An error of botocore's, `{"Error": {"Message": …, "Code": …}}`, in the words of the others."""
+    error = body.get("Error") if isinstance(body, dict) else None
+    if not isinstance(error, dict):
+        return body
+    return {"error": {"message": error.get("Message", ""), "code": error.get("Code", "")}}
 
 
 def _refuses_thoughts(draft: Draft) -> bool:

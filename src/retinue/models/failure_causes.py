@@ -50,6 +50,8 @@ CAUSES: tuple[Cause, ...] = (
     # ---------------------------------------------------------------- keys
     # Gemini says 400 for a bad or old key: API_KEY_INVALID
     Cause(("api key expired", "token has expired", "token expired", "expired_api_key"), "authentication", "expired"),
+    # AWS: ExpiredTokenException "The security token included in the request is expired" (botocore)
+    Cause(("expiredtoken", "security token included in the request is expired"), "authentication", "expired"),
     Cause(("api_key_invalid", "api key not valid", "invalid api key", "incorrect api key"), "authentication", ""),
     # ---------------------------------------------------------------- models
     # Ollama: 400 "registry.ollama.ai/library/gemma3:latest does not support tools"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from retinue.errors import RetinueError
 from retinue.faces.cli.doctor_checks import Patient
 from retinue.models.providers import Providers
-from retinue.models.select import select_model
+from retinue.models.select import Selection, select_model
 
 Row = tuple[str, ...]
 
@@ -31,5 +31,21 @@ def models(patient: Patient) -> Iterator[Row]:
     if chosen.info.provider == "offline":
         remedy = "Set a key, such as ANTHROPIC_API_KEY, or describe a server under `providers` in the settings."
         yield "warning", "default", f"{chosen.info.full_name}, which is not a language model", remedy
+        return
+    problem = _cannot_build(chosen)
+    if problem is not None:
+        yield "failure", "default", f"{chosen.info.full_name}: {problem.message}", problem.remedy or ""
     else:
         yield "ok", "default", f"{chosen.info.full_name}: {chosen.why}"
+
+
+def _cannot_build(chosen: Selection) -> RetinueError | None:
+    """Why the model cannot be used, such as a library of an extra that is not installed."""
+    from retinue.models.build import build_model
+    from retinue.models.transport import Transport
+
+    try:
+        build_model(chosen, Transport())
+    except RetinueError as error:
+        return error
+    return None
