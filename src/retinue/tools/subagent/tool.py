@@ -40,6 +40,8 @@ class SubagentTool(DelegationTool):
 
     name = "subagent"
     required = ("agent", "task")
+    asked_for = ()
+    """None for the loop's own check: a call that lacks one is answered here, with its error code."""
     properties: ClassVar[Properties] = {
         "agent": {"type": "string", "minLength": 1, "description": "Name of the agent"},
         "task": {"type": "string", "minLength": 1, "description": "The whole task"},
