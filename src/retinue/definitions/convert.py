@@ -24,8 +24,9 @@ from retinue.domain.lean import dataclass
 from retinue.domain.spec import AgentSpec, DialectName, HookSpec, ServerRef
 from retinue.errors import DefinitionError
 
-LossKind = Literal["lost", "renamed", "ignored-there"]
+LossKind = Literal["lost", "renamed", "added", "ignored-there"]
 """lost: not in the result. renamed: there under another name, so the way back differs.
+added: written out, since a file that leaves it out would mean more in that dialect.
 ignored-there: written and honoured by Retinue, but not by the dialect's own program."""
 
 _ONE_MODEL: frozenset[DialectName] = frozenset({"claude", "devkit", "codingcode", "opencode", "gemini", "cursor"})
@@ -66,6 +67,7 @@ def convert(parsed: Parsed, to: DialectName) -> Conversion:
     if to != parsed.dialect:
         spec = _named(spec, table, losses)
         spec = _fitted(spec, table, losses)
+        spec = _with_its_servers(spec, parsed.dialect, table, losses)
     spec = _tools_renamed(spec, parsed.dialect, to, losses)
     spec = _without_live_extras(spec, table, losses)
     text = write_agent(spec, to)
@@ -95,6 +97,16 @@ def _named(spec: AgentSpec, table: Dialect, losses: list[Loss]) -> AgentSpec:
             Loss("name", spec.name, f"{table.title} does not allow this name; written as '{name}'", "renamed")
         )
     return replace(spec, name=name)
+
+
+def _with_its_servers(spec: AgentSpec, origin: DialectName, table: Dialect, losses: list[Loss]) -> AgentSpec:
+    """Write out that a profile of CodingCode has no servers."""
+    if origin != "codingcode" or spec.servers is not None or spec.tools.allow is not None:
+        return spec
+    if any(field.to == "servers" for field in table.fields):
+        why = f"in {table.title} a file that names no servers has all of them"
+        losses.append(Loss("servers", "none", why, "added"))
+    return replace(spec, servers=())
 
 
 def _tools_renamed(spec: AgentSpec, origin: DialectName, to: DialectName, losses: list[Loss]) -> AgentSpec:

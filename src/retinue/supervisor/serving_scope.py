@@ -4,8 +4,9 @@ Without a list of tools an agent has every server's; with one, those it names (`
 `mcp__server__*`, `mcp__server__tool`, CodingCode's `server:tool`). A server that the file names in
 its own servers (`mcpServers`) gives all its tools on top of the list, unless the list names some of
 them. pi: a list of tools is about built-in ones, and `extensions`, `exclude_extensions` and `ext:`
-selectors are about servers, which together are the extension `mcp`. Everywhere a file that names
-servers has no others, and an isolated agent has none.
+selectors are about servers, which together are the extension `mcp`. CodingCode: an agent has the
+servers that its file names, in `mcpServers` or in its list of tools, and no others. Everywhere a file
+that names servers has no others, and an isolated agent has none.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ _EXTENSION = "mcp"
 _SEARCH = "tool_search"
 _LISTS_BUILTINS = frozenset({"pi"})
 """Dialects whose list of tools says nothing about those of servers."""
+_NAMES_SERVERS = frozenset({"codingcode"})
+"""Dialects in which an agent has no server that its file does not name."""
 
 
 def may_have_servers(spec: AgentSpec) -> bool:
@@ -35,6 +38,8 @@ def may_have_servers(spec: AgentSpec) -> bool:
     if spec.servers is not None:
         return False
     allow = spec.tools.allow
+    if allow is None and spec.dialect in _NAMES_SERVERS:
+        return False
     if allow is None or spec.dialect in _LISTS_BUILTINS:
         return spec.tools.extensions is not False
     if spec.tools.selectors or _with_one_mark(spec):
@@ -125,7 +130,9 @@ class Scope:
 
     def _reaches(self, name: str) -> bool:
         """Whether a list of tools, if it counts, has anything of the server."""
-        if not self._listed or self._implied:
+        if self._implied:
+            return True
+        if not self._listed and self._spec.dialect not in _NAMES_SERVERS:
             return True
         if any(pattern == _prefix(name) or _touches(pattern, name) for pattern in self._patterns):
             return True

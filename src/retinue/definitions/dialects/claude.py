@@ -26,7 +26,7 @@ CLAUDE = Dialect(
         Field("maxTurns", STEPS, "max_turns"),
         Field("permissionMode", MODE, "permission_mode"),
         Field("background", SWITCH, "background"),
-        Field("initialPrompt", TEXT, "initial_prompt"),
+        Field("initialPrompt", TEXT, "initial_prompt", note="/name arguments at the start is the skill of that name"),
         Field("isolation", ISOLATION, "isolation"),
         Field("memory", MEMORY, "memory"),
         Field("skills", NAMES, "skills", note="preloads these; other skills stay available"),

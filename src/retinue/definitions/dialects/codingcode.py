@@ -19,7 +19,7 @@ CODINGCODE = Dialect(
         NAME,
         DESCRIPTION,
         Field("tools", TOOL_LIST.kind, "tools.allow", note="a comma text is the list it looks like, never all tools"),
-        Field("mcpServers", SERVERS, "servers"),
+        Field("mcpServers", SERVERS, "servers", note="without it no server, but those that tools names (server:tool)"),
         Field("readonly", READONLY, "readonly"),
         Field("maxSteps", STEPS, "max_turns"),
         Field("model", MODEL, "model.name"),

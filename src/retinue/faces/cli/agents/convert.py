@@ -106,5 +106,5 @@ def _tell(done: list[dict[str, Any]], failed: list[dict[str, str]], args: argpar
 
 
 def describe(loss: Loss) -> str:
-    word = {"lost": "lost", "renamed": "changed", "ignored-there": "note"}[loss.kind]
+    word = {"lost": "lost", "renamed": "changed", "added": "added", "ignored-there": "note"}[loss.kind]
     return f"{word}: {loss.field} ({loss.what}): {loss.why}"
