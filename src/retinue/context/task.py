@@ -1,20 +1,14 @@
-"""The task as a run is told it: what its file puts before it, and long ones by file."""
+"""The task as a run is told it: long ones by file."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from retinue.context.fork import TAIL
-from retinue.domain.spec import AgentSpec
 from retinue.settings.places import private_folder
 
 _HEAD = 4_000
 _END = 1_000
-
-
-def with_initial_prompt(spec: AgentSpec, task: str) -> str:
-    """`task` after the words with which the agent's file begins every conversation."""
-    return f"{spec.initial_prompt}\n\n{task}" if spec.initial_prompt else task
 
 
 def task_message(task: str, limit: int | None, folder: Path, *, readable: bool) -> str:

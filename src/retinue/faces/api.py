@@ -17,7 +17,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from retinue.context.task import with_initial_prompt
 from retinue.domain.budget import Budget
 from retinue.domain.outcome import Outcome
 from retinue.domain.request import EVERYTHING, RunRequest
@@ -27,6 +26,7 @@ from retinue.errors import UsageError
 from retinue.supervisor.crew import Supervisor
 from retinue.supervisor.handle import RunHandle
 from retinue.supervisor.recover import find_run
+from retinue.supervisor.skilling import spoken, with_initial_prompt
 from retinue.supervisor.world import World
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class Retinue:
         is_empty = not isinstance(task, str) or not task.strip()  # refused below, whatever the file begins with
         request = RunRequest(
             spec=spec,
-            task=task if is_empty else with_initial_prompt(spec, task),
+            task=task if is_empty else with_initial_prompt(spec, task, self._world),
             cwd=Path(cwd).resolve() if cwd else self._world.cwd,
             model=model or self._model,
             thinking=thinking,
@@ -150,13 +150,11 @@ class Retinue:
     async def prompt(self, text: str, *, agent: str | None = None, **options: Any) -> Run:
         """Talks to the main agent, or to `agent` as the main agent. `/name arguments` at the start is
         the skill of that name."""
-        from retinue.supervisor.skilling import spoken
-
         text = spoken(text, self._world)
         spec = self._world.catalog().find(agent).spec if agent else main_agent()
         request = RunRequest(
             spec=spec,
-            task=with_initial_prompt(spec, text),
+            task=with_initial_prompt(spec, text, self._world),
             cwd=self._world.cwd,
             model=options.pop("model", None) or self._model,
             pinned=EVERYTHING,

@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from retinue.context.fork import inherited_context
-from retinue.context.task import with_initial_prompt
 from retinue.domain.delegation import ChildView, Refusal, Scheduled, SpawnCall, Waited
 from retinue.domain.events import ResultRead
 from retinue.domain.request import RunRequest
@@ -27,6 +26,7 @@ from retinue.supervisor.quote import Wanted, quote
 from retinue.supervisor.readout import conversation_text, spoken_lines
 from retinue.supervisor.recover import Past, children, find_child, past
 from retinue.supervisor.resolution import Options, merge, resolve_type
+from retinue.supervisor.skilling import with_initial_prompt
 from retinue.tools.delegation.views import succeeded
 
 if TYPE_CHECKING:
@@ -325,7 +325,7 @@ class Delegate:
             spec = replace(spec, isolated=True, subagents=False)
         return RunRequest(
             spec=spec,
-            task=with_initial_prompt(spec, task),
+            task=with_initial_prompt(spec, task, self._crew.world),
             cwd=parent.cwd,
             model=options.model if options.model != spec.model.name else None,
             thinking=options.thinking,

@@ -13,13 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from retinue.context.task import with_initial_prompt
 from retinue.domain.budget import Budget
 from retinue.domain.delegation import Refusal
 from retinue.domain.request import EVERYTHING, RunRequest
 from retinue.errors import RetinueError, UsageError
 from retinue.supervisor.bus import EventBus
 from retinue.supervisor.resolution import resolve_type
+from retinue.supervisor.skilling import with_initial_prompt
 
 if TYPE_CHECKING:
     from retinue.supervisor.crew import Supervisor
@@ -95,7 +95,7 @@ class Rpc:
             return _failure("isolation must be 'worktree' or 'off'.")
         run = RunRequest(
             spec=found.spec,
-            task=with_initial_prompt(found.spec, prompt),
+            task=with_initial_prompt(found.spec, prompt, crew.world),
             cwd=_folder(options.get("cwd")) or crew.world.cwd,
             model=model,
             thinking=_text(options, "thinking"),

@@ -160,6 +160,14 @@ def spoken(text: str, world: World) -> str:
     return f"Follow this skill now, /{skill.name}:\n\n{body}{listed}"
 
 
+def with_initial_prompt(spec: AgentSpec, task: str, world: World) -> str:
+    """Return `task` after the words with which the agent's file begins every conversation. They may name a
+    skill, as the words of a person may."""
+    if not spec.initial_prompt:
+        return task
+    return f"{spoken(spec.initial_prompt, world)}\n\n{task}"
+
+
 def connect(member: Member, world: World, tools: tuple[Tool, ...]) -> None:
     """Gives the run's skill tool its way to agents, through their gate, and to the guard. `tools`
     are those of the run, each behind its gate."""

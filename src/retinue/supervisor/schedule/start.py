@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from retinue.context.task import with_initial_prompt
 from retinue.domain.delegation import Refusal, SpawnCall
 from retinue.domain.request import Ceiling, RunRequest
 from retinue.domain.spec import AgentSpec
@@ -15,6 +14,7 @@ from retinue.log.schedules import Job
 from retinue.supervisor.ceiling import ceiling_of
 from retinue.supervisor.permits_bounds import bounds_below
 from retinue.supervisor.resolution import merge, resolve_type
+from retinue.supervisor.skilling import with_initial_prompt
 
 if TYPE_CHECKING:
     from retinue.supervisor.crew import Supervisor
@@ -77,7 +77,7 @@ def request_for(
     above = parent.handle.launch.request if parent else None
     return RunRequest(
         spec=spec,
-        task=with_initial_prompt(spec, prompt),
+        task=with_initial_prompt(spec, prompt, crew.world),
         cwd=above.cwd if above else crew.world.cwd,
         model=merged.model if merged.model != spec.model.name else None,
         thinking=merged.thinking,

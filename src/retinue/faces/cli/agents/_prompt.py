@@ -49,15 +49,15 @@ def show_prompt(args: argparse.Namespace, cwd: Path) -> int:
 
 
 async def _preview(spec: AgentSpec, world: World, task: str, *, main: bool, under_main: bool) -> Preview:
-    from retinue.context.task import with_initial_prompt
     from retinue.domain.request import RunRequest
     from retinue.faces.api import main_agent
     from retinue.supervisor.preview import preview
+    from retinue.supervisor.skilling import with_initial_prompt
 
     above = None
     if under_main:
         above = await preview(RunRequest(spec=main_agent(), task=task, cwd=world.cwd), world)
-    request = RunRequest(spec=spec, task=with_initial_prompt(spec, task), cwd=world.cwd, depth=0 if main else 1)
+    request = RunRequest(spec=spec, task=with_initial_prompt(spec, task, world), cwd=world.cwd, depth=0 if main else 1)
     return await preview(request, world, above)
 
 
