@@ -128,6 +128,10 @@ async def prepare(
             other.waiting = gate.waiting
         return other
 
+    thinking = _thinking(request) or selection.thinking
+    if thinking is None and parent is not None:
+        thinking = parent.thinking
+        request = replace(request, thinking=thinking)  # recorded with the run, which may go on without its parent
     return Launch(
         request=request,
         model=build_model(selection, world.transport, gate_for=gate_for),
@@ -136,7 +140,7 @@ async def prepare(
         system=system,
         tools=tools,
         limits=_limits(request, world.settings.settings, notes, parent),
-        thinking=_thinking(request) or selection.thinking,
+        thinking=thinking,
         isolation=isolation,
         served=served,
         readonly=readonly,
