@@ -16,6 +16,7 @@ from retinue.supervisor.bus import (
     FAILED,
     READY,
     SCHEDULED,
+    SCHEDULER_READY,
     SETTINGS_CHANGED,
     SETTINGS_LOADED,
     STARTED,
@@ -66,6 +67,9 @@ class Outlet:
 
     def scheduled(self, data: Mapping[str, Any]) -> None:
         self.bus.emit(SCHEDULED, dict(data))
+
+    def scheduler_ready(self, jobs: int) -> None:
+        self.bus.emit(SCHEDULER_READY, {"jobCount": jobs})
 
     def settings_changed(self, persisted: bool) -> None:
         data = {"settings": settings_data(self._crew.settings), "persisted": persisted}

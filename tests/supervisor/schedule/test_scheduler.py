@@ -301,3 +301,17 @@ async def test_the_bus_tells_of_jobs(scene: Scene) -> None:
         await look(post)
         await post.scheduler.remove("tidy")
         assert told == [("added", "tidy"), ("fired", "tidy"), ("removed", "tidy")]
+
+
+async def test_the_bus_tells_that_jobs_are_fired_from_now_on_and_how_many_are_enabled(scene: Scene) -> None:
+    async with posts(scene) as (post,):
+        told: list[int] = []
+        post.crew.outlet.bus.on("subagents:scheduler_ready", lambda data: told.append(data["jobCount"]))
+        await post.scheduler.add("Explore", "tidy up", "10m", name="one")
+        await post.scheduler.add("Explore", "tidy up", "10m", name="two")
+        await post.scheduler.enable("two", False)
+        post.scheduler.begin()
+        post.scheduler.begin()
+        await settle()
+        assert told == [1], "once"
+        await post.scheduler.end()

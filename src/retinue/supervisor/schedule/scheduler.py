@@ -139,8 +139,11 @@ class Scheduler:
 
     def begin(self) -> None:
         """From now on this process fires, too."""
-        if self._timer is None:
-            self._timer = self._crew.clock.call_later(0.0, self._look)
+        if self._timer is not None:
+            return
+        self._timer = self._crew.clock.call_later(0.0, self._look)
+        if "outlet" in self._crew.__dict__:
+            self._crew.outlet.scheduler_ready(sum(job.enabled for job in self.jobs()))
 
     async def end(self) -> None:
         if self._timer is not None:
