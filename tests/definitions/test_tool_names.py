@@ -22,6 +22,8 @@ OURS = {"glob": "find", "web_fetch": "fetch_content", "subagent": "Agent", "read
         ("Bash(git:*)", ("bash",)),
         ("Task(worker, researcher)", ("Agent",)),
         ("kimi_cli.tools.shell:Shell", ("bash",)),
+        ("read_file", ("read",)),
+        ("tool_search", ("tool_search",)),
         ("search_code", ("grep",)),
         ("search_files", ("find",)),
         ("execute_command", ("bash",)),

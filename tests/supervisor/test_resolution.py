@@ -93,6 +93,22 @@ def test_C02_the_call_fills_what_the_file_leaves_open(world):
     assert found.ignored == ()
 
 
+@pytest.mark.parametrize(
+    ("field", "of_file", "of_call"),
+    [
+        ("thinking", "high", "low"),
+        ("inherit_context", False, True),
+        ("isolation", "off", "worktree"),
+        ("isolated", True, False),
+    ],
+)
+def test_C02_a_file_locks_each_of_its_words_also_one_that_says_no(world, field, of_file, of_call):
+    spec = agent(**{field: of_file}) if field != "thinking" else agent(model=ModelPolicy(thinking=of_file))
+    found = options(world(), spec, **{field: of_call})
+    assert getattr(found, field) == (None if of_file == "off" else of_file)
+    assert [text.partition("=")[0] for text in found.ignored] == [field]
+
+
 def test_C02_the_word_of_the_file_stands_and_what_was_ignored_is_named(world):
     spec = agent(model=ModelPolicy(name="of-file"), max_turns=3, background=True, isolated=False)
     found = options(world(), spec, model="of-call", max_turns=9, background=False, isolated=True)

@@ -1,6 +1,7 @@
 """Calls of other programs over the bus: envelopes, request ids, and what they may not decide."""
 
 import asyncio
+import subprocess
 
 import pytest
 from crew_scene import Scene, until
@@ -234,3 +235,38 @@ async def test_an_unknown_type_falls_back_with_a_note_or_is_refused_by_setting(t
     async with strict:
         reply = await ask(strict, "spawn", type="nobody", prompt="child")
         assert "Available agents" in reply["error"]
+
+
+async def test_in_another_folder_the_agents_and_the_memory_are_the_sessions_own(scene, tmp_path):
+    other = tmp_path / "other"
+    for folder, name in ((scene.folder / "project", "ours"), (other, "theirs")):
+        (folder / ".pi/agents").mkdir(parents=True)
+        (folder / f".pi/agents/{name}.md").write_text("---\ndescription: d\nmemory: project\n---\nWork well.\n")
+    async with scene:
+        members = []
+        for number, name in enumerate(("ours", "theirs")):
+            reply = await ask(scene, "spawn", type=name, prompt=f"child {number}", options={"cwd": str(other)})
+            members.append(scene.crew.members[reply["data"]["id"]].handle.launch)
+        assert [launch.request.spec.name for launch in members] == ["ours", "general-purpose"]
+        assert str(other) in members[0].system, "the environment that it is told of"
+        assert str(scene.folder / "project/.retinue/agent-memory/ours") in members[0].system
+
+
+async def test_a_worktree_of_another_folder_is_made_from_its_repository_at_the_same_depth(tmp_path, monkeypatch):
+    package = tmp_path / "other/packages/one"
+    package.mkdir(parents=True)
+    (package / "a.txt").write_text("a")
+    git = ["git", "-c", "user.name=n", "-c", "user.email=e@example.com"]
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "first"]):
+        subprocess.run([*git, *words], cwd=tmp_path / "other", check=True)
+    async with Scene(tmp_path, monkeypatch, permissions_default_mode="bypassPermissions") as scene:
+        options = {"cwd": str(package), "isolation": "worktree"}
+        reply = await ask(scene, "spawn", type="general-purpose", prompt="child", options=options)
+        member = scene.crew.members[reply["data"]["id"]]
+        desk = scene.desk("child")
+        desk.call("write", path="new.txt", content="x")
+        await desk.asked()
+        desk.say("done")
+        outcome = await member.handle.wait()
+    shown = subprocess.run([*git, "show", "--name-only", "--format=", outcome.branch], cwd=package, capture_output=True)
+    assert shown.stdout.decode().split() == ["packages/one/new.txt"]

@@ -197,3 +197,10 @@ def test_saying_more_never_gives_more_than_all_and_excluding_always_excludes(
     for each in (*HERE, OWN):
         if each.names & low or isolated or extensions is False:
             assert found.tools.isdisjoint(each.tools)
+
+
+def test_no_extension_is_exempt_from_selectors_by_its_name():
+    messenger = Extension("pi-c2c", frozenset({"pi-c2c"}), ("c2c_send",))
+    assert "c2c_send" in offered(spec(), (*HERE, messenger))
+    assert "c2c_send" not in offered(spec(selectors=("ext:foo",)), (*HERE, messenger))
+    assert "c2c_send" in offered(spec(selectors=("ext:foo", "ext:pi-c2c")), (*HERE, messenger))
