@@ -1,10 +1,11 @@
 """Go on with a run that was interrupted, stopped or has ended.
 
-It keeps its definition, model, tools, depth and folder; finished tool calls are not repeated, and
-calls whose effect is unknown are named to the agent. Its limits and its budget apply again, but for
-those that are given here.
+It keeps its definition, tools, depth and folder, and its model unless another is named; finished
+tool calls are not repeated, and calls whose effect is unknown are named to the agent. Its limits and
+its budget apply again, but for those that are given here.
 
     retinue runs resume 3f2a9c1d
+    retinue runs resume 3f2a9c1d --model gemini/gemini-3.8-flash
     retinue runs resume 3f2a9c1d "Now look at the tests, too"
 """
 
@@ -20,6 +21,7 @@ from retinue.faces.cli.task import read_task
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="ID", help="id of the run, its beginning, or @name")
     parser.add_argument("prompt", metavar="PROMPT", nargs="?", help="what to say to it: words, @file or -")
+    parser.add_argument("--model", metavar="MODEL", help="go on with this model, of any provider")
     parser.add_argument("--json", action="store_true", help="print the result object as one JSON document")
     parser.add_argument("--mode", choices=["text", "json"], default="text", help="json: every event as a JSON line")
     add_limits(parser)
@@ -38,7 +40,8 @@ def execute(args: argparse.Namespace) -> int:
         state, row = locate(args)
         prompt = read_task(args.prompt, "prompt") if args.prompt is not None else None
         async with open_crew(args, project_of(state, row)) as crew:
-            run = await crew.resume(row.id, prompt, limits=limits_of(args) or None, budget=budget_of(args))
+            limits, budget = limits_of(args) or None, budget_of(args)
+            run = await crew.resume(row.id, prompt, model=args.model, limits=limits, budget=budget)
             return await drive(crew, run, output, quiet=args.quiet)
 
     return guarded(work, output)
