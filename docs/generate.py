@@ -185,7 +185,7 @@ MARKS = ("<!-- requests: made by `make docs` -->", "<!-- end of requests -->")
 def context() -> str | None:
     """docs/context.md with the table of first requests; None on a host whose sandbox gives agents
     other tools than most have."""
-    from docs.requests import first_requests
+    from docs.requests import BEFORE, first_requests, largest_request
 
     from retinue.guard.sandbox.probe import why_not
 
@@ -194,8 +194,13 @@ def context() -> str | None:
     page = (HERE / "context.md").read_text("utf-8")
     before, rest = page.split(MARKS[0])
     after = rest.split(MARKS[1])[1]
-    rows = [(name, *(f"{number:,}" for number in numbers)) for name, *numbers in first_requests()]
-    made = table(("agent", "tools", "prompt", "tools, tokens", "whole request"), rows)
+    everything = ("main, all extras, with a person", *largest_request()[1:])
+    main, *others = first_requests()
+    rows = [
+        (name, *(f"{number:,}" for number in numbers), f"{BEFORE[name]:,}" if name in BEFORE else "–")
+        for name, *numbers in (main, everything, *others)
+    ]
+    made = table(("agent", "tools", "prompt", "tools, tokens", "whole request", "before"), rows)
     return f"{before}{MARKS[0]}\n{made}\n{MARKS[1]}{after}"
 
 

@@ -27,6 +27,21 @@ AGENTS = (
     "statusline-setup",
 )
 PLAIN = dict.fromkeys(("lsp", "convert_content", "web_search"), "not on a plain install.")
+BEFORE = {
+    "main": 4_209,
+    "general-purpose": 4_789,
+    "Explore": 995,
+    "Plan": 945,
+    "verification": 1_126,
+    "reviewer": 1_308,
+    "researcher": 1_049,
+    "tester": 1_275,
+    "explorer": 1_247,
+    "implementer": 1_283,
+    "retinue-guide": 1_046,
+    "statusline-setup": 1_009,
+}
+"""The same requests at commit 57a0c60, measured in the same way."""
 _TASK = "Say hello."
 _HERE = "/home/somebody/project"
 _SOURCE = Path(__file__).resolve().parents[1]
@@ -39,10 +54,15 @@ Row = tuple[str, int, int, int, int]
 
 def first_requests() -> list[Row]:
     """Main first, then each shipped agent as main starts it."""
-    return asyncio.run(_measured())
+    return asyncio.run(_measured(PLAIN, attended=False))
 
 
-async def _measured() -> list[Row]:
+def largest_request() -> Row:
+    """Main with everything that can be installed, working with a person."""
+    return asyncio.run(_measured({}, attended=True))[0]
+
+
+async def _measured(unavailable: Mapping[str, str], *, attended: bool) -> list[Row]:
     from retinue.domain.request import RunRequest
     from retinue.faces.api import main_agent
     from retinue.supervisor.preview import preview
@@ -53,7 +73,9 @@ async def _measured() -> list[Row]:
         cwd = root / "project"
         _repository(cwd)
         world = World(cwd, environment={"HOME": str(root), "RETINUE_HOME": str(root / "home"), "PATH": "/usr/bin:/bin"})
-        world.__dict__["unavailable"] = PLAIN
+        world.__dict__["unavailable"] = unavailable
+        if attended:
+            world.approvers.append(_nobody)
         main = await preview(RunRequest(spec=main_agent(), task=_TASK, cwd=cwd), world)
         rows = [_row("main", main, cwd)]
         for name in AGENTS:
@@ -61,6 +83,10 @@ async def _measured() -> list[Row]:
             seen = await preview(RunRequest(spec=spec, task=_TASK, cwd=cwd, depth=1), world, main)
             rows.append(_row(name, seen, cwd))
         return rows
+
+
+async def _nobody(item: Any) -> None:
+    """A person who is there and is never asked."""
 
 
 def _repository(folder: Path) -> None:

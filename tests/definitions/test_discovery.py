@@ -152,6 +152,8 @@ def test_A35_the_five_of_devkit_are_built_in_and_read_only(world: World) -> None
         assert entry.spec.description
         tools[name] = set(entry.spec.tools.allow or ())
     assert tools.pop("researcher") == {"web_search", "fetch_content", "get_search_content", "convert_content"}
+    assert tools["reviewer"] - {"bash"} == {"read", "grep", "find", "ls", "lsp"}, "and a shell inside walls, for git"
+    tools.pop("reviewer")
     for name in tools:
         assert tools[name] == {"read", "grep", "find", "ls", "lsp"}, name
     for legacy in ("planner", "worker", "delegate", "oracle", "scout", "context-builder"):

@@ -53,7 +53,7 @@ def test_the_reviewer_asks_the_language_server(project: Project, serve: Any) -> 
     done = project.json("run", "reviewer", "Review app/main.py.", "--json")
     assert "**Verdict**" in done["content"][0]["text"]
     offered = {tool["name"] for tool in server.requests[0].body["tools"]}
-    assert "lsp" in offered and not {"write", "edit", "bash"} & offered
+    assert "lsp" in offered and not {"write", "edit"} & offered
     problems, references, renamed = texts(server.requests[-1])
     assert problems.startswith("2 errors\napp/main.py:5:14 error: ")
     assert "app/main.py:1:28  from app.shop import Item, cheapest" in references

@@ -283,3 +283,24 @@ def test_files_that_rules_deny_are_found_anew_and_too_many_are_refused(
     monkeypatch.setattr(masks, "MOST_ENTRIES", 3)
     with pytest.raises(TooManyFilesError, match="too many to look for"):
         FileMasks(found.policy, asking=True).now()
+
+
+@pytest.mark.parametrize("agent", ["reviewer", "Explore", "Plan", "verification"])
+def test_agents_that_only_look_see_a_change_with_git_and_cannot_make_one(project: Project, serve, agent: str) -> None:  # type: ignore[no-untyped-def]
+    git(project.cwd, "init")
+    git(project.cwd, "add", "f0.txt")
+    git(project.cwd, "commit", "-m", "first")
+    (project.cwd / "f0.txt").write_text("a new line\n")
+    copy = 'cp -r . "$TMPDIR/copy" && cd "$TMPDIR/copy" && touch made && echo made in the copy'
+    commands = ("git diff HEAD", "git log --oneline", "touch made; git commit -am mine; ls made", copy)
+
+    def answer(request: Request) -> Reply:
+        if request.turn < len(commands):
+            return Reply(calls=[("bash", {"command": commands[request.turn]})])
+        return Reply(text="done")
+
+    server = serve(answer)
+    assert project.retinue("run", agent, "look at the change").returncode == 0
+    diff, history, wrote, copied = [_text(result) for result in server.requests[-1].results]
+    assert "+a new line" in diff and "first" in history and "made in the copy" in copied
+    assert "Read-only file system" in wrote and not (project.cwd / "made").exists()

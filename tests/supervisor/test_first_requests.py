@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from docs.requests import PLAIN, first_requests
+from docs.requests import BEFORE, PLAIN, first_requests, largest_request
 
 from retinue.domain.request import RunRequest
 from retinue.domain.spec import AgentSpec
@@ -43,6 +43,13 @@ def test_the_first_request_of_main_stays_within_its_budget() -> None:
     assert sizes["general-purpose"] <= 3_500, sizes
     others = {name: size for name, size in sizes.items() if name not in ("main", "general-purpose", "retinue-guide")}
     assert max(others.values()) <= 1_500, sizes
+    assert sizes["main"] < BEFORE["main"] * 0.75 and sizes["general-purpose"] < BEFORE["general-purpose"] * 0.75
+
+
+def test_main_stays_within_its_budget_with_every_extra_installed_and_a_person_to_ask() -> None:
+    _, tools, _, _, whole = largest_request()
+    assert tools == 17
+    assert whole <= 3_000
 
 
 async def test_tools_that_cannot_work_here_are_not_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,3 +136,24 @@ async def test_main_asks_the_person_where_there_is_one_and_hands_in_a_plan_in_pl
 
 async def test_a_shell_comes_with_a_way_to_read_what_goes_on_in_the_background(tmp_path: Path) -> None:
     assert "bash_output" in names(await seen(world_of(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("folder", "keys", "offered"),
+    [
+        (".claude", "tools: Bash", True),
+        (".claude", "tools: Bash(git *), Read", True),
+        (".claude", "tools: Bash\ndisallowedTools: BashOutput", False),
+        (".retinue", "tools: bash", True),
+        (".retinue", "tools: bash\nreadonly: true", False),
+        (".retinue", "tools: bash\nisolated: true", False),
+        (".pi", "tools: bash", False),
+    ],
+)
+async def test_a_file_that_lists_the_shell_gets_what_reads_its_background_commands(
+    tmp_path: Path, folder: str, keys: str, offered: bool
+) -> None:
+    world = world_of(tmp_path, **{f"{folder}__agents__it.md": f"---\nname: it\ndescription: d\n{keys}\n---\nx"})
+    found = await seen(world, world.catalog().find("it").spec, under_main=True)
+    assert ("bash_output" in names(found)) is offered
+    assert not any("bash_output" in note for note in found.notes)

@@ -117,3 +117,13 @@ async def _pids(root: Path) -> list[int]:
             return [int(text) for text in texts]
         await asyncio.sleep(0.05)
     raise AssertionError("the command did not start")
+
+
+async def test_a_run_that_cannot_read_background_commands_is_told_not_to_start_them(tmp_path: Path) -> None:
+    context = context_of(tmp_path)
+    context.commands = None
+    refused = await run(context, "bash", command="sleep 1000", run_in_background=True)
+    assert refused.is_error and "Run it in the foreground" in refused.text
+    context.tool_timeout = 0.1
+    late = await run(context, "bash", command="sleep 1000")
+    assert "Do less at once]" in late.text

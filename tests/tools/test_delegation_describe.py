@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from delegation_crew import Crew
+from tests.tools.described import is_described
 
 import retinue.builtin
 import retinue.tools.agent
@@ -96,14 +97,10 @@ def test_the_specs_are_what_was_agreed(vocabulary):
         agreed(f"{name}.json", json.dumps(to_data(replace(tool.spec, spellings=None)), indent=2, sort_keys=True) + "\n")
 
 
-def described(schema) -> bool:
-    return all(part.get("description") and described(part) for part in schema.get("properties", {}).values())
-
-
 @pytest.mark.parametrize("vocabulary", ["claude", "devkit", "codingcode"])
-def test_T02_each_parameter_has_a_description_of_its_own(vocabulary):
+def test_T02_each_parameter_says_what_it_is_for(vocabulary):
     for name, tool in delegation_tools(Crew(), vocabulary=vocabulary).items():
-        assert described(tool.spec.parameters)
+        assert is_described(tool.spec.parameters)
         assert tool.spec.effects == TOOLS[name]
         assert not tool.spec.exclusive
 

@@ -44,10 +44,11 @@ def test_AA02_there_are_exactly_eight_codes():
 
 
 def test_subagent_has_exactly_two_parameters():
-    parameters = subagent(Crew()).spec.parameters
+    spec = subagent(Crew()).spec
+    parameters = spec.parameters
     assert set(parameters["properties"]) == {"agent", "task"}
     assert parameters["required"] == ["agent", "task"]
-    assert parameters["additionalProperties"] is False
+    assert spec.spellings is not None and spec.spellings.schema["additionalProperties"] is False
     assert all(each["minLength"] == 1 for each in parameters["properties"].values())
 
 

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.tools.described import is_described
 
 from retinue.domain.codec import to_data
 from retinue.domain.lean import replace
@@ -35,5 +36,5 @@ def test_the_spec_is_what_was_agreed(name):
         path.write_text(text)
     assert text == path.read_text()
     assert spec.effects == TOOLS[spec.name]
-    assert all(part.get("description") for part in spec.parameters["properties"].values())
+    assert is_described(spec.parameters)
     assert len(text) < 6_000

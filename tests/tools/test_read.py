@@ -145,10 +145,12 @@ async def test_a_missing_file_names_similar_ones(use, root):
     assert "does not exist" in (await use("read", path="no/such/file")).text
 
 
-async def test_a_folder_points_to_ls(use, root):
-    (root / "sub").mkdir()
-    assert "ls" in (await use("read", path="sub")).text
-    assert (await use("read", path=".")).is_error
+async def test_a_folder_is_listed(use, root):
+    (root / "sub" / "deep").mkdir(parents=True)
+    (root / "sub" / "a.txt").touch()
+    found = await use("read", path="sub")
+    assert (found.is_error, found.text) == (False, "sub is a folder. In it:\na.txt\ndeep/")
+    assert "sub/" in (await use("read", path=".")).text
 
 
 async def test_images_come_as_images(use, root):

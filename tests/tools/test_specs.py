@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.tools.described import is_described
 
 from retinue.domain.codec import to_data
 from retinue.domain.lean import replace
@@ -39,8 +40,8 @@ def test_every_parameter_is_described_and_every_effect_is_the_agreed_one(name):
     assert spec.name == name
     assert spec.effects == TOOLS[name]
     assert spec.exclusive == bool(spec.effects & {"write", "execute"})
-    assert spec.parameters["additionalProperties"] is False
-    assert all(part.get("description") for part in spec.parameters["properties"].values())
+    assert spec.spellings is not None and spec.spellings.schema["additionalProperties"] is False
+    assert is_described(spec.parameters)
 
 
 def test_the_tools_are_small():

@@ -235,7 +235,8 @@ def choose_tools(
     whose list leaves nothing."""
     spec, settings = request.spec, world.settings.settings
     may_spawn = delegation is not None and _may_spawn(request, settings)
-    scoped, brought = extended.scoped(spec, with_skills(_with_subagents(spec), spec))
+    policy = with_skills(_with_subagents(spec), spec)
+    scoped, brought = extended.scoped(spec, policy if readonly else _with_output(policy, spec))
     notes.extend(scoped.notes)
     available = {**suited(request, world.tools, can_ask=world.can_ask, heard=heard, mode=mode), **brought}
     if may_spawn and delegation is not None:
@@ -298,6 +299,18 @@ def _with_subagents(spec: AgentSpec) -> ToolPolicy:
         return spec.tools
     more = SPAWNING if spec.subagents else SPAWNING - STARTING
     return replace(spec.tools, allow=(*allow, *sorted(more)))
+
+
+def _with_output(policy: ToolPolicy, spec: AgentSpec) -> ToolPolicy:
+    """A file that lists the shell need not list what reads and stops its commands in the background:
+    that is no right of its own. pi has no such commands, and a read-only shell only looks."""
+    allow = policy.allow
+    if allow is None or spec.dialect == "pi" or has_only_builtins(spec):
+        return policy
+    names = {name for entry in allow for name in canonical(split_entry(entry)[0])}
+    if "bash" not in names or "bash_output" in names:
+        return policy
+    return replace(policy, allow=(*allow, "bash_output"))
 
 
 def _limits(request: RunRequest, settings: Settings, notes: list[str], parent: Launch | None) -> Limits:

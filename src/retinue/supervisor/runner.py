@@ -125,11 +125,14 @@ async def _record(member: Member, world: World, past: Conversation | None, post:
     audit = member.audit = Audit(member, world, resumed=past is not None)
     harmless = {tool.spec.name for tool in launch.tools if tool.spec.effects <= _NO_TRACE_NEEDED} - {"apply_patch"}
     job = _job(member, world, audit, past, post)
+    outcome: Outcome | None = None
+    stopped: tuple[str, ...] = ()
     try:
         async with aclosing(run_loop(job, launch.model, handle.controls)) as bodies:
             async for body in bodies:
                 if isinstance(body, RunEnded):
-                    return body.outcome
+                    outcome = body.outcome
+                    break
                 log.append(place, body)
                 member.observe(body)
                 audit.observe(body)
@@ -138,9 +141,11 @@ async def _record(member: Member, world: World, past: Conversation | None, post:
                 if isinstance(body, ToolStarted) and body.call.name not in harmless:
                     await log.flush()
     finally:
-        await stop_commands(job.context)
+        stopped = await stop_commands(job.context)
         await put_away(job.context)
-    raise RuntimeError("the loop ended without an outcome")
+    if outcome is None:
+        raise RuntimeError("the loop ended without an outcome")
+    return replace(outcome, notes=(*outcome.notes, *stopped)) if stopped else outcome
 
 
 def _complete(outcome: Outcome, member: Member, notes: tuple[str, ...]) -> Outcome:
@@ -184,7 +189,8 @@ def _job(member: Member, world: World, audit: Audit, past: Conversation | None, 
     prior = Prior(past.usage, past.turn, past.tool_uses, past.compactions) if past else Prior()
     guarded = gatekeeper(member, world, diagnosed(launch, world, audit.tools), resumed=past is not None)
     context, tools = audit.context(_context(handle, world, launch)), guarded(launch.tools)
-    context.commands = BackgroundCommands()
+    if any(tool.spec.name == "bash_output" for tool in launch.tools):
+        context.commands = BackgroundCommands()
     context.transcripts = lambda: [child.handle.launch.transcript or "" for child in member.children]
     context.companion = companion = companion_for(member, world, resumed=past is not None)
     make_folder(launch)

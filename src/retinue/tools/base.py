@@ -55,7 +55,8 @@ class BuiltinTool(ABC):
     @classmethod
     def spellings(cls, parameters: Mapping[str, Any]) -> Spellings:
         """What the tool takes beside `parameters`, which are shown."""
-        schema = {**parameters, "properties": {**cls.hidden, **parameters["properties"]}}
+        properties = {**cls.hidden, **parameters["properties"]}
+        schema = {"required": [], **parameters, "properties": properties, "additionalProperties": False}
         if cls.asked_for is not None:
             schema["required"] = list(cls.asked_for)
         return Spellings(schema, names_of(cls.aliases), cls.words, cls.ignored, cls.rewrite)
@@ -78,13 +79,12 @@ class BuiltinTool(ABC):
 
 
 def parameters_of(properties: Properties, required: tuple[str, ...]) -> dict[str, Any]:
-    """The closed JSON Schema of an object with `properties`."""
-    return {
-        "type": "object",
-        "properties": dict(properties),
-        "required": list(required),
-        "additionalProperties": False,
-    }
+    """The JSON Schema of an object with `properties`, as models see it. That it is closed is left
+    out: it would cost every request, and a parameter that there is none of is dropped with a note."""
+    schema: dict[str, Any] = {"type": "object", "properties": dict(properties)}
+    if required:
+        schema["required"] = list(required)
+    return schema
 
 
 def names_of(aliases: Aliases) -> dict[str, str]:

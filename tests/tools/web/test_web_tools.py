@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.tools.described import is_described
 from tests.tools.web.conftest import TOOLS, Browser, Visit
 from tests.tools.web.site import endless, slow
 
@@ -196,4 +197,4 @@ def test_the_specs_are_what_was_agreed_small_and_described(name: str, browser: B
         path.write_text(pinned)
     assert pinned == path.read_text()
     assert len(pinned) / 4 < 400
-    assert all(part.get("description") for part in spec.parameters["properties"].values())
+    assert is_described(spec.parameters)

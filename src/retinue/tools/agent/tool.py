@@ -51,13 +51,13 @@ class AgentTool(DelegationTool):
     asked_for = ()
     properties: ClassVar[Properties] = {
         "prompt": text_property("The whole task"),
-        "description": text_property("The task in 3-5 words"),
+        "description": text_property("3-5 words"),
         "subagent_type": text_property("Default general-purpose"),
         "run_in_background": flag_property("false: wait for the result"),
-        "resume": text_property("Id or name of the agent to continue"),
-        "name": text_property("Name to address it by"),
+        "resume": text_property("Id or name"),
+        "name": {"type": "string"},
         "model": text_property("provider/name or part of it"),
-        "isolation": text_property("worktree: own git checkout", enum=["off", "worktree"]),
+        "isolation": {"type": "string", "enum": ["off", "worktree"]},
         "inherit_context": flag_property("It sees this conversation"),
         "schedule": text_property("Cron, interval or time"),
     }

@@ -19,8 +19,8 @@ class AskParentTool(BuiltinTool):
     required = ("question",)
     exclusive = True
     properties: ClassVar[Properties] = {
-        "question": {"type": "string", "description": "The question, with what one must know to answer it"},
-        "options": {"type": "array", "items": {"type": "string"}, "description": "Answers to choose from"},
+        "question": {"type": "string"},
+        "options": {"type": "array", "items": {"type": "string"}},
     }
     aliases: ClassVar[Aliases] = {"question": ("prompt", "message", "text"), "options": ("choices", "answers")}
 

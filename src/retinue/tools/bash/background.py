@@ -117,7 +117,9 @@ class BackgroundCommands:
         return tuple(f"{each.id}: {each.command[:200]}" for each in live)
 
 
-async def stop_commands(context: ToolContext) -> None:
-    """At the run's end: nothing that it left at work goes on."""
-    if isinstance(context.commands, BackgroundCommands):
-        await asyncio.shield(context.commands.close())
+async def stop_commands(context: ToolContext) -> tuple[str, ...]:
+    """At the run's end: nothing that it left at work goes on. Returns what was, for the outcome."""
+    if not isinstance(context.commands, BackgroundCommands):
+        return ()
+    stopped = await asyncio.shield(context.commands.close())
+    return tuple(f"Still running in the background when the run ended, and stopped: {each}" for each in stopped)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from retinue.domain.effects import EffectStatus, ToolEffect
+from retinue.domain.lean import dataclass
 from retinue.domain.messages import Text
 from retinue.domain.tool import ToolContext, ToolOutput
 from retinue.tools.arguments import Arguments
@@ -24,6 +25,8 @@ DEFAULT_SECONDS = 120.0
 COMMAND_BYTES = 100_000
 """Linux takes 128 KiB in one argument."""
 _PROGRESS_SECONDS = 0.1
+LONG_SECONDS = 10.0
+"""From here on a result tells how long the command took, so that the next timeout fits."""
 
 _QUIET = {
     "TERM": "dumb",
@@ -45,8 +48,8 @@ class BashTool(BuiltinTool):
     confinable = True
     required = ("command",)
     properties: ClassVar[Properties] = {
-        "command": {"type": "string", "description": "Command for bash -c"},
-        "timeout": {"type": "number", "description": "Seconds until it is stopped (default 120, at most 595)"},
+        "command": {"type": "string"},
+        "timeout": {"type": "number", "description": "Seconds (default 120, at most 595)"},
     }
     hidden: ClassVar[Properties] = {"description": {"type": "string"}, "run_in_background": {"type": "boolean"}}
     aliases: ClassVar[Aliases] = {
@@ -92,6 +95,7 @@ class BashTool(BuiltinTool):
                 # In a thread: files that rules hide may have to be looked up first.
                 argv = await asyncio.to_thread(confinement.wrap, argv, context.root)
                 env = confinement.environment(env)
+            began = time.monotonic()
             ended = await run_program(
                 argv,
                 cwd=context.root,
@@ -106,7 +110,8 @@ class BashTool(BuiltinTool):
         finally:
             capture.close()
         stopped = confinement.explain(shown, ended.code) if confinement is not None else ""
-        return _output(command, shown, ended, seconds, most, stopped)
+        timing = Timing(time.monotonic() - began, seconds, most, can_stay=context.commands is not None)
+        return _output(command, shown, ended, timing, stopped)
 
 
 async def _leave_running(command: str, context: ToolContext) -> ToolOutput:
@@ -198,11 +203,34 @@ def _receiver(capture: Capture, call_id: str, progress: Callable[[str, str], Non
     return receive
 
 
-def _output(command: str, shown: str, ended: Ended, seconds: float, most: bool, stopped: str) -> ToolOutput:
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How long a command took and might have taken. `at_most` says that no call may take longer;
+    `can_stay` that commands may go on in the background here."""
+
+    took: float
+    allowed: float
+    at_most: bool
+    can_stay: bool
+
+    @property
+    def limit(self) -> str:
+        return "the most one call may take" if self.at_most else "its timeout"
+
+    @property
+    def remedy(self) -> str:
+        if not self.at_most:
+            return "Set a longer timeout, or do less at once"
+        return "Do less at once, or use run_in_background" if self.can_stay else "Do less at once"
+
+
+def _output(command: str, shown: str, ended: Ended, timing: Timing, stopped: str) -> ToolOutput:
     notes: list[str] = []
     code = ended.code
     if ended.timed_out:
-        notes.append(f"[stopped after {seconds:g} s, {_LIMIT[most]}, with everything it had started. {_REMEDY[most]}]")
+        notes.append(
+            f"[stopped after {timing.allowed:g} s, {timing.limit}, with everything it had started. {timing.remedy}]"
+        )
         code = 124
     elif code is None:
         notes.append("[the command ended but its exit code is not known]")
@@ -211,6 +239,8 @@ def _output(command: str, shown: str, ended: Ended, seconds: float, most: bool, 
         code = 128 - code
     elif code > 0:
         notes.append(f"[exit code {code}{_shell_signal(code)}]")
+    if timing.took >= LONG_SECONDS and not ended.timed_out:
+        notes.append(f"[took {timing.took:.0f} s]")
     if ended.stopped:
         notes.append(f"[still running in the background, and stopped: {'; '.join(ended.stopped[:5])}]")
     if stopped:
@@ -219,10 +249,6 @@ def _output(command: str, shown: str, ended: Ended, seconds: float, most: bool, 
     status: EffectStatus = "failed" if ended.timed_out else "finished"
     effect = ToolEffect(status, command=command, exit_code=code, stopped=stopped or None)
     return ToolOutput((Text(text),), code != 0, effect)
-
-
-_LIMIT = {False: "its timeout", True: "the most one call may take"}
-_REMEDY = {False: "Set a longer timeout, or do less at once", True: "Do less at once, or use run_in_background"}
 
 
 def _signal(number: int) -> str:

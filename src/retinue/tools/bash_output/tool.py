@@ -19,9 +19,9 @@ class BashOutputTool(BuiltinTool):
     name = "bash_output"
     required = ()
     properties: ClassVar[Properties] = {
-        "id": {"type": "string", "description": "Id of the command; without one: a list"},
+        "id": {"type": "string", "description": "Without one: a list"},
         "wait": {"type": "number", "description": "Seconds to wait for its end"},
-        "stop": {"type": "boolean", "description": "End it"},
+        "stop": {"type": "boolean"},
     }
     aliases: ClassVar[Aliases] = {
         "id": ("bash_id", "shell_id", "task_id", "pid", "session_id"),

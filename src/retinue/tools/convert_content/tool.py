@@ -39,9 +39,9 @@ class ConvertContentTool(BuiltinTool):
     name = "convert_content"
     required = ()
     properties: ClassVar[Properties] = {
-        "path": {"type": "string", "description": "File in the workspace"},
-        "url": {"type": "string", "description": "An http or https URL"},
-        "offset": {"type": "integer", "minimum": 0, "description": "First character to show, from 0"},
+        "path": {"type": "string"},
+        "url": {"type": "string"},
+        "offset": {"type": "integer", "description": "First character, from 0"},
     }
     hidden: ClassVar[Properties] = {
         "maxContentChars": {"type": "integer", "minimum": 1},

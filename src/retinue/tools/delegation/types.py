@@ -74,7 +74,7 @@ def _lines(specs: tuple[AgentSpec, ...], available: frozenset[str] | None) -> tu
         TypeLine(
             one_line(spec.name, 128),
             one_line(spec.description or spec.name, LONGEST),
-            "" if _says_read_only(spec) else label,
+            "" if _is_told(spec) else label,
             model_label(spec.model.name),
         )
         for spec, label in labels
@@ -82,9 +82,13 @@ def _lines(specs: tuple[AgentSpec, ...], available: frozenset[str] | None) -> tu
     )
 
 
-def _says_read_only(spec: AgentSpec) -> bool:
+_TELLING = ("read-only", "every tool", "repairs nothing")
+
+
+def _is_told(spec: AgentSpec) -> bool:
     """Whether the description of a shipped agent tells all that its list of tools would."""
-    return spec.source == "builtin" and bool(spec.readonly) and "read-only" in spec.description.casefold()
+    said = spec.description.casefold()
+    return spec.source == "builtin" and any(words in said for words in _TELLING)
 
 
 def first_sentence(text: str) -> str:

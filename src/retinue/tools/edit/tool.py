@@ -26,8 +26,8 @@ _ONE: Aliases = {
 }
 _REPLACEMENT: Properties = {
     "old_string": {"type": "string", "description": "Exact text to replace"},
-    "new_string": {"type": "string", "description": "Text to put there"},
-    "replace_all": {"type": "boolean", "description": "Replace every occurrence"},
+    "new_string": {"type": "string"},
+    "replace_all": {"type": "boolean"},
 }
 
 
@@ -36,11 +36,11 @@ class EditTool(BuiltinTool):
     exclusive = True
     required = ("path",)
     properties: ClassVar[Properties] = {
-        "path": {"type": "string", "description": "File, relative to the working directory or absolute"},
+        "path": {"type": "string"},
         **_REPLACEMENT,
         "edits": {
             "type": "array",
-            "description": "Several replacements instead, in order",
+            "description": "Several instead",
             "items": {
                 "type": "object",
                 "properties": {name: {"type": part["type"]} for name, part in _REPLACEMENT.items()},

@@ -18,9 +18,9 @@ class FetchContentTool(WebTool):
     name = "fetch_content"
     required = ()
     properties: ClassVar[Properties] = {
-        "url": {"type": "string", "description": "An http or https URL"},
-        "responseId": {"type": "string", "description": "Id of an earlier result, to read on in it"},
-        "offset": {"type": "integer", "description": "First character to show, from 0"},
+        "url": {"type": "string"},
+        "responseId": {"type": "string", "description": "Of an earlier result, to read on"},
+        "offset": {"type": "integer", "description": "First character, from 0"},
     }
     hidden: ClassVar[Properties] = {
         "urls": {"type": "array", "items": {"type": "string"}},

@@ -22,9 +22,9 @@ class FindTool(BuiltinTool):
     name = "find"
     required = ("pattern",)
     properties: ClassVar[Properties] = {
-        "pattern": {"type": "string", "description": "Glob for the name or path"},
-        "path": {"type": "string", "description": "Folder to look in (default .)"},
-        "limit": {"type": "integer", "description": f"Most results (default {LIMIT})"},
+        "pattern": {"type": "string"},
+        "path": {"type": "string", "description": "Folder (default .)"},
+        "limit": {"type": "integer", "description": f"Default {LIMIT}"},
     }
     hidden: ClassVar[Properties] = {"hidden": {"type": "boolean"}}
     aliases: ClassVar[Aliases] = {

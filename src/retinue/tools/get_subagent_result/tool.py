@@ -22,8 +22,8 @@ class GetSubagentResultTool(DelegationTool):
     name = "get_subagent_result"
     required = ()
     properties: ClassVar[Properties] = {
-        "agent_id": text_property("Id, its beginning, or name. Without one: a list of your agents"),
-        "wait": flag_property("Wait for its end, some minutes at most"),
+        "agent_id": text_property("Id or name. Without one: a list"),
+        "wait": flag_property("Wait for its end"),
     }
     hidden: ClassVar[Properties] = {
         "all": {"type": "boolean"},

@@ -36,18 +36,18 @@ class GrepTool(BuiltinTool):
     name = "grep"
     required = ("pattern",)
     properties: ClassVar[Properties] = {
-        "pattern": {"type": "string", "description": "Regular expression"},
-        "path": {"type": "string", "description": "Folder or file to search (default .)"},
-        "glob": {"type": "string", "description": "Only files like *.py or src/**/*.{ts,tsx}; !x excludes"},
-        "literal": {"type": "boolean", "description": "Pattern is plain text"},
-        "ignore_case": {"type": "boolean", "description": "Ignore case"},
-        "context": {"type": "integer", "description": "Lines to show around each match"},
+        "pattern": {"type": "string"},
+        "path": {"type": "string", "description": "Folder or file (default .)"},
+        "glob": {"type": "string", "description": "*.py, src/**/*.{ts,tsx}; !x excludes"},
+        "literal": {"type": "boolean", "description": "Plain text, no regex"},
+        "ignore_case": {"type": "boolean"},
+        "context": {"type": "integer", "description": "Lines around each match"},
         "mode": {
             "type": "string",
             "enum": ["content", "files", "count"],
-            "description": "Matching lines (default), paths, or counts",
+            "description": "Default content",
         },
-        "limit": {"type": "integer", "description": f"Most results (default {LIMIT})"},
+        "limit": {"type": "integer", "description": f"Default {LIMIT}"},
     }
     hidden: ClassVar[Properties] = {"hidden": {"type": "boolean"}}
     aliases: ClassVar[Aliases] = {

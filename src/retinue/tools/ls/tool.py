@@ -25,11 +25,12 @@ class LsTool(BuiltinTool):
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
         place = confine(given.optional_text("path") or ".", context)
-        text = await in_thread(lambda: _listing(place))
+        text = await in_thread(lambda: folder_listing(place))
         return ok(text, ToolEffect(reads=(place.real,)))
 
 
-def _listing(place: Confined) -> str:
+def folder_listing(place: Confined) -> str:
+    """The names in a folder, a line each. Raises ToolError for what is none."""
     try:
         entries = list_folder(place, _LISTED)
     except FileNotFoundError:

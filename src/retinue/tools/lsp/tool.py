@@ -39,6 +39,13 @@ class LspTool(BuiltinTool):
     name = "lsp"
     required = ("action",)
     properties: ClassVar[Properties] = {}
+    hidden: ClassVar[Properties] = {
+        "line": _NUMBER,
+        "column": _NUMBER,
+        "files": {"type": "array", "items": _TEXT},
+        "severity": {"type": "string", "enum": list(SEVERITIES)},
+        "server": _TEXT,
+    }
     aliases: ClassVar[Aliases] = {
         "action": ("operation",),
         "file": ("path", *PATH_NAMES),
@@ -109,14 +116,11 @@ class LspTool(BuiltinTool):
 
 def _properties(actions: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {
-        "action": {"type": "string", "enum": list(actions), "description": "What to ask"},
-        "file": {**_TEXT, "description": "File to ask about"},
-        "files": {"type": "array", "items": _TEXT, "description": "Several files (diagnostics), at most 64"},
-        "line": {**_NUMBER, "description": "Line, from 1"},
-        "column": {**_NUMBER, "description": "Column in characters, from 1"},
-        "query": {**_TEXT, "description": "Name of a symbol (name or Class.name) instead of line and column"},
-        "severity": {"type": "string", "enum": list(SEVERITIES), "description": "Least severity to report"},
-        "server": {**_TEXT, "description": "Server to ask (default: by file type)"},
+        "action": {"type": "string", "enum": list(actions)},
+        "file": _TEXT,
+        "line": {"type": "integer", "description": "From 1"},
+        "column": {"type": "integer", "description": "From 1"},
+        "query": {**_TEXT, "description": "Symbol: name or Class.name"},
     }
     if "rename" in actions:
         found["newName"] = {**_TEXT, "description": "New name (rename)"}

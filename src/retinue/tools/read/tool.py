@@ -40,8 +40,8 @@ class ReadTool(BuiltinTool):
     name = "read"
     required = ("path",)
     properties: ClassVar[Properties] = {
-        "path": {"type": "string", "description": "File, relative to the working directory or absolute"},
-        "offset": {"type": "integer", "description": "First line to read, from 1"},
+        "path": {"type": "string", "description": "Relative to the working directory, or absolute"},
+        "offset": {"type": "integer", "description": "First line, from 1"},
         "limit": {"type": "integer", "description": "Number of lines"},
     }
     hidden: ClassVar[Properties] = {"end_line": {"type": "integer"}}
@@ -95,6 +95,10 @@ def _little(text: str, context: ToolContext) -> tuple[Confined, bytes] | None:
 def _read(
     place: Confined, first: int, limit: int, context: ToolContext, stopped: Callable[[], bool]
 ) -> ToolOutput | None:
+    if place.path.is_dir():
+        from retinue.tools.ls.tool import folder_listing
+
+        return ok(f"{place.shown} is a folder. In it:\n{folder_listing(place)}", ToolEffect(reads=(place.real,)))
     try:
         with spot(place) as where:
             descriptor = open_regular(where, place)

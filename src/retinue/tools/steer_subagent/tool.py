@@ -18,7 +18,7 @@ class SteerSubagentTool(DelegationTool):
     required = ("agent_id", "message")
     properties: ClassVar[Properties] = {
         "agent_id": text_property("Id or name"),
-        "message": text_property("What it should know or do differently"),
+        "message": {"type": "string"},
     }
     aliases: ClassVar[Aliases] = {"agent_id": ID_NAMES, "message": ("prompt", "text", "content", "input")}
 

@@ -34,11 +34,10 @@ class TodoTool(BuiltinTool):
     properties: ClassVar[Properties] = {
         "todos": {
             "type": "array",
-            "description": "The whole list, in order",
             "items": {
                 "type": "object",
                 "properties": {
-                    "content": {"type": "string", "description": "What is to be done"},
+                    "content": {"type": "string"},
                     "status": {"type": "string", "enum": ["pending", "in_progress", "completed"]},
                 },
                 "required": ["content", "status"],

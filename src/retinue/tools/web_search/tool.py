@@ -26,8 +26,8 @@ class WebSearchTool(WebTool):
     name = "web_search"
     required = ()
     properties: ClassVar[Properties] = {
-        "query": {"type": "string", "description": "What to search for"},
-        "queries": {"type": "array", "items": {"type": "string"}, "description": "Several at once, at most 5"},
+        "query": {"type": "string"},
+        "queries": {"type": "array", "items": {"type": "string"}, "description": "At most 5"},
     }
     hidden: ClassVar[Properties] = {"numResults": {"type": "integer"}, "includeContent": {"type": "boolean"}}
     aliases: ClassVar[Aliases] = {

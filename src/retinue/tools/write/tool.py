@@ -24,8 +24,8 @@ class WriteTool(BuiltinTool):
     exclusive = True
     required = ("path", "content")
     properties: ClassVar[Properties] = {
-        "path": {"type": "string", "description": "File, relative to the working directory or absolute"},
-        "content": {"type": "string", "description": "The whole new content"},
+        "path": {"type": "string"},
+        "content": {"type": "string", "description": "All of it"},
     }
     hidden: ClassVar[Properties] = {
         "append": {"type": "boolean"},
