@@ -27,6 +27,14 @@ def read_wanted() -> list[Requirement]:
     return [Requirement(line) for line in lines]
 
 
+def requirements_of(name: str) -> list[str]:
+    """Return what an installed package asks for; nothing of one that this environment lacks yet."""
+    try:
+        return metadata.requires(name) or []
+    except metadata.PackageNotFoundError:
+        return []
+
+
 def collect_needs(wanted: list[Requirement]) -> list[tuple[str, Requirement]]:
     """Return every requirement that is reached from `wanted` on this machine, with who asks for it."""
     found, queue, seen = [], [("pyproject.toml", one) for one in wanted], set()
@@ -37,7 +45,7 @@ def collect_needs(wanted: list[Requirement]) -> list[tuple[str, Requirement]]:
         if key in seen:
             continue
         seen.add(key)
-        for line in metadata.requires(need.name) or []:
+        for line in requirements_of(need.name):
             further = Requirement(line)
             extras = need.extras or {""}
             if further.marker is None or any(further.marker.evaluate({"extra": extra}) for extra in extras):

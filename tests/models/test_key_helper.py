@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import sys
-import types
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from retinue.models import key_helper
 from retinue.models.build import build_model
-from retinue.models.key_helper import KeyHelper, KeyHelperError, helped_key
+from retinue.models.key_helper import KeyHelper, helped_key
 from retinue.models.probe import served_models
 from retinue.models.providers import Provider, Providers
 from retinue.models.select import Selection
@@ -119,15 +120,71 @@ def test_a_projects_file_names_no_program_without_consent(helper: tuple[str, ...
     assert any("apiKeyHelper" in note and "your own settings" in note for note in provider.notes)
 
 
-async def test_the_keyring_gives_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    stub = types.ModuleType("keyring")
-    stub.get_password = lambda service, account: "ring-key" if (service, account) == ("models", "me") else None  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "keyring", stub)
+# ------------------------------------------------------------------ the library `keyring` itself
+@pytest.fixture
+def keyring_environment(tmp_path: Path) -> dict[str, str]:
+    """A keyring in a file below the test's folder."""
+    pytest.importorskip("keyrings.alt.file")
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "RETINUE_HOME": str(tmp_path / "home"),
+        "XDG_DATA_HOME": str(tmp_path / "data"),
+        "PYTHON_KEYRING_BACKEND": "keyrings.alt.file.PlaintextKeyring",
+    }
+
+
+async def run_program(environment: dict[str, str], *words: str, stdin: str = "") -> tuple[int | None, str, str]:
+    program = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", *words),
+        cwd=environment["HOME"],
+        env=environment,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, complaints = await program.communicate(stdin.encode())
+    return program.returncode, out.decode(), complaints.decode()
+
+
+def describe_server(environment: dict[str, str], url: str, entry: str) -> None:
+    home = Path(environment["RETINUE_HOME"])
+    home.mkdir(exist_ok=True)
+    # A window that is known is not asked for: the server's first request is the model's.
+    mine = {"baseUrl": url, "apiKeyKeyring": entry, "models": [{"id": "m", "window": 60000}]}
+    (home / "settings.json").write_text(json.dumps({"providers": {"mine": mine}, "model": "mine/m"}))
+
+
+async def test_a_key_stored_with_the_keyrings_own_program_reaches_the_server(
+    keyring_environment: dict[str, str],
+) -> None:
+    stored = await run_program(keyring_environment, "keyring", "set", "models", "me", stdin="ring-key\n")
+    assert stored[0] == 0, stored
     async with Server(Reply(said("openai", "ok"))) as server:
-        await ask(provider_with({"apiKeyKeyring": "models/me"}, server.url))
-    assert server.seen[0].headers["authorization"] == "Bearer ring-key"
-    with pytest.raises(KeyHelperError, match="keyring set models other"):
-        await helped_key(KeyHelper(keyring="models/other"))
+        describe_server(keyring_environment, server.url, "models/me")
+        code, out, complaints = await run_program(keyring_environment, "retinue", "-p", "hello")
+    assert (code, out.strip()) == (0, "ok"), complaints
+    assert server.seen[-1].headers["authorization"] == "Bearer ring-key"
+
+
+@pytest.mark.parametrize(
+    ("backend", "said"),
+    [
+        ("keyrings.alt.file.PlaintextKeyring", "is not there; store it with: keyring set models me"),
+        ("keyring.backends.fail.Keyring", "cannot be read (NoKeyringError: No recommended backend was available)"),
+    ],
+)
+async def test_a_keyring_without_the_key_says_so_and_nothing_is_sent(
+    keyring_environment: dict[str, str], backend: str, said: str
+) -> None:
+    async with Server() as server:
+        describe_server(keyring_environment, server.url, "models/me")
+        environment = keyring_environment | {"PYTHON_KEYRING_BACKEND": backend}
+        code, _, complaints = await run_program(environment, "retinue", "-p", "hello")
+    assert code == 1
+    assert f"the keyring entry 'models/me' {said}" in complaints
+    assert "Try `keyring get models me`" in complaints
+    assert not any(seen.method == "POST" for seen in server.seen)
 
 
 async def test_a_list_of_models_is_asked_for_with_the_key(helper: tuple[str, ...]) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
+import shlex
 import sys
 import time
 from typing import NamedTuple
@@ -32,6 +33,11 @@ class KeyHelper(NamedTuple):
     @property
     def name(self) -> str:
         return f"the key helper `{self.argv[0]}`" if self.argv else f"the keyring entry '{self.keyring}'"
+
+    @property
+    def command(self) -> str:
+        """What a person types to see the same."""
+        return shlex.join(self.argv) if self.argv else f"keyring get {self.keyring.replace('/', ' ', 1)}"
 
 
 class KeyHelperError(Exception):
@@ -113,7 +119,9 @@ async def _stored(helper: KeyHelper) -> str:
     try:
         found = await asyncio.to_thread(library.get_password, service, account)
     except Exception as error:  # noqa: BLE001 - every backend of the library raises its own
-        raise KeyHelperError(f"{helper.name} cannot be read: {type(error).__name__}") from None
+        why = " ".join(str(error).split()).partition(". ")[0][:200]
+        said = f"{type(error).__name__}: {why}" if why else type(error).__name__
+        raise KeyHelperError(f"{helper.name} cannot be read ({said})") from None
     if not isinstance(found, str):
         raise KeyHelperError(f"{helper.name} is not there; store it with: keyring set {service} {account}")
     return found.strip()

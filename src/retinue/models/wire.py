@@ -230,7 +230,7 @@ class WireModel:
         try:
             key = await helped_key(self._helper)
         except KeyHelperError as error:
-            remedy = f"Run it yourself to see why, and correct the entry of '{self._wire.provider}' in your settings."
+            remedy = f"Try `{self._helper.command}`, and correct the entry of '{self._wire.provider}' in your settings."
             draft.fail(Failure("authentication", f"{self._info.full_name} was not asked: {error}.", remedy))
             return False
         if key != self._wire.key:
