@@ -211,16 +211,17 @@ def seeds() -> str:
     pages = [
         "# Promises of the systems Retinue comes from",
         "The documents of devkit-pi, CodingCode, pi-subagents and Claude Code, promise by promise in our own words, "
-        "from `docs/seeds.toml`: whether it holds as written, differs and why, or more holds, and the test that would "
+        "from `docs/seeds.toml`: whether it holds as written, differs and why, or more holds, and the tests that would "
         "fail. What differs is decided, not forgotten.",
     ]
     counts: dict[str, int] = {}
     for document in documents:
         rows = []
-        for promise, verdict, test in document["rows"]:
+        for promise, verdict, *tests in document["rows"]:
             word, _, why = verdict.partition(": ")
             counts[word] = counts.get(word, 0) + 1
-            rows.append((promise, f"*{word}*{f': {why}' if why else ''}", f"`tests/{test}`"))
+            named = "<br>".join(f"`tests/{test}`" for test in tests)
+            rows.append((promise, f"*{word}*{f': {why}' if why else ''}", named))
         pages.append(f"## {document['title']}")
         pages.append(table(("promise", "here", "test"), rows))
     pages.insert(2, ", ".join(f"{count} {word}" for word, count in counts.items()) + ".")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import tomllib
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 from retinue.definitions.catalog import Catalog
@@ -18,24 +19,33 @@ def documents() -> list[dict]:
     return tomllib.loads(SEEDS.read_text("utf-8"))["document"]
 
 
-def functions(path: Path) -> set[str]:
+@cache
+def functions(path: Path) -> frozenset[str]:
     if not path.is_file():
-        return set()
+        return frozenset()
     nodes = ast.parse(path.read_text("utf-8")).body
-    return {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
+    return frozenset(node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
+
+
+def elsewhere(name: str) -> str:
+    """Where a test of that name is, for rows whose test was moved."""
+    found = [path.relative_to(TESTS) for path in TESTS.rglob("test_*.py") if name and name in functions(path)]
+    return f"; it is in {', '.join(map(str, found))}" if found else ""
 
 
 def faults(rows: list[list[str]]) -> list[str]:
-    """What is wrong with rows: no test, a test that is not there, a verdict without a word or a reason."""
+    """What is wrong with rows: no test, one that is not there or named twice, a verdict without a reason."""
     found = []
-    for row in rows:
-        promise, verdict, test = [*row, "", "", ""][:3]
+    for promise, verdict, *tests in rows:
         word, _, why = verdict.partition(": ")
         if word not in WORDS or (word != "as written" and not why.strip()):
             found.append(f"{promise}: the verdict says too little: {verdict!r}")
-        file, _, name = test.partition("::")
-        if not name or name not in functions(TESTS / file):
-            found.append(f"{promise}: there is no test {test!r}")
+        if not tests or len(set(tests)) < len(tests):
+            found.append(f"{promise}: it names no test, or one twice")
+        for test in tests:
+            file, _, name = test.partition("::")
+            if not name.startswith("test_") or name not in functions(TESTS / file):
+                found.append(f"{promise}: there is no test {test!r}{elsewhere(name)}")
     return found
 
 
@@ -46,7 +56,10 @@ def test_every_promise_of_the_seeds_has_a_verdict_and_a_test_that_exists() -> No
 def test_a_row_without_a_test_or_with_one_that_does_not_exist_would_be_noticed() -> None:
     here = f"docs/{Path(__file__).name}::test_a_row_without_a_test_or_with_one_that_does_not_exist_would_be_noticed"
     assert faults([["p", "as written", here]]) == []
-    assert len(faults([["p", "as written"], ["p", "as written", "docs/test_seeds.py::test_none"]])) == 2
+    assert len(faults([["p", "as written"], ["p", "as written", here, "docs/test_seeds.py::test_none"]])) == 2
+    assert len(faults([["p", "as written", here, here], ["p", "as written", "docs/test_seeds.py::faults"]])) == 2
+    (moved,) = faults([["p", "as written", here.replace("docs/", "cli/")]])
+    assert moved.endswith("it is in docs/test_seeds.py")
     assert len(faults([["p", "differs", here], ["p", "somehow", here]])) == 2
 
 

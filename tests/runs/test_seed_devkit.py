@@ -96,6 +96,11 @@ def test_a_key_that_limits_counts_in_a_file_of_devkit_pi_too(project: Project, s
     write(project, ".pi/agents/off.md", f"{head}permissions: {{write: deny, bash: deny}}\n---\nLook.\n")
     assert project.retinue("run", "off", "go").returncode == 0
     assert not tools(server.requests[-1]) & {"write", "bash"}
+    write(project, ".claude/skills/pdf/SKILL.md", "---\nname: pdf\ndescription: About pages\n---\nTurn.\n")
+    for line, has in (("", True), ("inheritSkills: false\n", False)):
+        write(project, ".pi/agents/off.md", f"{head}{line}---\nLook.\n")
+        assert project.retinue("run", "off", "go").returncode == 0
+        assert ("skill" in tools(server.requests[-1])) is has
 
 
 def test_a_read_only_agent_keeps_the_read_only_tools_also_with_allow_write(project: Project, serve: Any) -> None:
@@ -225,6 +230,15 @@ def test_the_defaults_of_devkit_pi_are_ours_but_for_depth_time_and_attempts(proj
     ]  # fmt: skip
     assert (found["idleTimeoutSeconds"], found["retry.enabled"], found["injectDelegationPolicy"]) == (180, True, True)
     assert (found["maxSubagentDepth"], found["timeoutSeconds"], found["retry.maxAttempts"]) == (3, None, 15)
+
+
+def test_calls_of_the_converter_are_in_the_activity_and_their_failures_in_the_log(project: Project, serve: Any) -> None:
+    serve(lambda request: Reply("", [("convert_content", {"path": "no.pdf"})] if request.turn == 0 else []))
+    assert project.retinue("run", "researcher", "go").returncode in (0, 1)
+    (row,) = project.json("activity", "--json")["rows"]
+    assert (row["kind"], row["total"], row["errors"]) == ("convert", 1, 1)
+    (entry,) = project.json("logs", "--json")["entries"]
+    assert entry["source"] == "convert" and entry["code"]
 
 
 def test_a_failed_check_is_a_finding_with_a_remedy_and_the_doctor_says_so_by_its_exit_code(project: Project) -> None:

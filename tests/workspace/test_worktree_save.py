@@ -74,6 +74,14 @@ def test_Q02_clean_but_head_moved_is_a_branch(scene):
     assert scene.git("log", "--format=%s", f"main..{saved.branch}") == "one"
 
 
+def test_Q02_what_is_left_uncommitted_comes_on_top_of_the_agents_own_commits(scene):
+    worktree = scene.make(description="Fix it")
+    scene.shell(worktree, "echo 1 > one; git add one; git commit -qm one; echo 2 > two")
+    saved = scene.finish(worktree)
+    assert scene.git("log", "--format=%s", f"main..{saved.branch}").splitlines() == ["retinue: Fix it", "one"]
+    assert scene.show(f"{saved.branch}:two") == "2"
+
+
 def test_Q02_an_existing_branch_is_never_moved(scene):
     worktree = scene.make()
     taken = f"retinue-agent-{worktree.record.run}"
