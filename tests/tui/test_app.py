@@ -326,3 +326,26 @@ async def test_foreground_agents_can_be_moved_to_the_background(tmp_path, monkey
         await until(pilot, lambda: len(desk.requests) == 2)
         child = next(each for each in app.crew.supervisor.members.values() if each.id != app.session.main_id)
         assert child.live and child.background
+
+
+async def test_tools_that_an_agent_asks_for_and_that_are_missing_are_one_line_on_the_screen(
+    tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr(
+        "retinue.supervisor.availability.unavailable_tools",
+        lambda world: {"web_search": "no search service is set up."},
+    )
+    file = tmp_path / "project" / ".retinue" / "agents" / "asker.md"
+    file.parent.mkdir(parents=True)
+    file.write_text(
+        "---\nname: asker\ndescription: d\ntools: read, web_search\n---\nYou look things up, here and there."
+    )
+    async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
+        await type_in(pilot, "go")
+        await scene.desk("go").asked()
+        main = scene.crew.members[app.session.main_id]
+        for task in ("one", "two"):
+            await scene.child(main, task, agent="asker")
+        line = 'web_search requested by agent "asker" is missing: no search service is set up.'
+        await until(pilot, lambda: line in " ".join(picture(app).split()))
+        assert " ".join(picture(app).split()).count(line) == 1

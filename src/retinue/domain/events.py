@@ -236,6 +236,8 @@ class Compacted:
     type: Literal["run.compacted"] = field(default="run.compacted", init=False)
 
 
+MISSING = "missing_tools"
+"""The code of a warning about tools that an agent asks for and that are not there."""
 MOVED = "moved_to_background"
 """The code of the warning that a run nobody waits for any more goes on in the background."""
 

@@ -77,6 +77,8 @@ class Launch:
     inherited: int = 0
     """How many characters of `system` are its parent's."""
     notes: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    """Those of the notes that name tools which its file asks for and which are not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,8 @@ class Kit:
     tools: tuple[Tool, ...]
     patterns: Patterns
     memory: Memory | None
+    missing: tuple[str, ...]
+    """What is to be said of tools that its file asks for and that there are none of here."""
 
 
 async def prepare(
@@ -150,6 +154,7 @@ async def prepare(
         memory=kit.memory,
         inherited=inherited(parts, parent),
         notes=tuple(notes),
+        missing=kit.missing,
     )
 
 
@@ -253,6 +258,7 @@ def choose_tools(
             denied_above=request.ceiling.denied,
             allow_spawn=may_spawn,
             agent=spec.name,
+            absent=world.unavailable,
         )
 
     if served is not None:
@@ -263,14 +269,17 @@ def choose_tools(
         raise LaunchError(
             f"Agent '{spec.name}' {selection.refusal}", remedy="Correct the file's `tools`, or leave the key out."
         )
-    notes.extend(selection.notes)
+    # What a shipped agent can do without is left out of its tools and not worth a note.
+    missing = () if spec.source == "builtin" else selection.missing
+    notes.extend(note for note in selection.notes if note in missing or note not in selection.missing)
     allowed = permitted(selection.tools, request, world, notes)
     offered = useful_tools({tool.spec.name: tool for tool in allowed}, spec)
     spare = spare_tools(request, world, lambda tools: permitted(tools, request, world, []))
     memory = memory_for(request, world, offered, spare, notes, readonly=readonly)
     beyond = in_documentation if is_guide(spec) else files_of_skills(request, world, offered)
     reached = reaching(offered, memory, spare, beyond)
-    return Kit(reached, Patterns(selection.allowed_patterns, selection.denied_patterns, spec.tools.rules), memory)
+    patterns = Patterns(selection.allowed_patterns, selection.denied_patterns, spec.tools.rules)
+    return Kit(reached, patterns, memory, missing)
 
 
 def _may_spawn(request: RunRequest, settings: Settings) -> bool:

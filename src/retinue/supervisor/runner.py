@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from retinue.context.task import task_message
 from retinue.domain.effects import READ_ONLY
-from retinue.domain.events import Body, RunEnded, RunResumed, RunStarted, ToolStarted, Warned
+from retinue.domain.events import MISSING, Body, RunEnded, RunResumed, RunStarted, ToolStarted, Warned
 from retinue.domain.failure import Failure
 from retinue.domain.lean import replace
 from retinue.domain.messages import UserMessage, user
@@ -177,7 +177,7 @@ def _openings(handle: RunHandle, past: Conversation | None) -> list[Body]:
     if past is None or past.started is None or past.started.model != launch.model_name:
         # one that was cut off in the queue starts only now; another goes on with another model
         bodies.append(RunStarted(launch.model_name, names, str(launch.request.cwd), launch.transcript))
-    bodies += [Warned("launch", note) for note in launch.notes]
+    bodies += [Warned(MISSING if note in launch.missing else "launch", note) for note in launch.notes]
     return bodies
 
 

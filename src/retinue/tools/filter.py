@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 from fnmatch import fnmatchcase
+from types import MappingProxyType
 
 from retinue.domain.effects import READ_ONLY
 from retinue.domain.lean import dataclass
@@ -39,7 +40,8 @@ class Selection:
     """`refusal`, if set, completes "Agent 'x' …"; the run must not start then.
 
     `unrecognised` names are known to nobody, `unavailable` ones are not for this run, and
-    `unmatched` ones are known but no such tool is in this session. `allowed_patterns` and
+    `unmatched` ones are known but no such tool is in this session; `missing` are the notes about
+    them, which are among `notes`. `allowed_patterns` and
     `denied_patterns` hold what stood in parentheses (`Bash(git *)`), by tool, for the guard.
     """
 
@@ -49,6 +51,7 @@ class Selection:
     unmatched: tuple[str, ...] = ()
     allowed_patterns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     denied_patterns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     refusal: str | None = None
 
@@ -62,12 +65,13 @@ def select_tools(
     shell_sandbox: bool = False,
     allow_spawn: bool = True,
     agent: str = "",
+    absent: Mapping[str, str] = MappingProxyType({}),
 ) -> Selection:
     """`denied_above` is what the files of agents above the run deny by name. `shell_sandbox`
     says that this host can keep a shell from writing; without it a read-only run has none.
     `allow_spawn` is False at the depth limit or where the file does not let the agent delegate.
     Selectors of extensions (`ext:`) are resolved before (`retinue.tools.scoping`): what is left
-    of them here matched nothing."""
+    of them here matched nothing. `absent` says why tools that exist cannot work here."""
     asked = _Asked(policy.allow, available)
     above = _denied(denied_above, available)[0] if denied_above else frozenset()
     rights = _Rights(readonly, above, shell_sandbox, allow_spawn)
@@ -86,13 +90,14 @@ def select_tools(
             withheld.append(name)
             notes.append(f"{name} is withheld: {reason}")
     notes += [f"{_some(names)} withheld: {reason}" for reason, names in foreign.items()]
-    missing = asked.notes(agent) + [f"{each} matched no extension in this session" for each in policy.selectors]
+    missing = asked.notes(agent, absent) + [f"{each} matched no extension in this session" for each in policy.selectors]
     refused = asked.listed and not permitted and not policy.selectors
     return Selection(
         tools={} if refused else {name: tool for name, tool in permitted.items() if name not in denied},
         unrecognised=tuple(asked.unrecognised),
         unavailable=tuple(asked.unavailable + withheld),
         unmatched=tuple(asked.unmatched),
+        missing=tuple(missing),
         allowed_patterns=asked.patterns,
         denied_patterns=denied_patterns,
         notes=tuple(missing + notes),
@@ -157,8 +162,9 @@ class _Asked:
         else:
             self.unrecognised.append(name)
 
-    def notes(self, agent: str) -> list[str]:
+    def notes(self, agent: str, absent: Mapping[str, str]) -> list[str]:
         by = f' requested by agent "{agent}"' if agent else ""
+        reasons = {name: absent[each] for name in self.unmatched for each in canonical(name) if each in absent}
         return [
             *(f'tools-error:tool "{name}"{by} is not a known built-in' for name in self.unrecognised),
             *(f"{name} is not available to subagents" for name in self.unavailable),
@@ -166,8 +172,9 @@ class _Asked:
             *(
                 f"{name} matched no tools in this session"
                 for name in self.unmatched
-                if canonical(name) != ("tool_search",)
+                if canonical(name) != ("tool_search",) and name not in reasons
             ),
+            *(f"{name}{by} is missing: {why} `retinue doctor` says what to install." for name, why in reasons.items()),
         ]
 
 

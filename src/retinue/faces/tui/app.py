@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from textual import work
 from textual.app import ComposeResult
 
-from retinue.domain.events import Event, RunEnded
+from retinue.domain.events import MISSING, Event, RunEnded, Warned
 from retinue.domain.states import LIVE
 from retinue.errors import RetinueError, StateError
 from retinue.faces.api import Retinue
@@ -65,6 +65,7 @@ class RetinueApp(Frame):
         self._finder = FactFinder(self)
         self._resume, self._viewed = resume, viewed
         self._leave_at = 0.0
+        self._missing: set[str] = set()
         self._chat = ChatLog()
         self._live = LiveWidget()
         self._fleet = FleetPanel()
@@ -244,6 +245,9 @@ class RetinueApp(Frame):
             self._chat.push(event)
             if isinstance(event.body, RunEnded):
                 self._pump()
+        elif isinstance(event.body, Warned) and event.body.code == MISSING and event.body.text not in self._missing:
+            self._missing.add(event.body.text)  # however many runs of the agent there are
+            self.tell(event.body.text, "warning")
 
     @work
     async def _fail(self, error: Exception) -> None:
