@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from retinue.models import local_window
 from retinue.models.local_window import with_local_window
 from retinue.models.protocol import ModelInfo
 from retinue.models.providers import Providers
 from retinue.models.transport import Transport
 from retinue.settings.table import Settings
+from tests.models.scripts import said
 from tests.models.servers import Reply, Server, failing
 
 
@@ -51,6 +57,66 @@ async def test_ollama_says_what_the_loaded_model_has() -> None:
     ps = {"models": [{"name": "qwen3:latest", "context_length": 65536}]}
     info, note, paths = await asked("ollama", "qwen3", {"/api/ps": ps})
     assert (info.window, note, paths) == (65536, None, ["/api/ps"])
+
+
+class Loading(Paths):
+    """Loads the model only when someone was told that it is waited for."""
+
+    def __init__(self, model: str) -> None:
+        loaded = {"models": [{"name": model, "context_length": 65536}]}
+        super().__init__({"/api/ps": [{"models": []}, loaded], "/api/generate": {"done": True}})
+        self.told = asyncio.Event()
+
+    async def _answer(self, reply: Reply, reader: Any, writer: Any) -> bool:
+        if self.seen[-1].target == "/api/generate":
+            await self.told.wait()
+        if self.seen[-1].target == "/v1/chat/completions":
+            return await Server._answer(self, Reply(said("openai", "ok")), reader, writer)
+        return await super()._answer(reply, reader, writer)
+
+
+async def test_whoever_waits_for_a_model_to_load_is_told_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_window, "SILENT_SECONDS", 0.01)
+    words: list[tuple[str, float]] = []
+    async with Loading("qwen3-loading") as server:
+
+        def tell(what: str, seconds: float) -> None:
+            words.append((what, seconds))
+            server.told.set()
+
+        providers = Providers(Settings({"providers": {"ollama": {"baseUrl": f"{server.url}/v1"}}}), {})
+        found = providers.get("ollama")
+        assert found is not None
+        transport = Transport()
+        info, note = await with_local_window(found, providers.info(found, "qwen3-loading"), transport, False, tell)
+        await transport.close()
+    assert (info.window, note) == (65536, None)
+    assert words[0][0] == "waiting for the server 'ollama' to load qwen3-loading" and words[0][1] > 0
+
+
+async def test_the_program_says_that_ollama_loads_the_model(tmp_path: Path) -> None:
+    async with Loading("qwen3") as server:
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(tmp_path),
+            "RETINUE_HOME": str(tmp_path / "home"),
+            "OLLAMA_HOST": server.url,
+        }
+        program = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "retinue", "-p", "hello", "--model", "ollama/qwen3"),
+            cwd=tmp_path,
+            env=environment,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        assert program.stderr is not None and program.stdout is not None
+        while line := (await program.stderr.readline()).decode():
+            if "waiting for the server 'ollama' to load qwen3, 3 s" in line:
+                server.told.set()
+        out = (await program.stdout.read()).decode()
+        assert (await program.wait(), out.strip()) == (0, "ok")
+    assert server.told.is_set()
 
 
 async def test_ollama_loads_a_model_that_is_not_loaded_and_a_small_window_is_said() -> None:

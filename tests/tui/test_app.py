@@ -349,3 +349,9 @@ async def test_tools_that_an_agent_asks_for_and_that_are_missing_are_one_line_on
         line = 'web_search requested by agent "asker" is missing: no search service is set up.'
         await until(pilot, lambda: line in " ".join(picture(app).split()))
         assert " ".join(picture(app).split()).count(line) == 1
+
+
+async def test_the_line_says_what_a_launch_waits_for(tmp_path, monkeypatch) -> None:
+    async with watching(tmp_path, monkeypatch) as (_, app, pilot):
+        app.world.on_wait("waiting for the server 'ollama' to load qwen3", 4.2)
+        await until(pilot, lambda: "waiting for the server 'ollama' to load qwen3, 4 s" in picture(app))

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,12 @@ from retinue.models.providers import Provider
 if TYPE_CHECKING:
     from retinue.models.transport import Transport
 
+Tell = Callable[[str, float], None]
+"""Takes what is waited for, and since how many seconds."""
+
 SECONDS = 2.0
+SILENT_SECONDS = 3.0
+"""Nobody has to know of a shorter wait."""
 LOAD_SECONDS = 60.0
 KEEP_SECONDS = 60.0
 SMALL = 16_384
@@ -39,20 +44,26 @@ _ADVICE = {
     "lmstudio": "load the model with a longer context",
     "vllm": "start it with a larger --max-model-len",
 }
+
+
+def _nobody(what: str, seconds: float) -> None: ...
+
+
 _known: dict[tuple[str, str], tuple[float, int | None]] = {}
 
 
 async def with_local_window(
-    provider: Provider, info: ModelInfo, transport: Transport, described: bool
+    provider: Provider, info: ModelInfo, transport: Transport, described: bool, tell: Tell = _nobody
 ) -> tuple[ModelInfo, str | None]:
     """Return `info` with the window that the server has, and a sentence for people when there is
-    something to say. `described`: the user's settings name the window, so nobody is asked."""
+    something to say. `described`: the user's settings name the window, so nobody is asked. `tell`
+    hears, every second after the first three, that the server still loads the model."""
     if described or info.id.endswith("cloud") or not runs_models(provider):
         return info, None
     key = (provider.base_url, info.id)
     at, window = _known.get(key, (0.0, None))
     if not at or time.monotonic() - at > KEEP_SECONDS:
-        window = await _ask(provider, info.id, transport)
+        window = await _ask(provider, info.id, transport, tell)
         _known[key] = (time.monotonic(), window)
     if window is None:
         note = (
@@ -74,10 +85,10 @@ def runs_models(provider: Provider) -> bool:
     return provider.local and provider.api == "openai" and not known_maker
 
 
-async def _ask(provider: Provider, model: str, transport: Transport) -> int | None:
+async def _ask(provider: Provider, model: str, transport: Transport, tell: Tell) -> int | None:
     root = provider.base_url.removesuffix("/v1")
     if provider.id == "ollama":
-        return await _ollama(root, model, provider, transport)
+        return await _ollama(root, model, provider, transport, tell)
     listed = _by_id(await _get(f"{provider.base_url}/models", provider, transport), model)
     if window := _whole(listed.get("max_model_len")):
         return window
@@ -89,13 +100,25 @@ async def _ask(provider: Provider, model: str, transport: Transport) -> int | No
     return _whole(loaded.get("loaded_context_length"))
 
 
-async def _ollama(root: str, model: str, provider: Provider, transport: Transport) -> int | None:
+async def _ollama(root: str, model: str, provider: Provider, transport: Transport, tell: Tell) -> int | None:
     found = _loaded(await _get(f"{root}/api/ps", provider, transport), model)
     if found is None:
-        # Without a prompt this only loads the model, which the first request would have to do anyway.
-        await _get(f"{root}/api/generate", provider, transport, LOAD_SECONDS, {"model": model})
+        await _load(root, model, provider, transport, tell)
         found = _loaded(await _get(f"{root}/api/ps", provider, transport), model)
     return found
+
+
+async def _load(root: str, model: str, provider: Provider, transport: Transport, tell: Tell) -> None:
+    """A request without a prompt only loads the model, which the first one would have to do anyway."""
+    loading = asyncio.ensure_future(_get(f"{root}/api/generate", provider, transport, LOAD_SECONDS, {"model": model}))
+    began = time.monotonic()
+    pause = SILENT_SECONDS
+    try:
+        while not (await asyncio.wait({loading}, timeout=pause))[0]:
+            tell(f"waiting for the server '{provider.id}' to load {model}", time.monotonic() - began)
+            pause = 1.0
+    finally:
+        loading.cancel()
 
 
 def _loaded(answer: Mapping[str, Any], model: str) -> int | None:

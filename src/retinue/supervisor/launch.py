@@ -208,7 +208,8 @@ async def _with_real_window(selection: Selection, world: World) -> Selection:
     from retinue.models.providers import Providers
 
     described = Providers(world.settings.settings, world.environment).has_window(selection.provider, selection.info.id)
-    info, note = await with_local_window(selection.provider, selection.info, world.transport, described)
+    tell = world.on_wait
+    info, note = await with_local_window(selection.provider, selection.info, world.transport, described, tell)
     warnings = (*selection.warnings, note) if note else selection.warnings
     return selection._replace(info=info, warnings=warnings)
 

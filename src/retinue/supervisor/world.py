@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,6 +65,8 @@ class World:
         self.clock: Clock = SYSTEM_CLOCK
         self.approvers: list[Approver] = []
         """Who is asked in this process what needs a person: a terminal, a program."""
+        self.on_wait: Callable[[str, float], None] = lambda what, seconds: None
+        """Hears every second what the launch of a run waits for, and since how many seconds."""
         self.guards: dict[str, Guard] = {}
         """The guards of the runs that live, by run."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from retinue.domain.budget import Budget
@@ -10,13 +11,31 @@ from retinue.errors import UsageError
 from retinue.faces.api import Retinue
 from retinue.faces.cli.asking import terminal
 from retinue.faces.cli.consent import ask_for_trust
+from retinue.faces.cli.visible import harmless
 
 
 def open_crew(args: argparse.Namespace, cwd: Path) -> Retinue:
     """What needs a person is asked on the terminal, where one sits at it."""
     mode = getattr(args, "permission_mode", None)
     trust = getattr(args, "trust", False) or ask_for_trust(cwd)
-    return Retinue(cwd, agents=getattr(args, "agents", None), permission_mode=mode, approve=terminal(), trust=trust)
+    crew = Retinue(cwd, agents=getattr(args, "agents", None), permission_mode=mode, approve=terminal(), trust=trust)
+    if not getattr(args, "quiet", False):
+        crew.supervisor.world.on_wait = WaitLines().show
+    return crew
+
+
+class WaitLines:
+    """What a launch waits for, as lines on stderr: at once, and then every ten seconds."""
+
+    def __init__(self) -> None:
+        self._said: tuple[str, float] = ("", 0.0)
+
+    def show(self, what: str, seconds: float) -> None:
+        last, at = self._said
+        if what == last and at <= seconds < at + 10:
+            return
+        self._said = (what, seconds)
+        print(harmless(f"  … {what}, {round(seconds)} s"), file=sys.stderr, flush=True)
 
 
 def limits_of(args: argparse.Namespace) -> dict[str, float | None]:

@@ -70,6 +70,7 @@ class RetinueApp(Frame):
         self._live = LiveWidget()
         self._fleet = FleetPanel()
         self._status = StatusLine()
+        self.world.on_wait = lambda what, seconds: self._status.show(f"{what}, {round(seconds)} s")
         self._waiting = Waiting()
         self._parts: list[Part] = []
         history = History(self.world.state / "history.jsonl", self.world.redactor)
