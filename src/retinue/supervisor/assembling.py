@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from retinue.context.documentation import documentation_block, is_guide
@@ -11,6 +10,7 @@ from retinue.context.environment import detect
 from retinue.context.prompt import Extras, Part, prompt_parts, reads_instructions
 from retinue.domain.effects import READ_ONLY
 from retinue.domain.events import RunCreated
+from retinue.domain.lean import replace
 from retinue.domain.request import RunRequest
 from retinue.domain.tool import Tool
 from retinue.domain.toolnames import TOOLS
@@ -19,6 +19,8 @@ from retinue.supervisor.offer import policy_text
 from retinue.supervisor.skilling import skills_text
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from retinue.context.memory.block import Memory
     from retinue.domain.spec import PermissionMode
     from retinue.log.query import Reader
@@ -50,9 +52,9 @@ def assemble(
         skills = documentation_block()
     extras = Extras(skills=skills, memory=memory.block() if memory else "")
     if settings.instructions_enabled and reads_instructions(spec, request.depth, parent):
-        from retinue.context.instructions import project_instructions
-
-        extras = replace(extras, instructions=project_instructions(request.cwd, world.environment, notes))
+        instructions, not_taken = _instructions(request.cwd, world)
+        notes.extend(not_taken)
+        extras = replace(extras, instructions=instructions)
     if request.depth == 0 and settings.inject_delegation_policy and STARTING & tools.keys():
         extras = replace(extras, delegation=policy_text(world, request))
     if isolation is not None:
@@ -64,6 +66,18 @@ def assemble(
     extras = replace(extras, mode=_mode_line(mode, world))
     bridge = "" if STARTING & tools.keys() else _NO_AGENTS
     return prompt_parts(spec, environment, parent=parent, depth=request.depth, extras=extras, bridge=bridge)
+
+
+def _instructions(cwd: Path, world: World) -> tuple[str, list[str]]:
+    """The instruction files for runs in `cwd`, and what was not taken of them. Read once for runs
+    that start together."""
+    from retinue.context.instructions import project_instructions
+
+    def read() -> tuple[str, list[str]]:
+        notes: list[str] = []
+        return project_instructions(cwd, world.environment, notes), notes
+
+    return world.round.once(("instructions", cwd), read)
 
 
 _NO_AGENTS = "\n- You have no tool to start agents: what is said above about delegation is not for you."
@@ -99,9 +113,7 @@ def prompt_above(request: RunRequest, world: World, parent: Launch | None) -> st
         system = system[: parent.inherited]  # a twin of a twin: nothing is said twice
     if not spec.omit_instructions or spec.prompt_mode != "append":
         return system
-    from retinue.context.instructions import project_instructions
-
-    told = project_instructions(parent.request.cwd, world.environment, [])
+    told, _ = _instructions(parent.request.cwd, world)
     return system.replace(told, "") if told else system
 
 
