@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from retinue.domain.events import RunEnded, RunStarted, ToolEnded
 from retinue.domain.messages import ToolResult
 from retinue.domain.request import RunRequest
 from retinue.domain.spec import AgentSpec, ToolPolicy
-from retinue.domain.tool import ToolOutput, ToolSpec
+from retinue.domain.tool import ToolContext, ToolOutput, ToolSpec
 from retinue.guard.sandbox import probe
 from retinue.supervisor.member import Member
 
@@ -164,3 +165,27 @@ async def test_a_projects_own_settings_cannot_open_the_network(folder: Path, mon
         assert scene.crew.settings.sandbox_network == "off"
         await end(scene, member, "look")
     assert "refused" in result.text or "denied" in result.text
+
+
+@needs_sandbox
+@pytest.mark.parametrize("readonly", [True, False])
+async def test_the_context_of_an_ended_run_goes_without_the_garbage_collector(
+    folder: Path, monkeypatch: Any, readonly: bool
+):
+    async with Scene(folder, monkeypatch) as scene:
+        gc.collect()
+        gc.disable()
+        try:
+            member = await start(scene, "look", readonly=readonly)
+            run_id = member.id
+            await bash(scene, member, "look", "cat a.txt")
+            assert contexts_of(run_id)
+            await end(scene, member, "look")
+            del member
+            assert contexts_of(run_id) == []
+        finally:
+            gc.enable()
+
+
+def contexts_of(run_id: str) -> list[ToolContext]:
+    return [each for each in gc.get_objects() if type(each) is ToolContext and each.run_id == run_id]

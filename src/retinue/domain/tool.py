@@ -113,6 +113,11 @@ class Walls(Protocol):
         """Return how a program starts after somebody, or nobody, has said yes to it."""
         ...
 
+    @property
+    def in_use(self) -> bool:
+        """Whether a confinement was made, so that there may be scratch folders."""
+        ...
+
     def close(self) -> None:
         """Remove the scratch folders, when no program of the run lives any more."""
         ...

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from retinue.guard.sandbox.policy import Policy
 
 
-_GIT_BLIND = re.compile(r"fatal: (?:bad object|not a git repository|unable to read|your current branch appears)")
+_GIT_BLIND = r"fatal: (?:bad object|not a git repository|unable to read|your current branch appears)"
 
 _ENDED = "The run has ended and its walls are gone: resume the run to start programs in it."
 
@@ -51,7 +51,7 @@ class MaskedBox:
 
     def explain(self, shown: str, code: int | None) -> str:
         """Return what the walls kept a program from, judged by what it printed; "" if nothing."""
-        if code and self._blind and _GIT_BLIND.search(shown):
+        if code and self._blind and re.search(_GIT_BLIND, shown):
             why = "the repository holds files that a rule denies, so its objects are hidden"
             return f"stopped by the walls around this shell: {why}"
         return self._box.explain(shown, code)
@@ -101,6 +101,10 @@ class RunWalls:
         if clearance not in self._boxes:
             self._boxes[clearance] = self._made(clearance)
         return self._boxes[clearance]
+
+    @property
+    def in_use(self) -> bool:
+        return bool(self._boxes)
 
     def _made(self, clearance: Clearance) -> Confinement | None:
         policy = self._make_policy(clearance)

@@ -146,13 +146,15 @@ def _protected(launch: Launch, world: World, context: ToolContext) -> tuple[Path
 
 def _objects_of(context: ToolContext) -> Callable[[tuple[str, ...]], tuple[Path, ...]]:
     """Find the objects of the repository, if it holds a copy of one of these files."""
+    # Not the context itself, which holds the walls that hold this: the circle would keep all three.
+    root, environment = context.root, context.environment
     found: dict[tuple[str, ...], tuple[Path, ...]] = {}
 
     def objects(hidden: tuple[str, ...]) -> tuple[Path, ...]:
         if hidden not in found:
             from retinue.workspace.git import tracked_objects
 
-            found[hidden] = tracked_objects(context.root, hidden, context.environment)
+            found[hidden] = tracked_objects(root, hidden, environment)
         return found[hidden]
 
     return objects
@@ -160,8 +162,13 @@ def _objects_of(context: ToolContext) -> Callable[[tuple[str, ...]], tuple[Path,
 
 async def put_away(context: ToolContext) -> None:
     """At the run's end: its scratch folders go, whatever is in them."""
-    if context.confine is not None:
-        await asyncio.shield(asyncio.to_thread(context.confine.close))
+    walls = context.confine
+    if walls is None:
+        return
+    if walls.in_use:
+        await asyncio.shield(asyncio.to_thread(walls.close))
+    else:
+        walls.close()  # nothing to remove, so no thread either
 
 
 def _network(settings: Settings) -> Network:

@@ -119,7 +119,7 @@ class BackgroundCommands:
 
 async def stop_commands(context: ToolContext) -> tuple[str, ...]:
     """At the run's end: nothing that it left at work goes on. Returns what was, for the outcome."""
-    if not isinstance(context.commands, BackgroundCommands):
+    if not isinstance(context.commands, BackgroundCommands) or not context.commands.every():
         return ()
     stopped = await asyncio.shield(context.commands.close())
     return tuple(f"Still running in the background when the run ended, and stopped: {each}" for each in stopped)
