@@ -225,7 +225,7 @@ FAMILIES = (
 )
 """Applied one after the other, each to what the one before has left."""
 
-_SHORT = 4096
+_SHORT = 8_192
 
 KEY_BEGIN = b"-----BEGIN "
 _KEY_BEGIN = KEY_BEGIN + rb"[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"

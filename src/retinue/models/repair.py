@@ -42,7 +42,7 @@ _ALSO_CALLED = {
     "toolConfig": ("tool_config", "function_calling_config", "function calling config"),
     "tool_choice": ("tool choice",),
 }
-_OBJECTIONS = re.compile(
+_OBJECTIONS = (
     r"not (?:be )?(?:\w+ )?(?:support|allow|permit|accept|recogni|valid|compatible)|unsupported|unknown|unrecogni"
     r"|invalid|unexpected|mandatory|does not|doesn't|cannot|can't|extra inputs|deprecated|must be|should be"
     r"|only .*support"
@@ -191,7 +191,7 @@ def _about_value(place: tuple[str, ...], value: str, refusal: Refusal) -> bool:
     if value == "none" and "reasoning is mandatory" in said:
         return True
     words = ("effort", "reasoning", "thinking")
-    return any(word in said for word in words) and _quoted(value.lower(), said) and bool(_OBJECTIONS.search(said))
+    return any(word in said for word in words) and _quoted(value.lower(), said) and bool(re.search(_OBJECTIONS, said))
 
 
 def _quoted(value: str, said: str) -> bool:
@@ -217,7 +217,7 @@ def _named(name: str, refusal: Refusal) -> bool:
         if _plain(first) == _plain(name):
             return True
     said = refusal.said
-    if not _OBJECTIONS.search(said):
+    if not re.search(_OBJECTIONS, said):
         return False
     if name in ("include", "reasoning", "thinking"):
         field = rf"(?:['\"`]{name}[\w.\[\]]*['\"`]|\b{name}[.:\[]|parameters?:? {name}\b|\b{name} parameter|^{name}\b)"

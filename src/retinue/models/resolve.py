@@ -29,12 +29,12 @@ LOCAL_VARIABLE = "RETINUE_LOCAL_MODEL"
 BRIDGE = "pydantic-ai"
 """`pydantic-ai/bedrock:model-id` goes through that library's models (extra `providers`)."""
 _FAMILIES = {
-    "anthropic": re.compile(r"claude"),
-    "openai": re.compile(r"gpt|o\d|chatgpt|codex|computer-use|ft:"),
-    "openai-responses": re.compile(r"gpt|o\d|chatgpt|codex|computer-use|ft:"),
-    "gemini": re.compile(r"gemini|gemma|learnlm|models/|tunedmodels/"),
-    "deepseek": re.compile(r"deepseek"),
-    "xai": re.compile(r"grok"),
+    "anthropic": r"claude",
+    "openai": r"gpt|o\d|chatgpt|codex|computer-use|ft:",
+    "openai-responses": r"gpt|o\d|chatgpt|codex|computer-use|ft:",
+    "gemini": r"gemini|gemma|learnlm|models/|tunedmodels/",
+    "deepseek": r"deepseek",
+    "xai": r"grok",
 }
 """How the names of makers' models begin: a new one is taken as it is, anything else is a mistake."""
 EMBEDDED = {name: Provider(id=name, api="embedded", base_url="") for name in ("offline", "local", BRIDGE)}
@@ -142,7 +142,7 @@ class Resolver:
         described = self.providers.settings.models
         if f"{provider.id}/{model}" in described or model in described:
             return False
-        return family.match(model.lower()) is None
+        return re.match(family, model.lower()) is None
 
     def _names_wrong_maker(self, name: str) -> bool:
         head, slash, model = name.partition("/")

@@ -11,7 +11,7 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 _AMOUNT = r"(\d+(?:\.\d+)?) ?(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)(?![a-z])"
-_PROSE = re.compile(rf"(?:try again|retry|wait)[^\d.]{{0,24}}((?:{_AMOUNT}\s*)+)", re.IGNORECASE)
+_PROSE = rf"(?:try again|retry|wait)[^\d.]{{0,24}}((?:{_AMOUNT}\s*)+)"
 
 
 def retry_after(
@@ -62,7 +62,7 @@ def _google(details: Any) -> float | None:
 
 
 def _prose(said: str) -> float | None:
-    found = _PROSE.search(said[:2000])
+    found = re.search(_PROSE, said[:2000], re.IGNORECASE)
     if found is None:
         return None
     total = 0.0

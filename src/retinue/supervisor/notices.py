@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from retinue.supervisor.member import Member
     from retinue.supervisor.world import World
 
-_CHECKS = re.compile(
+_CHECKS = (
     r"\b(?:pytest|unittest|tox|nox|mypy|pyright|ruff|flake8|pylint|jest|vitest|mocha|eslint|biome|tsc|rspec|phpunit|ctest)\b"
     r"|\b(?:cargo|go|dotnet|swift|gradle|gradlew|mvn|mix|bazel|make|just|task|npm|pnpm|yarn|bun)\b[^|;&\n]*"
     r"\b(?:tests?|check|lint|verify|build|vet|clippy|typecheck|ci)\b"
 )
-"""Commands that test, lint, check types or build."""
+"""Commands that test, lint, check types or build. Compiled when a command ran."""
 
 
 def notices_wanted(settings: Settings) -> bool:
@@ -76,4 +76,4 @@ class ChangeNotices:
 
 
 def _checks(effect: ToolEffect) -> bool:
-    return effect.command is not None and _CHECKS.search(effect.command) is not None
+    return effect.command is not None and re.search(_CHECKS, effect.command) is not None

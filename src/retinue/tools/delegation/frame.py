@@ -58,7 +58,8 @@ _INVISIBLE = "\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufe00-\ufe0f\u
 
 
 def _spread(word: str) -> str:
-    return f"[{_INVISIBLE}]*".join(re.escape(letter) for letter in word)
+    """A pattern for `word`, which holds letters, hyphens and underscores only."""
+    return f"[{_INVISIBLE}]*".join(word)
 
 
 def _alternatives(tags: Iterable[str]) -> str:
@@ -71,13 +72,13 @@ _SPECIAL = r"[|｜](?=[^\s|｜<>]{1,40}[|｜])|<SYS>>"
 """Signs between `<|` and `|>`: the special tokens of many models, and Llama's `<<SYS>>`."""
 _FOREIGN = f"{_alternatives(PROTOCOL_TAGS)}|{_SPECIAL}"
 _NAMES = f"{_alternatives(FRAME_TAGS)}|{_FOREIGN}"
+# Patterns are kept as text: most programs end without having needed one, and `_TAG` alone takes as
+# long to compile as all other modules to import. `_imitates` finds out first whether it is needed.
 _TAG = rf"([{_OPENINGS}])(?=[\s/／{_INVISIBLE}]*(?i:{_NAMES}))"
-"""Kept as text, for it takes as long to compile as all other modules to import: `_imitates` finds
-out first whether it is needed."""
 _HIDDEN = re.compile(f"[{_INVISIBLE}]+")
-_LOOKALIKE = re.compile(rf"[{_OPENINGS}][\s/／]*(?:[|｜<]|{'|'.join((*FRAME_TAGS, *PROTOCOL_TAGS))})", re.IGNORECASE)
-_SPEAKER = re.compile(r"^([^\S\n]*)(?=(?:Human|Assistant|HUMAN|ASSISTANT)[^\S\n]*[:：])", re.MULTILINE)
-_NOTICE = re.compile(r"(\[)(?=\s*(?i:harness)\s*:|/?(?:INST|SYSTEM_PROMPT|TOOL_CALLS|TOOL_RESULTS|AVAILABLE_TOOLS)\])")
+_LOOKALIKE = rf"(?i)[{_OPENINGS}][\s/／]*(?:[|｜<]|{'|'.join((*FRAME_TAGS, *PROTOCOL_TAGS))})"
+_SPEAKER = r"(?m)^([^\S\n]*)(?=(?:Human|Assistant|HUMAN|ASSISTANT)[^\S\n]*[:：])"
+_NOTICE = r"(\[)(?=\s*(?i:harness)\s*:|/?(?:INST|SYSTEM_PROMPT|TOOL_CALLS|TOOL_RESULTS|AVAILABLE_TOOLS)\])"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _NOTEWORTHY = frozenset("<[:")
 """Without one of these in it, plain text imitates nothing."""
@@ -153,13 +154,15 @@ def _plain(text: str) -> str:
 def _harmless(text: str) -> str:
     if _imitates(text):
         text = re.sub(_TAG, r"\1\\", text)
-    text = _SPEAKER.sub(r"\1\\", text)
-    return _NOTICE.sub(r"\1\\", text)
+    text = re.sub(_SPEAKER, r"\1\\", text)
+    return re.sub(_NOTICE, r"\1\\", text)
 
 
 def _imitates(text: str) -> bool:
     """Whether a frame tag may be in it. False is certain."""
-    return any(opening in text for opening in _OPENINGS) and _LOOKALIKE.search(_HIDDEN.sub("", text)) is not None
+    if not any(opening in text for opening in _OPENINGS):
+        return False
+    return re.search(_LOOKALIKE, _HIDDEN.sub("", text)) is not None
 
 
 def _marker(body: str) -> str:
