@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import stat
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from retinue.definitions.yaml_values import MAX_DEPTH
 from retinue.domain.lean import dataclass
@@ -23,7 +20,6 @@ from retinue.domain.lean import dataclass
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _YAML_BREAKS = {ord(char): " " for char in "\x85\u2028\u2029"}
 """YAML 1.1 counts these as line ends, files and editors do not."""
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _PLAIN_KEY = re.compile(r"[^\s#\"'\[\]{},&*!|>%@`:-][^#]*")
 
 
@@ -98,9 +94,11 @@ class Text:
         YAML, else by the lines that look like keys."""
         if self.close is None:
             return ()
+        from yaml import YAMLError  # a launch reads the texts of files and seldom their entries
+
         try:
             return tuple(_by_yaml(self))
-        except (yaml.YAMLError, ValueError, IndexError):
+        except (YAMLError, ValueError, IndexError):
             return tuple(_by_lines(self))
 
     def find(self, *keys: str) -> tuple[Entry, ...]:
@@ -126,6 +124,8 @@ def rename(text: Text, entry: Entry, key: str) -> Text:
 def write_atomically(path: Path, data: bytes, *, exclusive: bool = False) -> None:
     """Replaces `path` (or the file a link leads to) in one step and keeps its mode. With
     `exclusive` an existing file is left alone and FileExistsError raised, also in a race."""
+    import secrets
+
     target = Path(os.path.realpath(path))
     target.parent.mkdir(parents=True, exist_ok=True)
     spare = target.parent / f".{target.name[:40]}.{secrets.token_hex(6)}.tmp"
@@ -158,7 +158,10 @@ def _link(spare: Path, target: Path) -> None:
 def _by_yaml(text: Text) -> Iterator[Entry]:
     """From the parser's events, so that no depth of nesting costs stack. A block collection's own
     end lies behind the comments that follow it; the end of its last leaf does not."""
-    events: Iterator[Any] = yaml.parse(text.frontmatter.translate(_YAML_BREAKS), _LOADER)
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    events: Iterator[Any] = yaml.parse(text.frontmatter.translate(_YAML_BREAKS), loader)
     key: Any = None
     last = 0
     open_flows: list[bool] = []

@@ -42,7 +42,7 @@ def parse_url(url: str) -> tuple[Address, str, str | None]:
     try:
         parts = urlsplit(url.strip())
         port = parts.port or _DEFAULT_PORTS.get(parts.scheme)
-        host = (parts.hostname or "").encode("idna").decode("ascii")
+        host = _ascii(parts.hostname or "")
     except (ValueError, UnicodeError):
         raise ValueError(f"'{display_url(url)}' is not a URL.") from None
     if port is None or not host:
@@ -51,6 +51,13 @@ def parse_url(url: str) -> tuple[Address, str, str | None]:
     if parts.query:
         target += "?" + parts.query
     return Address(parts.scheme, host, port), target, _basic(parts)
+
+
+def _ascii(host: str) -> str:
+    """`host` as it is looked up. Most names need no codec, and loading that one takes a millisecond."""
+    if host.isascii() and all(0 < len(label) < 64 for label in host.split(".")):
+        return host
+    return host.encode("idna").decode("ascii")
 
 
 def display_url(url: str) -> str:

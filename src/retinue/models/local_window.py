@@ -20,7 +20,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from retinue.models.presets import BUILT_IN, PRESETS
 from retinue.models.probe import MAX_BYTES, request_headers
 from retinue.models.protocol import ModelInfo
 from retinue.models.providers import Provider
@@ -58,7 +57,7 @@ async def with_local_window(
     """Return `info` with the window that the server has, and a sentence for people when there is
     something to say. `described`: the user's settings name the window, so nobody is asked. `tell`
     hears, every second after the first three, that the server still loads the model."""
-    if described or info.id.endswith("cloud") or not runs_models(provider):
+    if described or info.id.endswith("cloud") or not provider.runs_models:
         return info, None
     key = (provider.base_url, info.id)
     at, window = _known.get(key, (0.0, None))
@@ -76,13 +75,6 @@ async def with_local_window(
         return info, None
     how = _ADVICE.get(provider.id, "give it a larger context")
     return info, f"{info.full_name} has a window of only {window} tokens on this server: {how}, agents need 64,000"
-
-
-def runs_models(provider: Provider) -> bool:
-    """Whether a provider is a server on this machine that runs models itself, not a way to one of
-    the makers."""
-    known_maker = provider.id in BUILT_IN or (provider.id in PRESETS and PRESETS[provider.id].needs_key)
-    return provider.local and provider.api == "openai" and not known_maker
 
 
 async def _ask(provider: Provider, model: str, transport: Transport, tell: Tell) -> int | None:

@@ -82,6 +82,12 @@ class Provider(NamedTuple):
         """True when it runs on this machine, and tokens therefore cost nothing."""
         return self.api != "embedded" and is_loopback(self.base_url)
 
+    @property
+    def runs_models(self) -> bool:
+        """Whether it is a server on this machine that runs models itself, not a way to one of the makers."""
+        known_maker = self.id in BUILT_IN or (self.id in PRESETS and PRESETS[self.id].needs_key)
+        return self.api == "openai" and not known_maker and self.local
+
 
 class Providers:
     """All providers as `settings` and `environment` have them. Each is made when it is asked for."""

@@ -7,14 +7,13 @@ be honoured is refused with a reason (`LaunchError`), or noted so that the outco
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from retinue.context.documentation import in_documentation, is_guide
 from retinue.context.prompt import joined
 from retinue.definitions.report import file_notes, require_startable
 from retinue.domain.delegation import Delegation
-from retinue.domain.lean import dataclass
+from retinue.domain.lean import dataclass, replace
 from retinue.domain.limits import Limits
 from retinue.domain.request import RunRequest
 from retinue.domain.spec import AgentSpec, PermissionMode, ToolPolicy
@@ -202,7 +201,7 @@ async def choose_model(request: RunRequest, world: World, notes: list[str], pare
 
 async def _with_real_window(selection: Selection, world: World) -> Selection:
     """A server on this machine is asked how much its model can hold there."""
-    if not selection.provider.local:
+    if not selection.provider.runs_models:
         return selection
     from retinue.models.local_window import with_local_window
     from retinue.models.providers import Providers

@@ -173,6 +173,8 @@ def connect(member: Member, world: World, tools: tuple[Tool, ...]) -> None:
     are those of the run, each behind its gate."""
     launch = member.handle.launch
     tool = next((tool for tool in launch.tools if tool.spec.name == SKILL), None)
+    if tool is None:
+        return
     from retinue.tools.skill.tool import SkillTool
 
     if not isinstance(tool, SkillTool):

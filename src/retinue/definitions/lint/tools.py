@@ -11,7 +11,6 @@ from retinue.definitions.lint.finding import Found, Repair
 from retinue.definitions.lint.nearness import nearest
 from retinue.definitions.lint.subject import Subject
 from retinue.definitions.own_names import OWN, in_dialect, is_foreign
-from retinue.definitions.quoting import flow
 from retinue.domain.spec import AgentSpec
 from retinue.domain.toolnames import ALIASES, TOOLS, base_name, canonical
 
@@ -134,14 +133,18 @@ def _read_only(subject: Subject, spec: AgentSpec) -> Iterator[Found]:
 def _comma_text(subject: Subject) -> Iterator[Found]:
     """CodingCode's own loader drops a `tools` that is no list and then allows everything."""
     names = subject.parsed.tools
+    if subject.parsed.dialect != "codingcode" or not names:
+        return
     entries = subject.text.find("tools")
-    if subject.parsed.dialect != "codingcode" or not names or len(entries) != 1:
+    if len(entries) != 1:
         return
     line = subject.text.lines[entries[0].first]
     if entries[0].first != entries[0].last or line[entries[0].stop :].lstrip(": \t").startswith("["):
         return
 
     def apply(text: Text) -> Text:
+        from retinue.definitions.quoting import flow
+
         entry = text.find("tools")[0]
         return text.replace_lines(entry.first, entry.last, (f"tools: {flow(names)}",))
 

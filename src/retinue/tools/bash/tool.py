@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shlex
 import shutil
 import signal
 import time
@@ -68,6 +67,8 @@ class BashTool(BuiltinTool):
         folder = _taken(arguments, _FOLDERS)
         said = [name for name in ("command", "cmd", "script") if isinstance(arguments.get(name), str)]
         if isinstance(folder, str) and folder not in ("", ".", "./") and said:
+            import shlex
+
             arguments[said[0]] = f"cd {shlex.quote(folder)} && {{\n{arguments[said[0]]}\n}}"
         milliseconds = _taken(arguments, ("timeout_ms", "yield_time_ms"))
         if isinstance(milliseconds, (int, float)) and "timeout" not in arguments:
@@ -142,6 +143,8 @@ def _line(words: list[Any]) -> Any:
         return words
     if len(words) == 3 and words[0].rpartition("/")[2] in ("bash", "sh", "zsh") and words[1] in ("-c", "-lc"):
         return words[2]
+    import shlex
+
     return words[0] if len(words) == 1 else shlex.join(words)
 
 

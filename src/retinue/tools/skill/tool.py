@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +86,8 @@ class SkillTool:
         if skill is not None:
             return f"The skill {skill.name} is only for people (disable-model-invocation)."
         known = list(self.library.invocable())
+        from difflib import get_close_matches
+
         close = get_close_matches(name.lower(), [each.name.lower() for each in known], n=3, cutoff=0.6)
         words = [word for word in name.lower().split() if word]
         found = [each for each in known if each.name.lower() in close]
