@@ -109,12 +109,11 @@ class Catalog:
         name that differs in case.
         A disabled or refused agent is found: check `startable` before starting it. CodingCode's own
         profiles are found in its vocabulary, and elsewhere as `codingcode:explore`."""
-        winners = self.winners
-        if vocabulary != "codingcode":
-            winners = tuple(entry for entry in winners if not is_profile(entry))
-        for entry in winners:
-            if entry.name == name:
+        with_profiles = vocabulary == "codingcode"
+        for entry in self.entries:
+            if entry.name == name and entry.shadowed_by is None and (with_profiles or not is_profile(entry)):
                 return entry
+        winners = [entry for entry in self.winners if with_profiles or not is_profile(entry)]
         for entry in self.entries:
             if entry.qualified_name == name and entry.qualified_name != entry.name:
                 return entry

@@ -257,7 +257,8 @@ class GatedTool:
             verdict = Denied("policy", reason, GUARD)
         if isinstance(verdict, Denied):
             return denied_output(self._name, verdict)
-        use = replace(use, arguments=verdict.arguments)
+        if verdict.arguments is not use.arguments:
+            use = replace(use, arguments=verdict.arguments)
         output = await self._start(use, verdict, context)
         if not isinstance(output, ToolOutput):
             return output

@@ -201,8 +201,10 @@ def _results(message: ToolMessage, info: ModelInfo) -> list[dict[str, Any]]:
     'is_error' is true"), so its images follow after the last result."""
     blocks = [_result(result, info) for result in message.results]
     for result in message.results:
+        if not result.is_error:
+            continue
         files = [part for part in visible(result.content, info) if isinstance(part, (Image, Document))]
-        if result.is_error and files:
+        if files:
             blocks.append({"type": "text", "text": f"Images from the failed call of {result.name}:"})
             blocks += [_block(file) for file in files]
     return blocks

@@ -32,15 +32,18 @@ _STARTERS = frozenset({"Agent", "Task", "subagent", "dispatch_agent"})
 def cache_mark(messages: Sequence[Message], ttl: str | None) -> dict[str, Any]:
     """The mark for a cache. A run that has started agents waits for them, often longer than the
     five minutes after which it would have to write its whole beginning again."""
-    if ttl is None:
-        started = any(
-            call.name in _STARTERS
-            for message in messages
-            if isinstance(message, AssistantMessage)
-            for call in message.tool_calls
-        )
-        ttl = "1h" if started else "5m"
-    return {"type": "ephemeral", "ttl": "1h"} if ttl == "1h" else {"type": "ephemeral"}
+    if ttl == "1h" or (ttl is None and _has_started_agents(messages)):
+        return {"type": "ephemeral", "ttl": "1h"}
+    return {"type": "ephemeral"}
+
+
+def _has_started_agents(messages: Sequence[Message]) -> bool:
+    for message in messages:
+        if isinstance(message, AssistantMessage):
+            for part in message.content:
+                if isinstance(part, ToolCall) and part.name in _STARTERS:
+                    return True
+    return False
 
 
 def own(message: AssistantMessage, info: ModelInfo) -> bool:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections import ChainMap
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -42,7 +41,7 @@ def take_keys() -> None:
 
 def environment() -> Mapping[str, str]:
     """The environment of this process with the keys: to look things up, never for a child."""
-    return ChainMap(os.environ, _kept) if _taking else os.environ
+    return {**os.environ, **_kept} if _taking else os.environ
 
 
 def learn_keys(providers: Mapping[str, Mapping[str, Any]]) -> None:

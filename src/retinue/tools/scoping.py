@@ -15,9 +15,8 @@ Names match in any case, names of tools exactly. What matches nothing is a note 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 
-from retinue.domain.lean import dataclass
+from retinue.domain.lean import dataclass, replace
 from retinue.domain.spec import AgentSpec, ToolPolicy
 
 PREFIX = "extension-error:"
