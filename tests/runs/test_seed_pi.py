@@ -132,6 +132,25 @@ def test_skills_are_the_parents_unless_the_file_says_none(project: Project, serv
         assert tools(child(server)) == SEVEN
 
 
+def test_an_excluded_extension_is_still_loaded_but_gives_no_tool(project: Project, serve: Any) -> None:
+    loaded = project.home / "loaded"
+    text = f"""open({str(loaded)!r}, "w").close()
+from retinue import tool
+
+@tool(effects=["read"])
+def forecast(city: str) -> str:
+    "The weather in a city."
+    return "sunny"
+"""
+    write(project, ".retinue/plugins/weather.py", text, home=True)
+    server = serve(lambda request: Reply("done"))
+    for line, has in (("exclude_extensions: Weather\n", False), ("", True)):
+        write(project, AGENT, f"---\ndescription: d\n{line}" + BODY)
+        assert project.retinue("run", "helper", "go").returncode == 0
+        assert ("forecast" in tools(server.requests[-1])) is has
+        assert loaded.exists(), "it is no sandbox"
+
+
 def test_thinking_is_the_files_else_the_calls_else_the_parents(project: Project, serve: Any) -> None:
     server = serve(calling_agent("helper"))
     budgets = []
