@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from retinue.guard.sandbox import probe
 from tests.runs.conftest import Project
 from tests.runs.model_server import Reply, Request
 from tests.runs.seed_scene import (
@@ -170,3 +171,19 @@ def test_a_decision_before_the_spawn_may_deny_it(project: Project, serve: Any) -
     dispatch(project)
     assert told(server).startswith("Subagent spawn denied:") and "not today" in told(server)
     assert not was_started(server)
+
+
+@pytest.mark.skipif(probe.why_not() is not None, reason=str(probe.why_not()))
+def test_the_commands_of_plan_change_nothing(project: Project, serve: Any) -> None:
+    def answer(request: Request) -> Reply:
+        if is_child(request):
+            look = ("execute_command", {"command": "cat f1.txt; echo x > new.txt; echo x > f1.txt"})
+            return Reply("", [look]) if request.turn == 0 else Reply("planned")
+        return dispatching("plan")(request)
+
+    server = serve(answer)
+    dispatch(project)
+    (result,) = next(each for each in server.requests if is_child(each) and each.turn).results
+    assert "alpha 1" in json.dumps(result)
+    assert (project.cwd / "f1.txt").read_text().startswith("alpha 1")
+    assert not (project.cwd / "new.txt").exists()
