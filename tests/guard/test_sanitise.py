@@ -41,3 +41,27 @@ def test_twice_is_once():
     text = f"Bearer {S32}\n" + "\n".join(f"  at f{n} (/home/u/x.js)" for n in range(20)) + "\n/home/u/file"
     once = sanitise(text, ENVIRONMENT)
     assert sanitise(once, ENVIRONMENT) == once
+
+
+def _trace(count: int, indent: str = "") -> str:
+    frames = "".join(
+        f'{indent}  File "/srv/m{n}.py", line {n}, in step{n}\n{indent}    step{n + 1}()\n{indent}    ^^^^^\n'
+        for n in range(count)
+    )
+    return f"{indent}Traceback (most recent call last):\n{frames}{indent}ValueError: no"
+
+
+def test_of_a_traceback_of_python_the_last_five_frames_stay():
+    text = sanitise(f"before\n{_trace(12)}\nafter", {})
+    assert text.startswith("before\nTraceback (most recent call last):\n  [Additional stack frames truncated]\n")
+    assert [f"in step{n}\n" in text for n in range(12)] == [False] * 7 + [True] * 5
+    assert text.endswith("    step12()\n    ^^^^^\nValueError: no\nafter")
+    assert sanitise(text, {}) == text
+
+
+def test_each_of_several_tracebacks_is_shortened_and_a_short_one_stays():
+    again = "\n\nDuring handling of the above exception, another exception occurred:\n\n"
+    text = sanitise(_trace(5) + again + _trace(9, "    "), {})
+    assert text.startswith(_trace(5) + again)
+    assert text.count("[Additional stack frames truncated]") == 1 and text.count("File ") == 10
+    assert sanitise("Traceback (most recent call last):", {}) == "Traceback (most recent call last):"

@@ -192,7 +192,9 @@ def test_an_agent_starts_others_only_if_its_file_says_so_and_never_deeper_than_m
 def test_the_parent_sees_no_secrets_no_home_folder_and_a_short_stack_trace(project: Project, serve: Any) -> None:
     key = "sk-ant-api03-" + "aB3dE5fG7h" * 4
     trace = "Error: no\n" + "".join(f"    at step{n} (/srv/app/m{n}.js:{n}:1)\n" for n in range(12))
-    text = f"key {key}\nat {project.home}/notes.txt\n{trace}"
+    frames = "".join(f'  File "m{n}.py", line {n}, in f{n}\n' for n in range(12))
+    python = f"Traceback (most recent call last):\n{frames}ValueError: none"
+    text = f"key {key}\nat {project.home}/notes.txt\n{python}\n{trace}"
     settings(project, delegationVocabulary="devkit")
     server = serve(delegating("subagent", Reply(text), agent="explorer", task="CHILD"))
     assert project.retinue("-p", "go").returncode == 0
@@ -200,6 +202,7 @@ def test_the_parent_sees_no_secrets_no_home_folder_and_a_short_stack_trace(proje
     assert key not in heard
     assert f"{project.home}/notes.txt" not in heard and "notes.txt" in heard
     assert "Error: no" in heard and "/srv/app" not in heard and heard.count("    at ") == 5
+    assert "in f6" not in heard and "in f7" in heard and "in f11\nValueError: none" in heard
 
 
 def test_a_failed_agent_is_reported_with_exit_code_error_partial_output_and_session_file(
