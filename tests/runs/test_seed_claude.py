@@ -100,8 +100,11 @@ def test_agents_come_from_the_users_folder_and_the_projects_and_what_is_none_blo
     assert set(reasons) == {"broken.md", "README.md"} and "frontmatter" in reasons["README.md"]
 
 
-def test_explore_can_neither_start_agents_nor_write_nor_leave_plan_mode(project: Project, serve: Any) -> None:
-    server = serve(calling_agent("Explore"))
+@pytest.mark.parametrize("name", ["Explore", "Plan"])
+def test_explore_and_plan_can_neither_start_agents_nor_write_nor_leave_plan_mode(
+    project: Project, serve: Any, name: str
+) -> None:
+    server = serve(calling_agent(name))
     delegate(project)
     assert not tools(child(server)) & {"Agent", "write", "edit", "exit_plan"}
     assert "Agent" in tools(server.requests[0])

@@ -132,6 +132,17 @@ def test_skills_are_the_parents_unless_the_file_says_none(project: Project, serv
         assert tools(child(server)) == SEVEN
 
 
+def test_a_misspelt_tool_is_said_by_the_run_and_by_lint(project: Project, serve: Any) -> None:
+    write(project, AGENT, "---\ndescription: d\ntools: reed, grep\n" + BODY)
+    server = serve(lambda request: Reply("done"))
+    done = project.retinue("run", "helper", "go")
+    assert tools(server.requests[0]) == {"grep"}
+    assert "reed" in done.stderr and "reed" in project.retinue("agents", "lint").stdout
+    write(project, AGENT, "---\ndescription: d\ntools: reed, grepp\n" + BODY)
+    refused = project.retinue("run", "helper", "go")
+    assert refused.returncode != 0 and "zero tools" in refused.stderr and len(server.requests) == 1
+
+
 def test_an_excluded_extension_is_still_loaded_but_gives_no_tool(project: Project, serve: Any) -> None:
     loaded = project.home / "loaded"
     text = f"""open({str(loaded)!r}, "w").close()
