@@ -6,6 +6,7 @@ import pytest
 from crew_scene import Scene, until
 
 from retinue.domain.delegation import ChildView, Refusal
+from retinue.domain.events import ToolEnded
 from retinue.supervisor.delegate import Delegate
 
 
@@ -82,6 +83,44 @@ async def test_J14_an_ended_agent_refuses_and_says_how_to_go_on(scene):
         assert not child.handle.steerer("too late")
         assert Delegate(scene.crew, main.id).steer("no-such-agent", "x").code == "AGENT_NOT_FOUND"
         assert await steers(scene, child.id) == []
+
+
+async def test_B49_the_refusal_to_steer_what_a_person_stopped_does_not_advise_a_resume_that_is_refused(scene):
+    async with scene:
+        main = await scene.main()
+        child = await scene.child(main, "child")
+        scene.crew.stop(child, "Stopped by the user.")
+        await child.handle.wait()
+        scene.desk("main").call("steer_subagent", agent_id=child.id, message="go on")
+        await scene.desk("main").asked()
+        told = await last_result(scene, main.id)
+        assert "is not running (stopped): the message was not delivered" in told
+        assert "The user stopped it: leave it" in told and "Resume" not in told
+        refused = await scene.spawn(main, "go on", resume=child.id)
+        assert isinstance(refused, Refusal) and refused.code == "STOPPED_BY_USER"
+    async with scene.again():
+        main = await scene.crew.resume(main.id, "hello again")
+        await scene.desk("main").asked()
+        refused = Delegate(scene.crew, main.id).steer(child.id, "go on")
+        assert isinstance(refused, Refusal) and "The user stopped it: leave it" in refused.message
+
+
+async def test_B49_the_advice_to_resume_what_an_agent_stopped_can_be_followed(scene):
+    async with scene:
+        main = await scene.main()
+        child = await scene.child(main, "child")
+        Delegate(scene.crew, main.id).stop(child.id)
+        await child.handle.wait()
+        refused = Delegate(scene.crew, main.id).steer(child.id, "go on")
+        assert isinstance(refused, Refusal) and "Resume it to go on with it." in refused.message
+        assert isinstance(await scene.spawn(main, "go on", resume=child.id, background=True), ChildView)
+
+
+async def last_result(scene, run_id: str) -> str:
+    """What the last tool call of a run was answered with."""
+    await scene.crew.world.log.flush()
+    bodies = [event.body for event in scene.crew.world.log.reader.events(run_id)]
+    return [body.result.text for body in bodies if isinstance(body, ToolEnded)][-1]
 
 
 async def test_an_agent_that_is_being_stopped_takes_no_more_messages(scene):
