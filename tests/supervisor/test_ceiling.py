@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -13,11 +14,13 @@ from crew_scene import Scene
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from retinue.domain.budget import Budget
 from retinue.domain.delegation import ChildView, Refusal
 from retinue.domain.effects import READ_ONLY
 from retinue.domain.events import ToolEnded
-from retinue.domain.request import Ceiling
-from retinue.domain.spec import AgentSpec, ToolPolicy
+from retinue.domain.request import EVERYTHING, Ceiling, RunRequest
+from retinue.domain.spec import AgentSpec, ModelPolicy, ToolPolicy
+from retinue.errors import LaunchError
 
 COORDINATOR = AgentSpec(name="main", prompt="x", tools=ToolPolicy(allow=("Agent(Explore, general-purpose)",)))
 WRITING = {"write", "edit"}
@@ -146,20 +149,38 @@ TOOLS = st.lists(
     st.sampled_from(["read", "write", "Write(docs/**)", "bash", "Bash(git *)", "grep"]), unique=True, max_size=4
 )
 STARTING = st.sampled_from(["Agent", "Agent(general-purpose)"])
+SCOPE = ("anthropic/claude-sonnet-4-5", "anthropic/claude-haiku-4-5", "house/unpriced")
+OUTSIDE = "anthropic/claude-opus-4-5"
+MODELS_OF_FILES = st.sampled_from([None, None, None, SCOPE[1], SCOPE[2], OUTSIDE])
+MODELS_OF_CALLS = st.sampled_from([None, None, SCOPE[1], SCOPE[2], OUTSIDE, OUTSIDE])
+"""What files and calls say; a call's counts where the file says none."""
+BUDGETS = st.builds(
+    Budget,
+    tokens=st.sampled_from([None, 5_000, 100_000]),
+    usd=st.sampled_from([None, None, 1.0, 20.0]),
+    turns=st.sampled_from([None, 10, 40]),
+    tool_calls=st.sampled_from([None, 3, 7]),
+    seconds=st.sampled_from([None, 60.0, 600.0]),
+    spawns=st.sampled_from([None, 3, 5]),
+)
 LEVELS = st.lists(
     st.builds(
-        lambda tools, starting, deny, readonly, everything: AgentSpec(
+        lambda tools, starting, deny, readonly, everything, model, budget: AgentSpec(
             name="general-purpose",
             prompt="x",
             subagents=True if everything else None,
             tools=ToolPolicy(allow=None if everything else (*tools, starting), deny=tuple(deny)),
             readonly=readonly or None,
+            model=ModelPolicy(model),
+            budget=budget,
         ),
         TOOLS,
         STARTING,
         st.lists(st.sampled_from(["bash", "write", "Bash(git push*)"]), unique=True, max_size=2),
         st.booleans(),
         st.booleans(),
+        MODELS_OF_FILES,
+        BUDGETS,
     ),
     min_size=2,
     max_size=3,
@@ -176,29 +197,54 @@ MODES = st.sampled_from(["plan", "default", "acceptEdits", "bypassPermissions"])
 
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
-@given(LEVELS, MODES)
-def test_no_run_of_any_tree_has_a_right_that_the_run_above_it_could_not_give(levels, mode):
+@given(LEVELS, MODES, st.lists(st.tuples(MODELS_OF_CALLS, st.none() | BUDGETS), min_size=2, max_size=2))
+def test_no_run_of_any_tree_has_a_right_that_the_run_above_it_could_not_give(levels, mode, calls):
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        asyncio.run(_descend(Path(folder), patch, levels, mode))
+        asyncio.run(_descend(Path(folder), patch, levels, mode, calls))
 
 
-async def _descend(folder: Path, patch: pytest.MonkeyPatch, levels: list[AgentSpec], mode: str) -> None:
-    """Starts one run below the other, each by its own file, and compares what they may do."""
-    scene = Scene(folder, patch, max_subagent_depth=5)
+async def _descend(folder: Path, patch: pytest.MonkeyPatch, levels: list[AgentSpec], mode: str, calls) -> None:
+    """Starts one run below the other, each by its own file and call, and compares what they may do."""
+    house = {"house": {"baseUrl": "https://house.invalid/v1", "api": "openai", "apiKey": "k", "models": ["unpriced"]}}
+    limits = {"scope_models": "true", "enabled_models": ",".join(SCOPE), "providers": json.dumps(house)}
+    scene = Scene(folder, patch, max_subagent_depth=5, **limits)
     async with scene:
-        above = await scene.main(spec=replace(levels[0], name="main"), permission_mode=mode)
-        for depth, file in enumerate(levels[1:]):
+        main = replace(levels[0], name="main")
+        request = RunRequest(spec=main, task="main", cwd=folder / "project", pinned=EVERYTHING, permission_mode=mode)
+        try:
+            above = await scene.crew.start(request)
+        except LaunchError:  # a budget of dollars and a model without a price
+            return
+        if above.account.verdict() is not None:
+            return
+        for depth, (file, (model, budget)) in enumerate(zip(levels[1:], calls, strict=False)):
             if "Agent" not in tools_of(above):
                 return
             entry = SimpleNamespace(spec=file, enabled=True)
             patch.setattr("retinue.supervisor.resolution._entry", lambda *_, found=entry: found)
-            view = await scene.spawn(above, f"run {depth}", background=True)
+            left = above.account.remaining()
+            view = await scene.spawn(above, f"run {depth}", background=True, model=model, budget=budget)
             if isinstance(view, Refusal):
                 return
-            await scene.desk(f"run {depth}").asked()
             below = scene.crew.members[view.id]
+            _compare_spending(left, below, model)
+            if below.account.verdict() is not None:
+                return  # it wraps up at once: nothing is left to compare
+            await scene.desk(f"run {depth}").asked()
             _compare(scene, above, below)
             above = below
+
+
+def _compare_spending(left: Budget, below, asked: str | None) -> None:
+    """`left` is what the run above could give away, `asked` the model that its call named."""
+    lower = below.account.remaining()
+    assert lower == lower.within(left), (lower, left)
+    info = below.handle.launch.model.info
+    if lower.usd is not None:
+        assert info.prices is not None
+    if info.full_name not in SCOPE:
+        assert info.full_name != asked or below.handle.launch.request.spec.model.name == asked
+        assert any("is not among the enabled models" in note for note in below.notes)
 
 
 def _compare(scene: Scene, above, below) -> None:
