@@ -1,9 +1,12 @@
 """What a person at a terminal sees of a main agent and its agents."""
 
+import json
 import os
 import pty
 import re
 import subprocess
+
+import pytest
 
 from tests.runs.model_server import Reply, Request
 
@@ -57,6 +60,33 @@ def test_the_answer_is_shown_once_and_every_agent_has_its_lines(project, serve):
     _, again = at_a_terminal(project, "-p", "And now?", "--resume", run_id)
     assert "Explore" not in again  # only what is new
     assert again.count("The answer.") == 1
+
+
+def cut_in_two(request: Request) -> Reply:
+    if len(request.body["messages"]) == 1:
+        return Reply("One half, and ano", stop="max_tokens")
+    return Reply("ther one.")
+
+
+@pytest.mark.parametrize("arguments", [("-p", "Tell"), ("run", "Explore", "Tell")], ids=["-p", "run"])
+def test_an_answer_that_went_on_after_the_output_limit_is_shown_once_and_whole(project, serve, arguments):
+    serve(cut_in_two)
+    code, shown = at_a_terminal(project, *arguments)
+    assert code == 0, shown
+    assert shown.count("One half, and another one.") == 1
+    assert shown.count("One half") == 1
+    assert project.retinue(*arguments).stdout == "One half, and another one.\n"
+
+
+def test_documents_have_an_answer_that_went_on_once_and_whole(project, serve):
+    serve(cut_in_two)
+    whole = "One half, and another one."
+    document = project.json("run", "Explore", "Tell", "--json")
+    assert document["content"] == [{"type": "text", "text": whole}]
+    assert document["details"]["results"][0]["output"] == whole
+    assert project.json("-p", "Tell", "--output-format", "json")["result"] == whole
+    last = project.retinue("-p", "Tell", "--output-format", "stream-json").stdout.splitlines()[-1]
+    assert json.loads(last)["text"] == whole
 
 
 def test_a_pipe_gets_the_answer_whatever_the_terminal_has_shown(project, serve):

@@ -11,11 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from retinue.domain.events import (
+    AssistantEnded,
     Body,
     Compacted,
     Event,
     InboxOpened,
     LimitReached,
+    MessageAdded,
     Retrying,
     RunCreated,
     RunEnded,
@@ -60,6 +62,9 @@ class Progress:
         self._open_line = False
         self._answers = answers
         self._streamed: list[str] = []
+        self._cut_off = False
+        """The newest answer ended at the output limit: the next one may be the rest of it."""
+        self._goes_on = False
 
     def has_shown(self, text: str) -> bool:
         """Whether `text` has just been streamed whole, for people to read."""
@@ -116,6 +121,10 @@ class Progress:
                 return f"▸ {self.agent} · {body.model} · {_tools(body.tools)}"
             case TextDelta() | TurnStarted() | TurnEnded():
                 self._stream(body)
+            case AssistantEnded():
+                self._cut_off = body.message.stop == "length" and not body.message.tool_calls
+            case MessageAdded():
+                self._goes_on = self._cut_off and body.message.origin == "correction"
             case ToolStarted(call) if call.name in SPAWNING:
                 return None  # the agent's own line says it
             case ToolStarted():
@@ -152,9 +161,13 @@ class Progress:
 
     def _stream(self, body: TextDelta | TurnStarted | TurnEnded) -> None:
         if isinstance(body, TurnStarted):
-            self._streamed.clear()
+            if not self._goes_on:
+                self._streamed.clear()
+                self._close_line()
+            self._cut_off = self._goes_on = False
         elif isinstance(body, TurnEnded):
-            self._close_line()
+            if not self._cut_off:
+                self._close_line()
         elif self.live:
             self._streamed.append(body.text)
             text = harmless(body.text)
