@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from retinue.faces.tui.chat.blocks import Notice
 from retinue.faces.tui.chat.folded import ToolBlock
 from retinue.faces.tui.commands import COMMANDS
 from retinue.faces.tui.screens.confirm import ConfirmScreen
@@ -355,3 +356,24 @@ async def test_the_line_says_what_a_launch_waits_for(tmp_path, monkeypatch) -> N
     async with watching(tmp_path, monkeypatch) as (_, app, pilot):
         app.world.on_wait("waiting for the server 'ollama' to load qwen3", 4.2)
         await until(pilot, lambda: "waiting for the server 'ollama' to load qwen3, 4 s" in picture(app))
+
+
+async def test_the_problems_of_an_agents_file_are_shown_once_however_often_it_runs(tmp_path, monkeypatch) -> None:
+    async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
+        file = scene.folder / "project" / ".claude" / "agents" / "worker.md"
+        file.parent.mkdir(parents=True)
+        file.write_text("---\nname: worker\ndescription: works\ncolour: red\n---\nDo the work you are given.\n")
+        await type_in(pilot, "go")
+        await scene.desk("go").asked()
+        main = app.crew.supervisor.members[app.session.main_id]
+        for task in ("first", "second"):
+            await scene.child(main, task, agent="worker", description=task)
+            await until(pilot, lambda task=task: task in picture(app))
+        problem = "There is no key 'colour'"
+        await until(pilot, lambda: problem in " ".join(notices(app)))
+        assert len([text for text in notices(app) if problem in text]) == 1
+        assert "worker.md:4" in picture(app)
+
+
+def notices(app) -> list[str]:
+    return [str(notice.render()) for notice in app.query(Notice)]

@@ -59,6 +59,11 @@ def file_notes(spec: AgentSpec, catalog: Catalog | None) -> list[str]:
     return notes
 
 
+def is_file_note(spec: AgentSpec, note: str) -> bool:
+    """Whether a note of a launch is one of `file_notes` about the agent's own file."""
+    return spec.path is not None and note.startswith(f"{spec.path}:")
+
+
 def _brief(path: str, lines: list[_Line]) -> tuple[str, ...]:
     notes = []
     for each in lines[:MOST_NOTES]:

@@ -236,6 +236,8 @@ class Compacted:
     type: Literal["run.compacted"] = field(default="run.compacted", init=False)
 
 
+FILE_PROBLEM = "agent_file"
+"""The code of a warning about the file of the run's agent: it is the same for all runs of that file."""
 MISSING = "missing_tools"
 """The code of a warning about tools that an agent asks for and that are not there."""
 MOVED = "moved_to_background"

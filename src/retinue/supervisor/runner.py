@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retinue.context.task import task_message
+from retinue.definitions.report import is_file_note
 from retinue.domain.effects import READ_ONLY
-from retinue.domain.events import MISSING, Body, RunEnded, RunResumed, RunStarted, ToolStarted, Warned
+from retinue.domain.events import FILE_PROBLEM, MISSING, Body, RunEnded, RunResumed, RunStarted, ToolStarted, Warned
 from retinue.domain.failure import Failure
 from retinue.domain.lean import replace
 from retinue.domain.messages import UserMessage, user
@@ -177,8 +178,15 @@ def _openings(handle: RunHandle, past: Conversation | None) -> list[Body]:
     if past is None or past.started is None or past.started.model != launch.model_name:
         # one that was cut off in the queue starts only now; another goes on with another model
         bodies.append(RunStarted(launch.model_name, names, str(launch.request.cwd), launch.transcript))
-    bodies += [Warned(MISSING if note in launch.missing else "launch", note) for note in launch.notes]
+    bodies += [Warned(_code(launch, note), note) for note in launch.notes]
     return bodies
+
+
+def _code(launch: Launch, note: str) -> str:
+    """The code of the warning that a note of the launch becomes."""
+    if note in launch.missing:
+        return MISSING
+    return FILE_PROBLEM if is_file_note(launch.request.spec, note) else "launch"
 
 
 def _job(member: Member, world: World, audit: Audit, past: Conversation | None, post: str) -> Job:

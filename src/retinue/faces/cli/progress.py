@@ -119,12 +119,8 @@ class Progress:
         match body:
             case RunStarted():
                 return f"▸ {self.agent} · {body.model} · {_tools(body.tools)}"
-            case TextDelta() | TurnStarted() | TurnEnded():
+            case TextDelta() | TurnStarted() | TurnEnded() | AssistantEnded() | MessageAdded():
                 self._stream(body)
-            case AssistantEnded():
-                self._cut_off = body.message.stop == "length" and not body.message.tool_calls
-            case MessageAdded():
-                self._goes_on = self._cut_off and body.message.origin == "correction"
             case ToolStarted(call) if call.name in SPAWNING:
                 return None  # the agent's own line says it
             case ToolStarted():
@@ -159,21 +155,30 @@ class Progress:
         ended = f"{outcome.ended}, {CUT_OFF}" if outcome.truncated else outcome.ended
         return f"{mark} {ended} · {' · '.join(parts)} · {format_duration(outcome.duration_ms)}"
 
-    def _stream(self, body: TextDelta | TurnStarted | TurnEnded) -> None:
-        if isinstance(body, TurnStarted):
-            if not self._goes_on:
-                self._streamed.clear()
-                self._close_line()
-            self._cut_off = self._goes_on = False
-        elif isinstance(body, TurnEnded):
-            if not self._cut_off:
-                self._close_line()
-        elif self.live:
-            self._streamed.append(body.text)
-            text = harmless(body.text)
-            shown = text if self._answers else f"\x1b[2m{text}\x1b[0m"
-            print(shown, end="", file=self.stream, flush=True)
-            self._open_line = not body.text.endswith("\n")
+    def _stream(self, body: TextDelta | TurnStarted | TurnEnded | AssistantEnded | MessageAdded) -> None:
+        match body:
+            case TextDelta(text):
+                self._write(text)
+            case AssistantEnded():
+                self._cut_off = body.message.stop == "length" and not body.message.tool_calls
+            case MessageAdded():
+                self._goes_on = self._cut_off and body.message.origin == "correction"
+            case TurnEnded():
+                if not self._cut_off:
+                    self._close_line()
+            case TurnStarted():
+                if not self._goes_on:
+                    self._streamed.clear()
+                    self._close_line()
+                self._cut_off = self._goes_on = False
+
+    def _write(self, text: str) -> None:
+        if not self.live:
+            return
+        self._streamed.append(text)
+        shown = harmless(text)
+        print(shown if self._answers else f"\x1b[2m{shown}\x1b[0m", end="", file=self.stream, flush=True)
+        self._open_line = not text.endswith("\n")
 
     def _close_line(self) -> None:
         if self._open_line:

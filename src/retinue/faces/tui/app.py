@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from textual import work
 from textual.app import ComposeResult
 
-from retinue.domain.events import MISSING, Event, RunEnded, Warned
+from retinue.domain.events import FILE_PROBLEM, MISSING, Event, RunEnded, Warned
 from retinue.domain.states import LIVE
 from retinue.errors import RetinueError, StateError
 from retinue.faces.api import Retinue
@@ -39,6 +39,7 @@ from retinue.faces.tui.statusline import Facts
 if TYPE_CHECKING:
     from retinue.faces.cli.terminal_host import Host
 
+_SAID_ONCE = frozenset({FILE_PROBLEM, MISSING})
 PAINT_SECONDS = 0.05
 TWICE_SECONDS = 2.0
 
@@ -65,7 +66,7 @@ class RetinueApp(Frame):
         self._finder = FactFinder(self)
         self._resume, self._viewed = resume, viewed
         self._leave_at = 0.0
-        self._missing: set[str] = set()
+        self._said: set[str] = set()
         self._chat = ChatLog()
         self._live = LiveWidget()
         self._fleet = FleetPanel()
@@ -241,14 +242,19 @@ class RetinueApp(Frame):
         self.board.take(event)
         for part in self._parts:
             part.take(event)
-        if event.run_id == self.talk.main_id:
+        if isinstance(event.body, Warned) and event.body.code in _SAID_ONCE:
+            self._say_once(event, event.body.text)
+        elif event.run_id == self.talk.main_id:
             self.talk.observe(event)
             self._chat.push(event)
             if isinstance(event.body, RunEnded):
                 self._pump()
-        elif isinstance(event.body, Warned) and event.body.code == MISSING and event.body.text not in self._missing:
-            self._missing.add(event.body.text)  # however many runs of the agent there are
-            self.tell(event.body.text, "warning")
+
+    def _say_once(self, event: Event, text: str) -> None:
+        """A warning that is the same for all runs of an agent: once, however many there are."""
+        if event.root_id == self.talk.main_id and text not in self._said:
+            self._said.add(text)
+            self._chat.push(event)
 
     @work
     async def _fail(self, error: Exception) -> None:
