@@ -10,8 +10,9 @@ import pytest
 from retinue.definitions.dialects import DIALECTS
 from retinue.definitions.dialects.table import Field
 from retinue.domain.spec import DialectName
+from tests.runs import fate_proofs, fate_rights  # noqa: F401 - each adds to PROOFS
 from tests.runs.conftest import Project
-from tests.runs.fate_proofs import PROOFS, ROWS, Scene
+from tests.runs.fate_scene import PROOFS, ROWS, Scene
 from tests.runs.model_server import ModelServer, Reply
 
 
