@@ -91,8 +91,10 @@ async def test_a_twin_has_its_parents_tools_in_the_same_order_and_what_differs_l
 
 async def test_plan_mode_says_what_it_is_and_how_it_ends(tmp_path: Path) -> None:
     found = await seen(world_of(tmp_path), permission_mode="plan")
-    assert "Plan mode: you only read." in found.system and "end with the plan" in found.system
-    assert not {"write", "edit"} & set(names(found))
+    assert "Plan mode: you only read until a plan of yours is approved." in found.system
+    assert "exit_plan" in names(found) and not {"write", "edit"} & set(names(found))
+    child = await seen(world_of(tmp_path / "other"), AgentSpec(name="x", prompt="x"), permission_mode="plan", depth=1)
+    assert "end with the plan as your answer" in child.system and "exit_plan" not in names(child)
 
 
 async def test_a_run_that_nobody_can_approve_for_is_told_so(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from retinue.domain.companion import Reply
 from retinue.domain.tool import ToolContext
 from retinue.testing import Call, ScriptedModel, Turn, drive
+from retinue.tools.exit_plan.tool import FinalPlanTool
 from retinue.tools.registry import companion_tools
 
 
@@ -21,11 +22,11 @@ class Person:
         return Reply("answered", options[0] if options else "yes", "ada")
 
 
-async def test_a_plan_that_is_handed_in_is_the_answer_of_the_run() -> None:
+async def test_where_nobody_can_approve_it_the_plan_is_the_answer_of_the_run_and_says_so() -> None:
     model = ScriptedModel(Turn(Call("ExitPlanMode", {"plan": "1. Change a.py"})))
-    run = await drive(model, tools=[companion_tools()["exit_plan"]])
+    run = await drive(model, tools=[FinalPlanTool()])
     assert run.outcome.ended == "completed"
-    assert run.outcome.text.startswith("1. Change a.py\n\nShall I carry it out?")
+    assert run.outcome.text.startswith("1. Change a.py\n\nNothing was changed: this was plan mode")
 
 
 async def test_a_question_is_asked_as_claude_code_asks_it(tmp_path) -> None:

@@ -35,6 +35,10 @@ class Companion(Protocol):
         """The whole list as it is now; in the log before the tool that wrote it has ended."""
         ...
 
+    async def hand_in(self, plan: str, call_id: str) -> Reply:
+        """Puts a plan to a person. After a yes the run may carry it out; `text` says what holds now."""
+        ...
+
     async def ask(self, question: str, options: tuple[str, ...], call_id: str) -> Reply:
         """Puts a question to the run above, or to a person. Cancelling it takes it back."""
         ...

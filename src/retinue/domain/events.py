@@ -236,6 +236,8 @@ class Compacted:
     type: Literal["run.compacted"] = field(default="run.compacted", init=False)
 
 
+APPROVED = "plan_approved"
+"""The code of the warning that tells which permission mode holds since a plan was approved."""
 FILE_PROBLEM = "agent_file"
 """The code of a warning about the file of the run's agent: it is the same for all runs of that file."""
 MISSING = "missing_tools"

@@ -96,6 +96,7 @@ class RunWalls:
         self._make_policy = make_policy
         self._objects = objects
         self._boxes: dict[Clearance, Confinement | None] = {}
+        self._earlier: list[Confinement | None] = []
 
     def __call__(self, clearance: Clearance) -> Confinement | None:
         if clearance not in self._boxes:
@@ -116,11 +117,18 @@ class RunWalls:
         masks = FileMasks(self._permissions(), asking=not by_person)
         return MaskedBox(policy, masks, self._run_id, None if by_person else self._objects)
 
+    def renew(self) -> None:
+        """Make new boxes from here on: the rights of the run have changed. The old ones stay until
+        the end, for what still runs in them."""
+        self._earlier += self._boxes.values()
+        self._boxes.clear()
+
     def close(self) -> None:
         """Remove the scratch folders, when no program of the run lives any more."""
-        for box in self._boxes.values():
+        for box in (*self._earlier, *self._boxes.values()):
             if box is not None:
                 box.close()
+        self._earlier.clear()
         self._boxes.clear()
         # These three know the run's context, which holds these walls: the circle would keep both.
         self._permissions = _no_permissions

@@ -22,13 +22,14 @@ from retinue.domain.lean import dataclass
 from retinue.errors import RetinueError
 from retinue.loop.controls import Controls
 from retinue.supervisor.notify import escape
-from retinue.supervisor.offer import STEER
+from retinue.supervisor.offer import STEER, can_answer
 from retinue.tools.delegation.frame import as_data
 
 if TYPE_CHECKING:
     from retinue.domain.inbox import InboxAnswer
     from retinue.guard.desk_party import Party
     from retinue.supervisor.member import Member
+    from retinue.supervisor.plan_mode import PlanMode
     from retinue.supervisor.world import World
 
 _NOBODY = frozenset({"policy", "expiry"})
@@ -56,6 +57,8 @@ class RunCompanion:
         self._open: list[_Question] = []
         self._unanswered: list[str] = []
         self.todos: tuple[Todo, ...] = _written(world, member.id) if resumed else ()
+        self.plan: PlanMode | None = None
+        """Where a run in plan mode hands in its plan."""
 
     # What is to be done
 
@@ -71,6 +74,9 @@ class RunCompanion:
             return ""
         head = "Your list of what is to be done (todo). Update it if it is behind your work:"
         return "\n".join([head, *map(todo_line, self.todos)])
+
+    async def hand_in(self, plan: str, call_id: str) -> Reply:
+        return Reply("nobody") if self.plan is None else await self.plan.hand_in(plan, call_id)
 
     # Questions
 
@@ -129,7 +135,7 @@ class RunCompanion:
         above = self._member.parent
         if above is None or not above.live or not self._member.background:
             return None
-        return above if any(tool.spec.name == STEER for tool in above.handle.launch.tools) else None
+        return above if can_answer(above.handle.launch) else None
 
     def _party(self) -> Party | None:
         guard = self._world.guards.get(self._member.id)

@@ -63,7 +63,7 @@ def assemble(
         extras = replace(
             extras, worktree=worktree_notice(isolation.top, isolation.main, from_dirty=settings.worktree_from_dirty)
         )
-    extras = replace(extras, mode=_mode_line(mode, world))
+    extras = replace(extras, mode=_mode_line(mode, world, tools))
     bridge = "" if STARTING & tools.keys() else _NO_AGENTS
     return prompt_parts(spec, environment, parent=parent, depth=request.depth, extras=extras, bridge=bridge)
 
@@ -88,14 +88,16 @@ _NOBODY = (
 _UNATTENDED: frozenset[PermissionMode] = frozenset({"default", "acceptEdits", "plan"})
 
 
-def _mode_line(mode: PermissionMode, world: World) -> str:
+def _mode_line(mode: PermissionMode, world: World, tools: Mapping[str, Tool]) -> str:
     """What the run must know of its mode before it meets a refusal."""
     lines = []
-    if mode == "plan":
+    if mode == "plan" and "exit_plan" in tools:
         lines.append(
-            "Plan mode: you only read. Study what you need, then end with the plan as your answer and ask whether "
-            "to carry it out."
+            "Plan mode: you only read until a plan of yours is approved. Study what you need, then hand it in with "
+            "exit_plan."
         )
+    elif mode == "plan":
+        lines.append("Plan mode: you only read. Study what you need, then end with the plan as your answer.")
     if mode in _UNATTENDED and not world.can_ask:
         lines.append(
             "Nobody can approve anything here: what does not run unasked is denied. Say what you could not do."

@@ -65,9 +65,10 @@ def can_mask(settings: Settings) -> bool:
     return masks_work()
 
 
-def put_up_walls(launch: Launch, world: World, context: ToolContext) -> None:
-    """Give a run's shells their walls. Nothing is made before the first program starts."""
-    settings = world.settings.settings
+def put_up_walls(current: Callable[[], Launch], world: World, context: ToolContext) -> None:
+    """Give a run's shells their walls. Nothing is made before the first program starts. `current`
+    gives the run's launch, whose rights grow when plan mode ends."""
+    settings, launch = world.settings.settings, current()
     if not any(tool.spec.confinable for tool in launch.tools) or not can_sandbox(settings):
         return
     from retinue.guard.walls import RunWalls
@@ -76,13 +77,21 @@ def put_up_walls(launch: Launch, world: World, context: ToolContext) -> None:
         return world.guards[context.run_id].permissions
 
     def make_policy(clearance: Clearance) -> SandboxPolicy | None:
-        if launch.readonly or clearance == "walls":
+        if current().readonly or clearance == "walls":
             return _readonly_policy(launch, world, context)
         return _open_policy(launch, world, context, clearance)
 
     context.confine = RunWalls(context.run_id, permissions, make_policy, _objects_of(context))
     if launch.readonly:
         context.confinement = context.confine("walls")
+
+
+def renew_walls(context: ToolContext) -> None:
+    """The rights of the run are others now: the next command gets walls that fit."""
+    from retinue.guard.walls import RunWalls
+
+    if isinstance(context.confine, RunWalls):
+        context.confine.renew()
 
 
 def _readonly_policy(launch: Launch, world: World, context: ToolContext) -> SandboxPolicy:

@@ -31,9 +31,10 @@ from retinue.supervisor.launch import Launch
 from retinue.supervisor.line import abandon, attend, take_place
 from retinue.supervisor.mailroom import Mailroom
 from retinue.supervisor.member import Member
+from retinue.supervisor.offer import can_answer
 from retinue.supervisor.purse import check_readable, open_account
 from retinue.supervisor.queue import Queue
-from retinue.supervisor.record import Tag, created, request_of, tag_of, transcript_for
+from retinue.supervisor.record import Tag, created, request_of, tag_of, transcript_for, with_approved_mode
 from retinue.supervisor.recover import bounded, names_below, post, undelivered, used_below
 from retinue.supervisor.stash import Stash
 from retinue.supervisor.sweep import Sweeper
@@ -123,10 +124,8 @@ class Supervisor:
         self.notice_settings()
         run_id = run_id or new_run_id()
         above = parent.handle.launch if parent else None
-        delegate = Delegate(self, run_id)
-        launch = await prepared(
-            request, self.world, run_id, delegate, above, description=description, background=background
-        )
+        way, heard = (Delegate(self, run_id), above), background and can_answer(above)
+        launch = await prepared(request, self.world, run_id, *way, description=description, heard=heard)
         try:
             self._check_open()
             more = [*notes, *launch.notes]
@@ -179,15 +178,14 @@ class Supervisor:
         if parent is None and row.parent_id in self.members:  # a person's doing: its parent hears of the end
             parent, background = self.members[row.parent_id], True
         past = log.reader.conversation(row.id)
-        request = request_of(row, past, prompt, limits, model, budget)
+        request = with_approved_mode(request_of(row, past, prompt, limits, model, budget), log.reader, row.id)
         left = self.world.end_leftovers(again=True) if row.state == "interrupted" else ()  # before it is ours, and live
         row = await log.claim(row.id)
         launch = None
         try:
             above = parent.handle.launch if parent else None
             leg = Leg(branch_of(self.world, row.id))
-            delegate = Delegate(self, row.id)
-            launch = await prepared(request, self.world, row.id, delegate, above, leg=leg, background=background)
+            launch = await prepared(request, self.world, row.id, Delegate(self, row.id), above, leg=leg, heard=True)
             self._check_open()
             launch = bounded(replace(launch, notes=(*launch.notes, *left)), past, log.reader, row)
             async with admission(launch, row.place, self.world, parent, resumed=True) as hooks:
@@ -238,14 +236,12 @@ class Supervisor:
         return stopped
 
     async def wait_all(self) -> None:
-        """Returns when no run lives or waits any more; at once when none does. Never raises for
-        how they ended."""
+        """Returns when no run lives or waits any more. Never raises for how they ended."""
         while self._tasks:
             await asyncio.wait(self._tasks.values())
 
     def steer(self, member: Member, text: str) -> bool:
-        """Says something to a run, which hears it after its current tool calls, or when it
-        starts. False once it has ended: then nothing was delivered."""
+        """Says something to a run, for after its current tool calls. False once it has ended."""
         answers = member.companion is not None and member.companion.hear(text)
         if not answers and not member.handle.controls.steer(text):
             return False

@@ -67,7 +67,7 @@ async def prepared(
     *,
     description: str = "",
     leg: Leg | None = None,
-    background: bool = False,
+    heard: bool = False,
 ) -> Launch:
     """As `launch.prepare`, in the workspace that the request asks for. Raises LaunchError when it
     cannot be had: nothing is left of the attempt then."""
@@ -89,13 +89,13 @@ async def prepared(
         if "worktree" in (request.isolation, request.spec.isolation):
             notes = ("it works in the checkout itself: worktrees are switched off (worktreeIsolation)",)
     if isolation is None:
-        launch = await prepare(request, world, delegation, parent, background=background)
+        launch = await prepare(request, world, delegation, parent, heard=heard)
         return replace(launch, notes=(*notes, *launch.notes)) if notes else launch
     placed = request
     try:
         if isolation.own:
             placed = replace(request, cwd=Path(worktree.record.work))
-        launch = await prepare(placed, world, delegation, parent, isolation, background=background)
+        launch = await prepare(placed, world, delegation, parent, isolation, heard=heard)
     except BaseException:
         if isolation.own:
             await asyncio.shield(_finish(world, run_id))

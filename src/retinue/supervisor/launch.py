@@ -27,7 +27,7 @@ from retinue.supervisor.checking import well_formed
 from retinue.supervisor.confining import can_sandbox, is_readonly
 from retinue.supervisor.extending_tools import Extended, extend, has_only_builtins, suited
 from retinue.supervisor.limiter import LimiterGate, account_of, process_limiters, shared_prefix
-from retinue.supervisor.offer import SPAWNING, STEER, offered_tools, useful_tools, with_patches
+from retinue.supervisor.offer import SPAWNING, offered_tools, useful_tools, with_patches
 from retinue.supervisor.permits import NO_PATTERNS, Patterns, mode_for, permitted
 from retinue.supervisor.permits_bounds import Bound, bounds_below
 from retinue.supervisor.purse import BUDGETED
@@ -98,10 +98,10 @@ async def prepare(
     parent: Launch | None = None,
     isolation: Isolation | None = None,
     *,
-    background: bool = False,
+    heard: bool = False,
 ) -> Launch:
     """`delegation` is the run's way to other runs, offered as tools where its file allows it;
-    `parent` bounds what it may have, and hears its questions if it runs in the `background`. Raises
+    `parent` bounds what it may have, and answers its questions if it is `heard`. Raises
     LaunchError when the agent must not start, and UnknownModelError when the caller named a model
     that does not exist."""
     check(request.spec, request)
@@ -113,7 +113,6 @@ async def prepare(
     extended = await extend(request, world, notes)
     mode = mode_for(request, world, parent.mode if parent else None, notes)
     readonly = is_readonly(request, mode, world.settings.settings, notes)
-    heard = background and parent is not None and any(tool.spec.name == STEER for tool in parent.tools)
     kit = choose_tools(request, world, notes, delegation, served, extended, readonly, mode, heard=heard)
     tools = kit.tools if served is None else served.settle(kit.tools, selection.info.window)
     tools = with_patches(tools, selection.info.id)
@@ -244,6 +243,10 @@ def choose_tools(
     scoped, brought = extended.scoped(spec, policy if readonly else _with_output(policy, spec))
     notes.extend(scoped.notes)
     available = {**suited(request, world.tools, can_ask=world.can_ask, heard=heard, mode=mode), **brought}
+    if "exit_plan" in available and not world.can_ask:
+        from retinue.tools.exit_plan.tool import FinalPlanTool
+
+        available["exit_plan"] = FinalPlanTool()
     if may_spawn and delegation is not None:
         available = {**available, **offered_tools(delegation, world, request, notes)}
     if SKILL not in available:  # a program may have one of its own

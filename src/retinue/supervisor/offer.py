@@ -39,6 +39,11 @@ _LAST = ("ask_user", "ask_parent")
 differs stands last and the rest is shared."""
 
 
+def can_answer(launch: Launch | None) -> bool:
+    """Whether the run can answer what its agents ask."""
+    return launch is not None and any(tool.spec.name == STEER for tool in launch.tools)
+
+
 def useful_tools(tools: Mapping[str, Tool], spec: AgentSpec) -> dict[str, Tool]:
     """The tools of a run without those that would only cost tokens, in the order a model sees them."""
     named = {name for entry in spec.tools.allow or () for name in canonical(entry)}

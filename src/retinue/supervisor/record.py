@@ -11,10 +11,10 @@ import orjson
 
 from retinue.domain.budget import Budget
 from retinue.domain.codec import from_data, to_data
-from retinue.domain.events import RunCreated
+from retinue.domain.events import APPROVED, RunCreated, Warned
 from retinue.domain.lean import dataclass
 from retinue.domain.request import EVERYTHING, NO_CEILING, Ceiling, Pinned, RunRequest
-from retinue.domain.spec import AgentSpec
+from retinue.domain.spec import AgentSpec, PermissionMode
 from retinue.errors import LaunchError
 from retinue.log.encode import dump
 from retinue.log.replay import Conversation
@@ -26,6 +26,7 @@ from retinue.supervisor.launch import Launch
 from retinue.supervisor.permits_bounds import to_record
 
 if TYPE_CHECKING:
+    from retinue.log.query import Reader
     from retinue.supervisor.world import World
 
 RESUME_PROMPT = "Go on with your task from where you were."
@@ -66,8 +67,9 @@ def created(launch: Launch, tag: Tag) -> RunCreated:
         **({"budget": request.budget.said()} if request.budget is not None else {}),
         "pinned": sorted(request.pinned),
         "schema": request.schema,
-        "permission_mode": request.permission_mode,
-        "readonly": launch.readonly,
+        # Plan mode may end with a yes to the plan; what else made the run read-only stays.
+        "permission_mode": "plan" if launch.mode == "plan" else request.permission_mode,
+        "readonly": bool(request.spec.readonly) if launch.mode == "plan" else launch.readonly,
         **({"ceiling": request.ceiling.said()} if request.parent_id is not None else {}),
         **({"bounds": to_record(launch.bounds)} if launch.bounds else {}),
         "isolation": "worktree" if launch.isolation is not None and launch.isolation.own else None,
@@ -148,6 +150,24 @@ def request_of(
         isolation=options.get("isolation"),
         ceiling=NO_CEILING if row.parent_id is None else _ceiling(past, options),
     )
+
+
+_AFTER_PLAN: tuple[PermissionMode, ...] = ("acceptEdits", "default")
+
+
+def with_approved_mode(request: RunRequest, reader: Reader, run_id: str) -> RunRequest:
+    """The request of a run that is taken up again, in the mode that holds since its plan was approved."""
+    if request.permission_mode != "plan":
+        return request
+    bodies = (event.body for _, event in reader.ordered(run_id, ("run.warned",)))
+    texts = [body.text for body in bodies if isinstance(body, Warned) and body.code == APPROVED]
+    mode = next((mode for mode in _AFTER_PLAN if texts and f" {mode} now." in texts[-1]), None)
+    if mode is None:
+        return request
+    spec = request.spec
+    if spec.permission_mode == "plan":
+        spec = replace(spec, permission_mode=None)
+    return replace(request, spec=spec, permission_mode=mode)
 
 
 def _ceiling(past: Conversation, options: Mapping[str, Any]) -> Ceiling:

@@ -224,10 +224,13 @@ def bounded(launch: Launch, past: Conversation, reader: Reader, row: RunRow) -> 
     launch = launch if system is None else replace(launch, system=system)
     if started is None:
         return launch
-    tools = tuple(tool for tool in launch.tools if label(tool) in (*started.tools, SEARCH))
+    approved = options.get("permission_mode") == "plan" and launch.mode != "plan"
+    had = {*started.tools, SEARCH, *(map(label, launch.tools) if approved else ())}  # a person gave it the others
+    tools = tuple(tool for tool in launch.tools if label(tool) in had)
     if launch.served is not None and row.parent_id is not None and not launch.served.has_parent:
         launch.served.bounded(frozenset(started.tools))
-    missing = sorted(set(started.tools) - {label(tool) for tool in tools} - tool_names(launch))
+    over = {"exit_plan"} if approved else set()
+    missing = sorted(set(started.tools) - {label(tool) for tool in tools} - tool_names(launch) - over)
     notes = (f"no longer available: {', '.join(missing)}",) if missing else ()
     return replace(launch, tools=tools, notes=(*launch.notes, *notes))
 

@@ -204,6 +204,13 @@ def _job(member: Member, world: World, audit: Audit, past: Conversation | None, 
     make_folder(launch)
     connect(member, world, tools)
     connect_patches(launch, tools)
+    late = late_tools(member, world, guarded, past is not None)
+    if launch.mode == "plan" and request.parent_id is None:
+        from retinue.supervisor.plan_mode import PlanMode
+
+        plan, served = PlanMode(member, world, context, guarded, tools), late
+        companion.plan = plan
+        late = lambda: (*served(), *plan.tools)  # noqa: E731 - as short as what it replaces
 
     def briefed(task: str) -> str:
         readable = any(tool.spec.name == "read" for tool in launch.tools)
@@ -225,7 +232,7 @@ def _job(member: Member, world: World, audit: Audit, past: Conversation | None, 
         remind=lambda: "\n\n".join(filter(None, (roster(member), companion.reminder()))),
         account=member.account,
         absent=lambda name: why_absent(launch, world, name),
-        late_tools=late_tools(member, world, guarded, past is not None),
+        late_tools=late,
         before_end=hooks.before_end,
         before_compact=hooks.before_compact,
     )
@@ -269,5 +276,5 @@ def _context(handle: RunHandle, world: World, launch: Launch) -> ToolContext:
         convert=lambda call_id, path, context: convert_to_text(world, call_id, path, context),
     )
     context = confined(context, launch.isolation)
-    put_up_walls(launch, world, context)
+    put_up_walls(lambda: handle.launch, world, context)
     return context
