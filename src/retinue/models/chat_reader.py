@@ -30,6 +30,19 @@ _BROKEN = ("error", "insufficient_system_resource", "network_error")
 """Ends that are failures: OpenRouter's, DeepSeek's and z.ai's."""
 
 
+_MINIMAX_CODES = {1002: "rate_limit", 1004: "authentication", 1008: "insufficient_balance", 2049: "invalid_api_key"}
+
+
+def _minimax_error(event: Any) -> dict[str, Any] | None:
+    """MiniMax says some errors in an answer with status 200: `{"base_resp": {"status_code": 2049,
+    "status_msg": "invalid api key"}}` (MiniMax-01#37, MiniMax-M2.5#18)."""
+    said = event.get("base_resp")
+    if not isinstance(said, dict) or not said.get("status_code"):
+        return None
+    code = _MINIMAX_CODES.get(said["status_code"], str(said["status_code"]))
+    return {"message": said.get("status_msg") or "an error without words", "code": code}
+
+
 class ChatReader:
     """Chunks merge by index where there is one; servers without it, or with the same index for
     every call, are told apart by id and name."""
@@ -46,7 +59,7 @@ class ChatReader:
         self._tags = ThinkTags()
 
     def absorb(self, event: Any) -> None:
-        if error := event.get("error"):
+        if error := event.get("error") or _minimax_error(event):
             self._draft.fail(from_error(self._wire, error))
             return
         for choice in event.get("choices") or ():
@@ -64,7 +77,7 @@ class ChatReader:
 
     def absorb_whole(self, answer: Any) -> None:
         self.absorb(answer)
-        if answer["choices"] and self._draft.stop is None:
+        if self._draft.failure is None and answer["choices"] and self._draft.stop is None:
             self._draft.stop = "end"
 
     def _merge(self, delta: Any) -> None:

@@ -101,7 +101,8 @@ async def _through_proxy(address: Address, proxy: str, tls: ssl.SSLContext | Non
             said = f"answered {connection.status}" if answered else "hung up"
             if connection.status == 407:
                 said += " (it wants a user and a password in its URL)"
-            raise TransportError("proxy", f"The proxy {display_url(proxy)} {said} when asked for {address.origin}.")
+            message = f"The proxy {display_url(proxy)} {said} when asked for {address.origin}."
+            raise TransportError("proxy", message, passing=connection.status not in (401, 403, 407))
         return await connection.upgraded(tls or default_tls())
     except BaseException:
         connection.abort()

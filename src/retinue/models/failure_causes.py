@@ -20,6 +20,10 @@ class Cause(NamedTuple):
 
 _TOP_UP = "The account behind {key} has no credit left: add some at its provider, or use another key or model."
 _RAISE = "The spend limit of {key} is reached: raise it at its provider, wait for its renewal, or use another model."
+_RENEW = (
+    "The key in {key} is wrong, of another resource, or a token that has expired: set a valid one, or let apiKeyHelper "
+    "fetch it."
+)
 _REGION = "{provider} does not serve this place or account: use a provider that does, such as OpenRouter or Vertex."
 
 CAUSES: tuple[Cause, ...] = (
@@ -30,6 +34,8 @@ CAUSES: tuple[Cause, ...] = (
     Cause(("key limit exceeded", "create a key with a higher"), "quota", _RAISE),
     # OpenAI: "billing_hard_limit_reached"; Cline's own code (cline#10207)
     Cause(("billing_hard_limit_reached", "spend_limit_exceeded", "spending limit"), "quota", _RAISE),
+    # Gemini: 429 with the limit of a project (ai.google.dev "Rate limits", spend-based; the text is from memory)
+    Cause(("monthly spending cap", "project spend cap"), "quota", _RAISE),
     # ---------------------------------------------------------------- no credit
     # Anthropic: a 400 (pydantic-ai anthropic/_errors.py); OpenAI: 429 insufficient_quota
     Cause(("credit balance is too low", "credit balance", "insufficient_quota"), "quota", _TOP_UP),
@@ -37,10 +43,14 @@ CAUSES: tuple[Cause, ...] = (
     Cause(("insufficient balance", "requires more credits", "more credits are required"), "quota", _TOP_UP),
     # z.ai: 1113 "Insufficient balance or no resource package"; Moonshot: exceeded_current_quota_error
     Cause(("no resource package", "exceeded_current_quota", "insufficient_credits"), "quota", _TOP_UP),
+    # Gemini: 429 "Your prepayment credits are depleted." (discuss.ai.google.dev/t/170539)
+    Cause(("prepayment credits are depleted",), "quota", _TOP_UP),
     Cause(("billing_error", "billing_not_active", "payment required"), "quota", _TOP_UP),
     # ---------------------------------------------------------------- places and accounts
     # OpenAI: 403 unsupported_country_region_territory; Gemini: 400 FAILED_PRECONDITION
     Cause(("unsupported_country_region_territory", "user location is not supported"), "authentication", _REGION),
+    # Anthropic: 403 forbidden "Request not allowed" (claude-code#453, #1613, agent.exe#15: countries and networks)
+    Cause(("request not allowed",), "authentication", _REGION),
     # OpenAI: 403/404 "Your organization must be verified to use the model"
     Cause(
         ("organization must be verified", "verify organization"),
@@ -48,6 +58,8 @@ CAUSES: tuple[Cause, ...] = (
         "Verify the organization at platform.openai.com/settings/organization, or use a model that needs no check.",
     ),
     # ---------------------------------------------------------------- keys
+    # Azure: 401 for a wrong key and for an old token of Entra alike (langchain#17373, azure-search-openai-demo#458)
+    Cause(("access token is missing, invalid",), "authentication", _RENEW),
     # Gemini says 400 for a bad or old key: API_KEY_INVALID
     Cause(("api key expired", "token has expired", "token expired", "expired_api_key"), "authentication", "expired"),
     # AWS: ExpiredTokenException "The security token included in the request is expired" (botocore)

@@ -70,6 +70,9 @@ def from_status(wire: Wire, status: int, headers: Mapping[str, str], body: bytes
     failure = _failure(wire, message, status, said, words, details)
     if status == 403 and body.lstrip()[:1] == b"<":
         failure = replace(failure, remedy=_BLOCKED)
+    if failure.kind == "not_found" and body.lstrip()[:1] not in (b"", b"{", b"["):
+        # Nothing that speaks for a model: the address is wrong, not the model's name.
+        failure = replace(failure, remedy=f"{_BASE_URL} It is {display_url(wire.url)}.")
     again = {"true": True, "false": False}.get(headers.get("x-should-retry", "").lower())
     if again is not None and failure.kind not in ("quota", "authentication", "context_overflow"):
         failure = replace(failure, again=again)
@@ -115,8 +118,8 @@ def from_transport(wire: Wire, error: TransportError) -> Failure:
             return Failure("malformed", text, _BASE_URL)
 
 
-def malformed(wire: Wire, what: str) -> Failure:
-    return Failure("malformed", f"{wire.name} sent {wire.scrub(what)}", _BASE_URL)
+def malformed(wire: Wire, what: str, *, again: bool | None = None) -> Failure:
+    return Failure("malformed", f"{wire.name} sent {wire.scrub(what)}", _BASE_URL, again=again)
 
 
 _BASE_URL = "Check that the base URL leads to the API of a model server."
@@ -177,7 +180,7 @@ def _kind(status: int | None, said: str, words: str) -> FailureKind:
         return "authentication"
     if status == 413 or any(phrase in said or phrase in words for phrase in OVERFLOW):
         return "rate_limit" if _fits_later(said) else "context_overflow"
-    if status in (404, 405):
+    if status in (404, 405, 501):
         return "not_found"
     if status in (503, 529):
         return "overloaded"

@@ -12,16 +12,27 @@ _PLAIN = re.compile(rb"(?:event: [^\n]*+\n)?data: ([^\n]*+)\n\n")
 """An event as nearly all are: perhaps its name, one line of data, and nothing else."""
 
 
+_FIELDS = (b"data", b"event", b"id", b"retry")
+
+
+def _is_field(line: bytes) -> bool:
+    """Whether a line, perhaps cut off, is a comment or a field of the format."""
+    name = line.partition(b":")[0]
+    return not name or any(field.startswith(name) for field in _FIELDS)
+
+
 class Events:
     """Feed bytes, get the payloads of the events they complete."""
 
-    __slots__ = ("_after_return", "_data", "_first", "_rest")
+    __slots__ = ("_after_return", "_data", "_first", "_rest", "foreign")
 
     def __init__(self) -> None:
         self._rest: list[bytes] = []  # the unfinished last line, in pieces: a long one is joined once
         self._data: list[bytes] = []
         self._after_return = False
         self._first = True
+        self.foreign = False
+        """Whether there was a line that is none of this format."""
 
     def feed(self, data: bytes) -> list[bytes]:
         if self._after_return and data.startswith(b"\n"):
@@ -52,6 +63,8 @@ class Events:
             elif not line and self._data:
                 payloads.append(self._data[0] if len(self._data) == 1 else b"\n".join(self._data))
                 self._data = []
+            elif line and not _is_field(line):
+                self.foreign = True
         return payloads
 
     def finish(self) -> list[bytes]:

@@ -38,6 +38,7 @@ _ALIVE = (Alive(),)
 _LESSONS: WeakKeyDictionary[Transport, dict[tuple[str, str], SharedLessons]] = WeakKeyDictionary()
 """How servers want their requests, shared by all models over one transport."""
 _ABOUT_DOCUMENTS = re.compile(r"\bpdfs?\b|document|input_file|file_data|mime.?type|filename")
+_OTHER_FORMAT = "something that is not an answer of its format."
 _DRAIN_SECONDS = 0.25
 _KEYED = frozenset({"openai", "openai-responses", "azure"})
 """Providers that take `prompt_cache_key`."""
@@ -162,11 +163,12 @@ class WireModel:
                     data = await response.read()
                 else:
                     absorb_rest(events, reader, draft)
+                    self._check_events(events, draft)
                 response = await self._continued(request, response, reader, draft)
         except TransportError as error:
             draft.fail_unfinished(failures.from_transport(self._wire, error))
         except (KeyError, TypeError, AttributeError, ValueError, IndexError):
-            draft.fail_unfinished(failures.malformed(self._wire, "something that is not an answer of its format."))
+            draft.fail_unfinished(failures.malformed(self._wire, _OTHER_FORMAT))
         finally:
             if response is not None:
                 response.close()
@@ -201,6 +203,11 @@ class WireModel:
             draft.fail(failure)
             return None
 
+    def _check_events(self, events: Events, draft: Draft) -> None:
+        """Words that are no events come from another kind of server, and would again."""
+        if events.foreign and not draft.parts:
+            draft.fail_unfinished(failures.malformed(self._wire, _OTHER_FORMAT, again=False))
+
     async def _continued(
         self, request: ModelRequest, response: Response, reader: Reader, draft: Draft
     ) -> Response | None:
@@ -216,10 +223,16 @@ class WireModel:
         """An answer in one piece, from a server that cannot stream; or a page of a wrong address."""
         if looks_like(data) == "page":
             # Whoever sends pages sends them again: no retry would help.
-            draft.fail(replace(failures.malformed(self._wire, "a web page instead of an answer."), again=False))
+            draft.fail(failures.malformed(self._wire, "a web page instead of an answer.", again=False))
             return
         pieces = [data, *[piece async for piece in response]]
-        reader.absorb_whole(parse_event(b"".join(pieces)))
+        answer = parse_event(b"".join(pieces))
+        try:
+            reader.absorb_whole(answer)
+        except (KeyError, TypeError, AttributeError):
+            draft.fail_unfinished(failures.malformed(self._wire, _OTHER_FORMAT, again=False))
+        if draft.stop is None and not draft.parts:
+            draft.fail(failures.malformed(self._wire, _OTHER_FORMAT, again=False))
 
     # ---------------------------------------------------------------- keys on demand
     async def _fetch_key(self, draft: Draft) -> bool:
