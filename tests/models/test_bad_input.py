@@ -64,8 +64,8 @@ CLAUDE, GPT, FLASH, ROUTED = (
 CREDIT, CAP, BASE = "has no credit left", "The spend limit of", "Check that the base URL leads to the API of a model"
 INVALID = {"details": [{"reason": "API_KEY_INVALID"}]}
 ENTRA = (
-    "Unauthorized. Access token is missing, invalid, audience is incorrect (https://cognitiveservices.azure.com), or have "
-    "expired."
+    "Unauthorized. Access token is missing, invalid, audience is incorrect (https://cognitiveservices.azure.com), "
+    "or have expired."
 )
 PAGE = b"<!DOCTYPE html><html><body>Welcome to nginx!</body></html>"
 CASES = (
