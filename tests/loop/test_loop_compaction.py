@@ -282,3 +282,15 @@ async def test_a_second_compaction_keeps_the_task_and_the_first_summary_is_summe
     assert "summary two" in second.messages[1].text
     assert len(run.of(MessageAdded)) == 1
     check_prefix(model.requests, compactions=2)
+
+
+async def test_the_summary_is_asked_for_without_thinking():
+    """Thinking counts towards the limit of an answer, and would leave no room for the summary."""
+    chatter = [Turn(Say("word " * 1_500), Call("look", {"n": n})) for n in range(4)]
+    looks = FakeTool("look", lambda **_: "seen")
+    with ScriptedModel(*chatter, "What happened.", "done", info=SMALL) as model:
+        await drive(model, "the task", tools=[looks], thinking="high", compaction=Compaction(at=0.7, keep_turns=1))
+    assert [(request.thinking, is_summary(request)) for request in model.requests if is_summary(request)] == [
+        ("off", True)
+    ]
+    assert {request.thinking for request in model.requests if not is_summary(request)} == {"high"}

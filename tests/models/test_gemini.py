@@ -274,3 +274,17 @@ async def test_a_server_without_validated_calls_gets_the_plain_mode() -> None:
         message = await answer("gemini", server.url)
     assert message.text == "ok"
     assert ["toolConfig" in body for body in server.bodies] == [True, False]
+
+
+async def test_a_part_that_is_only_a_signature_goes_back_as_it_came() -> None:
+    """pydantic-ai 2.66.0 models/google.py:2419."""
+    async with Server(
+        Reply(sse(*gemini_events({"text": "Hm."}, {"thoughtSignature": "SIG=="}))),
+        Reply(sse(*gemini_events({"text": "ok"}))),
+    ) as server:
+        transport = Transport()
+        made = model("gemini", server.url, transport=transport)
+        message, _ = await collect(made, request("go"))
+        await collect(made, request(user("go"), message, user("more")))
+        await transport.close()
+    assert server.bodies[1]["contents"][1]["parts"][-1] == {"text": "", "thoughtSignature": "SIG=="}
