@@ -7,6 +7,7 @@ its signature, unchanged, to the provider that wrote it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from retinue.domain.failure import Failure
@@ -77,7 +78,7 @@ class AnthropicModel(WireModel):
             "stream": True,
         }
         if request.tools:
-            tools = [_tool(tool) for tool in request.tools]
+            tools = _tools(request.tools)
             body["tools"] = tools
             if marked:
                 tools[-1]["cache_control"] = mark
@@ -151,9 +152,13 @@ class AnthropicModel(WireModel):
 
 
 # ------------------------------------------------------------------ request
-def _tool(tool: ToolSpec) -> dict[str, Any]:
-    schema = portable_schema(tool.parameters)
-    return {"name": tool.name, "description": schema.described(tool.description), "input_schema": schema.parameters}
+def _tools(specs: Sequence[ToolSpec]) -> list[dict[str, Any]]:
+    tools: list[dict[str, Any]] = []
+    for spec in specs:
+        schema = portable_schema(spec.parameters)
+        description = schema.described(spec.description) if schema.lost else spec.description
+        tools.append({"name": spec.name, "description": description, "input_schema": schema.parameters})
+    return tools
 
 
 def build_messages(messages: tuple[Message, ...], info: ModelInfo, stale: set[str]) -> list[dict[str, Any]]:

@@ -78,12 +78,13 @@ def visible(parts: Sequence[Content], info: ModelInfo) -> list[Content]:
     of documents it cannot read."""
     kept: list[Content] = []
     for part in parts:
-        if isinstance(part, Image):
+        if isinstance(part, Text):
+            if part.text:
+                kept.append(part)
+        elif isinstance(part, Image):
             kept.append(part if info.images else Text(UNSEEN))
-        elif isinstance(part, Document):
+        else:
             kept.append(part if info.documents else Text(UNREAD.format(name=part.name)))
-        elif part.text:
-            kept.append(part)
     return kept
 
 
