@@ -2,10 +2,12 @@
 
 import re
 
+from crew_scene import Scene, until
 from hypothesis import given
 from hypothesis import strategies as st
 
 from retinue.domain.delegation import ChildView
+from retinue.domain.spec import AgentSpec, ToolPolicy
 from retinue.domain.usage import Usage
 from retinue.supervisor.notify import announced, notification
 
@@ -69,11 +71,33 @@ def test_a_report_is_whole_up_to_6000_characters_and_a_longer_one_says_where_the
     whole, long = "x" * 6_000, "x" * 6_001
     assert f"<result>{whole}</result>" in notification([view(text=whole)])
     assert "get_subagent_result" not in notification([view(text=whole)])
-    assert f"<result>{whole}\n… (truncated; use get_subagent_result for the rest)" in notification([view(text=long)])
+    cut = f'<result>{whole}\n… (truncated; the rest: get_subagent_result with agent_id "abc-1"'
+    assert f"{cut})" in notification([view(text=long)])
+    named = notification([view(text=long, transcript="/t/abc-1.jsonl")])
+    assert f"{cut}, or the output-file above)" in named
+    assert "<output-file>/t/abc-1.jsonl</output-file>" in named
     grouped = notification([view(text=long)], group=True)
     assert "x" * 2_000 + "\n…" in grouped
     assert "x" * 2_001 not in grouped
     assert "get_subagent_result" in grouped
+
+
+async def test_B47_what_a_cut_notification_tells_its_parent_to_do_works(tmp_path, monkeypatch):
+    scene = Scene(tmp_path, monkeypatch, output_transcript="true")
+    coordinator = AgentSpec(name="main", prompt="x", tools=ToolPolicy(allow=("Read", "Agent(general-purpose)")))
+    async with scene:
+        main = await scene.main(spec=coordinator)
+        child = await scene.child(main, "child")
+        scene.desk("main").say("waiting")
+        scene.desk("child").say("x" * 7_000 + "THE END")
+        await until(lambda: len(scene.desk("main").requests) == 2)
+        told = scene.desk("main").requests[-1].messages[-1].text
+        assert "THE END" not in told
+        (agent_id,) = re.findall(r'the rest: get_subagent_result with agent_id "([^"]+)"', told)
+        assert agent_id == child.id
+        scene.desk("main").call("get_subagent_result", agent_id=agent_id)
+        await scene.desk("main").asked()
+        assert "THE END" in str(scene.desk("main").requests[-1].messages[-1])
 
 
 def test_what_is_shaped_like_an_instruction_is_marked_as_data():

@@ -162,7 +162,10 @@ def _preview(view: ChildView, limit: int) -> str:
         return "No output."
     if len(text) <= limit:
         return escape(as_data(text))
-    return f"{escape(as_data(text[:limit]))}\n… (truncated; use get_subagent_result for the rest)"
+    where = f'get_subagent_result with agent_id "{escape(view.id)}"'
+    if view.transcript:
+        where += ", or the output-file above"
+    return f"{escape(as_data(text[:limit]))}\n… (truncated; the rest: {where})"
 
 
 def _usage(view: ChildView, show_cost: bool) -> str:
