@@ -215,8 +215,10 @@ async def test_codingcodes_points_through_the_same_bus(project: Project, serve: 
     )
     (project.home / ".codingcode").mkdir()
     (project.home / ".codingcode" / "hooks.yaml").write_text(f"hooks:\n{entries}")
-    async with asyncio.timeout(60), crew_of(project) as crew:
-        assert (await (await crew.spawn("Explore", "look")).wait()).ok
+    async with crew_of(project) as crew:
+        run = await crew.spawn("Explore", "look")
+        assert (await run.wait()).ok
+        assert [event.body.text for event in run.recorded() if event.body.type == "run.warned"] == []
     assert set((project.cwd / "points").read_text().split()) == set(points)
 
 

@@ -134,6 +134,23 @@ collect(bench.shadow, bench.store, grace=0)
 """
 
 
+def gone(session: int) -> None:
+    """Returns when no process of a killed session works any more: its git may outlive its leader by a
+    moment, and write."""
+    while any(
+        fields[3] == str(session) and fields[0] != "Z" for fields in map(stat_fields, Path("/proc").glob("[0-9]*"))
+    ):
+        time.sleep(0.01)
+
+
+def stat_fields(process: Path) -> list[str]:
+    """State, parent, group and session of a process and more; zeros for one that is gone."""
+    try:
+        return (process / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ["0"] * 4
+
+
 async def test_a_kill_in_the_middle_costs_nothing(bench, tmp_path):
     for number in range(300):
         bench.put(f"many/{number}", f"{number}\n" * 2000)
@@ -146,6 +163,7 @@ async def test_a_kill_in_the_middle_costs_nothing(bench, tmp_path):
             assert process.stdout.readline() == "now\n"
             time.sleep(wait)
             os.killpg(process.pid, signal.SIGKILL)
+        gone(process.pid)
     collect(bench.shadow, bench.store, grace=0)
     bench.shadow.git(["fsck", "--connectivity-only", "--no-dangling"])
     assert bench.undo(new)["two-deleted"].fate == "restored"

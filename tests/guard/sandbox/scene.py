@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -64,12 +65,8 @@ class Scene:
 
     def _listen(self) -> None:
         self._sockets: list[socket.socket] = []
-        tcp = self._open(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0), "tcp")
-        self.port = tcp.getsockname()[1]
-        self._open(socket.AF_INET6, socket.SOCK_STREAM, ("::1", self.port), "tcp6")
-        udp = self._open(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0), "udp")
-        self.udp = udp.getsockname()[1]
-        self._open(socket.AF_INET6, socket.SOCK_DGRAM, ("::1", self.udp), "udp6")
+        self.port = self._open_both(socket.SOCK_STREAM, "tcp")
+        self.udp = self._open_both(socket.SOCK_DGRAM, "udp")
         # Paths of sockets are short, whatever the test's folder is called.
         self._short = Path(f"/tmp/{secrets.token_hex(4)}")
         self._short.symlink_to(self.neighbour)
@@ -77,14 +74,34 @@ class Scene:
         self._open(socket.AF_UNIX, socket.SOCK_DGRAM, f"{self._short}/d", "datagram")
         self._open(socket.AF_UNIX, socket.SOCK_STREAM, f"\0{self.mark}", "abstract")
 
-    def _open(self, family: int, kind: int, address: Any, name: str) -> socket.socket:
+    def _open_both(self, kind: int, name: str) -> int:
+        """One port for IPv4 and IPv6. One that is free for the first may be taken for the second."""
+        while True:
+            first, second = socket.socket(socket.AF_INET, kind), socket.socket(socket.AF_INET6, kind)
+            first.bind(("127.0.0.1", 0))
+            port: int = first.getsockname()[1]
+            try:
+                second.bind(("::1", port))
+            except OSError as error:
+                first.close()
+                second.close()
+                if error.errno != errno.EADDRINUSE:
+                    raise
+                continue
+            self._serve(first, kind, name)
+            self._serve(second, kind, f"{name}6")
+            return port
+
+    def _open(self, family: int, kind: int, address: Any, name: str) -> None:
         end = socket.socket(family, kind)
         end.bind(address)
+        self._serve(end, kind, name)
+
+    def _serve(self, end: socket.socket, kind: int, name: str) -> None:
         if kind == socket.SOCK_STREAM:
             end.listen()
         self._sockets.append(end)
         threading.Thread(target=self._hear, args=(end, kind, name), daemon=True).start()
-        return end
 
     def _hear(self, end: socket.socket, kind: int, name: str) -> None:
         while True:
