@@ -17,13 +17,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from retinue.domain.tool import ToolContext
+from retinue.capabilities.audit.checkpoint import Checkpoints
+from retinue.capabilities.audit.ledger import RunLedger
+from retinue.capabilities.audit.ledger_store import LedgerStore, Who
+from retinue.capabilities.audit.shadow import Shadow
+from retinue.capabilities.audit.undo import Scope, Undo
+from retinue.core.tool import ToolContext
 from retinue.tools.registry import builtin_tools
-from retinue.workspace.checkpoint import Checkpoints
-from retinue.workspace.ledger import RunLedger
-from retinue.workspace.ledger_store import LedgerStore, Who
-from retinue.workspace.shadow import Shadow
-from retinue.workspace.undo import Scope, Undo
 
 
 def timed(label: str, work: Callable[[], Any], times: int = 1) -> Any:

@@ -16,8 +16,8 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from retinue.domain.permission import ToolUse
-from retinue.domain.toolnames import TOOLS
+from retinue.core.permission import ToolUse
+from retinue.core.toolnames import TOOLS
 from retinue.guard.permissions.place import Place
 from retinue.guard.permissions.policy import Policy as Permissions
 from retinue.guard.sandbox.box import Box

@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from retinue.domain.permission import ToolUse
-from retinue.domain.toolnames import TOOLS
+from retinue.core.permission import ToolUse
+from retinue.core.toolnames import TOOLS
 from retinue.guard.permissions.place import Place
 from retinue.guard.permissions.policy import Policy
 from retinue.guard.permissions.rule import Rule, parse_rule
@@ -69,7 +69,7 @@ def import_cost(statement: str) -> float:
         script = f"import time, resource; {code}; print(resource.getrusage(resource.RUSAGE_SELF).ru_utime)"
         return float(subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout)
 
-    base = "import retinue.domain.permission, retinue.domain.toolnames, retinue.settings.places"
+    base = "import retinue.core.permission, retinue.core.toolnames, retinue.settings.places"
     return (min(run(f"{base}; {statement}") for _ in range(5)) - min(run(base) for _ in range(5))) * 1000
 
 
@@ -91,7 +91,7 @@ def main() -> None:
 
 FIRST = (
     "from retinue.guard.permissions.policy import Policy; from retinue.guard.permissions.place import Place; "
-    "from retinue.domain.permission import ToolUse; "
+    "from retinue.core.permission import ToolUse; "
     "Policy('default', Place.of('.')).decide(ToolUse('bash', {'command': 'ls'}))"
 )
 

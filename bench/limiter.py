@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from retinue.supervisor.limiter import LimiterGate, Limiters
+from retinue.models.limiter import LimiterGate, Limiters
 
 
 class Bare:

@@ -20,9 +20,9 @@ from pathlib import Path
 
 import yaml
 
-from retinue.definitions.cache import FileCache
-from retinue.definitions.catalog import Catalog
-from retinue.definitions.frontmatter import split
+from retinue.agents.cache import FileCache
+from retinue.agents.catalog import Catalog
+from retinue.agents.frontmatter import split
 
 ROUNDS = 5
 

@@ -17,8 +17,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from retinue.domain.effects import ToolEffect
-from retinue.domain.events import (
+from retinue.core.effects import ToolEffect
+from retinue.core.events import (
     AssistantEnded,
     Body,
     MessageAdded,
@@ -31,8 +31,8 @@ from retinue.domain.events import (
     TurnEnded,
     TurnStarted,
 )
-from retinue.domain.messages import AssistantMessage, Text, ToolCall, ToolMessage, ToolResult, user
-from retinue.domain.usage import Usage
+from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolMessage, ToolResult, user
+from retinue.core.usage import Usage
 from retinue.guard.redact import Redactor
 from retinue.log.rows import RunPlace
 from retinue.log.store import Log

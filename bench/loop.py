@@ -16,7 +16,7 @@ import time
 import tracemalloc
 from collections.abc import AsyncGenerator
 
-from retinue.domain.messages import user
+from retinue.core.messages import user
 from retinue.loop import Controls, run_loop
 from retinue.models.protocol import Finished, ModelRequest
 from retinue.testing import Call, FakeTool, Hang, Say, ScriptedModel, Turn, job, settle

@@ -33,14 +33,14 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-from retinue.domain.events import RunEnded
-from retinue.domain.messages import user
-from retinue.domain.outcome import Outcome
-from retinue.domain.tool import ToolContext
+from retinue.core.events import RunEnded
+from retinue.core.messages import user
+from retinue.core.outcome import Outcome
+from retinue.core.tool import ToolContext
 from retinue.loop.controls import Controls
 from retinue.loop.job import Job
 from retinue.loop.run import run_loop
-from retinue.models.embedded.offline import OfflineModel
+from retinue.models.offline.offline import OfflineModel
 from retinue.tools.registry import builtin_tools
 
 OWN = Path(__file__).parent.parent / "tests" / "models" / "embedded" / "questions.jsonl"

@@ -15,10 +15,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from retinue.context.skills import library as module
-from retinue.context.skills.block import listing
-from retinue.context.skills.library import Library
-from retinue.context.skills.roots import Root
+from retinue.capabilities.skills import library as module
+from retinue.capabilities.skills.block import listing
+from retinue.capabilities.skills.library import Library
+from retinue.capabilities.skills.roots import Root
 
 ROUNDS = 7
 GOAL_MS = 50.0

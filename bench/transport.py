@@ -176,7 +176,7 @@ class Raw:
 
 class Ours:
     def __init__(self) -> None:
-        from retinue.models.transport import Transport
+        from retinue.http.transport import Transport
 
         self.client = Transport()
 
@@ -191,9 +191,9 @@ class Ours:
 
 class Retinue:
     def __init__(self) -> None:
-        from retinue.domain.messages import user
+        from retinue.core.messages import user
+        from retinue.http.transport import Transport
         from retinue.models.protocol import ModelRequest
-        from retinue.models.transport import Transport
 
         self.request = ModelRequest(system="You are a worker.", messages=(user("x" * 2000),))
         self.transport = Transport()

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from rig.process import line
 
-from retinue.domain.events import (
+from retinue.core.events import (
     AssistantEnded,
     Body,
     Event,
@@ -33,8 +33,8 @@ from retinue.domain.events import (
     ToolStarted,
     TurnEnded,
 )
-from retinue.domain.messages import AssistantMessage, Text, ToolCall, user
-from retinue.domain.usage import Usage
+from retinue.core.messages import AssistantMessage, Text, ToolCall, user
+from retinue.core.usage import Usage
 
 if TYPE_CHECKING:
     from retinue.faces.tui.app import RetinueApp

@@ -63,10 +63,10 @@ def largest_request() -> Row:
 
 
 async def _measured(unavailable: Mapping[str, str], *, attended: bool) -> list[Row]:
-    from retinue.domain.request import RunRequest
+    from retinue.core.request import RunRequest
     from retinue.faces.api import main_agent
-    from retinue.supervisor.preview import preview
-    from retinue.supervisor.world import World
+    from retinue.runs.preview import preview
+    from retinue.runs.world import World
 
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder).resolve()

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from retinue.domain.effects import ToolEffect
-from retinue.domain.events import (
+from retinue.core.effects import ToolEffect
+from retinue.core.events import (
     AssistantEnded,
     Body,
     InboxOpened,
@@ -21,10 +21,10 @@ from retinue.domain.events import (
     TurnEnded,
     TurnStarted,
 )
-from retinue.domain.inbox import InboxItem
-from retinue.domain.messages import AssistantMessage, Text, ToolCall, ToolResult, user
-from retinue.domain.outcome import Outcome
-from retinue.domain.usage import Usage
+from retinue.core.inbox import InboxItem
+from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolResult, user
+from retinue.core.outcome import Outcome
+from retinue.core.usage import Usage
 from retinue.log.inbox import put
 from retinue.log.rows import RunPlace
 

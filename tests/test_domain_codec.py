@@ -3,23 +3,14 @@
 import orjson
 import pytest
 
-from retinue.domain.codec import from_data, from_union, to_data
-from retinue.domain.effects import ToolEffect, TouchedPath
-from retinue.domain.events import (
-    AssistantEnded,
-    Body,
-    Compacted,
-    MessageAdded,
-    Retrying,
-    RunCreated,
-    RunEnded,
-    ToolEnded,
-)
-from retinue.domain.failure import Failure
-from retinue.domain.messages import AssistantMessage, Image, Text, Thinking, ToolCall, ToolMessage, ToolResult, user
-from retinue.domain.outcome import Evidence, Outcome
-from retinue.domain.spec import AgentSpec, Fate, HookSpec, ModelPolicy, ServerRef, ToolPolicy
-from retinue.domain.usage import Usage
+from retinue.core.codec import from_data, from_union, to_data
+from retinue.core.effects import ToolEffect, TouchedPath
+from retinue.core.events import AssistantEnded, Body, Compacted, MessageAdded, Retrying, RunCreated, RunEnded, ToolEnded
+from retinue.core.failure import Failure
+from retinue.core.messages import AssistantMessage, Image, Text, Thinking, ToolCall, ToolMessage, ToolResult, user
+from retinue.core.outcome import Evidence, Outcome
+from retinue.core.spec import AgentSpec, Fate, HookSpec, ModelPolicy, ServerRef, ToolPolicy
+from retinue.core.usage import Usage
 
 CALL = ToolCall("c1", "read", {"path": "a", "nested": [{"type": "text"}]})
 BODIES = [

@@ -13,8 +13,8 @@ from typing import Any
 import orjson
 import pytest
 
-from retinue.domain.lean import dataclass as lean
-from retinue.domain.lean import replace
+from retinue.core.lean import dataclass as lean
+from retinue.core.lean import replace
 
 Decorator = Callable[..., Callable[[type], type]]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.domain.format import (
+from retinue.core.format import (
     context_percent,
     format_cost,
     format_count,
@@ -19,7 +19,7 @@ from retinue.domain.format import (
     session_tokens,
     urgency,
 )
-from retinue.domain.usage import Usage
+from retinue.core.usage import Usage
 
 
 def test_V01_tokens_with_window_and_compactions():

@@ -11,22 +11,22 @@ __version__ = "0.1.0"
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from retinue.domain.events import Event
-    from retinue.domain.outcome import Outcome
-    from retinue.domain.spec import AgentSpec
-    from retinue.domain.usage import Usage
+    from retinue.core.events import Event
+    from retinue.core.outcome import Outcome
+    from retinue.core.spec import AgentSpec
+    from retinue.core.usage import Usage
     from retinue.errors import RetinueError
     from retinue.faces.api import Retinue, Run, run
     from retinue.tools.function import tool
 
 _PUBLIC = {
-    "AgentSpec": "retinue.domain.spec",
-    "Event": "retinue.domain.events",
-    "Outcome": "retinue.domain.outcome",
+    "AgentSpec": "retinue.core.spec",
+    "Event": "retinue.core.events",
+    "Outcome": "retinue.core.outcome",
     "Retinue": "retinue.faces.api",
     "RetinueError": "retinue.errors",
     "Run": "retinue.faces.api",
-    "Usage": "retinue.domain.usage",
+    "Usage": "retinue.core.usage",
     "run": "retinue.faces.api",
     "tool": "retinue.tools.function",
 }

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from retinue.domain.events import AssistantEnded, RunCreated, RunEnded, RunStarted
-from retinue.domain.messages import AssistantMessage
-from retinue.domain.outcome import Outcome
-from retinue.domain.usage import Usage
+from retinue.core.events import AssistantEnded, RunCreated, RunEnded, RunStarted
+from retinue.core.messages import AssistantMessage
+from retinue.core.outcome import Outcome
+from retinue.core.usage import Usage
 from retinue.errors import RetinueError
 from retinue.faces.cli.command import Command, dispatch
 from retinue.log.rows import RunPlace

@@ -31,7 +31,7 @@ def test_AB08_language_servers_that_are_there_and_that_are_missing(project: Path
     assert found["tool"].grade == "ok" and "definition" in found["tool"].detail
     assert found["ty"].grade == "ok" and ".py" in found["ty"].detail
     assert found["zig"].grade == "warning" and found["zig"].remedy == "Install it: zls"
-    monkeypatch.setattr("retinue.tools.lsp.catalog.sys.executable", "")
+    monkeypatch.setattr("retinue.capabilities.lsp.catalog.sys.executable", "")
     nothing = findings(project, "lsp", PATH=str(project))
     assert nothing["ty"].grade == "warning" and "pip install 'retinue[lsp]'" in nothing["ty"].remedy
     assert "basedpyright" not in nothing, "one remedy for one language"

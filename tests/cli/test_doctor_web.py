@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from retinue.capabilities.web.search import duckduckgo
 from retinue.faces.cli.doctor_checks import Finding, Patient, examine
-from retinue.tools.web.search import duckduckgo
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from retinue.context.fork import TAIL
-from retinue.context.instructions import DEEPEST, LARGEST, project_instructions
-from retinue.context.task import task_message
+from retinue.runs.fork import TAIL
+from retinue.runs.instructions import DEEPEST, LARGEST, project_instructions
+from retinue.runs.task import task_message
 
 
 @pytest.fixture

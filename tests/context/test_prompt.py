@@ -2,9 +2,9 @@
 
 import subprocess
 
-from retinue.context.environment import Environment, detect
-from retinue.context.prompt import Extras, reads_instructions, system_prompt
-from retinue.domain.spec import AgentSpec
+from retinue.core.spec import AgentSpec
+from retinue.runs.prompt import Extras, reads_instructions, system_prompt
+from retinue.runs.prompt_environment import Environment, detect
 
 HERE = Environment("/project", True, "main", "linux")
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.context.skills.block import LONGEST, listing, preloaded
-from retinue.context.skills.library import Library
-from retinue.context.skills.parse import parse_skill_file
-from retinue.context.skills.roots import Root, skill_roots
-from retinue.context.skills.substitute import substitute
-from retinue.domain.skill import Skill
+from retinue.capabilities.skills.block import LONGEST, listing, preloaded
+from retinue.capabilities.skills.library import Library
+from retinue.capabilities.skills.parse import parse_skill_file
+from retinue.capabilities.skills.roots import Root, skill_roots
+from retinue.capabilities.skills.substitute import substitute
+from retinue.core.skill import Skill
 
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus" / "skills"
 

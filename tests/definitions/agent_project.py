@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from retinue.definitions.cache import FileCache
-from retinue.definitions.catalog import Catalog, Entry
+from retinue.agents.cache import FileCache
+from retinue.agents.catalog import Catalog, Entry
 
 
 class Project:

@@ -8,19 +8,11 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from retinue.definitions.dialects import DIALECTS, Kind
-from retinue.definitions.dialects.values import MINUTES, NAMES
-from retinue.definitions.write import rows
-from retinue.domain.budget import Budget
-from retinue.domain.spec import (
-    AgentSpec,
-    DialectName,
-    HookSpec,
-    ModelPolicy,
-    ServerRef,
-    SessionPolicy,
-    ToolPolicy,
-)
+from retinue.agents.dialects import DIALECTS, Kind
+from retinue.agents.dialects.values import MINUTES, NAMES
+from retinue.agents.write import rows
+from retinue.core.budget import Budget
+from retinue.core.spec import AgentSpec, DialectName, HookSpec, ModelPolicy, ServerRef, SessionPolicy, ToolPolicy
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from retinue.definitions.dialects import DIALECTS
-from retinue.domain.spec import DialectName
+from retinue.agents.dialects import DIALECTS
+from retinue.core.spec import DialectName
 
 FORMS = """
 true|false|"true"|yes|5|0|-1|1.5|none|all|"*"|[]|{}||null|a, b|[a, b]|{a: true, "*": false}

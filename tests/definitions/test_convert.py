@@ -11,15 +11,15 @@ from agent_specs import WRITABLE, calm, specs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.definitions.compare import differences, value_of
-from retinue.definitions.convert import Conversion, convert
-from retinue.definitions.own_names import OWN
-from retinue.definitions.parse import parse, parse_file
-from retinue.definitions.parsed import Parsed
-from retinue.definitions.rights import adds_rights
-from retinue.definitions.write import write_agent
-from retinue.domain.spec import AgentSpec, DialectName
-from retinue.domain.toolnames import canonical
+from retinue.agents.compare import differences, value_of
+from retinue.agents.convert import Conversion, convert
+from retinue.agents.own_names import OWN
+from retinue.agents.parse import parse, parse_file
+from retinue.agents.parsed import Parsed
+from retinue.agents.rights import adds_rights
+from retinue.agents.write import write_agent
+from retinue.core.spec import AgentSpec, DialectName
+from retinue.core.toolnames import canonical
 from retinue.errors import DefinitionError, UsageError
 
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus"

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from retinue.definitions.catalog import Catalog, FileCache
-from retinue.definitions.parse import parse
-from retinue.definitions.parsed import Parsed
-from retinue.definitions.skill import parse_skill
+from retinue.agents.catalog import Catalog, FileCache
+from retinue.agents.parse import parse
+from retinue.agents.parsed import Parsed
+from retinue.agents.skill import parse_skill
 
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus"
 

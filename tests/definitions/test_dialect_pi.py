@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from retinue.definitions.parse import parse
-from retinue.definitions.parsed import Parsed
-from retinue.domain.spec import AgentSpec
+from retinue.agents.parse import parse
+from retinue.agents.parsed import Parsed
+from retinue.core.spec import AgentSpec
 
 
 def pi(*lines: str, body: str = "Prompt.", file: str = "worker.md") -> Parsed:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from retinue.definitions.dialects import DIALECTS
-from retinue.definitions.parse import parse
-from retinue.definitions.parsed import Parsed
-from retinue.domain.spec import AgentSpec, DialectName, PermissionRule, Source
+from retinue.agents.dialects import DIALECTS
+from retinue.agents.parse import parse
+from retinue.agents.parsed import Parsed
+from retinue.core.spec import AgentSpec, DialectName, PermissionRule, Source
 
 
 def read(

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from retinue.definitions.builtins import SWITCHES
-from retinue.definitions.catalog import Catalog, FileCache
-from retinue.definitions.report import file_notes
+from retinue.agents.builtins import SWITCHES
+from retinue.agents.catalog import Catalog, FileCache
+from retinue.agents.report import file_notes
 from retinue.errors import DefinitionError, UnknownAgentError, UsageError
 
 

@@ -9,9 +9,9 @@ import pytest
 from agent_project import Project
 from agent_specs import meaning
 
-from retinue.definitions.manage import disable, eject
-from retinue.definitions.write import write_agent
-from retinue.domain.spec import AgentSpec, DialectName, ModelPolicy, ToolPolicy
+from retinue.agents.manage import disable, eject
+from retinue.agents.write import write_agent
+from retinue.core.spec import AgentSpec, DialectName, ModelPolicy, ToolPolicy
 from retinue.errors import UnknownAgentError, UsageError
 
 BASE = AgentSpec(name="a", description="Use it: always #1", prompt="Do the work.\n\n---\nstill the prompt")

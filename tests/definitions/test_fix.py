@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from messy_files import messy
 
-from retinue.definitions.compare import differences
-from retinue.definitions.lint.fix import repaired
-from retinue.definitions.lint.runner import lint_catalog, lint_paths, lint_subject
-from retinue.definitions.lint.subject import Subject
-from retinue.definitions.parse import parse
-from retinue.definitions.rights import adds_rights
-from retinue.domain.spec import DialectName
+from retinue.agents.compare import differences
+from retinue.agents.lint.fix import repaired
+from retinue.agents.lint.runner import lint_catalog, lint_paths, lint_subject
+from retinue.agents.lint.subject import Subject
+from retinue.agents.parse import parse
+from retinue.agents.rights import adds_rights
+from retinue.core.spec import DialectName
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from retinue.definitions.lint.nearness import distance, nearest
-from retinue.definitions.rights import adds_rights
-from retinue.domain.spec import AgentSpec, HookSpec, ServerRef, ToolPolicy
+from retinue.agents.lint.nearness import distance, nearest
+from retinue.agents.rights import adds_rights
+from retinue.core.spec import AgentSpec, HookSpec, ServerRef, ToolPolicy
 
 OPEN = AgentSpec(name="a")
 HOOK = HookSpec("PreToolUse", {"command": "x"})

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from retinue.definitions.frontmatter import MAX_BLOCK, MAX_KEYS, split
-from retinue.definitions.parse import parse
-from retinue.definitions.parsed import Parsed
+from retinue.agents.frontmatter import MAX_BLOCK, MAX_KEYS, split
+from retinue.agents.parse import parse
+from retinue.agents.parsed import Parsed
 
 
 def claude(text: str | bytes) -> Parsed:

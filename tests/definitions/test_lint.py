@@ -11,14 +11,14 @@ from agent_specs import calm
 from hypothesis import given
 from hypothesis import strategies as st
 
-import retinue.definitions
-from retinue.definitions.lint import report
-from retinue.definitions.lint.codes import CODES
-from retinue.definitions.lint.finding import Finding
-from retinue.definitions.lint.models import is_known, suggest
-from retinue.definitions.lint.runner import Report, lint_catalog, lint_paths, lint_subject
-from retinue.definitions.lint.subject import Subject
-from retinue.definitions.parse import parse
+import retinue.agents
+from retinue.agents.lint import report
+from retinue.agents.lint.codes import CODES
+from retinue.agents.lint.finding import Finding
+from retinue.agents.lint.models import is_known, suggest
+from retinue.agents.lint.runner import Report, lint_catalog, lint_paths, lint_subject
+from retinue.agents.lint.subject import Subject
+from retinue.agents.parse import parse
 from retinue.errors import UsageError
 
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus"
@@ -248,7 +248,7 @@ def test_model_names_that_are_slips(model: str, meant: str | None) -> None:
 
 
 def test_every_code_that_can_appear_is_in_the_table() -> None:
-    package = Path(retinue.definitions.__file__).parent
+    package = Path(retinue.agents.__file__).parent
     source = "\n".join(path.read_text() for path in package.rglob("*.py"))
     used = set(re.findall(r'(?:Problem|_problem|found|_finding)\(\s*"([a-z0-9-]+)"', source))
     used |= set(re.findall(r'code\s*=\s*"([a-z0-9-]+)"', source)) | {"case-clash", "bad-value"}

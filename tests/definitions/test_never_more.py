@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retinue.definitions.dialects import DIALECTS
-from retinue.definitions.parse import parse
-from retinue.definitions.parsed import Parsed
-from retinue.domain.spec import AgentSpec, DialectName, Problem
+from retinue.agents.dialects import DIALECTS
+from retinue.agents.parse import parse
+from retinue.agents.parsed import Parsed
+from retinue.core.spec import AgentSpec, DialectName, Problem
 
 
 def claude(*lines: str) -> Parsed:

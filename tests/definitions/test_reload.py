@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from retinue.definitions.catalog import Catalog, FileCache
+from retinue.agents.catalog import Catalog, FileCache
 
 
 class Project:

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retinue.definitions.dialects import DIALECTS
-from retinue.definitions.dialects.restrictions import RESTRICTING
-from retinue.definitions.dialects.table import Dialect, Field
-from retinue.definitions.parse import parse
-from retinue.definitions.report import require_startable
-from retinue.domain.request import RunRequest
-from retinue.domain.spec import AgentSpec, DialectName
+from retinue.agents.dialects import DIALECTS
+from retinue.agents.dialects.restrictions import RESTRICTING
+from retinue.agents.dialects.table import Dialect, Field
+from retinue.agents.parse import parse
+from retinue.agents.report import require_startable
+from retinue.core.request import RunRequest
+from retinue.core.spec import AgentSpec, DialectName
 from retinue.errors import LaunchError, RefusedAgentError
-from retinue.supervisor.launch import Launch, prepare
-from retinue.supervisor.world import World
+from retinue.runs.launch import Launch, prepare
+from retinue.runs.world import World
 from retinue.tools.filter import select_tools
 from retinue.tools.registry import builtin_tools
 

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from messy_files import messy
 
-from retinue.definitions.manage import disable, enable, locate
-from retinue.definitions.parse import parse
-from retinue.definitions.toggle import is_stub, stub, switch_off, switch_on
-from retinue.domain.spec import DialectName
+from retinue.agents.manage import disable, enable, locate
+from retinue.agents.parse import parse
+from retinue.agents.toggle import is_stub, stub, switch_off, switch_on
+from retinue.core.spec import DialectName
 from retinue.errors import ConfigurationError, UnknownAgentError, UsageError
 
 PLAIN = "---\nname: a\ndescription: d\n---\nDo the work.\n"

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from messy_files import messy
 
-from retinue.definitions.parse import parse
-from retinue.definitions.write import write_agent
-from retinue.domain.spec import AgentSpec, DialectName, ToolPolicy
+from retinue.agents.parse import parse
+from retinue.agents.write import write_agent
+from retinue.core.spec import AgentSpec, DialectName, ToolPolicy
 from retinue.errors import UsageError
 
 

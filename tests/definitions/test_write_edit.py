@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.definitions.edit import Text, rename, write_atomically
+from retinue.agents.edit import Text, rename, write_atomically
 
 SAMPLE = b"""---
 name: x # c

@@ -40,7 +40,7 @@ def test_the_headless_example_runs_with_the_embedded_default(tmp_path):
 
 
 def test_the_agent_example_loads_without_a_problem(tmp_path):
-    from retinue.definitions.parse import parse
+    from retinue.agents.parse import parse
 
     (example,) = re.findall(r"```markdown\n(.*?)```", README, re.DOTALL)
     parsed = parse(example.encode(), path=".retinue/agents/api-reviewer.md")
@@ -79,7 +79,7 @@ def test_the_example_of_many_runs_runs_with_the_embedded_default(tmp_path):
 
 def test_the_page_on_many_runs_names_every_event_and_only_commands_that_exist():
     from retinue.faces.cli.main import COMMANDS
-    from retinue.supervisor.bus import NAMES
+    from retinue.runs.bus import NAMES
 
     assert [name for name in NAMES if f"`{name}`" not in RUNS] == []
     verbs = {

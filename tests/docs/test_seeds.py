@@ -8,7 +8,7 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 
-from retinue.definitions.catalog import Catalog
+from retinue.agents.catalog import Catalog
 
 TESTS = Path(__file__).parent.parent
 SEEDS = TESTS.parent / "docs" / "seeds.toml"

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from retinue.extensions.mcp.config import ServerConfig, read_server
-from retinue.extensions.mcp.listing import ListingMemory
-from retinue.extensions.mcp.pool import Habits, Pool, Server, loop_pool
+from retinue.capabilities.mcp.config import ServerConfig, read_server
+from retinue.capabilities.mcp.listing import ListingMemory
+from retinue.capabilities.mcp.pool import Habits, Pool, Server, loop_pool
 
 HERE = Path(__file__).parent
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from retinue.domain.toolnames import served_alias, served_name
-from retinue.extensions.mcp.config import ServerConfig, read_server
-from retinue.extensions.mcp.discover import configured_servers
-from retinue.extensions.mcp.places import any_file
+from retinue.capabilities.mcp.config import ServerConfig, read_server
+from retinue.capabilities.mcp.discover import configured_servers
+from retinue.capabilities.mcp.places import any_file
+from retinue.core.toolnames import served_alias, served_name
 from retinue.settings.field import Origin
 
 JSON = st.recursive(

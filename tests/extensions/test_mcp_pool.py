@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from retinue.extensions.mcp.config import read_server
-from retinue.extensions.mcp.connection import ServerError, ServerGoneError
-from retinue.extensions.mcp.pool import Caller, Server
-from retinue.extensions.mcp.process import CannotStartError
+from retinue.capabilities.mcp.config import read_server
+from retinue.capabilities.mcp.connection import ServerError, ServerGoneError
+from retinue.capabilities.mcp.pool import Caller, Server
+from retinue.capabilities.mcp.process import CannotStartError
 from tests.extensions.conftest import HERE, Scene, alive, until
 
 
@@ -96,7 +96,7 @@ async def test_a_call_that_hangs_ends_and_the_server_goes_on(scene: Scene) -> No
 
 
 async def test_a_server_that_is_frozen_is_replaced(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("retinue.extensions.mcp.connection._PING_SECONDS", 0.2)
+    monkeypatch.setattr("retinue.capabilities.mcp.connection._PING_SECONDS", 0.2)
     server = scene.raw()
     await call(server, "echo")
     os.kill(scene.pids[0], signal.SIGSTOP)

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mcp_types import CallToolResult, ElicitRequestFormParams, ElicitRequestURLParams
 
-from retinue.domain.effects import ToolEffect
-from retinue.domain.messages import Image
-from retinue.domain.tool import ToolContext, ToolOutput, ToolSpec, ok
-from retinue.extensions.mcp.elicit import Question, answer
-from retinue.extensions.mcp.results import MOST_IMAGES, shorten, to_output
+from retinue.capabilities.mcp.elicit import Question, answer
+from retinue.capabilities.mcp.results import MOST_IMAGES, shorten, to_output
+from retinue.core.effects import ToolEffect
+from retinue.core.messages import Image
+from retinue.core.tool import ToolContext, ToolOutput, ToolSpec, ok
 from retinue.tools.tool_search.deferred import MOST_AT_ONCE, Deferred, loaded_names
 from retinue.tools.tool_search.tool import ToolSearchTool
 

@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from retinue.domain.effects import EffectKind
-from retinue.domain.events import Body, RunCreated, RunStarted
-from retinue.domain.hook import NO_OPINION, HookResult
-from retinue.domain.inbox import InboxItem
-from retinue.domain.permission import Decision, ToolUse
-from retinue.domain.spec import PermissionMode
-from retinue.domain.tool import ToolContext, ToolOutput, ToolSpec, ok
+from retinue.core.effects import EffectKind
+from retinue.core.events import Body, RunCreated, RunStarted
+from retinue.core.hook import NO_OPINION, HookResult
+from retinue.core.inbox import InboxItem
+from retinue.core.permission import Decision, ToolUse
+from retinue.core.spec import PermissionMode
+from retinue.core.tool import ToolContext, ToolOutput, ToolSpec, ok
 from retinue.guard.desk import LOOK_SECONDS, Desk, Policy
 from retinue.guard.desk_party import Party
 from retinue.guard.redact import Redactor

@@ -7,10 +7,10 @@ import asyncio
 import pytest
 from tests.guard.guard_scene import Asking, Noted, Rules, Spoken
 
-from retinue.domain.hook import HookResult
-from retinue.domain.inbox import InboxAnswer
-from retinue.domain.permission import Decision
-from retinue.domain.tool import failed, ok
+from retinue.core.hook import HookResult
+from retinue.core.inbox import InboxAnswer
+from retinue.core.permission import Decision
+from retinue.core.tool import failed, ok
 from retinue.guard.desk import Policy
 from retinue.guard.gate import Gate, gated
 from retinue.guard.gate_item import call_title

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from tests.guard.guard_scene import Asking, until
 
-from retinue.domain.events import InboxClosed, InboxOpened
-from retinue.domain.inbox import InboxAnswer
+from retinue.core.events import InboxClosed, InboxOpened
+from retinue.core.inbox import InboxAnswer
 from retinue.errors import AnsweredError, UnknownItemError, UsageError
 from retinue.guard.desk import Policy
 from retinue.guard.redact import Redactor

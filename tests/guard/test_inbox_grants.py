@@ -8,11 +8,11 @@ import random
 import pytest
 from tests.supervisor.crew_scene import Scene
 
-from retinue.domain.inbox import InboxAnswer
-from retinue.domain.permission import ToolUse
+from retinue.capabilities.permissions.gatekeeper import grant
+from retinue.core.inbox import InboxAnswer
+from retinue.core.permission import ToolUse
 from retinue.log.inbox import granted
-from retinue.supervisor.guarding import grant
-from retinue.supervisor.member import Member
+from retinue.runs.member import Member
 
 PATHS = [f"{name}.txt" for name in "abcde"]
 

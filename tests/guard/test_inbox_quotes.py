@@ -7,10 +7,10 @@ import asyncio
 import pytest
 from tests.supervisor.crew_scene import Scene
 
-from retinue.domain.delegation import ChildView, Refusal, SpawnCall
-from retinue.domain.inbox import InboxAnswer
-from retinue.supervisor.delegate import Delegate
-from retinue.supervisor.member import Member
+from retinue.core.delegation import ChildView, Refusal, SpawnCall
+from retinue.core.inbox import InboxAnswer
+from retinue.runs.delegate import Delegate
+from retinue.runs.member import Member
 
 
 async def started(scene: Scene, main: Member, count: int) -> list[ChildView | Refusal]:

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from retinue.domain.effects import ToolEffect
-from retinue.domain.events import AssistantEnded, MessageAdded, RunCreated, ToolEnded, TurnEnded
-from retinue.domain.messages import AssistantMessage, Image, Text, Thinking, ToolCall, ToolResult, user
-from retinue.domain.usage import Usage
+from retinue.core.effects import ToolEffect
+from retinue.core.events import AssistantEnded, MessageAdded, RunCreated, ToolEnded, TurnEnded
+from retinue.core.messages import AssistantMessage, Image, Text, Thinking, ToolCall, ToolResult, user
+from retinue.core.usage import Usage
 from retinue.guard.redact import Redactor, contains_secret
 
 S26 = "abcdefghijklmnopqrstuvwxyz"

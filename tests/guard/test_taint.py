@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from retinue.domain.effects import ToolEffect
-from retinue.domain.permission import Decision, ToolUse
-from retinue.domain.toolnames import TOOLS
+from retinue.core.effects import ToolEffect
+from retinue.core.permission import Decision, ToolUse
+from retinue.core.toolnames import TOOLS
 from retinue.guard.taint import Taint, Wary
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from retinue.definitions.parse import parse_file
+from retinue.agents.parse import parse_file
 from retinue.guard.trust import Trust
 from retinue.guard.trust_subjects import WIDE_MODES, brings, settings_subject, untrusted, withhold, without_rights
 from retinue.settings.load import load_settings
@@ -174,8 +174,8 @@ def test_what_would_run_is_listed_in_full() -> None:
 
 
 def test_what_a_person_sets_through_us_needs_no_second_consent(tmp_path: Path) -> None:
-    from retinue.supervisor.trusting import consent_stays
-    from retinue.supervisor.world import World
+    from retinue.capabilities.trust.attach import consent_stays
+    from retinue.runs.world import World
 
     home, project = tmp_path / "home", tmp_path / "project"
     (project / ".retinue").mkdir(parents=True)

@@ -1,7 +1,7 @@
 """Small true-to-life runs, as the bodies a loop would yield."""
 
-from retinue.domain.effects import ToolEffect
-from retinue.domain.events import (
+from retinue.core.effects import ToolEffect
+from retinue.core.events import (
     AssistantEnded,
     MessageAdded,
     RunCreated,
@@ -14,9 +14,9 @@ from retinue.domain.events import (
     TurnEnded,
     TurnStarted,
 )
-from retinue.domain.messages import AssistantMessage, Text, ToolCall, ToolMessage, ToolResult, user
-from retinue.domain.outcome import Outcome
-from retinue.domain.usage import Usage
+from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolMessage, ToolResult, user
+from retinue.core.outcome import Outcome
+from retinue.core.usage import Usage
 
 MODEL = "scripted/one"
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from retinue.domain.effects import ToolEffect
-from retinue.domain.events import LimitReached, Retrying, RunCreated, RunEnded, ToolEnded, ToolStarted, Warned
-from retinue.domain.failure import Failure
-from retinue.domain.messages import Text, ToolCall, ToolResult
-from retinue.domain.outcome import Outcome
+from retinue.core.effects import ToolEffect
+from retinue.core.events import LimitReached, Retrying, RunCreated, RunEnded, ToolEnded, ToolStarted, Warned
+from retinue.core.failure import Failure
+from retinue.core.messages import Text, ToolCall, ToolResult
+from retinue.core.outcome import Outcome
 from retinue.log.activity import activity, everything, first_host, totals
 from retinue.log.rows import RunPlace
 from retinue.log.store import Log

@@ -9,7 +9,7 @@ import threading
 import log_stories as stories
 import pytest
 
-from retinue.domain.events import TurnStarted, Warned
+from retinue.core.events import TurnStarted, Warned
 from retinue.errors import StateError
 from retinue.log import database
 from retinue.log.database import check
@@ -24,7 +24,7 @@ import asyncio, resource, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 import log_stories as stories
-from retinue.domain.events import Warned
+from retinue.core.events import Warned
 from retinue.errors import StateError
 from retinue.log.rows import RunPlace
 from retinue.log.store import Log

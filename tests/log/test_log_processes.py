@@ -29,7 +29,7 @@ import asyncio, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 import log_stories as stories
-from retinue.domain.events import *
+from retinue.core.events import *
 from retinue.log.rows import RunPlace
 from retinue.log.store import Log
 folder, name = Path(sys.argv[1]), sys.argv[3]

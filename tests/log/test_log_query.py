@@ -9,7 +9,7 @@ import typing
 import log_stories as stories
 import pytest
 
-from retinue.domain.events import Body, Event, RunResumed, TextDelta, TurnStarted, Warned
+from retinue.core.events import Body, Event, RunResumed, TextDelta, TurnStarted, Warned
 from retinue.errors import StateError, UnknownRunError, UsageError
 from retinue.log.database import log_file
 from retinue.log.encode import event_to_json, outcome_to_json
@@ -19,7 +19,7 @@ from retinue.log.migrations import NAME_OF_RUN
 from retinue.log.query import Reader, as_dict, everywhere, find_run
 from retinue.log.rows import RunPlace
 from retinue.log.store import Log
-from retinue.supervisor.recover import find_named
+from retinue.runs.recover import find_named
 
 
 async def make(folder, *runs):

@@ -4,8 +4,8 @@ import log_stories as stories
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from retinue.domain.effects import ToolEffect
-from retinue.domain.events import (
+from retinue.core.effects import ToolEffect
+from retinue.core.events import (
     AssistantEnded,
     Compacted,
     Event,
@@ -22,10 +22,10 @@ from retinue.domain.events import (
     TurnStarted,
     Warned,
 )
-from retinue.domain.failure import Failure
-from retinue.domain.messages import AssistantMessage, Text, Thinking, ToolCall, ToolMessage, user
-from retinue.domain.outcome import Outcome
-from retinue.domain.usage import Usage
+from retinue.core.failure import Failure
+from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall, ToolMessage, user
+from retinue.core.outcome import Outcome
+from retinue.core.usage import Usage
 from retinue.log.pending import describe_call
 from retinue.log.replay import replay
 

@@ -7,7 +7,7 @@ import sqlite3
 import log_stories as stories
 import pytest
 
-from retinue.domain.events import (
+from retinue.core.events import (
     TRANSIENT,
     AssistantEnded,
     MessageAdded,
@@ -21,8 +21,8 @@ from retinue.domain.events import (
     TurnStarted,
     Warned,
 )
-from retinue.domain.failure import Failure
-from retinue.domain.messages import AssistantMessage, user
+from retinue.core.failure import Failure
+from retinue.core.messages import AssistantMessage, user
 from retinue.errors import StateError, UnknownRunError
 from retinue.guard.redact import Redactor
 from retinue.log.query import Reader

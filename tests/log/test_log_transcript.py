@@ -6,7 +6,7 @@ from pathlib import Path
 import log_stories as stories
 import pytest
 
-from retinue.domain.events import (
+from retinue.core.events import (
     AssistantEnded,
     Compacted,
     MessageAdded,
@@ -17,8 +17,8 @@ from retinue.domain.events import (
     TurnStarted,
     Warned,
 )
-from retinue.domain.messages import AssistantMessage, Image, Text, Thinking, UserMessage, user
-from retinue.domain.usage import Usage
+from retinue.core.messages import AssistantMessage, Image, Text, Thinking, UserMessage, user
+from retinue.core.usage import Usage
 from retinue.log.query import Reader
 from retinue.log.rows import RunPlace
 from retinue.log.store import Log

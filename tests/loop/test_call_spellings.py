@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from retinue.domain.companion import Todo
-from retinue.domain.events import ToolEnded, ToolStarted
-from retinue.domain.tool import ToolContext, ToolOutput, ok
+from retinue.capabilities.web.fetch_content import FetchContentTool
+from retinue.core.companion import Todo
+from retinue.core.events import ToolEnded, ToolStarted
+from retinue.core.tool import ToolContext, ToolOutput, ok
 from retinue.guard.gate import Gate, GatedTool
 from retinue.testing import Call, FakeTool, ScriptedModel, Turn, drive
 from retinue.tools.agent.tool import AgentTool
-from retinue.tools.fetch_content.tool import FetchContentTool
 from retinue.tools.get_subagent_result.tool import GetSubagentResultTool
 from retinue.tools.registry import builtin_tools, companion_tools
 from retinue.tools.steer_subagent.tool import SteerSubagentTool

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from retinue.domain.effects import ToolEffect, TouchedPath
-from retinue.domain.events import Compacted, ToolEnded
-from retinue.domain.limits import Limits
-from retinue.domain.messages import ToolMessage, UserMessage
-from retinue.domain.tool import ToolContext, ok
+from retinue.core.effects import ToolEffect, TouchedPath
+from retinue.core.events import Compacted, ToolEnded
+from retinue.core.limits import Limits
+from retinue.core.messages import ToolMessage, UserMessage
+from retinue.core.tool import ToolContext, ok
 from retinue.loop import Compaction
 from retinue.testing import SCRIPTED, Call, FakeTool, ScriptedModel, Turn, drive
 from retinue.tools.registry import builtin_tools

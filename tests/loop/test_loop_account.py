@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from retinue.domain.events import Compacted, LimitReached, MessageAdded
-from retinue.domain.limits import Limits
-from retinue.domain.messages import ToolMessage
-from retinue.domain.usage import Usage
+from retinue.core.events import Compacted, LimitReached, MessageAdded
+from retinue.core.limits import Limits
+from retinue.core.messages import ToolMessage
+from retinue.core.usage import Usage
 from retinue.loop import Compaction
-from retinue.supervisor.budget import Account, Budget
+from retinue.runs.budget import Account, Budget
 from retinue.testing import (
     SCRIPTED,
     Call,

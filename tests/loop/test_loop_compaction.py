@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from retinue.domain.events import AssistantEnded, Compacted, MessageAdded, TurnEnded, Warned
-from retinue.domain.failure import Failure
-from retinue.domain.limits import Limits
-from retinue.domain.messages import AssistantMessage, Image, Text, ToolCall, ToolMessage, UserMessage
-from retinue.domain.tool import ToolOutput
-from retinue.domain.usage import Usage
+from retinue.core.events import AssistantEnded, Compacted, MessageAdded, TurnEnded, Warned
+from retinue.core.failure import Failure
+from retinue.core.limits import Limits
+from retinue.core.messages import AssistantMessage, Image, Text, ToolCall, ToolMessage, UserMessage
+from retinue.core.tool import ToolOutput
+from retinue.core.usage import Usage
 from retinue.loop import Compaction, Controls
 from retinue.models.protocol import Finished
 from retinue.testing import (

@@ -2,11 +2,11 @@
 
 import pytest
 
-from retinue.domain.events import AssistantEnded
-from retinue.domain.limits import Limits
-from retinue.domain.messages import AssistantMessage, Text, user
-from retinue.domain.outcome import Outcome
-from retinue.domain.usage import Usage
+from retinue.core.events import AssistantEnded
+from retinue.core.limits import Limits
+from retinue.core.messages import AssistantMessage, Text, user
+from retinue.core.outcome import Outcome
+from retinue.core.usage import Usage
 from retinue.loop import Prior
 from retinue.loop.result import RunReport, result_object
 from retinue.models.protocol import Finished
@@ -155,7 +155,7 @@ class Raw:
 
 
 async def test_a_stream_without_an_end_is_a_dropped_request():
-    from retinue.domain.events import TextDelta
+    from retinue.core.events import TextDelta
 
     run = await drive(Raw(TextDelta("so far")))
     assert (run.outcome.ended, run.outcome.failure.kind, run.outcome.text) == ("error", "dropped", "so far")
@@ -168,8 +168,8 @@ async def test_a_model_that_raises_is_a_failed_request():
 
 
 async def test_a_failed_message_gets_back_the_text_it_forgot():
-    from retinue.domain.events import TextDelta
-    from retinue.domain.failure import Failure
+    from retinue.core.events import TextDelta
+    from retinue.core.failure import Failure
 
     end = Finished(AssistantMessage((), "error", failure=Failure("dropped", "x")))
     run = await drive(Raw(TextDelta("seen "), TextDelta("text"), end))
@@ -183,8 +183,8 @@ async def test_a_failure_without_a_reason_says_at_least_that():
 
 
 async def test_tool_calls_of_a_failed_message_are_never_run():
-    from retinue.domain.failure import Failure
-    from retinue.domain.messages import ToolCall
+    from retinue.core.failure import Failure
+    from retinue.core.messages import ToolCall
 
     call = ToolCall("c", "look", {})
     message = AssistantMessage((Text("x"), call), "error", failure=Failure("dropped", "cut"))

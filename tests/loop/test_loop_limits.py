@@ -4,11 +4,11 @@ import itertools
 
 import pytest
 
-from retinue.domain.events import LimitReached, MessageAdded, TurnEnded, Warned
-from retinue.domain.limits import Limits
-from retinue.domain.messages import ToolMessage
-from retinue.domain.tool import failed
-from retinue.domain.usage import Usage
+from retinue.core.events import LimitReached, MessageAdded, TurnEnded, Warned
+from retinue.core.limits import Limits
+from retinue.core.messages import ToolMessage
+from retinue.core.tool import failed
+from retinue.core.usage import Usage
 from retinue.loop import Controls, Prior
 from retinue.testing import Call, Expect, FakeTool, ScriptedModel, Spend, Turn, check_prefix, drive
 

@@ -1,7 +1,7 @@
 """What the loop itself says to a model, word for word."""
 
-from retinue.domain.limits import Limits
-from retinue.domain.messages import UserMessage
+from retinue.core.limits import Limits
+from retinue.core.messages import UserMessage
 from retinue.loop.finish import Submission
 from retinue.loop.prompts import prompt
 from retinue.testing import Call, FakeTool, ScriptedModel, Turn, drive

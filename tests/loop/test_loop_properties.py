@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from retinue.domain.events import Compacted, MessageAdded, RunEnded, ToolEnded, TurnEnded, TurnStarted
-from retinue.domain.limits import Limits
-from retinue.domain.messages import UserMessage
-from retinue.domain.tool import ToolSpec, failed, ok
-from retinue.domain.usage import Usage
+from retinue.core.events import Compacted, MessageAdded, RunEnded, ToolEnded, TurnEnded, TurnStarted
+from retinue.core.limits import Limits
+from retinue.core.messages import UserMessage
+from retinue.core.tool import ToolSpec, failed, ok
+from retinue.core.usage import Usage
 from retinue.log.replay import replay
 from retinue.loop import Compaction, Controls, run_loop
 from retinue.testing import (

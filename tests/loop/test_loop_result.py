@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.domain.failure import Failure
-from retinue.domain.limits import Limits
-from retinue.domain.messages import AssistantMessage, Text, Thinking, ToolCall
-from retinue.domain.outcome import Outcome
-from retinue.domain.usage import Usage
+from retinue.core.failure import Failure
+from retinue.core.limits import Limits
+from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall
+from retinue.core.outcome import Outcome
+from retinue.core.usage import Usage
 from retinue.loop.result import MOST_BYTES, ErrorCode, RunReport, display_items, first_part, refused, result_object
 from retinue.testing import Fail, FakeClock, Hang, ScriptedModel, Turn, drive
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.domain.messages import AssistantMessage, Image, Text, ToolCall, ToolMessage, ToolResult, UserMessage, user
+from retinue.core.messages import AssistantMessage, Image, Text, ToolCall, ToolMessage, ToolResult, UserMessage, user
 from retinue.loop import shrink
 from retinue.loop.tokens import Conversation, estimate, overhead
 from retinue.testing import check_history

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from retinue.domain.events import AssistantEnded, MessageAdded, RunEnded, ToolsEnded, TurnEnded
-from retinue.domain.limits import Limits
-from retinue.domain.messages import UserMessage
+from retinue.core.events import AssistantEnded, MessageAdded, RunEnded, ToolsEnded, TurnEnded
+from retinue.core.limits import Limits
+from retinue.core.messages import UserMessage
 from retinue.errors import UsageError
 from retinue.loop import Controls
 from retinue.testing import (

@@ -5,8 +5,8 @@ from contextlib import aclosing
 
 import pytest
 
-from retinue.domain.events import AssistantEnded, RunEnded, TextDelta, ToolEnded, ToolsEnded, ToolStarted
-from retinue.domain.limits import Limits
+from retinue.core.events import AssistantEnded, RunEnded, TextDelta, ToolEnded, ToolsEnded, ToolStarted
+from retinue.core.limits import Limits
 from retinue.log.replay import replay
 from retinue.loop import Controls, run_loop
 from retinue.testing import (
@@ -257,7 +257,7 @@ async def test_a_run_broken_off_anywhere_can_be_rebuilt():
 
 
 async def test_a_resumed_run_mends_what_its_history_lacks():
-    from retinue.domain.messages import AssistantMessage, Text, ToolCall, ToolMessage, ToolResult, user
+    from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolMessage, ToolResult, user
 
     two = AssistantMessage((ToolCall("a", "t", {}), ToolCall("b", "t", {})))
     history = (

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.domain.events import MessageAdded
-from retinue.domain.limits import Limits
-from retinue.domain.tool import ToolOutput, ToolSpec, ok
+from retinue.core.events import MessageAdded
+from retinue.core.limits import Limits
+from retinue.core.tool import ToolOutput, ToolSpec, ok
 from retinue.errors import UsageError
 from retinue.loop import Controls, check_schema
 from retinue.loop.finish import Submission

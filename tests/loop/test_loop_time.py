@@ -2,10 +2,10 @@
 
 import asyncio
 
-from retinue.domain.events import LimitReached, TextDelta, ToolEnded, ToolStarted, Warned
-from retinue.domain.limits import Limits
-from retinue.domain.messages import ToolMessage
-from retinue.domain.tool import ToolSpec, ok
+from retinue.core.events import LimitReached, TextDelta, ToolEnded, ToolStarted, Warned
+from retinue.core.limits import Limits
+from retinue.core.messages import ToolMessage
+from retinue.core.tool import ToolSpec, ok
 from retinue.loop import Controls
 from retinue.testing import Call, FakeClock, FakeTool, Hang, Pulse, Retry, ScriptedModel, Turn, Wait, drive, settle
 
@@ -281,7 +281,7 @@ async def test_a_slow_consumer_is_not_an_idle_model():
 
 async def test_a_limit_that_fires_when_the_answer_is_there_comes_too_late():
     clock = FakeClock()
-    from retinue.domain.events import AssistantEnded
+    from retinue.core.events import AssistantEnded
     from retinue.loop import run_loop
     from retinue.testing import job
 

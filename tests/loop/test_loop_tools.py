@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from retinue.domain.effects import ToolEffect, TouchedPath
-from retinue.domain.events import ToolEnded, ToolProgress, ToolsEnded, ToolStarted, Warned
-from retinue.domain.messages import ToolMessage
-from retinue.domain.tool import ToolSpec, ok
+from retinue.core.effects import ToolEffect, TouchedPath
+from retinue.core.events import ToolEnded, ToolProgress, ToolsEnded, ToolStarted, Warned
+from retinue.core.messages import ToolMessage
+from retinue.core.tool import ToolSpec, ok
 from retinue.testing import Call, Expect, FakeTool, Retry, Say, ScriptedModel, Stop, Think, Turn, check_prefix, drive
 
 
@@ -238,7 +238,7 @@ async def test_progress_is_shown_while_the_tool_runs_and_also_reaches_the_contex
             context.progress(call_id, "three")
             return ok("done")
 
-    from retinue.domain.tool import ToolContext
+    from retinue.core.tool import ToolContext
     from retinue.testing.recording import job
 
     work = job(tools=[Chatty()])

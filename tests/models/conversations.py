@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from retinue.domain.messages import (
+from retinue.core.messages import (
     AssistantMessage,
     Document,
     Image,
@@ -14,7 +14,7 @@ from retinue.domain.messages import (
     UserMessage,
     user,
 )
-from retinue.domain.tool import ToolSpec
+from retinue.core.tool import ToolSpec
 from retinue.models.protocol import ModelRequest
 from tests.models.scripts import GREP, IDS, READ, request
 

@@ -9,15 +9,15 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 
-from retinue.domain.events import TextDelta, ThinkingDelta
-from retinue.domain.messages import AssistantMessage, Message, user
-from retinue.domain.tool import ToolSpec
+from retinue.core.events import TextDelta, ThinkingDelta
+from retinue.core.messages import AssistantMessage, Message, user
+from retinue.core.tool import ToolSpec
+from retinue.http.transport import Transport
 from retinue.models.anthropic import AnthropicModel
 from retinue.models.gemini import GeminiModel
 from retinue.models.openai_chat import OpenAIChatModel
 from retinue.models.openai_responses import OpenAIResponsesModel
 from retinue.models.protocol import Finished, Model, ModelInfo, ModelRequest, Part, Prices
-from retinue.models.transport import Transport
 from retinue.models.wire import WireModel
 from tests.models.servers import sse
 

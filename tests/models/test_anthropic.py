@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.domain.messages import (
+from retinue.core.messages import (
     AssistantMessage,
     Image,
     Text,
@@ -19,9 +19,9 @@ from retinue.domain.messages import (
     UserMessage,
     user,
 )
+from retinue.http.transport import Transport
 from retinue.models.protocol import ToolCallStarted
 from retinue.models.thinking import LEVELS
-from retinue.models.transport import Transport
 from tests.models.scripts import GREP, READ, RELAXED, answer, anthropic_events, collect, info, model, request, thought
 from tests.models.servers import Reply, Server, failing, sse
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from retinue.domain.events import TextDelta
-from retinue.domain.messages import (
+from retinue.core.events import TextDelta
+from retinue.core.messages import (
     AssistantMessage,
     Image,
     Text,

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from retinue.domain.messages import ToolCall
+from retinue.core.messages import ToolCall
 from retinue.models.bridge import PydanticAIModel
 from retinue.models.known import describe_bridged
 from tests.models.scripts import (

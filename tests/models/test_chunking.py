@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retinue.domain.messages import AssistantMessage
+from retinue.core.messages import AssistantMessage
+from retinue.http.sse import Events
 from retinue.models.draft import Draft
-from retinue.models.sse import Events
 from retinue.models.wire import absorb, absorb_rest
 from tests.models.scripts import (
     FORMATS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from retinue.domain.usage import Usage
+from retinue.core.usage import Usage
 from retinue.models.cost import priced
 from retinue.models.protocol import Prices
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from retinue.domain.messages import AssistantMessage, Thinking
+from retinue.core.messages import AssistantMessage, Thinking
 from tests.models.scripts import (
     answer,
     anthropic_events,

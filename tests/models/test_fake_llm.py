@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from retinue.domain.events import Retrying as RetryingEvent
-from retinue.domain.messages import AssistantMessage, Message, Text, ToolMessage, ToolResult, user
+from retinue.core.events import Retrying as RetryingEvent
+from retinue.core.messages import AssistantMessage, Message, Text, ToolMessage, ToolResult, user
+from retinue.http.transport import Transport
 from retinue.models.protocol import Finished, Model, Part
 from retinue.models.retry import Retrying
-from retinue.models.transport import Transport
 from tests.models.scripts import FORMATS, collect, model, request
 
 SERVER = Path(__file__).parents[3] / "shared" / "bench" / "fake_llm.py"

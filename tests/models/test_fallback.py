@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from retinue.domain.events import Retrying
-from retinue.domain.failure import TRANSIENT
-from retinue.domain.messages import AssistantMessage, Text, Thinking, ToolCall, ToolMessage, ToolResult, user
+from retinue.core.events import Retrying
+from retinue.core.failure import TRANSIENT
+from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall, ToolMessage, ToolResult, user
+from retinue.http.transport import Transport
 from retinue.models.fallback import Fallback
 from retinue.models.protocol import Model, Noted, Part
 from retinue.models.retry import Retrying as RetryingModel
 from retinue.models.retry import RetryPolicy
 from retinue.models.select import Selection, select_model
-from retinue.models.transport import Transport
 from retinue.settings.table import Settings
 from tests.models.scripts import anthropic_events, collect, model, request, said
 from tests.models.servers import Reply, Server, failing, sse

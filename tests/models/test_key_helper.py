@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from retinue.http.transport import Transport
 from retinue.models import key_helper
 from retinue.models.build import build_model
 from retinue.models.key_helper import KeyHelper, helped_key
 from retinue.models.probe import served_models
 from retinue.models.providers import Provider, Providers
 from retinue.models.select import Selection
-from retinue.models.transport import Transport
 from retinue.settings.field import Origin
 from retinue.settings.table import Settings
 from tests.models.scripts import collect, info, said

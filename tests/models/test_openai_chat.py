@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from retinue.domain.messages import (
+from retinue.core.messages import (
     AssistantMessage,
     Image,
     Text,
@@ -19,7 +19,7 @@ from retinue.domain.messages import (
     user,
 )
 from retinue.errors import ConfigurationError
-from retinue.models.transport import Transport
+from retinue.http.transport import Transport
 from tests.models.scripts import answer, chat_call, chat_events, collect, model, request, thought
 from tests.models.servers import Reply, Server, failing, sse
 

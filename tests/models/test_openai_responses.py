@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from retinue.domain.messages import (
+from retinue.core.messages import (
     AssistantMessage,
     Image,
     Text,
@@ -17,7 +17,7 @@ from retinue.domain.messages import (
     UserMessage,
     user,
 )
-from retinue.models.transport import Transport
+from retinue.http.transport import Transport
 from tests.models.scripts import (
     answer,
     collect,

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from retinue.domain.messages import AssistantMessage, Text, Thinking, user
+from retinue.core.messages import AssistantMessage, Text, Thinking, user
+from retinue.http.transport import Transport
 from retinue.models.protocol import ModelRequest
-from retinue.models.transport import Transport
 from tests.models.scripts import anthropic_events, collect, model, request
 from tests.models.servers import Reply, Server, failing, sse
 from tests.models.test_anthropic import text

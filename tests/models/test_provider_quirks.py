@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from retinue.domain.messages import (
+from retinue.core.messages import (
     AssistantMessage,
     Image,
     Message,
@@ -21,12 +21,12 @@ from retinue.domain.messages import (
     ToolResult,
     user,
 )
+from retinue.http.transport import Transport
 from retinue.models.build import build_model
 from retinue.models.presets import BUILT_IN, PRESETS
 from retinue.models.protocol import Model, ModelRequest, Noted
 from retinue.models.providers import Providers
 from retinue.models.select import Selection
-from retinue.models.transport import Transport
 from retinue.settings.table import Settings
 from tests.models.scripts import (
     chat_events,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from retinue.domain.messages import AssistantMessage, Text, ToolCall, ToolMessage, ToolResult, user
+from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolMessage, ToolResult, user
 from retinue.models.protocol import Prices
 from tests.models.scripts import anthropic_events, chat_events, gemini_events, request, responses_events, responses_text
 from tests.models.servers import Reply, Server, sse

@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from retinue.domain.events import Body, Compacted, ToolEnded
-from retinue.domain.messages import Image, Text, user
-from retinue.domain.outcome import Outcome
-from retinue.domain.tool import ToolOutput
-from retinue.extensions.mcp.listing import listing, safe_keys
+from retinue.capabilities.mcp.listing import listing, safe_keys
+from retinue.core.events import Body, Compacted, ToolEnded
+from retinue.core.messages import Image, Text, user
+from retinue.core.outcome import Outcome
+from retinue.core.tool import ToolOutput
+from retinue.http.transport import Transport
 from retinue.loop import Compaction, Controls, run_loop
 from retinue.models.protocol import Model
 from retinue.models.retry import Retrying, RetryPolicy
-from retinue.models.transport import Transport
 from retinue.testing import FakeTool, Recording, check_grammar, job
 from tests.models.test_provider_quirks import preset_model
 from tests.models.zoo import TURNS, ZOO, Animal, Keeper, neighbours

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.domain.events import Retrying as RetryingEvent
-from retinue.domain.events import TextDelta
-from retinue.domain.failure import TRANSIENT, Failure, FailureKind
-from retinue.domain.messages import AssistantMessage, Text, Thinking
+from retinue.core.events import Retrying as RetryingEvent
+from retinue.core.events import TextDelta
+from retinue.core.failure import TRANSIENT, Failure, FailureKind
+from retinue.core.messages import AssistantMessage, Text, Thinking
+from retinue.http.transport import Transport
 from retinue.models.protocol import Finished, Model, ModelInfo, ModelRequest, Part
 from retinue.models.retry import Retrying, RetryPolicy
-from retinue.models.transport import Transport
 from tests.models.scripts import FORMATS, RELAXED, info, model, request, said
 from tests.models.servers import Reply, Server, failing
 from tests.models.test_wire_faults import begun

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from retinue.errors import UnknownModelError
+from retinue.http.transport import Transport
 from retinue.models.known import FREE
 from retinue.models.select import Selection, build_model, select_model
-from retinue.models.transport import Transport
 from retinue.settings.table import Settings
 
 KEYS = {"ANTHROPIC_API_KEY": "a", "OPENAI_API_KEY": "o", "GEMINI_API_KEY": "g"}

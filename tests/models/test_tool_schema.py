@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.domain.messages import AssistantMessage, Image, Text, ToolCall, ToolMessage, ToolResult, user
-from retinue.domain.tool import ToolSpec
-from retinue.extensions.mcp.listing import listing, safe_keys
+from retinue.capabilities.mcp.listing import listing, safe_keys
+from retinue.core.messages import AssistantMessage, Image, Text, ToolCall, ToolMessage, ToolResult, user
+from retinue.core.tool import ToolSpec
 from retinue.models.tool_schema import gemini_parameters, portable_schema
 from tests.models.scripts import FORMATS, RELAXED, answer, model, request, said
 from tests.models.servers import Reply, Server

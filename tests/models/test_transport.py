@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from retinue.models.transport import Transport, TransportError
+from retinue.http.transport import Transport, TransportError
 from tests.models.servers import Reply, Server, raw_server
 
 HEADERS = {"content-type": "application/json"}

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from retinue.models import connect
-from retinue.models.address import Address, proxy_for
+from retinue.http import connect
+from retinue.http.address import Address, proxy_for
+from retinue.http.transport import Transport, TransportError
 from retinue.models.failures import Wire, from_transport
-from retinue.models.transport import Transport, TransportError
 from tests.models.servers import Handler, Reply, Server, listening, settle
 from tests.models.test_transport import fetch
 

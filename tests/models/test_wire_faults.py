@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from retinue.domain.events import TextDelta
-from retinue.domain.messages import AssistantMessage, Text, ToolCall, ToolMessage, ToolResult, user
+from retinue.core.events import TextDelta
+from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolMessage, ToolResult, user
+from retinue.http.transport import Transport
 from retinue.models.protocol import Part
-from retinue.models.transport import Transport
 from tests.models.scripts import (
     FORMATS,
     answer,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from retinue.definitions.parse import parse
+from retinue.agents.parse import parse
 from retinue.faces.tui.board.board import Board
-from retinue.supervisor.runner import compaction_share
+from retinue.runs.runner import compaction_share
 from tests.runs.fate_scene import HAIKU, HOMES, Scene, proves
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from retinue import Retinue
-from retinue.definitions.dialects import DIALECTS
-from retinue.definitions.dialects.table import Field
-from retinue.definitions.parse import parse
-from retinue.domain.outcome import Outcome
-from retinue.domain.spec import AgentSpec, DialectName
+from retinue.agents.dialects import DIALECTS
+from retinue.agents.dialects.table import Field
+from retinue.agents.parse import parse
+from retinue.core.outcome import Outcome
+from retinue.core.spec import AgentSpec, DialectName
 from tests.runs.conftest import Project
 from tests.runs.model_server import ModelServer, Reply, Request
 

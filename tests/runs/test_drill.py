@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from retinue.domain.events import MessageAdded
+from retinue.core.events import MessageAdded
 from retinue.log.query import Reader
 from retinue.settings.places import state_folder
 from tests.runs.drill import BLOCK, IN, OUT, Drill

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from retinue.definitions.dialects import DIALECTS
-from retinue.definitions.dialects.table import Field
-from retinue.domain.spec import DialectName
+from retinue.agents.dialects import DIALECTS
+from retinue.agents.dialects.table import Field
+from retinue.core.spec import DialectName
 from tests.runs import fate_proofs, fate_rights  # noqa: F401 - each adds to PROOFS
 from tests.runs.conftest import Project
 from tests.runs.fate_scene import PROOFS, ROWS, Scene

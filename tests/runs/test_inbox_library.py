@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from retinue import Retinue, tool
-from retinue.domain.inbox import APPROVALS, InboxAnswer, InboxItem
+from retinue.core.inbox import APPROVALS, InboxAnswer, InboxItem
 from retinue.errors import AnsweredError, UsageError
 from retinue.faces.cli.asking import understood
 from retinue.faces.cli.inbox._show import body, headline

@@ -10,7 +10,7 @@ import pytest
 
 from retinue import Retinue
 from retinue.errors import RetinueError, UsageError
-from retinue.supervisor.delegate import Delegate
+from retinue.runs.delegate import Delegate
 from tests.runs.model_server import Reply, Request
 
 

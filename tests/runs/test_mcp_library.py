@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from retinue import Retinue
-from retinue.domain.inbox import InboxItem
+from retinue.core.inbox import InboxItem
 from tests.runs.conftest import Project
 from tests.runs.model_server import Reply, Request
 from tests.runs.test_mcp import agent, alive, configure, gone, once, sdk, served, starts, text_of

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from retinue import Retinue
-from retinue.domain.inbox import InboxItem
+from retinue.core.inbox import InboxItem
 from retinue.guard.permissions import masks
 from retinue.guard.permissions.masks import FileMasks, TooManyFilesError
 from retinue.guard.permissions.place import Place

@@ -14,22 +14,22 @@ from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any
 
-from retinue.domain.delegation import ChildView, Refusal, SpawnCall
-from retinue.domain.events import MessageAdded
-from retinue.domain.failure import Failure
-from retinue.domain.messages import AssistantMessage, Text, ToolCall, UserMessage
-from retinue.domain.request import EVERYTHING, RunRequest
-from retinue.domain.spec import AgentSpec
-from retinue.domain.states import MOVES, can_move
-from retinue.domain.usage import Usage
+from retinue.core.delegation import ChildView, Refusal, SpawnCall
+from retinue.core.events import MessageAdded
+from retinue.core.failure import Failure
+from retinue.core.messages import AssistantMessage, Text, ToolCall, UserMessage
+from retinue.core.request import EVERYTHING, RunRequest
+from retinue.core.spec import AgentSpec
+from retinue.core.states import MOVES, can_move
+from retinue.core.usage import Usage
 from retinue.log.query import Reader
 from retinue.log.rows import Tally
 from retinue.models.protocol import Finished, ModelInfo, ModelRequest, Part
-from retinue.supervisor.crew import Supervisor
-from retinue.supervisor.delegate import Delegate
-from retinue.supervisor.member import Member
-from retinue.supervisor.notify import announced
-from retinue.supervisor.world import World
+from retinue.runs.crew import Supervisor
+from retinue.runs.delegate import Delegate
+from retinue.runs.member import Member
+from retinue.runs.notify import announced
+from retinue.runs.world import World
 from retinue.testing import FakeClock
 
 SPENT = Usage(10, 5, 2, 1, 0.01)
@@ -153,7 +153,7 @@ class Scene:
             **{f"RETINUE_{name.upper()}": str(value) for name, value in settings.items()},
         }
         (folder / "project").mkdir(exist_ok=True)
-        patch.setattr("retinue.supervisor.launch.build_model", lambda chosen, *_, **__: DeskModel(self, chosen.info))
+        patch.setattr("retinue.runs.launch.build_model", lambda chosen, *_, **__: DeskModel(self, chosen.info))
         self.moves = Moves()
         patch.setattr(Member, "status", self.moves)
         self.crew = self.again()

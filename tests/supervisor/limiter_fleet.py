@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from retinue.domain.failure import Failure
-from retinue.supervisor.limiter import LimiterGate, Limiters, LimiterState
+from retinue.core.failure import Failure
+from retinue.models.limiter import LimiterGate, Limiters, LimiterState
 from retinue.testing import FakeClock, settle
 
 

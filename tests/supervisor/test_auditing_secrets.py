@@ -2,8 +2,8 @@
 
 from crew_scene import Scene, until
 
-from retinue.domain.events import ToolEnded
-from retinue.supervisor.notify import notification
+from retinue.core.events import ToolEnded
+from retinue.runs.notify import notification
 
 SECRET = "ghp_" + "a1B2c3D4e5" * 4
 

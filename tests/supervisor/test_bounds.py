@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from crew_scene import Scene, until
 
-from retinue.domain.events import ToolEnded
-from retinue.domain.spec import AgentSpec, ToolPolicy
-from retinue.supervisor.permits_bounds import from_record, to_record
+from retinue.capabilities.permissions.bounds import from_record, to_record
+from retinue.core.events import ToolEnded
+from retinue.core.spec import AgentSpec, ToolPolicy
 
 LIMITED = AgentSpec(name="main", prompt="x", tools=ToolPolicy(allow=("Bash(git *)", "Read", "Agent")))
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from retinue.domain.limits import Limits
-from retinue.domain.usage import Usage
+from retinue.core.limits import Limits
+from retinue.core.usage import Usage
 from retinue.errors import LaunchError, UsageError
 from retinue.models.protocol import ModelInfo, Prices
+from retinue.runs.budget import Account, Budget
+from retinue.runs.purse import of_settings
 from retinue.settings.table import Settings
-from retinue.supervisor.budget import Account, Budget
-from retinue.supervisor.purse import of_settings
 from retinue.testing import FakeClock
 
 

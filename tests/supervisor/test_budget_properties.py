@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retinue.domain.usage import Usage
-from retinue.supervisor.budget import Account, Budget
+from retinue.core.usage import Usage
+from retinue.runs.budget import Account, Budget
 
 LIMIT = st.none() | st.integers(0, 2_000)
 STEP = st.tuples(st.sampled_from(["spawn", "ask", "answer", "answer", "end"]), st.integers(0, 99), st.integers(0, 400))

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from tests.supervisor.crew_scene import Scene, until
 
-from retinue.domain.delegation import ChildView
-from retinue.domain.events import RunEnded, RunStarted, ToolEnded
-from retinue.domain.outcome import Outcome
+from retinue.core.delegation import ChildView
+from retinue.core.events import RunEnded, RunStarted, ToolEnded
+from retinue.core.outcome import Outcome
 from retinue.guard.sandbox import probe
-from retinue.supervisor.member import Member
+from retinue.runs.member import Member
 
 needs_sandbox = pytest.mark.skipif(probe.why_not() is not None, reason=str(probe.why_not()))
 

@@ -6,10 +6,10 @@ import logging
 import pytest
 from crew_scene import Scene, until
 
-from retinue.domain.events import Compacted
-from retinue.domain.messages import user
-from retinue.domain.usage import Usage
-from retinue.supervisor.bus import NAMES, EventBus
+from retinue.core.events import Compacted
+from retinue.core.messages import user
+from retinue.core.usage import Usage
+from retinue.runs.bus import NAMES, EventBus
 
 
 @pytest.fixture

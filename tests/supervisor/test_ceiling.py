@@ -14,12 +14,12 @@ from crew_scene import Scene
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from retinue.domain.budget import Budget
-from retinue.domain.delegation import ChildView, Refusal
-from retinue.domain.effects import READ_ONLY
-from retinue.domain.events import ToolEnded
-from retinue.domain.request import EVERYTHING, Ceiling, RunRequest
-from retinue.domain.spec import AgentSpec, ModelPolicy, ToolPolicy
+from retinue.core.budget import Budget
+from retinue.core.delegation import ChildView, Refusal
+from retinue.core.effects import READ_ONLY
+from retinue.core.events import ToolEnded
+from retinue.core.request import EVERYTHING, Ceiling, RunRequest
+from retinue.core.spec import AgentSpec, ModelPolicy, ToolPolicy
 from retinue.errors import LaunchError
 
 COORDINATOR = AgentSpec(name="main", prompt="x", tools=ToolPolicy(allow=("Agent(Explore, general-purpose)",)))
@@ -221,7 +221,7 @@ async def _descend(folder: Path, patch: pytest.MonkeyPatch, levels: list[AgentSp
             if "Agent" not in tools_of(above):
                 return
             entry = SimpleNamespace(spec=file, enabled=True)
-            patch.setattr("retinue.supervisor.resolution._entry", lambda *_, found=entry: found)
+            patch.setattr("retinue.runs.resolution._entry", lambda *_, found=entry: found)
             left = above.account.remaining()
             view = await scene.spawn(above, f"run {depth}", background=True, model=model, budget=budget)
             if isinstance(view, Refusal):
@@ -274,8 +274,8 @@ _STRENGTH = {"allow": 0, "ask": 1, "deny": 2}
 
 
 def _verdict(guard, tool: str, arguments) -> str:
-    from retinue.domain.permission import ToolUse
-    from retinue.domain.toolnames import TOOLS as EFFECTS
+    from retinue.core.permission import ToolUse
+    from retinue.core.toolnames import TOOLS as EFFECTS
 
     return guard.permissions.decide(ToolUse(tool, arguments, EFFECTS[tool])).verdict
 

@@ -3,7 +3,7 @@
 import pytest
 from crew_scene import Scene
 
-from retinue.supervisor.delegate import Delegate
+from retinue.runs.delegate import Delegate
 from retinue.tools.delegation.views import succeeded
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from tests.supervisor.crew_scene import Scene
 
-from retinue.domain.events import RunEnded, RunStarted, ToolEnded
-from retinue.domain.messages import ToolResult
-from retinue.domain.request import RunRequest
-from retinue.domain.spec import AgentSpec, ToolPolicy
-from retinue.domain.tool import ToolContext, ToolOutput, ToolSpec
+from retinue.core.events import RunEnded, RunStarted, ToolEnded
+from retinue.core.messages import ToolResult
+from retinue.core.request import RunRequest
+from retinue.core.spec import AgentSpec, ToolPolicy
+from retinue.core.tool import ToolContext, ToolOutput, ToolSpec
 from retinue.guard.sandbox import probe
-from retinue.supervisor.member import Member
+from retinue.runs.member import Member
 
 needs_sandbox = pytest.mark.skipif(probe.why_not() is not None, reason=str(probe.why_not()))
 

@@ -9,10 +9,10 @@ import pytest
 
 from retinue.errors import StateError
 from retinue.models.protocol import ModelInfo
+from retinue.runs.fanout import Ask, FanOut, Policy, free_agents
+from retinue.runs.quote import Quote, Wanted
 from retinue.settings.field import Origin
 from retinue.settings.table import Settings
-from retinue.supervisor.fanout import Ask, FanOut, Policy, free_agents
-from retinue.supervisor.quote import Quote, Wanted
 from retinue.testing import FakeClock, settle
 
 WANTED = Wanted("reviewer", ModelInfo("a", "m"))

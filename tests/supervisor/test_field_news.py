@@ -7,10 +7,10 @@ from typing import Any
 
 from tests.supervisor.crew_scene import Scene, until
 
-from retinue.domain.events import ToolEnded
-from retinue.domain.spec import AgentSpec
-from retinue.supervisor.member import Member
-from retinue.supervisor.runner import compaction_share
+from retinue.core.events import ToolEnded
+from retinue.core.spec import AgentSpec
+from retinue.runs.member import Member
+from retinue.runs.runner import compaction_share
 
 
 async def child_of(scene: Scene, *lines: str, task: str = "work", **options: Any) -> Member:

@@ -5,13 +5,13 @@ import asyncio
 import pytest
 from crew_scene import Scene
 
-from retinue.domain.delegation import ChildView, Refusal
-from retinue.domain.request import RunRequest
-from retinue.domain.spec import AgentSpec
+from retinue.capabilities.worktree.attach import branch_of
+from retinue.capabilities.worktree.record import records
+from retinue.core.delegation import ChildView, Refusal
+from retinue.core.request import RunRequest
+from retinue.core.spec import AgentSpec
 from retinue.errors import RetinueError
-from retinue.supervisor.isolating import branch_of
 from retinue.testing.repository import temporary_repository
-from retinue.workspace.worktree_record import records
 
 SPEC = AgentSpec(name="worker", prompt="You work.")
 

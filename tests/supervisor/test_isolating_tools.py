@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from retinue.domain.tool import ToolContext, ToolSpec, ok
-from retinue.supervisor.isolating import Isolation
-from retinue.supervisor.isolating_tools import kept_home
+from retinue.capabilities.worktree.attach import Isolation
+from retinue.capabilities.worktree.tools import kept_home
+from retinue.core.tool import ToolContext, ToolSpec, ok
 
 
 class Foreign:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from retinue.supervisor.joins import Delivery, Joins
+from retinue.runs.joins import Delivery, Joins
 from retinue.testing import FakeClock
 
 

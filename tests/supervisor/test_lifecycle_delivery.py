@@ -5,9 +5,9 @@ import asyncio
 import pytest
 from crew_scene import Scene, until
 
-from retinue.domain.delegation import ChildView
-from retinue.domain.events import ResultRead
-from retinue.supervisor.delegate import Delegate
+from retinue.core.delegation import ChildView
+from retinue.core.events import ResultRead
+from retinue.runs.delegate import Delegate
 
 
 @pytest.fixture
@@ -281,7 +281,7 @@ async def test_J11_an_exception_of_a_listener_does_not_change_how_a_run_ended(sc
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")
-        monkeypatch.setattr("retinue.supervisor.mailroom.notification", broken)
+        monkeypatch.setattr("retinue.runs.mailroom.notification", broken)
         scene.desk("child").say("done")
         assert (await child.handle.wait()).ended == "completed"
         with pytest.raises(RuntimeError):

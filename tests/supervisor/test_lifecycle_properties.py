@@ -16,9 +16,9 @@ from crew_scene import Scene, until
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from retinue.domain.delegation import ChildView
-from retinue.domain.events import MessageAdded, ToolEnded
-from retinue.supervisor.member import Member
+from retinue.core.delegation import ChildView
+from retinue.core.events import MessageAdded, ToolEnded
+from retinue.runs.member import Member
 
 STORIES = int(os.environ.get("RETINUE_STORIES", "60"))
 MODES = st.sampled_from(["async", "smart", "group"])

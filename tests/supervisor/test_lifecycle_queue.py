@@ -5,8 +5,8 @@ import shutil
 import pytest
 from crew_scene import Scene, until
 
-from retinue.domain.delegation import ChildView
-from retinue.supervisor.delegate import Delegate
+from retinue.core.delegation import ChildView
+from retinue.runs.delegate import Delegate
 
 
 @pytest.fixture

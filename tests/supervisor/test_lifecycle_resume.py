@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from crew_scene import SPENT, Scene, until
 
-from retinue.domain.delegation import ChildView, Refusal
-from retinue.domain.events import RunCreated, RunResumed, RunStarted
-from retinue.domain.usage import Usage
+from retinue.core.delegation import ChildView, Refusal
+from retinue.core.events import RunCreated, RunResumed, RunStarted
+from retinue.core.usage import Usage
 from retinue.errors import StateError
-from retinue.supervisor.delegate import Delegate
+from retinue.runs.delegate import Delegate
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 from crew_scene import Scene, until
 
-from retinue.domain.delegation import ChildView, Refusal
-from retinue.domain.events import ToolEnded
-from retinue.supervisor.delegate import Delegate
+from retinue.core.delegation import ChildView, Refusal
+from retinue.core.events import ToolEnded
+from retinue.runs.delegate import Delegate
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@
 import pytest
 from crew_scene import Scene
 
-from retinue.domain.delegation import ChildView
-from retinue.supervisor.delegate import Delegate
+from retinue.core.delegation import ChildView
+from retinue.runs.delegate import Delegate
 
 
 @pytest.fixture

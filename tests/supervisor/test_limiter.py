@@ -11,11 +11,11 @@ from itertools import pairwise
 import pytest
 from limiter_fleet import Fleet, busy
 
-from retinue.domain.failure import Failure, FailureKind
-from retinue.domain.messages import AssistantMessage, Text
+from retinue.core.failure import Failure, FailureKind
+from retinue.core.messages import AssistantMessage, Text
+from retinue.models.limiter import Limiters, account_of, process_limiters
 from retinue.models.protocol import Finished, ModelInfo, ModelRequest, Part
 from retinue.models.retry import Retrying
-from retinue.supervisor.limiter import Limiters, account_of, process_limiters
 from retinue.testing import FakeClock, settle
 
 REQUEST = ModelRequest(system="s", messages=())

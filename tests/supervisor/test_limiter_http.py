@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from retinue.domain.messages import AssistantMessage, user
+from retinue.core.messages import AssistantMessage, user
+from retinue.http.transport import Transport
+from retinue.models.limiter import Limiters
 from retinue.models.openai_chat import OpenAIChatModel
 from retinue.models.protocol import Finished, ModelInfo, ModelRequest
 from retinue.models.retry import Retrying
-from retinue.models.transport import Transport
-from retinue.supervisor.limiter import Limiters
 from retinue.testing import FakeClock
 
 ANSWER = b'data: {"choices":[{"index":0,"delta":{"content":"ok"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'

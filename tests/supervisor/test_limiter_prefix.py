@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from limiter_fleet import Fleet, busy
 
-from retinue.domain.failure import Failure
-from retinue.domain.tool import ToolSpec
+from retinue.core.failure import Failure
+from retinue.core.tool import ToolSpec
+from retinue.models.limiter import shared_prefix
 from retinue.models.providers import Provider
-from retinue.supervisor.limiter import shared_prefix
 from retinue.testing import settle
 
 

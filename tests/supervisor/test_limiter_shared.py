@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from limiter_fleet import Fleet, busy
 
-from retinue.supervisor.limiter import Limiters
+from retinue.models.limiter import Limiters
 from retinue.testing import settle
 
 CHILD = """
 import asyncio, sys
 from pathlib import Path
-from retinue.domain.failure import Failure
-from retinue.supervisor.limiter import Limiters
+from retinue.core.failure import Failure
+from retinue.models.limiter import Limiters
 from retinue.testing import settle
 
 async def main():

@@ -16,11 +16,11 @@ from crew_scene import INFO, Scene, message, task_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from retinue.domain.messages import ToolCall, ToolMessage
-from retinue.domain.request import EVERYTHING, RunRequest
-from retinue.domain.spec import AgentSpec
+from retinue.core.messages import ToolCall, ToolMessage
+from retinue.core.request import EVERYTHING, RunRequest
+from retinue.core.spec import AgentSpec
 from retinue.models.protocol import Finished, ModelInfo, ModelRequest, Part
-from retinue.supervisor.crew import Supervisor
+from retinue.runs.crew import Supervisor
 
 TREES = int(os.environ.get("RETINUE_TREES", "40"))
 DEPTH = 3
@@ -106,7 +106,7 @@ async def grow(
 ) -> None:
     tree = {"main": Node(False, True, True, children), **dict(walk(children))}
     scene = Scene(folder, patch, max_concurrent=limit)
-    patch.setattr("retinue.supervisor.launch.build_model", lambda chosen, *_, **__: TreeModel(tree, INFO))
+    patch.setattr("retinue.runs.launch.build_model", lambda chosen, *_, **__: TreeModel(tree, INFO))
     async with scene:
         main = await start(scene)
         left = list(stops)

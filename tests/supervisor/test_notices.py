@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.supervisor.crew_scene import Scene, until
 
-from retinue.domain.events import Warned
+from retinue.core.events import Warned
 
 ALL = ["git_context", "first_write", "not_verified"]
 

@@ -6,10 +6,10 @@ from crew_scene import Scene, until
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.domain.delegation import ChildView
-from retinue.domain.spec import AgentSpec, ToolPolicy
-from retinue.domain.usage import Usage
-from retinue.supervisor.notify import announced, notification
+from retinue.core.delegation import ChildView
+from retinue.core.spec import AgentSpec, ToolPolicy
+from retinue.core.usage import Usage
+from retinue.runs.notify import announced, notification
 
 
 def view(**values) -> ChildView:

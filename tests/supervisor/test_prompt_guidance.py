@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from tests.supervisor.test_first_requests import names, seen, world_of
 
-from retinue.context.prompt import shipped
-from retinue.context.worktree import worktree_notice
-from retinue.domain.spec import AgentSpec
-from retinue.domain.tool import ToolContext
+from retinue.capabilities.worktree.prompt import worktree_notice
+from retinue.core.spec import AgentSpec
+from retinue.core.tool import ToolContext
+from retinue.runs.prompt import shipped
 from retinue.tools.delegation.types import first_sentence, type_lines
 from retinue.tools.registry import builtin_tools
 
@@ -61,7 +61,7 @@ def test_P15_P16_what_is_read_is_no_instruction_for_main_or_any_sub_agent_but_fo
 
 
 def test_P19_P20_the_claude_vocabulary_has_no_route_line(tmp_path: Path) -> None:
-    from retinue.context.delegation_policy import delegation_policy
+    from retinue.runs.delegation_policy import delegation_policy
 
     specs = [entry.spec for entry in world_of(tmp_path).catalog().entries]
     assert "Route" not in delegation_policy(specs, "claude")

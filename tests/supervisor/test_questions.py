@@ -7,13 +7,13 @@ import asyncio
 import pytest
 from crew_scene import Scene, until
 
-from retinue.domain.companion import Todo
-from retinue.domain.delegation import ChildView
-from retinue.domain.events import InboxOpened, TodosUpdated
-from retinue.domain.inbox import InboxAnswer
-from retinue.domain.messages import ToolMessage
+from retinue.core.companion import Todo
+from retinue.core.delegation import ChildView
+from retinue.core.events import InboxOpened, TodosUpdated
+from retinue.core.inbox import InboxAnswer
+from retinue.core.messages import ToolMessage
 from retinue.log.inbox import items
-from retinue.supervisor.delegate import Delegate
+from retinue.runs.delegate import Delegate
 from retinue.testing import check_grammar
 
 
@@ -159,7 +159,7 @@ async def test_where_nobody_can_answer_the_agent_is_told_so_and_hears_the_answer
 
 
 def _reply(run_id, text):
-    from retinue.domain.delegation import SpawnCall
+    from retinue.core.delegation import SpawnCall
 
     return SpawnCall(prompt=text, resume=run_id, background=False)
 

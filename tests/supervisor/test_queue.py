@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.supervisor.queue import Queue
+from retinue.runs.queue import Queue
 
 
 async def test_J02_over_the_limit_runs_wait_and_start_in_order():

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from crew_scene import Scene, until
 
-from retinue.domain.inbox import InboxAnswer
-from retinue.supervisor.queue import Queue
+from retinue.core.inbox import InboxAnswer
+from retinue.runs.queue import Queue
 
 
 @pytest.fixture

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from retinue.domain.events import RunCreated, RunEnded, RunStarted
-from retinue.domain.outcome import Outcome
-from retinue.domain.usage import Usage
+from retinue.core.events import RunCreated, RunEnded, RunStarted
+from retinue.core.outcome import Outcome
+from retinue.core.usage import Usage
 from retinue.log.query import Reader
 from retinue.log.rows import RunPlace
 from retinue.log.store import Log
 from retinue.models.protocol import ModelInfo, Prices
-from retinue.supervisor.quote import Estimate, Wanted, quote
+from retinue.runs.quote import Estimate, Wanted, quote
 
 MODEL = ModelInfo("anthropic", "m", prices=Prices(10.0, 100.0, above=(1, Prices(1e6, 1e6))))
 OWN = ModelInfo("own", "m")

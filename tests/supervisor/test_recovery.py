@@ -5,13 +5,13 @@ import asyncio
 import pytest
 from crew_scene import Scene, until
 
-from retinue.domain.delegation import ChildView
-from retinue.domain.effects import ToolEffect
-from retinue.domain.events import MessageAdded, ResultRead, ToolEnded, ToolStarted
-from retinue.domain.messages import Text, ToolCall, ToolResult, user
+from retinue.core.delegation import ChildView
+from retinue.core.effects import ToolEffect
+from retinue.core.events import MessageAdded, ResultRead, ToolEnded, ToolStarted
+from retinue.core.messages import Text, ToolCall, ToolResult, user
 from retinue.log.commands import Command, send
-from retinue.supervisor.delegate import Delegate
-from retinue.supervisor.recover import post, undelivered, used_below
+from retinue.runs.delegate import Delegate
+from retinue.runs.recover import post, undelivered, used_below
 
 
 @pytest.fixture

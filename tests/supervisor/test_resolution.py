@@ -2,10 +2,10 @@
 
 import pytest
 
-from retinue.domain.delegation import Refusal, SpawnCall
-from retinue.domain.spec import AgentSpec, ModelPolicy
-from retinue.supervisor.resolution import Resolved, merge, resolve_type
-from retinue.supervisor.world import World
+from retinue.core.delegation import Refusal, SpawnCall
+from retinue.core.spec import AgentSpec, ModelPolicy
+from retinue.runs.resolution import Resolved, merge, resolve_type
+from retinue.runs.world import World
 
 
 @pytest.fixture

@@ -3,10 +3,10 @@
 import pytest
 from crew_scene import Scene, message
 
-from retinue.domain.delegation import ChildView
-from retinue.domain.events import Compacted
-from retinue.domain.messages import ToolCall
-from retinue.domain.usage import Usage
+from retinue.core.delegation import ChildView
+from retinue.core.events import Compacted
+from retinue.core.messages import ToolCall
+from retinue.core.usage import Usage
 
 
 @pytest.fixture

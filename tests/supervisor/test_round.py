@@ -6,10 +6,10 @@ from typing import Any
 
 from tests.supervisor.crew_scene import Scene
 
-from retinue.context.instructions import LARGEST
-from retinue.domain.request import RunRequest
-from retinue.domain.spec import AgentSpec
-from retinue.supervisor.round import Round
+from retinue.core.request import RunRequest
+from retinue.core.spec import AgentSpec
+from retinue.runs.instructions import LARGEST
+from retinue.runs.round import Round
 
 
 async def test_an_answer_holds_until_the_next_round_of_the_event_loop():

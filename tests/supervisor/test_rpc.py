@@ -6,7 +6,7 @@ import subprocess
 import pytest
 from crew_scene import Scene, until
 
-from retinue.supervisor.rpc import PROTOCOL_VERSION
+from retinue.runs.rpc import PROTOCOL_VERSION
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from retinue.domain.spec import AgentSpec, ServerRef, ToolPolicy
-from retinue.supervisor.serving_scope import Scope, may_have_servers
+from retinue.capabilities.mcp.scope import Scope, may_have_servers
+from retinue.core.spec import AgentSpec, ServerRef, ToolPolicy
 
 HERE = ("git", "web")
 

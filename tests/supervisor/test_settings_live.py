@@ -7,7 +7,7 @@ import json
 import pytest
 from crew_scene import Scene, until
 
-from retinue.supervisor.world import World
+from retinue.runs.world import World
 
 
 @pytest.fixture

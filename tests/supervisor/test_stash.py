@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from retinue.domain.delegation import Refusal, SpawnCall
-from retinue.supervisor.stash import Stash
+from retinue.core.delegation import Refusal, SpawnCall
+from retinue.runs.stash import Stash
 from retinue.testing import FakeClock
 
 CALL = SpawnCall(prompt="a long task", description="d", agent="Explore", model="nope", isolation="worktree")

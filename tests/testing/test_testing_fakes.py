@@ -5,9 +5,9 @@ from collections import Counter
 
 import pytest
 
-from retinue.domain.events import Retrying, TextDelta, ThinkingDelta
-from retinue.domain.messages import user
-from retinue.domain.usage import Usage
+from retinue.core.events import Retrying, TextDelta, ThinkingDelta
+from retinue.core.messages import user
+from retinue.core.usage import Usage
 from retinue.models.protocol import Finished, ModelRequest, ToolCallStarted
 from retinue.testing import (
     Call,

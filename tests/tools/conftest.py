@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from retinue.domain.tool import ToolContext, ToolOutput
+from retinue.core.tool import ToolContext, ToolOutput
 from retinue.tools.registry import builtin_tools
 
 Use = Callable[..., Awaitable[ToolOutput]]

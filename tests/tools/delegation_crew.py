@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from retinue.domain.delegation import ChildView, Refusal, Scheduled, SpawnCall, Status, Waited
+from retinue.core.delegation import ChildView, Refusal, Scheduled, SpawnCall, Status, Waited
 from retinue.testing import FakeClock
 
 STEERABLE: frozenset[Status] = frozenset({"starting", "running", "waiting"})

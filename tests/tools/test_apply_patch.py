@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from retinue.domain.events import ToolEnded
-from retinue.domain.tool import ToolContext, failed
-from retinue.supervisor.offer import with_patches
+from retinue.core.events import ToolEnded
+from retinue.core.tool import ToolContext, failed
+from retinue.runs.offer import with_patches
 from retinue.testing import Call, ScriptedModel, Turn, drive
 from retinue.tools.apply_patch.tool import ApplyPatchTool
 from retinue.tools.registry import builtin_tools

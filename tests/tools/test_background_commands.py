@@ -6,8 +6,8 @@ import asyncio
 import os
 from pathlib import Path
 
-from retinue.domain.events import ToolEnded
-from retinue.domain.tool import ToolContext
+from retinue.core.events import ToolEnded
+from retinue.core.tool import ToolContext
 from retinue.testing import Call, ScriptedModel, Turn, drive
 from retinue.tools.bash.background import MOST, BackgroundCommands
 from retinue.tools.registry import builtin_tools, companion_tools

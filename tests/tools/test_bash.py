@@ -197,7 +197,7 @@ async def test_an_event_loop_that_is_torn_down_while_a_program_starts_leaves_not
     tag = f"{time.time_ns()}"
     code = f"""
 import asyncio, pathlib, time
-from retinue.domain.tool import ToolContext
+from retinue.core.tool import ToolContext
 from retinue.tools.registry import builtin_tools
 
 async def main():
@@ -223,7 +223,7 @@ async def test_an_event_loop_that_is_torn_down_leaves_nothing(root):
     tag = f"{time.time_ns()}"
     code = f"""
 import asyncio, pathlib
-from retinue.domain.tool import ToolContext
+from retinue.core.tool import ToolContext
 from retinue.tools.registry import builtin_tools
 
 async def main():

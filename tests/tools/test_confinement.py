@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from retinue.domain.tool import ToolContext
+from retinue.core.tool import ToolContext
 from retinue.tools.paths import confine
 from retinue.tools.registry import builtin_tools
 

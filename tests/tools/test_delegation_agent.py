@@ -7,10 +7,10 @@ import asyncio
 import pytest
 from delegation_crew import Crew
 
-from retinue.domain.budget import Budget
-from retinue.domain.delegation import Refusal
-from retinue.domain.events import ToolStarted
-from retinue.domain.usage import Usage
+from retinue.core.budget import Budget
+from retinue.core.delegation import Refusal
+from retinue.core.events import ToolStarted
+from retinue.core.usage import Usage
 from retinue.loop.arguments import problem
 from retinue.testing import Call, Expect, ScriptedModel, Turn, check_prefix, drive
 from retinue.tools.agent.tool import AgentTool

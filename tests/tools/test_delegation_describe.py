@@ -12,15 +12,15 @@ from tests.tools.described import is_described
 
 import retinue.builtin
 import retinue.tools.agent
-from retinue.context.delegation_policy import delegation_policy
-from retinue.context.environment import Environment
-from retinue.context.prompt import system_prompt
-from retinue.definitions.catalog import Catalog
-from retinue.definitions.parse import parse_file
-from retinue.domain.codec import to_data
-from retinue.domain.lean import replace
-from retinue.domain.spec import AgentSpec, ModelPolicy, ToolPolicy
-from retinue.domain.toolnames import TOOLS
+from retinue.agents.catalog import Catalog
+from retinue.agents.parse import parse_file
+from retinue.core.codec import to_data
+from retinue.core.lean import replace
+from retinue.core.spec import AgentSpec, ModelPolicy, ToolPolicy
+from retinue.core.toolnames import TOOLS
+from retinue.runs.delegation_policy import delegation_policy
+from retinue.runs.prompt import system_prompt
+from retinue.runs.prompt_environment import Environment
 from retinue.tools.agent.tool import AgentTool, agent_spec
 from retinue.tools.delegation.describe import Wording, describe, fill, find_template
 from retinue.tools.delegation.kit import delegation_tools

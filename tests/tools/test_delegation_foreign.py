@@ -7,10 +7,10 @@ from typing import get_args
 import pytest
 from delegation_crew import Crew
 
-from retinue.domain.delegation import Refusal
-from retinue.domain.failure import Failure
-from retinue.domain.outcome import Outcome
-from retinue.domain.usage import Usage
+from retinue.core.delegation import Refusal
+from retinue.core.failure import Failure
+from retinue.core.outcome import Outcome
+from retinue.core.usage import Usage
 from retinue.loop.result import ErrorCode
 from retinue.tools.delegation.describe import Wording
 from retinue.tools.delegation.kit import NAMES, delegation_tools

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from delegation_crew import Crew
 
-from retinue.domain.usage import Usage
+from retinue.core.usage import Usage
 from retinue.loop.arguments import problem
 from retinue.tools.clear_subagents.tool import ClearSubagentsTool
 from retinue.tools.list_subagents.tool import ListSubagentsTool

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from retinue.context.delegation_policy import delegation_policy
-from retinue.definitions.catalog import Catalog
-from retinue.domain.spec import AgentSpec
+from retinue.agents.catalog import Catalog
+from retinue.core.spec import AgentSpec
+from retinue.runs.delegation_policy import delegation_policy
 
 
 @pytest.fixture

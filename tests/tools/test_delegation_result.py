@@ -10,13 +10,13 @@ from delegation_crew import Crew
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retinue.domain.delegation import Refusal
-from retinue.domain.events import AssistantEnded, Event, MessageAdded, ToolsEnded
-from retinue.domain.messages import AssistantMessage, Text, ToolCall, ToolMessage, ToolResult, user
-from retinue.domain.tool import ToolContext
-from retinue.domain.usage import Usage
+from retinue.core.delegation import Refusal
+from retinue.core.events import AssistantEnded, Event, MessageAdded, ToolsEnded
+from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolMessage, ToolResult, user
+from retinue.core.tool import ToolContext
+from retinue.core.usage import Usage
 from retinue.loop.arguments import problem
-from retinue.supervisor.readout import conversation_text, spoken_lines
+from retinue.runs.readout import conversation_text, spoken_lines
 from retinue.testing import settle
 from retinue.tools.delegation.base import Live
 from retinue.tools.delegation.peek import Peek, peek_text

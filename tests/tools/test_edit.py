@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retinue.domain.tool import ToolContext
+from retinue.core.tool import ToolContext
 from retinue.tools.content import content_hash, forms_of
 from retinue.tools.edit.diff import short_diff, unified
 from retinue.tools.edit.replace import Edit, apply

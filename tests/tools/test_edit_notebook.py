@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from retinue.domain.events import ToolEnded
-from retinue.domain.tool import ToolContext
+from retinue.core.events import ToolEnded
+from retinue.core.tool import ToolContext
 from retinue.testing import Call, ScriptedModel, Turn, drive
 from retinue.tools.registry import builtin_tools
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from retinue.domain.companion import Reply
-from retinue.domain.tool import ToolContext
+from retinue.core.companion import Reply
+from retinue.core.tool import ToolContext
 from retinue.testing import Call, ScriptedModel, Turn, drive
 from retinue.tools.exit_plan.tool import FinalPlanTool
 from retinue.tools.registry import companion_tools

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from tests.tools.described import is_described
 
-from retinue.domain.codec import to_data
-from retinue.domain.lean import replace
-from retinue.domain.toolnames import TOOLS
-from retinue.tools.convert_content.tool import ConvertContentTool
-from retinue.tools.lsp.pool import Pool
-from retinue.tools.lsp.tool import PRIVILEGED, READING, LspTool
+from retinue.capabilities.convert.tool import ConvertContentTool
+from retinue.capabilities.lsp.pool import Pool
+from retinue.capabilities.lsp.tool import PRIVILEGED, READING, LspTool
+from retinue.core.codec import to_data
+from retinue.core.lean import replace
+from retinue.core.toolnames import TOOLS
 
 
 def no_pool() -> Pool:

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.domain.effects import READ_ONLY
-from retinue.domain.spec import ToolPolicy
-from retinue.domain.tool import ToolSpec
+from retinue.core.effects import READ_ONLY
+from retinue.core.spec import ToolPolicy
+from retinue.core.tool import ToolSpec
 from retinue.tools.filter import memory_tools, select_tools
 from retinue.tools.registry import BUILTIN_NAMES, builtin_tools
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import pytest
 
-from retinue.domain.tool import ToolContext
+from retinue.core.tool import ToolContext
 from retinue.errors import UsageError
 from retinue.tools.function import tool
 

@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.domain.format import format_bytes
+from retinue.core.format import format_bytes
 from retinue.tools.capture import Capture
 from retinue.tools.clean import StreamCleaner, clean
 from retinue.tools.truncate import (

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from retinue.domain.tool import ToolContext
+from retinue.core.tool import ToolContext
 from retinue.tools.reach import Reaching, ReachingWriter, label
 from retinue.tools.registry import builtin_tools
 

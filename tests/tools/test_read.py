@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retinue.domain.messages import Image
+from retinue.core.messages import Image
 from retinue.tools.content import content_hash
 from retinue.tools.read.lines import BYTES, LINE_BYTES, LINES, window, window_of
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.domain.spec import AgentSpec, ToolPolicy
-from retinue.domain.tool import ToolSpec
+from retinue.core.spec import AgentSpec, ToolPolicy
+from retinue.core.tool import ToolSpec
 from retinue.tools.filter import select_tools
 from retinue.tools.registry import BUILTIN_NAMES, builtin_tools
 from retinue.tools.scoping import Extension, own_paths, scope_extensions

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from tests.tools.described import is_described
 
-from retinue.domain.codec import to_data
-from retinue.domain.lean import replace
-from retinue.domain.toolnames import TOOLS
+from retinue.core.codec import to_data
+from retinue.core.lean import replace
+from retinue.core.toolnames import TOOLS
 from retinue.tools.registry import BUILTIN_NAMES, builtin_tools
 
 SNAPSHOTS = Path(__file__).with_name("snapshots")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.domain.companion import Reply, Todo
+from retinue.core.companion import Reply, Todo
 from retinue.tools.registry import companion_tools
 
 
@@ -94,7 +94,7 @@ json_values = st.recursive(
 
 @given(value=json_values)
 async def test_no_input_breaks_it(value, tmp_path_factory):
-    from retinue.domain.tool import ToolContext
+    from retinue.core.tool import ToolContext
 
     folder = tmp_path_factory.getbasetemp()
     context = ToolContext("r", (folder,), folder)

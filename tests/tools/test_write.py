@@ -6,7 +6,7 @@ import stat
 
 import pytest
 
-from retinue.domain.tool import ToolContext
+from retinue.core.tool import ToolContext
 from retinue.tools.content import content_hash
 from retinue.tools.registry import builtin_tools
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from retinue.domain.effects import ToolEffect
-from retinue.domain.events import (
+from retinue.core.effects import ToolEffect
+from retinue.core.events import (
     Body,
     Event,
     RunCreated,
@@ -14,9 +14,9 @@ from retinue.domain.events import (
     ToolStarted,
     TurnEnded,
 )
-from retinue.domain.messages import Text, ToolCall, ToolResult
-from retinue.domain.outcome import Outcome
-from retinue.domain.usage import Usage
+from retinue.core.messages import Text, ToolCall, ToolResult
+from retinue.core.outcome import Outcome
+from retinue.core.usage import Usage
 from retinue.faces.tui.board.board import Board
 
 

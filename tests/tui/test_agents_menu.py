@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from retinue.definitions.catalog import Catalog
-from retinue.definitions.remove import own_files, remove, reset
+from retinue.agents.catalog import Catalog
+from retinue.agents.remove import own_files, remove, reset
 from retinue.errors import ConfigurationError, UsageError
 from retinue.faces.tui.screens.agents import AgentsScreen, RunningScreen
 from retinue.faces.tui.screens.agents_rows import actions, mark, menu_rows, model_labels, running_rows, type_rows

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from retinue.domain.events import RunEnded
+from retinue.core.events import RunEnded
 from retinue.errors import StateError
 from retinue.faces.tui.attached import Attached
 from retinue.log.follow import follow_tree

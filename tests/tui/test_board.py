@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text as Line
 
-from retinue.domain.events import Compacted, InboxClosed, InboxOpened, RunResumed, RunStarted, TurnEnded
-from retinue.domain.usage import Usage
+from retinue.core.events import Compacted, InboxClosed, InboxOpened, RunResumed, RunStarted, TurnEnded
+from retinue.core.usage import Usage
 from retinue.faces.tui.board.acquaint import acquainted_by
 from retinue.faces.tui.board.board import Board
 from retinue.faces.tui.board.colors import badge, contrast, resolve

@@ -98,7 +98,7 @@ def test_W02_finished_rows_age_by_the_clock_too() -> None:
 
 
 def test_W01_a_resumed_run_gets_its_line_again() -> None:
-    from retinue.domain.events import RunResumed
+    from retinue.core.events import RunResumed
 
     story = Story()
     story.start("a")

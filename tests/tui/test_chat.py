@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 from textual.app import App
 
-from retinue.domain.effects import ToolEffect
-from retinue.domain.events import (
+from retinue.core.effects import ToolEffect
+from retinue.core.events import (
     AssistantEnded,
     Body,
     Compacted,
@@ -26,8 +26,8 @@ from retinue.domain.events import (
     ToolProgress,
     ToolStarted,
 )
-from retinue.domain.messages import AssistantMessage, Text, Thinking, ToolCall, ToolResult, user
-from retinue.domain.outcome import Outcome
+from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall, ToolResult, user
+from retinue.core.outcome import Outcome
 from retinue.faces.tui.chat.blocks import Answer, Notice, Said
 from retinue.faces.tui.chat.clean import clean
 from retinue.faces.tui.chat.diffs import diff_of
@@ -204,7 +204,7 @@ def test_edits_in_other_dialects_are_diffs_too() -> None:
 
 
 async def test_the_end_of_a_run_says_why_it_failed() -> None:
-    from retinue.domain.failure import Failure
+    from retinue.core.failure import Failure
 
     app = Page()
     async with app.run_test() as pilot:

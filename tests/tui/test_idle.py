@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from retinue.domain.events import MessageAdded
+from retinue.core.events import MessageAdded
 from retinue.faces.tui.chat.notification import NotificationBox
 from retinue.faces.tui.screens.agents_rows import counted
-from retinue.supervisor.notify import announced
+from retinue.runs.notify import announced
 from tests.tui.test_app import type_in
 from tests.tui.watch_scene import picture, until, watching
 

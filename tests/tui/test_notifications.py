@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retinue.domain.delegation import ChildView
-from retinue.domain.events import RunEnded
-from retinue.domain.outcome import Outcome
-from retinue.domain.usage import Usage
+from retinue.core.delegation import ChildView
+from retinue.core.events import RunEnded
+from retinue.core.outcome import Outcome
+from retinue.core.usage import Usage
 from retinue.faces.tui.board.announcement import announcement, announcement_lines
 from retinue.faces.tui.chat.notification import NotificationBox
-from retinue.supervisor.notify import notification
+from retinue.runs.notify import notification
 from tests.tui.cards import Story
 from tests.tui.watch_scene import picture, until, watching
 

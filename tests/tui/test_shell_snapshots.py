@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from retinue.domain.effects import ToolEffect
-from retinue.domain.events import (
+from retinue.core.effects import ToolEffect
+from retinue.core.events import (
     AssistantEnded,
     Body,
     Event,
@@ -20,8 +20,8 @@ from retinue.domain.events import (
     TurnStarted,
     Warned,
 )
-from retinue.domain.messages import AssistantMessage, Text, Thinking, ToolCall, ToolResult, user
-from retinue.domain.usage import Usage
+from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall, ToolResult, user
+from retinue.core.usage import Usage
 from retinue.faces.tui.screens import sessions
 from retinue.log.rows import RunRow
 from tests.runs.conftest import project  # noqa: F401 - a fixture

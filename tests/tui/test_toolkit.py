@@ -8,7 +8,7 @@ from retinue.faces.cli.doctor_checks import Finding
 from retinue.faces.tui.screens import toolkit_reports
 from retinue.faces.tui.screens.toolkit import ToolkitScreen
 from retinue.faces.tui.screens.toolkit_reports import REPORTS, Report, chosen, doctor_lines, made, program
-from retinue.supervisor.world import World
+from retinue.runs.world import World
 from tests.runs.conftest import project
 from tests.tui.screen_scene import at_home, opened, picture, press, until
 

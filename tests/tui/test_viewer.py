@@ -185,7 +185,7 @@ async def test_a_run_that_goes_on_while_it_is_looked_at_is_followed_again(stage)
 
 
 async def test_a_viewer_that_opens_in_the_middle_of_an_answer_shows_its_beginning(stage) -> None:
-    from retinue.domain.events import TextDelta
+    from retinue.core.events import TextDelta
 
     child = await stage.agent()
     log = stage.scene.crew.world.log

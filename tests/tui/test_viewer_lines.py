@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retinue.domain.effects import ToolEffect, TouchedPath
-from retinue.domain.events import (
+from retinue.core.effects import ToolEffect, TouchedPath
+from retinue.core.events import (
     AssistantEnded,
     Compacted,
     Event,
@@ -27,10 +27,10 @@ from retinue.domain.events import (
     TurnStarted,
     Warned,
 )
-from retinue.domain.failure import Failure
-from retinue.domain.messages import AssistantMessage, Text, Thinking, ToolCall, ToolResult, user
-from retinue.domain.outcome import Outcome
-from retinue.domain.usage import Usage
+from retinue.core.failure import Failure
+from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall, ToolResult, user
+from retinue.core.outcome import Outcome
+from retinue.core.usage import Usage
 from retinue.faces.tui.board.cards import RunCard
 from retinue.faces.tui.board.story import RunStory
 from retinue.faces.tui.board.text import plain_of

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 from textual.app import App, ComposeResult
 
-from retinue.domain.effects import ToolEffect, TouchedPath
-from retinue.domain.events import (
+from retinue.core.effects import ToolEffect, TouchedPath
+from retinue.core.events import (
     AssistantEnded,
     Compacted,
     Event,
@@ -26,9 +26,9 @@ from retinue.domain.events import (
     TurnEnded,
     TurnStarted,
 )
-from retinue.domain.messages import AssistantMessage, Text, ToolCall, ToolResult, user
-from retinue.domain.outcome import Outcome
-from retinue.domain.usage import Usage
+from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolResult, user
+from retinue.core.outcome import Outcome
+from retinue.core.usage import Usage
 from retinue.faces.tui import theme
 from retinue.faces.tui.board.board import Board
 from retinue.faces.tui.board.fleet_lines import Fleet
@@ -39,8 +39,8 @@ from retinue.faces.tui.panels.fleet import FleetPanel
 from retinue.faces.tui.panels.live_widget import LiveWidget
 from retinue.faces.tui.screens import viewer as viewer_module
 from retinue.faces.tui.screens.viewer import ViewerScreen
+from retinue.runs.notify import notification
 from retinue.settings.table import Settings
-from retinue.supervisor.notify import notification
 from tests.tui.cards import Story
 from tests.tui.test_notifications import view
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from retinue.definitions.brief import TURNS, brief, fields, look
-from retinue.definitions.catalog import Catalog
-from retinue.definitions.dialects import DIALECTS
+from retinue.agents.brief import TURNS, brief, fields, look
+from retinue.agents.catalog import Catalog
+from retinue.agents.dialects import DIALECTS
 from retinue.faces.tui.screens.agents import AgentsScreen
 from retinue.faces.tui.screens.confirm import ConfirmScreen
 from retinue.faces.tui.screens.dialogs import Ask, Pick, Write

@@ -7,14 +7,14 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from retinue.domain.effects import TouchedPath
-from retinue.domain.tool import ToolContext, ToolOutput
+from retinue.capabilities.audit.checkpoint import Checkpoints
+from retinue.capabilities.audit.ledger import RunLedger
+from retinue.capabilities.audit.ledger_store import LedgerStore, Who
+from retinue.capabilities.audit.shadow import Limits, Shadow
+from retinue.capabilities.audit.undo import Scope, Undo, UndoneFile
+from retinue.core.effects import TouchedPath
+from retinue.core.tool import ToolContext, ToolOutput
 from retinue.tools.registry import builtin_tools
-from retinue.workspace.checkpoint import Checkpoints
-from retinue.workspace.ledger import RunLedger
-from retinue.workspace.ledger_store import LedgerStore, Who
-from retinue.workspace.shadow import Limits, Shadow
-from retinue.workspace.undo import Scope, Undo, UndoneFile
 
 
 class Bench:

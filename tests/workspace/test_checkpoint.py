@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from audit_bench import Bench, picture
 
-from retinue.workspace.checkpoint_scan import Workspace
-from retinue.workspace.shadow import CheckpointError, Limits, Shadow
+from retinue.capabilities.audit.checkpoint_scan import Workspace
+from retinue.capabilities.audit.shadow import CheckpointError, Limits, Shadow
 
 HERE = str(Path(__file__).parent)
 

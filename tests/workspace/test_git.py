@@ -10,17 +10,17 @@ import pytest
 from tests.workspace.hostile_repository import TRAPS, Trap, plant
 from tests.workspace.worktree_scene import Scene
 
-from retinue.domain.gitsettings import SETTINGS, program_setting
+from retinue.capabilities.audit.checkpoint_scan import Workspace
+from retinue.capabilities.audit.shadow import Shadow
+from retinue.capabilities.worktree.integrate import Plan, check_target, integrate, pending, target_of
+from retinue.capabilities.worktree.integrate_state import Queue
+from retinue.core.gitsettings import SETTINGS, program_setting
 from retinue.errors import LaunchError, UsageError
 from retinue.faces.tui.editor.files import _listed
 from retinue.faces.tui.statusline import branch_of
+from retinue.guard.git import Git, GitError
 from retinue.guard.gitconfig import git_programs
 from retinue.testing.repository import Repository, temporary_repository
-from retinue.workspace.checkpoint_scan import Workspace
-from retinue.workspace.git import Git, GitError
-from retinue.workspace.integrate import Plan, check_target, integrate, pending, target_of
-from retinue.workspace.integrate_state import Queue
-from retinue.workspace.shadow import Shadow
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from retinue.capabilities.worktree.integrate import Plan, check_target, integrate, pending, target_of
+from retinue.capabilities.worktree.integrate_state import Queue
 from retinue.errors import StateError, UsageError
-from retinue.workspace.git import Git
-from retinue.workspace.integrate import Plan, check_target, integrate, pending, target_of
-from retinue.workspace.integrate_state import Queue
+from retinue.guard.git import Git
 
 
 def branch(scene, name: str, files: dict[str, str]) -> str:

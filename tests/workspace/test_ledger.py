@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from audit_bench import Bench
 
-from retinue.workspace import ledger as ledger_module
-from retinue.workspace.ledger import LeaseError
+from retinue.capabilities.audit import ledger as ledger_module
+from retinue.capabilities.audit.ledger import LeaseError
 
 HERE = str(Path(__file__).parent)
 

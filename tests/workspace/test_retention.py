@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from audit_bench import Bench, Worker
 
-from retinue.workspace.retention import alone, collect, drop, is_due
-from retinue.workspace.shadow import CheckpointError
+from retinue.capabilities.audit.retention import alone, collect, drop, is_due
+from retinue.capabilities.audit.shadow import CheckpointError
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ async def test_leftovers_of_killed_processes_go(bench):
 
 
 async def test_without_time_everything_stays_and_is_still_due(bench):
-    from retinue.workspace.shadow import Limits, Shadow
+    from retinue.capabilities.audit.shadow import Limits, Shadow
 
     run = await work(bench, "old", "one")
     new = await work(bench, "new", "two")
@@ -127,7 +127,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from audit_bench import Bench
-from retinue.workspace.retention import collect
+from retinue.capabilities.audit.retention import collect
 bench = Bench(Path(sys.argv[1]))
 print("now", flush=True)
 collect(bench.shadow, bench.store, grace=0)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from audit_bench import Bench, Worker, picture
 
-from retinue.workspace.shadow import Limits
+from retinue.capabilities.audit.shadow import Limits
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from threading import Timer
 
 import pytest
 
+from retinue.capabilities.worktree.record import records
+from retinue.capabilities.worktree.worktree import Wanted, make, reopen
 from retinue.errors import LaunchError
 from retinue.testing.repository import temporary_repository
-from retinue.workspace.worktree import Wanted, make, reopen
-from retinue.workspace.worktree_record import records
 
 
 def test_Q01_it_is_private_locked_and_named_after_its_run(scene):

@@ -9,11 +9,11 @@ import threading
 
 import pytest
 
-from retinue.domain.codec import to_data
+from retinue.capabilities.worktree import save as worktree_save
+from retinue.capabilities.worktree.record import load, records, store
+from retinue.core.codec import to_data
+from retinue.guard.git import GitError
 from retinue.testing.repository import temporary_repository
-from retinue.workspace import worktree_save
-from retinue.workspace.git import GitError
-from retinue.workspace.worktree_record import load, records, store
 
 
 def test_Q02_no_changes_leaves_no_branch_and_no_directory(scene):

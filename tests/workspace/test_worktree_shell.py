@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from retinue.domain.tool import ToolContext
-from retinue.supervisor.isolating import Isolation
-from retinue.supervisor.isolating_shell import objections
+from retinue.capabilities.worktree.attach import Isolation
+from retinue.capabilities.worktree.shell import objections
+from retinue.core.tool import ToolContext
 
 REFUSED = """
 cd {main} && make

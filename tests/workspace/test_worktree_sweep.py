@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from tests.workspace.worktree_scene import Scene
 
-from retinue.workspace import worktree_save
-from retinue.workspace.worktree import Worktree, reopen
-from retinue.workspace.worktree_record import held, load, store
-from retinue.workspace.worktree_remove import remove_folder
-from retinue.workspace.worktree_save import Saved, finish
-from retinue.workspace.worktree_sweep import found, strangers, sweep
+from retinue.capabilities.worktree import save as worktree_save
+from retinue.capabilities.worktree.record import held, load, store
+from retinue.capabilities.worktree.remove import remove_folder
+from retinue.capabilities.worktree.save import Saved, finish
+from retinue.capabilities.worktree.sweep import found, strangers, sweep
+from retinue.capabilities.worktree.worktree import Worktree, reopen
 
 
 def die(worktree: Worktree) -> None:

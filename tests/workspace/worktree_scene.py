@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from retinue.capabilities.worktree.save import Saved, finish
+from retinue.capabilities.worktree.worktree import Wanted, Worktree, make
 from retinue.testing.repository import Repository, temporary_repository
-from retinue.workspace.worktree import Wanted, Worktree, make
-from retinue.workspace.worktree_save import Saved, finish
 
 
 @dataclass

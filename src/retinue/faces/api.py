@@ -17,27 +17,27 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from retinue.domain.budget import Budget
-from retinue.domain.outcome import Outcome
-from retinue.domain.request import EVERYTHING, RunRequest
-from retinue.domain.spec import AgentSpec, PermissionMode
-from retinue.domain.tool import Tool
+from retinue.capabilities.skills.attach import spoken, with_initial_prompt
+from retinue.core.budget import Budget
+from retinue.core.outcome import Outcome
+from retinue.core.request import EVERYTHING, RunRequest
+from retinue.core.spec import AgentSpec, PermissionMode
+from retinue.core.tool import Tool
 from retinue.errors import UsageError
-from retinue.supervisor.crew import Supervisor
-from retinue.supervisor.handle import RunHandle
-from retinue.supervisor.recover import find_run
-from retinue.supervisor.skilling import spoken, with_initial_prompt
-from retinue.supervisor.world import World
+from retinue.runs.crew import Supervisor
+from retinue.runs.handle import RunHandle
+from retinue.runs.recover import find_run
+from retinue.runs.world import World
 
 if TYPE_CHECKING:
-    from retinue.definitions.catalog import Catalog
+    from retinue.agents.catalog import Catalog
+    from retinue.capabilities.hooks.session import SessionHooks
+    from retinue.capabilities.schedule.scheduler import Scheduler
     from retinue.faces.inbox import Approve, Inbox
     from retinue.faces.say import Said
     from retinue.log.rows import RunRow
-    from retinue.supervisor.bus import EventBus
-    from retinue.supervisor.hook_session import SessionHooks
-    from retinue.supervisor.rpc import Rpc
-    from retinue.supervisor.schedule.scheduler import Scheduler
+    from retinue.runs.bus import EventBus
+    from retinue.runs.rpc import Rpc
 
 Run = RunHandle
 
@@ -242,7 +242,7 @@ def run(agent: str | AgentSpec, task: str, *, cwd: str | Path = ".", **options: 
 
 def main_agent() -> AgentSpec:
     """The agent a person talks to when they name none."""
-    from retinue.definitions.parse import parse_file
+    from retinue.agents.parse import parse_file
 
     path = Path(__file__).parent.parent / "builtin" / "prompts" / "main.md"
     spec = parse_file(path, dialect="retinue", source="builtin").spec

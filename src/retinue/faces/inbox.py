@@ -14,11 +14,11 @@ import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from retinue.domain.inbox import InboxAnswer, InboxItem
+from retinue.core.inbox import InboxAnswer, InboxItem
 
 if TYPE_CHECKING:
     from retinue.guard.desk import Approver
-    from retinue.supervisor.world import World
+    from retinue.runs.world import World
 
 LOOK_SECONDS = 0.1
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, assert_never
 
-from retinue.domain.lean import dataclass
+from retinue.capabilities.skills.attach import spoken
+from retinue.core.lean import dataclass
 from retinue.errors import StateError
-from retinue.supervisor.mentions import ToAgent, ToMain, Undelivered, route
-from retinue.supervisor.recover import find_run
-from retinue.supervisor.skilling import spoken
+from retinue.runs.mentions import ToAgent, ToMain, Undelivered, route
+from retinue.runs.recover import find_run
 
 if TYPE_CHECKING:
     from retinue.faces.api import Retinue, Run
-    from retinue.supervisor.crew import Supervisor
+    from retinue.runs.crew import Supervisor
 
 
 @dataclass(frozen=True, slots=True)

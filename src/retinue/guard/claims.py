@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from retinue.domain.lean import dataclass
+from retinue.core.lean import dataclass
 
 MOST = 10
 _LONGEST_TEXT = 60_000

@@ -16,9 +16,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from retinue.domain.clock import SYSTEM_CLOCK, Clock, Timer
-from retinue.domain.events import InboxClosed, InboxOpened
-from retinue.domain.inbox import InboxAnswer, InboxItem, InboxState
+from retinue.core.clock import SYSTEM_CLOCK, Clock, Timer
+from retinue.core.events import InboxClosed, InboxOpened
+from retinue.core.inbox import InboxAnswer, InboxItem, InboxState
 from retinue.errors import AnsweredError, RetinueError, StateError, UsageError
 from retinue.guard.desk_item import NOBODY, Approver, Asked, Policy, cancelled, new_item_id, subject
 from retinue.guard.desk_party import Party

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import field
 from typing import Literal
 
-from retinue.domain.inbox import InboxAnswer, InboxItem
-from retinue.domain.lean import dataclass
+from retinue.core.inbox import InboxAnswer, InboxItem
+from retinue.core.lean import dataclass
 from retinue.guard.desk_party import Party
 
 NOBODY = "Nobody is there to ask, and the policy for that is to deny (setting permissions.headless)."

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING
 
-from retinue.domain.events import Body
-from retinue.domain.lean import dataclass
+from retinue.core.events import Body
+from retinue.core.lean import dataclass
 
 if TYPE_CHECKING:
     from retinue.log.rows import RunPlace

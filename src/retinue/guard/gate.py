@@ -15,17 +15,17 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from retinue.domain.effects import ToolEffect
-from retinue.domain.hook import NO_OPINION, HookResult, Hooks
-from retinue.domain.lean import dataclass, replace
-from retinue.domain.messages import Text
-from retinue.domain.permission import Clearance, Decision, Judge, Permissions, ToolUse
-from retinue.domain.tool import Preview, Tool, ToolContext, ToolOutput, failed
+from retinue.core.effects import ToolEffect
+from retinue.core.hook import NO_OPINION, HookResult, Hooks
+from retinue.core.lean import dataclass, replace
+from retinue.core.messages import Text
+from retinue.core.permission import Clearance, Decision, Judge, Permissions, ToolUse
+from retinue.core.tool import Preview, Tool, ToolContext, ToolOutput, failed
 from retinue.guard.gate_text import GUARD, Denied, denial, denied_output
 from retinue.guard.taint import Taint, Wary
 
 if TYPE_CHECKING:
-    from retinue.domain.inbox import InboxAnswer
+    from retinue.core.inbox import InboxAnswer
     from retinue.guard.desk import Desk
     from retinue.guard.desk_party import Party
 

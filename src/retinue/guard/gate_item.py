@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from retinue.domain.inbox import APPROVALS, InboxItem
-from retinue.domain.permission import Decision, ToolUse
-from retinue.domain.tool import Preview, ToolContext
+from retinue.core.inbox import APPROVALS, InboxItem
+from retinue.core.permission import Decision, ToolUse
+from retinue.core.tool import Preview, ToolContext
 from retinue.guard.desk import new_item_id
 
 if TYPE_CHECKING:

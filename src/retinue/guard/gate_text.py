@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from retinue.domain.effects import ToolEffect
-from retinue.domain.lean import dataclass
-from retinue.domain.permission import Decision, Judge
-from retinue.domain.tool import ToolOutput, failed
+from retinue.core.effects import ToolEffect
+from retinue.core.lean import dataclass
+from retinue.core.permission import Decision, Judge
+from retinue.core.tool import ToolOutput, failed
 
 GUARD = "guard"
 """`Denied.who` where the guard itself is at fault."""

@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
-from retinue.domain.gitsettings import program_setting
-from retinue.domain.lean import dataclass
+from retinue.core.gitsettings import program_setting
+from retinue.core.lean import dataclass
 
 MOST_BYTES = 1024 * 1024
 _MOST_INDEX_BYTES = 256 * 1024 * 1024

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from retinue.domain.events import Body, TurnEnded, TurnStarted
-from retinue.domain.messages import Document, Image, Text, Thinking, ToolCall
+from retinue.core.events import Body, TurnEnded, TurnStarted
+from retinue.core.messages import Document, Image, Text, Thinking, ToolCall
 from retinue.guard.redact_stream import WORD_CHARACTERS, RedactedStream
 from retinue.guard.secret_tokens import SHORTEST_TOKEN, tokens
 from retinue.guard.secrets import (

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 
-from retinue.domain.lean import dataclass
+from retinue.core.lean import dataclass
 
 REDACTED = b"[REDACTED]"
 Span = tuple[int, int, bytes]

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from retinue.domain.effects import EffectKind, ToolEffect
-from retinue.domain.permission import Decision, Permissions, ToolUse
+from retinue.core.effects import EffectKind, ToolEffect
+from retinue.core.permission import Decision, Permissions, ToolUse
 
 if TYPE_CHECKING:
-    from retinue.domain.spec import PermissionMode
+    from retinue.core.spec import PermissionMode
 
 _OUTWARD: frozenset[EffectKind] = frozenset({"execute", "spawn"})
 _READING_THE_WEB = frozenset({"web_search", "fetch_content", "convert_content", "get_search_content"})

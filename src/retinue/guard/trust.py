@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from retinue.domain.lean import dataclass
-from retinue.domain.spec import AgentSpec
+from retinue.core.lean import dataclass
+from retinue.core.spec import AgentSpec
 from retinue.errors import StateError
 from retinue.settings.jsonfile import read_object
 from retinue.settings.places import private_folder
@@ -134,7 +134,7 @@ def content_of(spec: AgentSpec) -> str:
     included, since a right is given to a prompt."""
     if spec.hash:
         return spec.hash
-    from retinue.definitions.digest import spec_hash
+    from retinue.agents.digest import spec_hash
 
     return spec_hash(spec)
 

@@ -13,12 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from retinue.domain.lean import dataclass
-from retinue.domain.spec import AgentSpec
+from retinue.core.lean import dataclass
+from retinue.core.spec import AgentSpec
 from retinue.guard.trust import Trust, content_of
+from retinue.http.urls import is_loopback, origin_of
 from retinue.models.keys import named_variables
 from retinue.models.presets import BUILT_IN, OTHER_NAMES, PRESETS
-from retinue.models.urls import is_loopback, origin_of
 from retinue.settings.field import Origin
 from retinue.settings.load import Loaded, Read, SettingsProblem
 from retinue.settings.table import fields

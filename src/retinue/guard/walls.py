@@ -16,10 +16,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from retinue.domain.permission import Clearance
+from retinue.core.permission import Clearance
 
 if TYPE_CHECKING:
-    from retinue.domain.tool import Confinement
+    from retinue.core.tool import Confinement
     from retinue.guard.permissions.masks import FileMasks
     from retinue.guard.permissions.policy import Policy as Permissions
     from retinue.guard.sandbox.policy import Policy

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from retinue.domain.events import Undone
-from retinue.domain.states import LIVE
+from retinue.core.events import Undone
+from retinue.core.states import LIVE
 from retinue.errors import StateError
 from retinue.log.claim import owners
 from retinue.log.database import connect, log_file, trouble

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
-from retinue.domain.events import AssistantEnded, Body, Event, RunCreated, TextDelta, ThinkingDelta, ToolProgress
-from retinue.domain.lean import dataclass
+from retinue.core.events import AssistantEnded, Body, Event, RunCreated, TextDelta, ThinkingDelta, ToolProgress
+from retinue.core.lean import dataclass
 from retinue.log.bulk import insert, update
 from retinue.log.encode import encode, whole
 from retinue.log.redaction import Redactor

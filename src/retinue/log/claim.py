@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from retinue.domain.states import LIVE
+from retinue.core.states import LIVE
 from retinue.errors import StateError, UnknownRunError
 from retinue.log.owner import Owner
 from retinue.log.rows import SELECT_RUN

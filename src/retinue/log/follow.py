@@ -7,8 +7,8 @@ import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from retinue.domain.events import Event, RunEnded, TextDelta, ThinkingDelta
-from retinue.domain.states import LIVE
+from retinue.core.events import Event, RunEnded, TextDelta, ThinkingDelta
+from retinue.core.states import LIVE
 from retinue.log.query import Reader
 from retinue.log.rows import RunPlace
 

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from retinue.domain.codec import from_data
-from retinue.domain.inbox import InboxAnswer, InboxItem, InboxState
-from retinue.domain.lean import dataclass
-from retinue.domain.states import LIVE, State
+from retinue.core.codec import from_data
+from retinue.core.inbox import InboxAnswer, InboxItem, InboxState
+from retinue.core.lean import dataclass
+from retinue.core.states import LIVE, State
 from retinue.errors import AnsweredError, RetinueError, StateError, UnknownItemError, UnknownRunError, UsageError
 from retinue.log.database import connect, log_file, log_folders, trouble
 from retinue.log.encode import dump, plain

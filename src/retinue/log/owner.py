@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from retinue.domain.lean import dataclass
+from retinue.core.lean import dataclass
 
 HEARTBEAT_SECONDS = 15.0
 SILENCE_SECONDS = 90.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, assert_never
 
-from retinue.domain.events import InboxClosed, InboxOpened, ToolEnded, ToolStarted
-from retinue.domain.messages import AssistantMessage, Text, ToolCall, ToolMessage, ToolResult
+from retinue.core.events import InboxClosed, InboxOpened, ToolEnded, ToolStarted
+from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolMessage, ToolResult
 
 ARGUMENT_PREVIEW = 120
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from retinue.domain.events import Event, RunEnded, RunResumed
-from retinue.domain.outcome import Outcome
-from retinue.domain.states import LIVE, State
+from retinue.core.events import Event, RunEnded, RunResumed
+from retinue.core.outcome import Outcome
+from retinue.core.states import LIVE, State
 from retinue.errors import StateError, UnknownRunError, UsageError
 from retinue.log.claim import owners
 from retinue.log.database import connect_to_read, log_file, log_folders, trouble
@@ -275,7 +275,7 @@ def find_run(home: Path, id_or_prefix: str, first: Path | None = None) -> tuple[
 
 def as_dict(row: RunRow) -> dict[str, Any]:
     """A row as plain data, for `--json`."""
-    from retinue.domain.codec import to_data
+    from retinue.core.codec import to_data
 
     data: dict[str, Any] = to_data(row)
     return data

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from retinue.domain.events import Body
+from retinue.core.events import Body
 
 
 class TextStream(Protocol):

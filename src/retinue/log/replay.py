@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
 
-from retinue.domain.events import (
+from retinue.core.events import (
     AssistantEnded,
     Body,
     Compacted,
@@ -29,10 +29,10 @@ from retinue.domain.events import (
     TurnStarted,
     Undone,
 )
-from retinue.domain.lean import dataclass
-from retinue.domain.messages import AssistantMessage, Message, ToolCall, ToolMessage, ToolResult, user
-from retinue.domain.outcome import Outcome
-from retinue.domain.usage import Usage
+from retinue.core.lean import dataclass
+from retinue.core.messages import AssistantMessage, Message, ToolCall, ToolMessage, ToolResult, user
+from retinue.core.outcome import Outcome
+from retinue.core.usage import Usage
 from retinue.log.pending import Pending
 from retinue.log.rows import larger
 

@@ -6,7 +6,7 @@ from dataclasses import field
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from retinue.domain.events import (
+from retinue.core.events import (
     AssistantEnded,
     Body,
     Compacted,
@@ -21,10 +21,10 @@ from retinue.domain.events import (
     TurnEnded,
     TurnStarted,
 )
-from retinue.domain.lean import dataclass
-from retinue.domain.outcome import Ended
-from retinue.domain.states import LIVE, State
-from retinue.domain.usage import Usage
+from retinue.core.lean import dataclass
+from retinue.core.outcome import Ended
+from retinue.core.states import LIVE, State
+from retinue.core.usage import Usage
 
 if TYPE_CHECKING:
     import sqlite3
@@ -62,7 +62,7 @@ class RunRow:
     state: State
     ended: Ended | None
     error: str | None
-    """The kind of failure (`retinue.domain.failure.FailureKind`) of the last ending."""
+    """The kind of failure (`retinue.core.failure.FailureKind`) of the last ending."""
     transcript: str | None
     created_at: float
     started_at: float | None

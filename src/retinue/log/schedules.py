@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
 
-from retinue.domain.lean import dataclass
+from retinue.core.lean import dataclass
 from retinue.errors import UnknownJobError, UsageError
 from retinue.log.owner import Owner
 from retinue.log.query import Reader

@@ -17,8 +17,8 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from retinue.domain.events import TRANSIENT, Body, Event, RunCreated, RunEnded, Warned
-from retinue.domain.lean import replace
+from retinue.core.events import TRANSIENT, Body, Event, RunCreated, RunEnded, Warned
+from retinue.core.lean import replace
 from retinue.errors import RetinueError, StateError
 from retinue.log.batch import Batch
 from retinue.log.claim import take_over

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from retinue.domain.events import TRANSIENT, Event, RunEnded
+from retinue.core.events import TRANSIENT, Event, RunEnded
 
 BACKLOG = 10_000
 """A subscriber that is this many events behind gets no more streamed pieces until it has caught

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from retinue.domain.events import (
+from retinue.core.events import (
     AssistantEnded,
     Compacted,
     Event,
@@ -31,7 +31,7 @@ from retinue.domain.events import (
     ToolStarted,
     TurnStarted,
 )
-from retinue.domain.messages import (
+from retinue.core.messages import (
     AssistantMessage,
     Content,
     Document,

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from retinue.domain.events import (
+from retinue.core.events import (
     Compacted,
     Event,
     LimitReached,

@@ -3,16 +3,7 @@ clear that no secret begins there."""
 
 from __future__ import annotations
 
-from retinue.domain.events import (
-    Body,
-    RunEnded,
-    TextDelta,
-    ThinkingDelta,
-    ToolEnded,
-    ToolProgress,
-    ToolsEnded,
-    TurnEnded,
-)
+from retinue.core.events import Body, RunEnded, TextDelta, ThinkingDelta, ToolEnded, ToolProgress, ToolsEnded, TurnEnded
 from retinue.log.redaction import Redactor, TextStream
 
 Delta = TextDelta | ThinkingDelta | ToolProgress

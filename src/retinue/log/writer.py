@@ -17,8 +17,8 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from retinue.domain.events import Event
-from retinue.domain.lean import dataclass
+from retinue.core.events import Event
+from retinue.core.lean import dataclass
 from retinue.errors import RetinueError, StateError
 from retinue.log.batch import Batch, Changes
 from retinue.log.claim import recover, register, release

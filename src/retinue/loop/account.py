@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from retinue.domain.limits import LimitName
-from retinue.domain.usage import Usage
+from retinue.core.limits import LimitName
+from retinue.core.usage import Usage
 
 
 class Verdict(NamedTuple):

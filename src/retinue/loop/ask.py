@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 
-from retinue.domain.clock import Clock
-from retinue.domain.events import Body, Retrying, TextDelta, ThinkingDelta
-from retinue.domain.failure import Failure
-from retinue.domain.messages import AssistantMessage, Text
+from retinue.core.clock import Clock
+from retinue.core.events import Body, Retrying, TextDelta, ThinkingDelta
+from retinue.core.failure import Failure
+from retinue.core.messages import AssistantMessage, Text
 from retinue.loop.interrupt import Interrupt, Interrupted
 from retinue.loop.shrink import cut
 from retinue.loop.watch import Countdown

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from retinue.domain.events import Compacted
-from retinue.domain.messages import Message, UserMessage, user
-from retinue.domain.usage import Usage
+from retinue.core.events import Compacted
+from retinue.core.messages import Message, UserMessage, user
+from retinue.core.usage import Usage
 from retinue.loop import shrink
 from retinue.loop.ask import Ask
 from retinue.loop.interrupt import Interrupt

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from retinue.domain.messages import Origin, UserMessage, user
+from retinue.core.messages import Origin, UserMessage, user
 
 
 class Listener(Protocol):

@@ -13,11 +13,11 @@ import asyncio
 from collections import deque
 from collections.abc import Mapping
 
-from retinue.domain.effects import ToolEffect
-from retinue.domain.events import Body, ToolEnded, ToolProgress, ToolStarted, Warned
-from retinue.domain.lean import dataclass
-from retinue.domain.messages import StopReason, Text, ToolCall, ToolMessage, ToolResult
-from retinue.domain.tool import Tool, ToolContext, ToolOutput, ToolSpec, failed
+from retinue.core.effects import ToolEffect
+from retinue.core.events import Body, ToolEnded, ToolProgress, ToolStarted, Warned
+from retinue.core.lean import dataclass
+from retinue.core.messages import StopReason, Text, ToolCall, ToolMessage, ToolResult
+from retinue.core.tool import Tool, ToolContext, ToolOutput, ToolSpec, failed
 from retinue.loop import refusals
 from retinue.loop.interrupt import Interrupt
 from retinue.loop.job import Job

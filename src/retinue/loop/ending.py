@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from retinue.domain.failure import Failure
-from retinue.domain.lean import dataclass
-from retinue.domain.limits import LimitName
-from retinue.domain.outcome import Ended
+from retinue.core.failure import Failure
+from retinue.core.lean import dataclass
+from retinue.core.limits import LimitName
+from retinue.core.outcome import Ended
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from retinue.domain.effects import ToolEffect
-from retinue.domain.messages import ToolCall
-from retinue.domain.outcome import Evidence
+from retinue.core.effects import ToolEffect
+from retinue.core.messages import ToolCall
+from retinue.core.outcome import Evidence
 from retinue.loop.shrink import describe
 
 _MOST = 200

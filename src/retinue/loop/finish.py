@@ -8,9 +8,9 @@ from typing import Any, TypeGuard
 
 import orjson
 
-from retinue.domain.failure import Failure
-from retinue.domain.messages import AssistantMessage, Text, ToolCall, ToolResult, UserMessage, user
-from retinue.domain.tool import ToolContext, ToolOutput, ToolSpec, failed
+from retinue.core.failure import Failure
+from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolResult, UserMessage, user
+from retinue.core.tool import ToolContext, ToolOutput, ToolSpec, failed
 from retinue.errors import UsageError
 from retinue.loop.ending import Ending
 from retinue.loop.prompts import prompt

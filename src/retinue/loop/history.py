@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from retinue.domain.messages import AssistantMessage, Message, ToolCall
+from retinue.core.messages import AssistantMessage, Message, ToolCall
 from retinue.log.replay import closed
 
 

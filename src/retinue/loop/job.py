@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field
 from typing import Any
 
-from retinue.domain.clock import SYSTEM_CLOCK, Clock
-from retinue.domain.lean import dataclass
-from retinue.domain.limits import Limits
-from retinue.domain.messages import Message, UserMessage
-from retinue.domain.tool import Tool, ToolContext
-from retinue.domain.usage import Usage
+from retinue.core.clock import SYSTEM_CLOCK, Clock
+from retinue.core.lean import dataclass
+from retinue.core.limits import Limits
+from retinue.core.messages import Message, UserMessage
+from retinue.core.tool import Tool, ToolContext
+from retinue.core.usage import Usage
 from retinue.errors import LaunchError
 from retinue.loop.account import UNLIMITED, Account
 from retinue.loop.finish import SUBMIT

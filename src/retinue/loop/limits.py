@@ -8,10 +8,10 @@ from typing import Literal, NamedTuple
 
 import orjson
 
-from retinue.domain.failure import Failure
-from retinue.domain.limits import LimitName, Limits
-from retinue.domain.messages import Content, Text, ToolCall, ToolMessage, ToolResult, UserMessage, user
-from retinue.domain.usage import Usage
+from retinue.core.failure import Failure
+from retinue.core.limits import LimitName, Limits
+from retinue.core.messages import Content, Text, ToolCall, ToolMessage, ToolResult, UserMessage, user
+from retinue.core.usage import Usage
 from retinue.loop.account import Verdict
 from retinue.loop.ending import Ending
 from retinue.loop.finish import SUBMIT

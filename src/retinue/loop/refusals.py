@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from retinue.domain.messages import StopReason, ToolCall
-from retinue.domain.tool import ToolSpec
-from retinue.domain.toolnames import canonical
+from retinue.core.messages import StopReason, ToolCall
+from retinue.core.tool import ToolSpec
+from retinue.core.toolnames import canonical
 from retinue.loop.arguments import problem
 
 LIMIT = "Not run: this run has used all its tool calls. Give your final answer from what you know."

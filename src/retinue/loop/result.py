@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
-from retinue.domain.format import format_bytes
-from retinue.domain.lean import dataclass
-from retinue.domain.messages import AssistantMessage, Text, Thinking, ToolCall
-from retinue.domain.outcome import CUT_OFF, Outcome
-from retinue.domain.usage import Usage
+from retinue.core.format import format_bytes
+from retinue.core.lean import dataclass
+from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall
+from retinue.core.outcome import CUT_OFF, Outcome
+from retinue.core.usage import Usage
 
 ErrorCode = Literal[
     "INVALID_INPUT",  # agent or task is missing

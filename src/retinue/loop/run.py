@@ -1,6 +1,6 @@
 """The loop of one run: turn, model, tools, turn. A pure async generator.
 
-In: a job, a model, a mailbox. Out: the events of `retinue.domain.events` from the first
+In: a job, a model, a mailbox. Out: the events of `retinue.core.events` from the first
 MessageAdded to exactly one RunEnded. The consumer writes each event down before it asks for
 the next; nothing happens in between, so what was yielded is what was done. Nothing is raised
 for a failing model or tool: how it ended is in the outcome.
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 
-from retinue.domain.events import AssistantEnded, Body, RunEnded, ToolsEnded, TurnStarted
+from retinue.core.events import AssistantEnded, Body, RunEnded, ToolsEnded, TurnStarted
 from retinue.loop.controls import Controls
 from retinue.loop.job import Job
 from retinue.loop.steps import Steps

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from retinue.domain.messages import (
+from retinue.core.messages import (
     AssistantMessage,
     Document,
     Image,
@@ -20,7 +20,7 @@ from retinue.domain.messages import (
     ToolResult,
     UserMessage,
 )
-from retinue.domain.toolnames import TOOLS, canonical
+from retinue.core.toolnames import TOOLS, canonical
 
 _WORTH_PRUNING = 400
 _DONE_KEPT = 300

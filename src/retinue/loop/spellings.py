@@ -12,11 +12,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from retinue.domain.effects import READ_ONLY
-from retinue.domain.lean import dataclass, replace
-from retinue.domain.messages import ToolCall
-from retinue.domain.tool import Spellings, ToolSpec
-from retinue.domain.toolnames import canonical, fold_name
+from retinue.core.effects import READ_ONLY
+from retinue.core.lean import dataclass, replace
+from retinue.core.messages import ToolCall
+from retinue.core.tool import Spellings, ToolSpec
+from retinue.core.toolnames import canonical, fold_name
 from retinue.loop.arguments import LEFT_TO_THE_TOOL, fits
 
 _DEEPEST = 32

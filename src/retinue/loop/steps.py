@@ -9,13 +9,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 
-from retinue.domain.events import Body, LimitReached, MessageAdded, TurnEnded, Warned
-from retinue.domain.failure import Failure
-from retinue.domain.lean import replace
-from retinue.domain.messages import AssistantMessage, StopReason, ToolCall, ToolMessage, UserMessage, user
-from retinue.domain.outcome import SUCCESS, Ended, Outcome
-from retinue.domain.tool import Tool, ToolOutput
-from retinue.domain.usage import NOTHING
+from retinue.core.events import Body, LimitReached, MessageAdded, TurnEnded, Warned
+from retinue.core.failure import Failure
+from retinue.core.lean import replace
+from retinue.core.messages import AssistantMessage, StopReason, ToolCall, ToolMessage, UserMessage, user
+from retinue.core.outcome import SUCCESS, Ended, Outcome
+from retinue.core.tool import Tool, ToolOutput
+from retinue.core.usage import NOTHING
 from retinue.loop import refusals
 from retinue.loop.ask import Ask
 from retinue.loop.compact import MOST_OVERFLOWS, Compactor, Reason

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from retinue.domain.failure import Failure
-from retinue.domain.messages import AssistantMessage
-from retinue.domain.outcome import CUT_OFF, SUCCESS, Outcome
-from retinue.domain.usage import Usage
+from retinue.core.failure import Failure
+from retinue.core.messages import AssistantMessage
+from retinue.core.outcome import CUT_OFF, SUCCESS, Outcome
+from retinue.core.usage import Usage
 from retinue.loop.ending import Ending
 from retinue.loop.evidence import Collector
 from retinue.loop.job import Job

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from retinue.domain.messages import (
+from retinue.core.messages import (
     AssistantMessage,
     Content,
     Document,
@@ -18,7 +18,7 @@ from retinue.domain.messages import (
     ToolCall,
     ToolMessage,
 )
-from retinue.domain.tool import ToolSpec
+from retinue.core.tool import ToolSpec
 
 _CHARACTERS_PER_TOKEN = 4
 _IMAGE_TOKENS = 1_500

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from retinue.domain.clock import Clock, Timer
+from retinue.core.clock import Clock, Timer
 
 _LONGEST_TICK = 30.0
 _TICKS_PER_LIMIT = 4

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from retinue.domain.failure import Failure
-from retinue.domain.messages import (
+from retinue.core.failure import Failure
+from retinue.core.messages import (
     AssistantMessage,
     Content,
     Document,
@@ -24,7 +24,7 @@ from retinue.domain.messages import (
     ToolResult,
     UserMessage,
 )
-from retinue.domain.tool import ToolSpec
+from retinue.core.tool import ToolSpec
 from retinue.models.content import NOTHING, cache_mark, own, safe_id, sent_arguments, visible
 from retinue.models.draft import CallDraft, Draft, TextDraft, ThinkingDraft, replace_usage
 from retinue.models.failures import Wire, from_error

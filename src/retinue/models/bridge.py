@@ -15,9 +15,9 @@ from typing import Any
 
 import orjson
 
-from retinue.domain.failure import Failure, FailureKind
-from retinue.domain.lean import replace
-from retinue.domain.messages import StopReason
+from retinue.core.failure import Failure, FailureKind
+from retinue.core.lean import replace
+from retinue.core.messages import StopReason
 from retinue.errors import ConfigurationError, MissingExtraError, UnknownModelError
 from retinue.models.bridge_messages import Codec
 from retinue.models.draft import CallDraft, Draft, TextDraft, ThinkingDraft, replace_usage

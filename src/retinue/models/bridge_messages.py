@@ -7,7 +7,7 @@ from base64 import b64decode
 from dataclasses import fields
 from typing import Any
 
-from retinue.domain.messages import (
+from retinue.core.messages import (
     AssistantMessage,
     Document,
     Image,

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 from retinue.models.presets import Api
 
 if TYPE_CHECKING:
+    from retinue.http.transport import Transport
     from retinue.models.protocol import Model
     from retinue.models.retry import Gate
     from retinue.models.select import Selection
-    from retinue.models.transport import Transport
 
 _WIRE: dict[Api, tuple[str, str]] = {
     "anthropic": ("retinue.models.anthropic", "AnthropicModel"),
@@ -45,11 +45,11 @@ def _single(selection: Selection, transport: Transport, gate_for: GateFor | None
     provider, info = selection.provider, selection.info
     embedded = provider.id if provider.api == "embedded" else None  # a server may have such a name, too
     if embedded == "offline":
-        from retinue.models.embedded.offline import OfflineModel
+        from retinue.models.offline.offline import OfflineModel
 
         return OfflineModel()
     if embedded == "local":
-        from retinue.models.embedded.local import LocalModel
+        from retinue.models.offline.local import LocalModel
 
         return LocalModel(selection.path, info)
     model = _bridged(selection) if embedded == "pydantic-ai" else _wired(selection, transport)

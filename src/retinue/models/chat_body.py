@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from retinue.domain.messages import (
+from retinue.core.messages import (
     AssistantMessage,
     Content,
     Document,

@@ -7,8 +7,8 @@ from typing import Any
 
 import orjson
 
-from retinue.domain.failure import Failure
-from retinue.domain.messages import StopReason
+from retinue.core.failure import Failure
+from retinue.core.messages import StopReason
 from retinue.models.draft import CallDraft, Draft, ThinkingDraft, replace_usage
 from retinue.models.failures import Wire, from_error
 from retinue.models.partial_json import parse_arguments

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from retinue.domain.messages import (
+from retinue.core.messages import (
     AssistantMessage,
     Content,
     Document,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from retinue.domain.lean import replace
-from retinue.domain.usage import Usage
+from retinue.core.lean import replace
+from retinue.core.usage import Usage
 from retinue.models.protocol import Prices
 
 CACHE_WRITE_FACTOR = 1.25

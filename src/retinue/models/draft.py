@@ -12,11 +12,11 @@ from collections.abc import Iterable
 
 import orjson
 
-from retinue.domain.events import TextDelta, ThinkingDelta
-from retinue.domain.failure import Failure
-from retinue.domain.lean import replace
-from retinue.domain.messages import AssistantMessage, Message, StopReason, Text, Thinking, ToolCall
-from retinue.domain.usage import Usage
+from retinue.core.events import TextDelta, ThinkingDelta
+from retinue.core.failure import Failure
+from retinue.core.lean import replace
+from retinue.core.messages import AssistantMessage, Message, StopReason, Text, Thinking, ToolCall
+from retinue.core.usage import Usage
 from retinue.models.cost import priced
 from retinue.models.partial_json import parse_arguments
 from retinue.models.protocol import Finished, ModelInfo, Part, Prices, ToolCallStarted

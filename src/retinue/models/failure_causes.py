@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from retinue.domain.failure import FailureKind
+from retinue.core.failure import FailureKind
 
 
 class Cause(NamedTuple):

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from retinue.domain.failure import Failure, FailureKind
-from retinue.domain.lean import dataclass
-from retinue.models.address import display_url
+from retinue.core.failure import Failure, FailureKind
+from retinue.core.lean import dataclass
+from retinue.http.address import display_url
+from retinue.http.transport import TransportError
 from retinue.models.failure_causes import OTHER_REGION, OVERFLOW, WORDS, find_cause
 from retinue.models.partial_json import parse_event
 from retinue.models.retry_after import retry_after
-from retinue.models.transport import TransportError
 
 KEY_VARIABLES = {
     "anthropic": "ANTHROPIC_API_KEY",

@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 
-from retinue.domain.events import Retrying, TextDelta
-from retinue.domain.failure import Failure, FailureKind
-from retinue.domain.lean import replace
-from retinue.domain.messages import AssistantMessage
+from retinue.core.events import Retrying, TextDelta
+from retinue.core.failure import Failure, FailureKind
+from retinue.core.lean import replace
+from retinue.core.messages import AssistantMessage
 from retinue.models.protocol import Finished, Model, ModelInfo, ModelRequest, Noted, Part
 
 TAKEN_OVER: frozenset[FailureKind] = frozenset(

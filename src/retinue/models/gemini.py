@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from retinue.domain.failure import Failure
-from retinue.domain.usage import Usage
+from retinue.core.failure import Failure
+from retinue.core.usage import Usage
 from retinue.models.draft import Draft, TextDraft, replace_usage
 from retinue.models.failures import Wire, from_error
 from retinue.models.gemini_body import build_contents

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from retinue.domain.messages import (
+from retinue.core.messages import (
     AssistantMessage,
     Content,
     Document,

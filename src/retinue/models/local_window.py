@@ -25,7 +25,7 @@ from retinue.models.protocol import ModelInfo
 from retinue.models.providers import Provider
 
 if TYPE_CHECKING:
-    from retinue.models.transport import Transport
+    from retinue.http.transport import Transport
 
 Tell = Callable[[str, float], None]
 """Takes what is waited for, and since how many seconds."""
@@ -141,7 +141,7 @@ async def _get(
     """The JSON object at an address; an empty one when there is none."""
     import orjson
 
-    from retinue.models.transport import TransportError
+    from retinue.http.transport import TransportError
 
     headers = request_headers(provider)
     try:

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from copy import deepcopy
 from typing import Any
 
-from retinue.domain.tool import ToolSpec
+from retinue.core.tool import ToolSpec
 from retinue.models.chat_body import ChatShape, build_messages, mark_for_cache
 from retinue.models.chat_reader import ChatReader
 from retinue.models.content import cache_mark

@@ -7,8 +7,8 @@ from typing import Any
 
 import orjson
 
-from retinue.domain.failure import Failure
-from retinue.domain.tool import ToolSpec
+from retinue.core.failure import Failure
+from retinue.core.tool import ToolSpec
 from retinue.models.draft import CallDraft, Draft, TextDraft, ThinkingDraft, replace_usage
 from retinue.models.efforts import effort_for
 from retinue.models.failures import Wire, from_error

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from retinue.models.providers import Provider
 
 if TYPE_CHECKING:
-    from retinue.models.transport import Transport
+    from retinue.http.transport import Transport
 
 SECONDS = 0.5
 MAX_BYTES = 1024 * 1024
@@ -19,7 +19,7 @@ async def served_models(
     provider: Provider, transport: Transport | None = None, *, seconds: float = SECONDS
 ) -> tuple[str, ...] | None:
     """The ids a server lists, in its order; None when it gave no answer that can be used."""
-    from retinue.models.transport import Transport, TransportError
+    from retinue.http.transport import Transport, TransportError
 
     own = Transport() if transport is None else transport
     try:

@@ -11,10 +11,10 @@ from collections.abc import AsyncGenerator
 from dataclasses import field
 from typing import Any, Literal, Protocol
 
-from retinue.domain.events import Retrying, TextDelta, ThinkingDelta
-from retinue.domain.lean import dataclass
-from retinue.domain.messages import AssistantMessage, Message
-from retinue.domain.tool import ToolSpec
+from retinue.core.events import Retrying, TextDelta, ThinkingDelta
+from retinue.core.lean import dataclass
+from retinue.core.messages import AssistantMessage, Message
+from retinue.core.tool import ToolSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from retinue.models.address import display_url
+from retinue.http.address import display_url
+from retinue.http.urls import host_of, is_loopback, normal_url, ollama_url, origin_of
 from retinue.models.keys import VARIABLE, named_variables
 from retinue.models.known import (
     FREE,
@@ -27,7 +28,6 @@ from retinue.models.known import (
 )
 from retinue.models.presets import BUILT_IN, OTHER_NAMES, PRESETS, Api, Preset
 from retinue.models.protocol import ModelInfo
-from retinue.models.urls import host_of, is_loopback, normal_url, ollama_url, origin_of
 from retinue.settings.field import DEFAULT, Origin
 from retinue.settings.table import Settings
 

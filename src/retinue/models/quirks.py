@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field, fields
 from typing import Any, Self
 
-from retinue.domain.lean import dataclass
+from retinue.core.lean import dataclass
 from retinue.errors import ConfigurationError
 
 

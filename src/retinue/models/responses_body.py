@@ -6,8 +6,8 @@ from typing import Any
 
 import orjson
 
-from retinue.domain.messages import AssistantMessage, Content, Document, Message, Text, Thinking, ToolCall, ToolResult
-from retinue.domain.messages import ToolMessage as Results
+from retinue.core.messages import AssistantMessage, Content, Document, Message, Text, Thinking, ToolCall, ToolResult
+from retinue.core.messages import ToolMessage as Results
 from retinue.models.content import data_url, own, result_text, safe_id, sent_arguments, visible
 from retinue.models.protocol import ModelInfo
 

@@ -17,11 +17,11 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Protocol
 
-from retinue.domain import events
-from retinue.domain.events import TextDelta
-from retinue.domain.failure import Failure, FailureKind
-from retinue.domain.lean import dataclass
-from retinue.domain.messages import AssistantMessage, Text, Thinking, ToolCall
+from retinue.core import events
+from retinue.core.events import TextDelta
+from retinue.core.failure import Failure, FailureKind
+from retinue.core.lean import dataclass
+from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall
 from retinue.models.protocol import Finished, Model, ModelInfo, ModelRequest, Part
 
 ATTEMPTS = 15

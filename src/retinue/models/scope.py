@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from retinue.domain.lean import dataclass
+from retinue.core.lean import dataclass
 from retinue.errors import UsageError
 from retinue.models.protocol import ModelInfo
 from retinue.settings.table import Settings

@@ -25,7 +25,7 @@ from retinue.models.resolve import EMBEDDED, OFFLINE, Found, Resolver, local_mod
 from retinue.settings.table import Settings
 
 if TYPE_CHECKING:
-    from retinue.models.transport import Transport
+    from retinue.http.transport import Transport
 
 __all__ = ["Selection", "Source", "build_model", "default_model", "select_model"]
 

@@ -17,9 +17,11 @@ from weakref import WeakKeyDictionary
 
 import orjson
 
-from retinue.domain.failure import Failure
-from retinue.domain.lean import replace
-from retinue.domain.messages import AssistantMessage
+from retinue.core.failure import Failure
+from retinue.core.lean import replace
+from retinue.core.messages import AssistantMessage
+from retinue.http.sse import Events
+from retinue.http.transport import Response, Transport, TransportError
 from retinue.models import failures
 from retinue.models.content import has_documents
 from retinue.models.draft import Draft
@@ -28,8 +30,6 @@ from retinue.models.partial_json import parse_event
 from retinue.models.protocol import Alive, ModelInfo, ModelRequest, Noted, Part
 from retinue.models.quirks import Quirks
 from retinue.models.repair import Refusal, Repairs, SharedLessons, read_refusal
-from retinue.models.sse import Events
-from retinue.models.transport import Response, Transport, TransportError
 
 if TYPE_CHECKING:
     from retinue.models.key_helper import KeyHelper

@@ -23,7 +23,7 @@ from retinue.settings.table_web import WebSettings
 from retinue.settings.table_worktree import WorktreeSettings
 
 if TYPE_CHECKING:
-    from retinue.domain.spec import PermissionMode
+    from retinue.core.spec import PermissionMode
 
 LSP_ACTIONS = (
     "definition",

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Literal, assert_never
 
-from retinue.domain.events import (
+from retinue.core.events import (
     AssistantEnded,
     Body,
     Compacted,
@@ -30,7 +30,7 @@ from retinue.domain.events import (
     TurnStarted,
     Warned,
 )
-from retinue.domain.messages import AssistantMessage, Message, ToolCall, ToolMessage
+from retinue.core.messages import AssistantMessage, Message, ToolCall, ToolMessage
 from retinue.models.protocol import ModelRequest
 
 _BETWEEN = (RunCreated, RunStarted, RunResumed, MessageAdded, Compacted, Warned, LimitReached)
@@ -38,7 +38,7 @@ _STREAM = (TextDelta, ThinkingDelta, Retrying)
 
 
 def check_grammar(bodies: Iterable[Body]) -> None:
-    """The order that `retinue.domain.events` promises, down to the last event."""
+    """The order that `retinue.core.events` promises, down to the last event."""
     grammar = _Grammar()
     for body in bodies:
         grammar.take(body)

@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from typing import Self
 
-from retinue.domain.events import Retrying, TextDelta, ThinkingDelta
-from retinue.domain.failure import Failure
-from retinue.domain.messages import AssistantMessage, Message, StopReason, Text, Thinking, ToolCall
-from retinue.domain.usage import Usage
+from retinue.core.events import Retrying, TextDelta, ThinkingDelta
+from retinue.core.failure import Failure
+from retinue.core.messages import AssistantMessage, Message, StopReason, Text, Thinking, ToolCall
+from retinue.core.usage import Usage
 from retinue.models.protocol import Alive, Finished, ModelInfo, ModelRequest, Part, ToolCallStarted
 from retinue.testing.scripts import (
     Call,

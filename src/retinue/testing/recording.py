@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from retinue.domain.events import Body, RunEnded
-from retinue.domain.messages import Message, user
-from retinue.domain.outcome import Outcome
-from retinue.domain.tool import Tool, ToolContext, ToolOutput, ToolSpec, ok
+from retinue.core.events import Body, RunEnded
+from retinue.core.messages import Message, user
+from retinue.core.outcome import Outcome
+from retinue.core.tool import Tool, ToolContext, ToolOutput, ToolSpec, ok
 from retinue.log.replay import replay
 from retinue.loop import Controls, Job, run_loop
 from retinue.models.protocol import Model

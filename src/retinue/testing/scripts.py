@@ -18,9 +18,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from retinue.domain.failure import FailureKind
-from retinue.domain.messages import StopReason
-from retinue.domain.usage import Usage
+from retinue.core.failure import FailureKind
+from retinue.core.messages import StopReason
+from retinue.core.usage import Usage
 from retinue.models.protocol import ModelRequest
 
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from retinue.domain.tool import Spellings, ToolContext, ToolOutput, ToolSpec, failed
-from retinue.domain.toolnames import TOOLS, fold_name
+from retinue.core.tool import Spellings, ToolContext, ToolOutput, ToolSpec, failed
+from retinue.core.toolnames import TOOLS, fold_name
 from retinue.tools.arguments import Arguments
 from retinue.tools.errors import ToolError, explain
 

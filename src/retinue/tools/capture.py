@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from retinue.domain.format import format_bytes
+from retinue.core.format import format_bytes
 from retinue.tools.clean import StreamCleaner, clean
 from retinue.tools.truncate import join_parts, trim_head, trim_tail
 

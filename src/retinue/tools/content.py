@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 import hashlib
 
-from retinue.domain.lean import dataclass
+from retinue.core.lean import dataclass
 
 SNIFFED = 8192
 """How many leading bytes decide what a file is."""

@@ -12,7 +12,7 @@ import stat
 from itertools import islice
 from typing import Self
 
-from retinue.domain.lean import dataclass
+from retinue.core.lean import dataclass
 from retinue.tools.errors import ToolError
 from retinue.tools.paths import Confined
 

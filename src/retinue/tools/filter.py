@@ -13,11 +13,11 @@ from dataclasses import field
 from fnmatch import fnmatchcase
 from types import MappingProxyType
 
-from retinue.domain.effects import READ_ONLY
-from retinue.domain.lean import dataclass
-from retinue.domain.spec import ToolPolicy
-from retinue.domain.tool import Tool, ToolSpec
-from retinue.domain.toolnames import TOOLS, base_name, canonical, served_alias
+from retinue.core.effects import READ_ONLY
+from retinue.core.lean import dataclass
+from retinue.core.spec import ToolPolicy
+from retinue.core.tool import Tool, ToolSpec
+from retinue.core.toolnames import TOOLS, base_name, canonical, served_alias
 
 _EVERY = frozenset({"*", "all"})
 _SHOWN = 5

@@ -19,9 +19,9 @@ from typing import Any, Literal, overload
 
 import orjson
 
-from retinue.domain.effects import EffectKind
-from retinue.domain.lean import dataclass
-from retinue.domain.tool import ToolContext, ToolOutput, ToolSpec, failed, ok
+from retinue.core.effects import EffectKind
+from retinue.core.lean import dataclass
+from retinue.core.tool import ToolContext, ToolOutput, ToolSpec, failed, ok
 from retinue.errors import UsageError
 
 _PLAIN: dict[Any, str] = {

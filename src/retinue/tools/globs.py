@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from retinue.domain.lean import dataclass
+from retinue.core.lean import dataclass
 from retinue.tools.errors import ToolError
 
 _BRACES = 64

@@ -11,8 +11,8 @@ import os
 import stat
 from pathlib import Path
 
-from retinue.domain.lean import dataclass
-from retinue.domain.tool import ToolContext
+from retinue.core.lean import dataclass
+from retinue.core.tool import ToolContext
 from retinue.tools.errors import ToolError
 
 _DETOURS = frozenset({"", ".", ".."})

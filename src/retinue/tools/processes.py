@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from retinue.domain.lean import dataclass
+from retinue.core.lean import dataclass
 from retinue.tools.proctree import MARK, ProcessTree, describe, kill_marked
 from retinue.tools.threads import settled
 

@@ -17,7 +17,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from retinue.domain.lean import dataclass
+from retinue.core.lean import dataclass
 
 MARK = "RETINUE_RUN_CALL"
 

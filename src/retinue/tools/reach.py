@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from retinue.domain.messages import Text
-from retinue.domain.tool import Tool, ToolContext, ToolOutput, failed
+from retinue.core.messages import Text
+from retinue.core.tool import Tool, ToolContext, ToolOutput, failed
 from retinue.tools.arguments import PATH_NAMES
 
 _NAMES = ("path", *PATH_NAMES)

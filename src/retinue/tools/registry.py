@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from importlib import import_module
 
-from retinue.domain.tool import Tool
+from retinue.core.tool import Tool
 
 _CLASSES = {
     "read": "ReadTool",

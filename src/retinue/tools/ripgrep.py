@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from retinue.domain.tool import ToolContext
+from retinue.core.tool import ToolContext
 from retinue.tools.errors import ToolError
 from retinue.tools.processes import run_program
 

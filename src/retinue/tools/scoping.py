@@ -1,7 +1,7 @@
 """Which tools of extensions an agent's file means: `extensions`, `exclude_extensions`, `ext:`.
 
 An extension is what brings tools beside the built-in ones: a plugin here, MCP servers elsewhere
-(`retinue.supervisor.serving_scope`). The words and rules are pi's:
+(`retinue.capabilities.mcp.scope`). The words and rules are pi's:
 
     extensions: false             none            isolated: true      none, whatever else is said
     extensions: [git, ./own.py]   only these      extensions: [*, …]  all, and these
@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from retinue.domain.lean import dataclass, replace
-from retinue.domain.spec import AgentSpec, ToolPolicy
+from retinue.core.lean import dataclass, replace
+from retinue.core.spec import AgentSpec, ToolPolicy
 
 PREFIX = "extension-error:"
 _EVERY = "*"

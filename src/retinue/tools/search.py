@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from retinue.domain.lean import dataclass
-from retinue.domain.tool import ToolContext
+from retinue.core.lean import dataclass
+from retinue.core.tool import ToolContext
 from retinue.tools.errors import ToolError
 from retinue.tools.files import open_regular, spot
 from retinue.tools.globs import Glob

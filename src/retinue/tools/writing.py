@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 
-from retinue.domain.effects import ToolEffect, TouchedPath
-from retinue.domain.lean import dataclass
-from retinue.domain.tool import ToolContext
+from retinue.core.effects import ToolEffect, TouchedPath
+from retinue.core.lean import dataclass
+from retinue.core.tool import ToolContext
 from retinue.tools.content import content_hash
 from retinue.tools.errors import ToolError
 from retinue.tools.files import Spot, open_regular, refuse_irregular, spot

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from retinue.extensions.plugins.importing import Loaded, load_tools
-from retinue.extensions.plugins.plugin import Plugin, Plugins
-from retinue.supervisor.world import World
+from retinue.capabilities.plugins.importing import Loaded, load_tools
+from retinue.capabilities.plugins.plugin import Plugin, Plugins
+from retinue.runs.world import World
 
 TOOL = """
 from retinue import tool

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from retinue.extensions.plugins.content import UnboundError, content_digest
-from retinue.extensions.plugins.importing import load_tools
+from retinue.capabilities.plugins.content import UnboundError, content_digest
+from retinue.capabilities.plugins.importing import load_tools
 from tests.extensions.plugins.plugin_project import TOOL
 
 
@@ -128,8 +128,8 @@ def test_I04_packages_are_found_by_their_entry_points_without_importing_them(pro
     code = f"""
 import json, sys
 sys.path.insert(0, {str(site)!r})
-from retinue.extensions.plugins.importing import load_tools
-from retinue.supervisor.world import World
+from retinue.capabilities.plugins.importing import load_tools
+from retinue.runs.world import World
 from pathlib import Path
 world = World(Path({str(project.cwd)!r}), environment={environment!r})
 found = world.extensions.plugins
@@ -174,7 +174,7 @@ def test_what_lies_in_the_project_is_not_installed_even_where_python_finds_it(pr
 
 
 def test_what_was_found_is_remembered_until_something_is_installed(project, tmp_path, monkeypatch):
-    from retinue.extensions.plugins import packages
+    from retinue.capabilities.plugins import packages
 
     site = tmp_path / "site"
     info = site / "one-1.0.dist-info"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 
-from retinue.domain.spec import AgentSpec, ToolPolicy
-from retinue.extensions.plugins.plugin import Failed, Plugin
-from retinue.supervisor.serving_scope import Scope
-from retinue.supervisor.serving_servers import project_servers
+from retinue.capabilities.mcp.scope import Scope
+from retinue.capabilities.mcp.servers import project_servers
+from retinue.capabilities.plugins.plugin import Failed, Plugin
+from retinue.core.spec import AgentSpec, ToolPolicy
 from tests.extensions.plugins.plugin_project import TOOL
 
 HOOK = {"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "${CLAUDE_PLUGIN_ROOT}/x", "args": ["-v"]}]}]}}

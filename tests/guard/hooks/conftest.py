@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from retinue.domain.spec import HookSpec
-from retinue.guard.hooks.bus import HookBus, grouped
-from retinue.guard.hooks.handler import Handler, from_spec
-from retinue.guard.hooks.running import Surroundings
-from retinue.models.transport import Transport
+from retinue.capabilities.hooks.bus import HookBus, grouped
+from retinue.capabilities.hooks.handler import Handler, from_spec
+from retinue.capabilities.hooks.running import Surroundings
+from retinue.core.spec import HookSpec
+from retinue.http.transport import Transport
 from retinue.tools.processes import run_program
 
 WHO = {

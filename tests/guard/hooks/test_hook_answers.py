@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.domain.hook import HookEvent, HookResult
-from retinue.domain.spec import HookSpec
-from retinue.guard.hooks.answer import Said, opinion
-from retinue.guard.hooks.handler import Handler, from_spec
-from retinue.guard.hooks.merge import MOST_CHARACTERS, merged
-from retinue.guard.hooks.points import GUARDS
+from retinue.capabilities.hooks.answer import Said, opinion
+from retinue.capabilities.hooks.handler import Handler, from_spec
+from retinue.capabilities.hooks.merge import MOST_CHARACTERS, merged
+from retinue.capabilities.hooks.points import GUARDS
+from retinue.core.hook import HookEvent, HookResult
+from retinue.core.spec import HookSpec
 
 EVERY: tuple[HookEvent, ...] = (
     "PreToolUse",

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.domain.hook import HookEvent
-from retinue.domain.spec import HookSpec
-from retinue.guard.hooks.handler import from_spec
-from retinue.guard.hooks.matching import hears, matches, rule_condition
-from retinue.guard.hooks.points import POINTS, events_of
-from retinue.guard.hooks.vocabulary import spoken, understood
+from retinue.capabilities.hooks.handler import from_spec
+from retinue.capabilities.hooks.matching import hears, matches, rule_condition
+from retinue.capabilities.hooks.points import POINTS, events_of
+from retinue.capabilities.hooks.vocabulary import spoken, understood
+from retinue.core.hook import HookEvent
+from retinue.core.spec import HookSpec
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from retinue.definitions.parse import parse_file
-from retinue.guard.hooks.sources import Found, agent_hooks, read_hooks, session_hooks
+from retinue.agents.parse import parse_file
+from retinue.capabilities.hooks.sources import Found, agent_hooks, read_hooks, session_hooks
 from retinue.guard.trust import Trust
 from retinue.settings.load import load_settings
 

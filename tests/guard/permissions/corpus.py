@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from retinue.domain.permission import ToolUse
-from retinue.domain.spec import PermissionMode
-from retinue.domain.toolnames import TOOLS, canonical
+from retinue.core.permission import ToolUse
+from retinue.core.spec import PermissionMode
+from retinue.core.toolnames import TOOLS, canonical
 from retinue.guard.permissions import Policy
 from retinue.guard.permissions.place import Place
 from retinue.guard.permissions.policy import Limit

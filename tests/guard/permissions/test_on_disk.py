@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from tests.guard.permissions.corpus import Block, policy, workspace
 
-from retinue.domain.permission import Decision, ToolUse
-from retinue.domain.spec import PermissionMode
-from retinue.domain.toolnames import TOOLS
+from retinue.core.permission import Decision, ToolUse
+from retinue.core.spec import PermissionMode
+from retinue.core.toolnames import TOOLS
 from retinue.guard.permissions import Policy
 from retinue.guard.permissions.place import Place
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from retinue.domain.permission import ToolUse
-from retinue.domain.request import RunRequest
-from retinue.domain.spec import AgentSpec
-from retinue.domain.toolnames import TOOLS
-from retinue.supervisor.permits import NO_PATTERNS, Patterns, mode_for, permissions_for, permitted
-from retinue.supervisor.world import World
+from retinue.capabilities.permissions.attach import NO_PATTERNS, Patterns, mode_for, permissions_for, permitted
+from retinue.core.permission import ToolUse
+from retinue.core.request import RunRequest
+from retinue.core.spec import AgentSpec
+from retinue.core.toolnames import TOOLS
+from retinue.runs.world import World
 
 
 @pytest.fixture

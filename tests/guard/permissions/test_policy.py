@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from tests.guard.permissions.corpus import Block, policy, workspace
 
-from retinue.domain.permission import Decision, ToolUse
-from retinue.domain.spec import AgentSpec, PermissionMode, Source
-from retinue.domain.toolnames import TOOLS
+from retinue.core.permission import Decision, ToolUse
+from retinue.core.spec import AgentSpec, PermissionMode, Source
+from retinue.core.toolnames import TOOLS
 from retinue.guard.permissions import Policy
 from retinue.guard.permissions.classify import classified, read_answer
 from retinue.guard.permissions.modes import effective_mode

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retinue.domain.permission import ToolUse
-from retinue.domain.spec import PermissionMode
-from retinue.domain.toolnames import TOOLS
+from retinue.core.permission import ToolUse
+from retinue.core.spec import PermissionMode
+from retinue.core.toolnames import TOOLS
 from retinue.guard.permissions import Policy
 from retinue.guard.permissions.place import Place
 from retinue.guard.permissions.rule import Kind, Rule, parse_rule

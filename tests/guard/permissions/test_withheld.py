@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from retinue.domain.tool import ToolContext
+from retinue.core.tool import ToolContext
 from retinue.guard.permissions import Policy
 from retinue.guard.permissions.place import Place
 from retinue.guard.permissions.rule import Kind, Rule, parse_rule

@@ -17,7 +17,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from retinue.domain.tool import Confinement, ToolContext, ToolOutput
+from retinue.core.tool import Confinement, ToolContext, ToolOutput
 from retinue.tools.bash.tool import BashTool
 
 _ELSEWHERE = (

@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from retinue.domain.events import AssistantEnded, RunEnded
-from retinue.domain.limits import Limits
-from retinue.domain.messages import AssistantMessage, ToolCall, UserMessage, user
-from retinue.domain.outcome import Outcome
-from retinue.domain.tool import Tool, ToolContext
+from retinue.core.events import AssistantEnded, RunEnded
+from retinue.core.limits import Limits
+from retinue.core.messages import AssistantMessage, ToolCall, UserMessage, user
+from retinue.core.outcome import Outcome
+from retinue.core.tool import Tool, ToolContext
 from retinue.loop.controls import Controls
 from retinue.loop.job import Job
 from retinue.loop.run import run_loop
-from retinue.models.embedded.offline import OfflineModel
+from retinue.models.offline.offline import OfflineModel
 from retinue.models.protocol import ModelRequest, Part
 from retinue.tools.registry import builtin_tools
 

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from retinue.domain.events import TextDelta
-from retinue.domain.limits import Limits
-from retinue.domain.messages import AssistantMessage, Text, ToolCall, ToolMessage, ToolResult, user
-from retinue.domain.tool import ToolContext
+from retinue.core.events import TextDelta
+from retinue.core.limits import Limits
+from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolMessage, ToolResult, user
+from retinue.core.tool import ToolContext
 from retinue.errors import ConfigurationError, MissingExtraError
 from retinue.loop.controls import Controls
 from retinue.loop.job import Job
 from retinue.loop.run import run_loop
-from retinue.models.embedded.engine import shipped_weights
-from retinue.models.embedded.local import LocalModel
+from retinue.models.offline.engine import shipped_weights
+from retinue.models.offline.local import LocalModel
 from retinue.models.protocol import Finished, ModelRequest, Part, ToolCallStarted
 from retinue.tools.registry import builtin_tools
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from retinue.domain.limits import Limits
-from retinue.domain.messages import user
+from retinue.core.limits import Limits
+from retinue.core.messages import user
 from tests.models.embedded.asking import ask, plant
 
 SHOP = {

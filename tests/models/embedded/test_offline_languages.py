@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from retinue.models.embedded.lines import classify
+from retinue.models.offline.lines import classify
 from tests.models.embedded.asking import ask, plant
 
 TREES = {

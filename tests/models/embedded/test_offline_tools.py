@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from retinue.domain.effects import EffectKind
-from retinue.domain.messages import AssistantMessage, Text, ToolMessage, ToolResult, user
-from retinue.domain.tool import Tool, ToolContext, ToolOutput, ToolSpec, failed, ok
-from retinue.models.embedded.offline import OfflineModel
+from retinue.core.effects import EffectKind
+from retinue.core.messages import AssistantMessage, Text, ToolMessage, ToolResult, user
+from retinue.core.tool import Tool, ToolContext, ToolOutput, ToolSpec, failed, ok
+from retinue.models.offline.offline import OfflineModel
 from retinue.models.protocol import Finished, ModelRequest
 from retinue.tools.registry import builtin_tools
 from tests.models.embedded.asking import ask, parts_of, plant

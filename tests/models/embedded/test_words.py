@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retinue.domain.messages import user
-from retinue.models.embedded import patterns
-from retinue.models.embedded.files import kind_of
-from retinue.models.embedded.offline import OfflineModel
-from retinue.models.embedded.situation import read, the_question, wish_of
-from retinue.models.embedded.stems import stem, stems_of, subwords
-from retinue.models.embedded.words import MOST_TERMS, Query
+from retinue.core.messages import user
+from retinue.models.offline import patterns
+from retinue.models.offline.files import kind_of
+from retinue.models.offline.offline import OfflineModel
+from retinue.models.offline.situation import read, the_question, wish_of
+from retinue.models.offline.stems import stem, stems_of, subwords
+from retinue.models.offline.words import MOST_TERMS, Query
 from retinue.models.protocol import ModelRequest
 
 

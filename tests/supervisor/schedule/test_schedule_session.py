@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 from tests.supervisor.crew_scene import Scene, until
 
-from retinue.domain.delegation import Scheduled, SpawnCall
-from retinue.domain.spec import AgentSpec, ToolPolicy
-from retinue.supervisor.delegate import Delegate
+from retinue.core.delegation import Scheduled, SpawnCall
+from retinue.core.spec import AgentSpec, ToolPolicy
+from retinue.runs.delegate import Delegate
 
 READER = AgentSpec(name="main", prompt="x", tools=ToolPolicy(allow=("read", "Agent")))
 LIMITED = AgentSpec(name="main", prompt="x", tools=ToolPolicy(allow=("read", "Bash(git *)", "write", "Agent")))

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from tests.supervisor.crew_scene import Scene, until
 
+from retinue.capabilities.schedule.scheduler import Fired, Scheduler
 from retinue.errors import UnknownAgentError, UnknownJobError, UsageError
 from retinue.log import schedules
-from retinue.supervisor.crew import Supervisor
-from retinue.supervisor.schedule.scheduler import Fired, Scheduler
+from retinue.runs.crew import Supervisor
 from retinue.testing.clock import settle
 
 

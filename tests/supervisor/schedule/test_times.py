@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from retinue.capabilities.schedule.times import next_after, parse_schedule
 from retinue.errors import UsageError
-from retinue.supervisor.schedule.times import next_after, parse_schedule
 
 NOW = 1_700_000_000.0
 BERLIN = ZoneInfo("Europe/Berlin")

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from retinue.domain.tool import ToolContext, ToolOutput
-from retinue.supervisor.world import World
+from retinue.core.tool import ToolContext, ToolOutput
+from retinue.runs.world import World
 
 
 class Desk:

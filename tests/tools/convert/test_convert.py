@@ -17,10 +17,10 @@ from tests.tools.convert import documents
 from tests.tools.convert.conftest import Desk
 from tests.tools.web.site import Site, Visit
 
-from retinue.supervisor.confining import can_sandbox
-from retinue.tools.convert_content.document import open_file
-from retinue.tools.convert_content.errors import ConvertError
-from retinue.tools.convert_content.worker import convert
+from retinue.capabilities.convert.document import open_file
+from retinue.capabilities.convert.errors import ConvertError
+from retinue.capabilities.convert.worker import convert
+from retinue.capabilities.sandbox.attach import can_sandbox
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ async def test_without_the_extra_the_error_says_how_to_get_it(desks: Callable[..
     desk.put("a.txt", "x")
     assert "convert_content" in desk.world.tools, "it was there when the session began"
     monkeypatch.setitem(sys.modules, "markitdown", None)
-    monkeypatch.setattr("retinue.tools.convert_content.worker.find_spec", lambda name: None)
+    monkeypatch.setattr("retinue.capabilities.convert.worker.find_spec", lambda name: None)
     said = await desk.error(path="a.txt")
     assert said.startswith("COMMAND_NOT_FOUND") and "pip install 'retinue[convert]'" in said
 
@@ -221,7 +221,7 @@ async def test_the_converter_can_change_nothing_and_reach_nobody(desk: Desk) -> 
     """Shown with a document whose "parser" is ours: the program around it is the real one."""
     if not can_sandbox(desk.world.settings.settings):
         pytest.skip("no sandbox on this host")
-    from retinue.supervisor.converting import _confinement
+    from retinue.capabilities.convert.attach import _confinement
 
     box = _confinement(desk.world)
     assert box is not None and box.readonly
@@ -250,7 +250,7 @@ async def test_a_cancelled_conversion_leaves_no_process(desk: Desk) -> None:
 
 def test_importing_the_tool_loads_nothing_heavy() -> None:
     code = (
-        "import sys, retinue.tools.convert_content.tool\n"
+        "import sys, retinue.capabilities.convert.tool\n"
         "heavy = {'markitdown', 'zipfile', 'tempfile'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from retinue.domain.tool import ToolContext, ToolOutput
-from retinue.supervisor.world import World
-from retinue.tools.lsp.pool import Pool, Slot
+from retinue.capabilities.lsp.pool import Pool, Slot
+from retinue.core.tool import ToolContext, ToolOutput
+from retinue.runs.world import World
 
 FAKE = Path(__file__).with_name("fake_server.py")
 

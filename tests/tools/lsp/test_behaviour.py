@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.tools.lsp.bench import FAKE, Bench, alive, until
 
-from retinue.domain.tool import ToolContext
-from retinue.supervisor.confining import can_sandbox
-from retinue.tools.lsp.catalog import KNOWN, root_of, server_kinds
-from retinue.tools.lsp.positions import Document, Spot
-from retinue.tools.lsp.wire import Decoder, WireError, encode
+from retinue.capabilities.lsp.catalog import KNOWN, root_of, server_kinds
+from retinue.capabilities.lsp.positions import Document, Spot
+from retinue.capabilities.lsp.wire import Decoder, WireError, encode
+from retinue.capabilities.sandbox.attach import can_sandbox
+from retinue.core.tool import ToolContext
 
 Make = Callable[..., Bench]
 
@@ -146,8 +146,8 @@ import asyncio, sys
 from pathlib import Path
 sys.executable = {str(empty / "python")!r}
 sys.modules["lsprotocol"] = None
-from retinue.domain.tool import ToolContext
-from retinue.supervisor.world import World
+from retinue.core.tool import ToolContext
+from retinue.runs.world import World
 async def main():
     root = Path({str(made.root)!r})
     for servers in ("{{}}", '{{"mine": {{"command": ["/bin/cat"], "languages": {{".py": "python"}}}}}}'):
@@ -263,8 +263,8 @@ async def test_a_killed_process_leaves_no_server_behind(bench: Make, tmp_path: P
     code = f"""
 import asyncio, os, signal
 from pathlib import Path
-from retinue.domain.tool import ToolContext
-from retinue.supervisor.world import World
+from retinue.core.tool import ToolContext
+from retinue.runs.world import World
 async def main():
     root = Path({str(made.root)!r})
     world = World(root, environment={dict(made.world.environment)!r})
@@ -349,7 +349,7 @@ def test_garbage_on_the_wire_is_an_error_or_nothing(data: bytes) -> None:
 
 def test_importing_the_tool_loads_no_protocol_library() -> None:
     code = (
-        "import sys, retinue.tools.lsp.tool\n"
+        "import sys, retinue.capabilities.lsp.tool\n"
         "heavy = {'lsprotocol', 'attrs', 'cattrs', 'asyncio.subprocess'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )

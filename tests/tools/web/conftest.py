@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from tests.tools.web.site import Page, Site
 
-from retinue.domain.tool import ToolContext, ToolOutput
-from retinue.models.transport import Transport
+from retinue.capabilities.web.fetch_content import FetchContentTool
+from retinue.capabilities.web.get_search_content import GetSearchContentTool
+from retinue.capabilities.web.service import Web
+from retinue.capabilities.web.web_search import WebSearchTool
+from retinue.core.tool import ToolContext, ToolOutput
+from retinue.http.transport import Transport
 from retinue.settings.table import Settings
-from retinue.tools.fetch_content.tool import FetchContentTool
-from retinue.tools.get_search_content.tool import GetSearchContentTool
-from retinue.tools.web.service import Web
-from retinue.tools.web_search.tool import WebSearchTool
 
 TOOLS = {kind.name: kind for kind in (WebSearchTool, FetchContentTool, GetSearchContentTool)}
 

@@ -14,11 +14,11 @@ import trustme
 from tests.tools.web.conftest import Browser, Visit
 from tests.tools.web.site import bomb, endless, endless_headers, packed, silent, slow
 
-from retinue.tools.web.errors import FetchError
-from retinue.tools.web.fetch.allowed import AllowedHosts
-from retinue.tools.web.fetch.cache import Cache
-from retinue.tools.web.fetch.fetcher import Fetched, Fetcher
-from retinue.tools.web.fetch.polite import Politeness
+from retinue.capabilities.web.errors import FetchError
+from retinue.capabilities.web.fetch.allowed import AllowedHosts
+from retinue.capabilities.web.fetch.cache import Cache
+from retinue.capabilities.web.fetch.fetcher import Fetched, Fetcher
+from retinue.capabilities.web.fetch.polite import Politeness
 
 HERE = AllowedHosts(["127.0.0.1"])
 MOST = 100_000

@@ -10,8 +10,8 @@ import pytest
 import trustme
 from tests.tools.web.conftest import Visit
 
-from retinue.tools.web.errors import FetchError
-from retinue.tools.web.fetch.fetcher import Fetcher
+from retinue.capabilities.web.errors import FetchError
+from retinue.capabilities.web.fetch.fetcher import Fetcher
 
 PUBLIC = "93.184.216.34"
 

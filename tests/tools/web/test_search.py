@@ -10,8 +10,8 @@ import pytest
 from tests.tools.web.conftest import Browser, Visit
 from tests.tools.web.test_web_tools import code, identifier
 
+from retinue.capabilities.web.search import choose, duckduckgo
 from retinue.settings.table import Settings
-from retinue.tools.web.search import choose, duckduckgo
 
 ROWS = [
     {"url": f"https://example.com/{n}", "title": f"Title <b>{n}</b>", "text": f"about {n} &amp; more"} for n in range(9)
@@ -209,7 +209,7 @@ async def test_AB05_queries_and_results_are_selected(browser: Browser, visit: Vi
 
 async def test_no_network_is_said_at_once(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no route leads out, nothing is looked up and nothing is waited for."""
-    from retinue.tools.web.fetch import resolve
+    from retinue.capabilities.web.fetch import resolve
 
     monkeypatch.setattr(choose, "has_network", lambda: False)
     monkeypatch.setattr(resolve, "has_network", lambda: False)

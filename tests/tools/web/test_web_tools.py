@@ -12,9 +12,9 @@ from tests.tools.described import is_described
 from tests.tools.web.conftest import TOOLS, Browser, Visit
 from tests.tools.web.site import endless, slow
 
-from retinue.domain.codec import to_data
-from retinue.domain.lean import replace
-from retinue.domain.tool import ToolOutput
+from retinue.core.codec import to_data
+from retinue.core.lean import replace
+from retinue.core.tool import ToolOutput
 
 LONG = "".join(f"line {number:05}\n" for number in range(6_000))
 

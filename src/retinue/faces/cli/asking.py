@@ -11,7 +11,7 @@ import os
 import sys
 from typing import TextIO
 
-from retinue.domain.inbox import InboxAnswer, InboxItem
+from retinue.core.inbox import InboxAnswer, InboxItem
 
 BY = "terminal"
 _LOOK_SECONDS = 0.5

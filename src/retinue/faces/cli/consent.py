@@ -14,8 +14,8 @@ def ask_for_trust(cwd: Path, source: TextIO | None = None, out: TextIO | None = 
     source, out = source or sys.stdin, out or sys.stderr
     if source is None or out is None or not (source.isatty() and out.isatty()):
         return False
-    from retinue.supervisor.trusting import subjects
-    from retinue.supervisor.world import World
+    from retinue.capabilities.trust.attach import subjects
+    from retinue.runs.world import World
 
     world = World(cwd)
     new = [subject for subject in subjects(world) if subject.answer(world.trust) == "unknown"]

@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from retinue.domain.format import format_cost, format_count
+from retinue.core.format import format_cost, format_count
 from retinue.errors import StateError
 from retinue.faces.cli.task import folder
 from retinue.log.database import log_folders

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from retinue.domain.lean import dataclass
+from retinue.core.lean import dataclass
 
 if TYPE_CHECKING:
     from retinue.settings.load import Loaded
@@ -40,7 +40,7 @@ class Patient:
 
     @cached_property
     def loaded(self) -> Loaded:
-        from retinue.supervisor.trusting import settings_in_effect
+        from retinue.capabilities.trust.attach import settings_in_effect
 
         return settings_in_effect(self.cwd, self.environment)
 

@@ -14,8 +14,8 @@ Row = tuple[str, ...]
 
 def language_servers(patient: Patient) -> Iterator[Row]:
     """Which there are, and which are missing for the files of this project."""
-    from retinue.tools.lsp.catalog import server_kinds
-    from retinue.tools.lsp.inventory import present
+    from retinue.capabilities.lsp.catalog import server_kinds
+    from retinue.capabilities.lsp.inventory import present
 
     settings = patient.loaded.settings
     if not settings.allow_lsp_tools or not settings.allowed_lsp_actions:

@@ -41,8 +41,8 @@ def models(patient: Patient) -> Iterator[Row]:
 
 def _cannot_build(chosen: Selection) -> RetinueError | None:
     """Why the model cannot be used, such as a library of an extra that is not installed."""
+    from retinue.http.transport import Transport
     from retinue.models.build import build_model
-    from retinue.models.transport import Transport
 
     try:
         build_model(chosen, Transport())

@@ -11,7 +11,7 @@ Row = tuple[str, ...]
 
 
 def plugins(patient: Patient) -> Iterator[Row]:
-    from retinue.supervisor.world import World
+    from retinue.runs.world import World
 
     extensions = World(patient.cwd, environment=patient.environment).extensions
     found = extensions.plugins

@@ -14,8 +14,8 @@ Row = tuple[str, ...]
 
 
 def settings(patient: Patient) -> Iterator[Row]:
-    from retinue.supervisor.permits import rule_notes
-    from retinue.supervisor.world import World
+    from retinue.capabilities.permissions.attach import rule_notes
+    from retinue.runs.world import World
 
     rules = rule_notes(World(patient.cwd, environment=patient.environment))
     others = [warning for warning in patient.loaded.warnings if not any(rule.startswith(warning) for rule in rules)]
@@ -29,7 +29,7 @@ def settings(patient: Patient) -> Iterator[Row]:
 
 
 def agents(patient: Patient) -> Iterator[Row]:
-    from retinue.definitions.catalog import Catalog
+    from retinue.agents.catalog import Catalog
 
     catalog = Catalog.load(patient.cwd, environment=patient.environment)
     counts = Counter(entry.spec.source for entry in catalog.agents)

@@ -13,9 +13,9 @@ _EXTRA = "Install it with: pip install 'retinue[web]'"
 
 def search(patient: Patient) -> Iterator[Row]:
     """Nobody is asked anything: a key that is there may still be refused."""
-    from retinue.models.transport import Transport
-    from retinue.tools.web.errors import WebError
-    from retinue.tools.web.search.choose import Search
+    from retinue.capabilities.web.errors import WebError
+    from retinue.capabilities.web.search.choose import Search
+    from retinue.http.transport import Transport
 
     settings = patient.loaded.settings
     if not settings.web_enabled:
@@ -35,7 +35,7 @@ def search(patient: Patient) -> Iterator[Row]:
 
 
 def pages(patient: Patient) -> Iterator[Row]:
-    from retinue.tools.web.fetch.resolve import has_network
+    from retinue.capabilities.web.fetch.resolve import has_network
 
     settings = patient.loaded.settings
     if not settings.web_enabled:

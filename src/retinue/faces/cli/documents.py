@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from retinue.domain.events import AssistantEnded
-from retinue.domain.outcome import Outcome
+from retinue.core.events import AssistantEnded
+from retinue.core.outcome import Outcome
 from retinue.errors import RetinueError
 from retinue.log.encode import dump
 from retinue.loop.result import ErrorCode, RunReport, display_items, refused, result_object

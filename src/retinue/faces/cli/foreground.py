@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from retinue.domain.events import TRANSIENT, Event, RunEnded, ThinkingDelta, ToolProgress
-from retinue.domain.outcome import Outcome
-from retinue.domain.usage import Usage
+from retinue.core.events import TRANSIENT, Event, RunEnded, ThinkingDelta, ToolProgress
+from retinue.core.outcome import Outcome
+from retinue.core.usage import Usage
 from retinue.faces.cli.output import escape_json
 from retinue.faces.cli.progress import Progress
 from retinue.faces.cli.visible import for_reader, harmless

@@ -96,7 +96,7 @@ def _say_what_is_kept(args: argparse.Namespace) -> None:
 
 def _prompt(value: str) -> str:
     """`@name message` is no file name, unless there is such a file."""
-    from retinue.supervisor.handles import parse_mention
+    from retinue.runs.handles import parse_mention
 
     named = value[1:]
     if parse_mention(value) is not None and not ("\n" not in named and Path(named).expanduser().exists()):

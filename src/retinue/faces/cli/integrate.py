@@ -25,8 +25,8 @@ from retinue.faces.cli.worktrees.common import live_runs
 from retinue.settings.places import state_folder
 
 if TYPE_CHECKING:
-    from retinue.workspace.git import Git
-    from retinue.workspace.integrate_state import Entry, Queue
+    from retinue.capabilities.worktree.integrate_state import Entry, Queue
+    from retinue.guard.git import Git
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -41,8 +41,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    from retinue.workspace.integrate import Plan, check_target, integrate, target_of
-    from retinue.workspace.integrate_state import Queue
+    from retinue.capabilities.worktree.integrate import Plan, check_target, integrate, target_of
+    from retinue.capabilities.worktree.integrate_state import Queue
 
     cwd = folder(args.cwd)
     git, state = _repository(cwd), state_folder(cwd)
@@ -64,7 +64,7 @@ def execute(args: argparse.Namespace) -> int:
 
     done = integrate(plan, wanted, tell)
     if args.json:
-        from retinue.domain.codec import to_data
+        from retinue.core.codec import to_data
 
         print(json.dumps({"onto": onto, "check": plan.check, "results": [to_data(entry) for entry in done]}))
     elif not done:
@@ -77,8 +77,8 @@ def execute(args: argparse.Namespace) -> int:
 def _check_set(cwd: Path) -> str | None:
     """The command of the settings. One of the project's that nobody has consented to is neither
     run nor passed over: a branch would be merged unchecked."""
+    from retinue.capabilities.trust.attach import settings_in_effect
     from retinue.guard.trust_subjects import untrusted
-    from retinue.supervisor.trusting import settings_in_effect
 
     loaded = settings_in_effect(cwd, os.environ)
     withheld = [text for text in untrusted(loaded) if "integrate.check" in text]
@@ -88,10 +88,10 @@ def _check_set(cwd: Path) -> str | None:
 
 
 def _repository(cwd: Path) -> Git:
+    from retinue.capabilities.trust.attach import has_git_consent
+    from retinue.capabilities.worktree.worktree import source_of
     from retinue.errors import LaunchError
-    from retinue.supervisor.trusting import has_git_consent
-    from retinue.supervisor.world import World
-    from retinue.workspace.worktree import source_of
+    from retinue.runs.world import World
 
     try:
         return source_of(cwd, os.environ, consented=has_git_consent(World(cwd), cwd)).git
@@ -113,8 +113,8 @@ def _check_consent(git: Git, cwd: Path) -> None:
 
 
 def _wanted(args: argparse.Namespace, git: Git, onto: str, queue: Queue, state: Path) -> list[str]:
-    from retinue.workspace.integrate import pending
-    from retinue.workspace.worktree_home import BRANCH
+    from retinue.capabilities.worktree.home import BRANCH
+    from retinue.capabilities.worktree.integrate import pending
 
     if bool(args.branches) == args.all:
         raise UsageError("Say which branches to integrate.", remedy="Name them, or use --all. See: --list")
@@ -135,8 +135,8 @@ def _wanted(args: argparse.Namespace, git: Git, onto: str, queue: Queue, state: 
 
 
 def _list(args: argparse.Namespace, git: Git, onto: str, queue: Queue, state: Path) -> int:
-    from retinue.domain.codec import to_data
-    from retinue.workspace.integrate import pending
+    from retinue.capabilities.worktree.integrate import pending
+    from retinue.core.codec import to_data
 
     waiting = pending(git, onto, queue, tuple(live_runs(state)))
     known = [entry for entry in queue.entries.values() if entry.onto == onto]

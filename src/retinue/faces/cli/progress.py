@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
-from retinue.domain.events import (
+from retinue.core.events import (
     AssistantEnded,
     Body,
     Compacted,
@@ -30,8 +30,8 @@ from retinue.domain.events import (
     TurnStarted,
     Warned,
 )
-from retinue.domain.format import format_duration, format_tokens, retry_text
-from retinue.domain.outcome import CUT_OFF
+from retinue.core.format import format_duration, format_tokens, retry_text
+from retinue.core.outcome import CUT_OFF
 from retinue.faces.cli.visible import harmless, one_line, visible
 
 SPAWNING = frozenset({"Agent", "subagent", "dispatch_agent"})

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from retinue.domain.budget import Budget
+from retinue.core.budget import Budget
 from retinue.errors import UsageError
 from retinue.faces.api import Retinue
 from retinue.faces.cli.asking import terminal

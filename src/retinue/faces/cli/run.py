@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, get_args
 
-from retinue.domain.spec import PermissionMode
+from retinue.core.spec import PermissionMode
 from retinue.errors import RetinueError, UsageError
 from retinue.faces.cli.numbers import amount, count, positive
 from retinue.faces.cli.task import folder, read_schema, read_task

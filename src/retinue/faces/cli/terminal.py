@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from retinue.domain.spec import PermissionMode
+from retinue.core.spec import PermissionMode
 from retinue.errors import StateError
 from retinue.faces.cli.task import folder
 

@@ -23,7 +23,7 @@ from retinue.faces.cli.task import folder
 
 if TYPE_CHECKING:
     from retinue.guard.trust_subjects import Subject
-    from retinue.supervisor.world import World
+    from retinue.runs.world import World
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -36,8 +36,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    from retinue.supervisor.trusting import subjects
-    from retinue.supervisor.world import World
+    from retinue.capabilities.trust.attach import subjects
+    from retinue.runs.world import World
 
     world = World(folder(args.cwd))
     found = [each for each in subjects(world) if _wanted(each, args.paths, world)]

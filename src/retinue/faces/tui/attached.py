@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from retinue.domain.events import AssistantEnded, Event, RunEnded, RunResumed, TurnEnded, TurnStarted
+from retinue.core.events import AssistantEnded, Event, RunEnded, RunResumed, TurnEnded, TurnStarted
 from retinue.errors import StateError
 from retinue.faces.tui.session import Delivery, State
 from retinue.log.commands import Command, CommandKind, send
 from retinue.log.query import Reader
 from retinue.log.replay import replay
-from retinue.supervisor.handles import parse_mention, without_prefix
+from retinue.runs.handles import parse_mention, without_prefix
 
 
 class Attached:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from retinue.domain.format import format_cost, format_count
+from retinue.core.format import format_cost, format_count
 from retinue.errors import UnknownModelError
 from retinue.faces.tui.attached import Attached
 from retinue.faces.tui.commands import command

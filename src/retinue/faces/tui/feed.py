@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from retinue.domain.events import Event
+from retinue.core.events import Event
 from retinue.errors import StateError
 
 if TYPE_CHECKING:

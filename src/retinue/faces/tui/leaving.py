@@ -12,8 +12,8 @@ from retinue.faces.tui.board.text import fit, one_line
 
 if TYPE_CHECKING:
     from retinue.faces.tui.app import RetinueApp
-    from retinue.supervisor.crew import Supervisor
-    from retinue.supervisor.member import Member
+    from retinue.runs.crew import Supervisor
+    from retinue.runs.member import Member
 
 Leaving = Literal["quit", "keep"]
 SHOWN = 8

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Protocol
 
-from retinue.domain.events import Event
+from retinue.core.events import Event
 
 if TYPE_CHECKING:
     from retinue.faces.tui.app import RetinueApp

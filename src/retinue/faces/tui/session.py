@@ -15,14 +15,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, assert_never
 
-from retinue.domain.events import AssistantEnded, Event, RunEnded, RunResumed, TurnEnded, TurnStarted
+from retinue.core.events import AssistantEnded, Event, RunEnded, RunResumed, TurnEnded, TurnStarted
 from retinue.errors import StateError
 from retinue.faces.api import Retinue
-from retinue.supervisor.mentions import ToAgent, ToMain, Undelivered, route
-from retinue.supervisor.record import NEWS_PROMPT
+from retinue.runs.mentions import ToAgent, ToMain, Undelivered, route
+from retinue.runs.record import NEWS_PROMPT
 
 if TYPE_CHECKING:
-    from retinue.supervisor.handle import RunHandle
+    from retinue.runs.handle import RunHandle
 
 State = Literal["idle", "working", "holding"]
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from rich.text import Text
 
-from retinue.domain.format import context_percent, format_cost
+from retinue.core.format import context_percent, format_cost
 from retinue.faces.tui.chat.clean import clean
 
 TEMPLATE = "{state}[ · {model}][ · {folder}][ ⎇ {branch}][ · ctx {context}][ · {cost}][ · {agents}][ · {inbox}]"

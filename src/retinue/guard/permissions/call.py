@@ -13,9 +13,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from retinue.domain.effects import EffectKind
-from retinue.domain.permission import ToolUse
-from retinue.domain.toolnames import TOOLS, canonical
+from retinue.core.effects import EffectKind
+from retinue.core.permission import ToolUse
+from retinue.core.toolnames import TOOLS, canonical
 from retinue.guard.permissions.marks import GLOB, HOLE, is_known
 from retinue.guard.permissions.place import Place
 from retinue.guard.permissions.rule import FETCHING, READING, SPAWNING, WRITING

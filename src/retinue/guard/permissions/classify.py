@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Protocol
 
-from retinue.domain.permission import Decision, ToolUse, Verdict
+from retinue.core.permission import Decision, ToolUse, Verdict
 from retinue.guard.permissions.policy import Policy
 
 LONGEST = 8_000

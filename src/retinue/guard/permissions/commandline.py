@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from retinue.domain.lean import dataclass
+from retinue.core.lean import dataclass
 from retinue.guard.permissions.call import Call
 from retinue.guard.permissions.marks import YES, shown
 from retinue.guard.permissions.matching import allows_step, starts_others

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
-from retinue.domain.spec import PermissionRule
-from retinue.domain.toolnames import TOOLS, canonical
+from retinue.core.spec import PermissionRule
+from retinue.core.toolnames import TOOLS, canonical
 from retinue.guard.permissions.policy import Limit
 from retinue.guard.permissions.rule import FETCHING, SPAWNING, WRITING, Kind, Rule, parse_rule
 

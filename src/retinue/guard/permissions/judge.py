@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from retinue.domain.permission import Decision, Judge, Risk, ToolUse, Verdict
-from retinue.domain.toolnames import TOOLS
+from retinue.core.permission import Decision, Judge, Risk, ToolUse, Verdict
+from retinue.core.toolnames import TOOLS
 from retinue.guard.permissions.call import Call
 from retinue.guard.permissions.commandline import Coverage, Covering, protected_write, stopped_by_walls
 from retinue.guard.permissions.critical import critical, mentions_deletion

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import field
 
-from retinue.domain.lean import dataclass
+from retinue.core.lean import dataclass
 from retinue.guard.permissions.place import Place, anchored, compile_pattern
 from retinue.guard.permissions.policy import Policy
 from retinue.guard.permissions.rule import Rule, is_about_files

@@ -6,7 +6,7 @@ that may only plan or must not ask keeps its children there.
 
 from __future__ import annotations
 
-from retinue.domain.spec import AgentSpec, PermissionMode
+from retinue.core.spec import AgentSpec, PermissionMode
 
 OVERRIDING: frozenset[PermissionMode] = frozenset({"bypassPermissions", "acceptEdits", "auto"})
 FREEDOM: dict[PermissionMode, int] = {

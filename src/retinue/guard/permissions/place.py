@@ -13,7 +13,7 @@ from dataclasses import field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from retinue.domain.lean import dataclass
+from retinue.core.lean import dataclass
 from retinue.guard.permissions.marks import GLOB, HOLE, MARKS, MAYBE, NO, YES, Match, is_known, match
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from retinue.domain.lean import dataclass
-from retinue.domain.permission import Decision, ToolUse, Verdict
-from retinue.domain.spec import PermissionMode
-from retinue.domain.toolnames import TOOLS
+from retinue.core.lean import dataclass
+from retinue.core.permission import Decision, ToolUse, Verdict
+from retinue.core.spec import PermissionMode
+from retinue.core.toolnames import TOOLS
 from retinue.guard.permissions.place import Place
 from retinue.guard.permissions.rule import Rule, names_tool, parse_rule
 

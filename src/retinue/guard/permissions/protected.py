@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from retinue.definitions.discover import dialect_folders
+from retinue.agents.discover import dialect_folders
 from retinue.guard.permissions.marks import GLOB, HOLE, MARKS, match
 from retinue.guard.permissions.place import Place
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from retinue.domain.lean import dataclass
-from retinue.domain.toolnames import canonical
+from retinue.core.lean import dataclass
+from retinue.core.toolnames import canonical
 from retinue.guard.permissions.marks import YES, match
 
 Kind = Literal["deny", "ask", "allow"]

@@ -13,8 +13,8 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
-from retinue.domain.lean import dataclass
-from retinue.domain.spec import PermissionMode
+from retinue.core.lean import dataclass
+from retinue.core.spec import PermissionMode
 from retinue.guard.permissions.rule import Kind, Rule, parse_rule
 from retinue.settings.jsonfile import EMPTY, read_object
 from retinue.settings.places import home, repository_root

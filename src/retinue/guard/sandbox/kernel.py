@@ -9,7 +9,7 @@ import os
 import sys
 from functools import cache
 
-from retinue.domain.lean import dataclass
+from retinue.core.lean import dataclass
 
 NEWEST = 469
 """The newest system call that was looked at. Younger ones do not exist for a confined program."""

@@ -7,7 +7,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Literal
 
-from retinue.domain.lean import dataclass
+from retinue.core.lean import dataclass
 
 Network = Literal["off", "on"] | tuple[str, ...]
 """Nobody, everybody, or these hosts (`example.com`, `*.example.com`) through a proxy."""

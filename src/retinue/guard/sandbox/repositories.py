@@ -8,7 +8,7 @@ import re
 from functools import lru_cache
 from pathlib import Path
 
-from retinue.domain.lean import dataclass
+from retinue.core.lean import dataclass
 from retinue.guard.sandbox.inside.repositories import disarm, survey
 
 _INCLUDED = re.compile(r"^\s*(?:path|hookspath)\s*=\s*(.+?)\s*$", re.IGNORECASE | re.MULTILINE)

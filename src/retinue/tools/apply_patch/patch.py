@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Literal
 
-from retinue.domain.lean import dataclass
+from retinue.core.lean import dataclass
 from retinue.tools.errors import ToolError
 
 _BEGIN, _END = "*** Begin Patch", "*** End Patch"

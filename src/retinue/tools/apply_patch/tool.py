@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from retinue.domain.effects import ToolEffect
-from retinue.domain.lean import replace
-from retinue.domain.tool import Tool, ToolContext, ToolOutput, failed, ok
+from retinue.core.effects import ToolEffect
+from retinue.core.lean import replace
+from retinue.core.tool import Tool, ToolContext, ToolOutput, failed, ok
 from retinue.tools.apply_patch.patch import FileChange, read_patch
 from retinue.tools.arguments import Arguments
 from retinue.tools.base import Aliases, BuiltinTool, Properties

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, assert_never
 
-from retinue.domain.tool import ToolContext, ToolOutput, ok
+from retinue.core.tool import ToolContext, ToolOutput, ok
 from retinue.tools.arguments import Arguments
 from retinue.tools.base import Aliases, BuiltinTool, Properties
 from retinue.tools.errors import ToolError

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from retinue.domain.tool import ToolContext
+from retinue.core.tool import ToolContext
 from retinue.tools.clean import StreamCleaner
 from retinue.tools.errors import ToolError
 from retinue.tools.processes import Ended, run_program

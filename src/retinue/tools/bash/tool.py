@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from retinue.domain.effects import EffectStatus, ToolEffect
-from retinue.domain.lean import dataclass
-from retinue.domain.messages import Text
-from retinue.domain.tool import ToolContext, ToolOutput
+from retinue.core.effects import EffectStatus, ToolEffect
+from retinue.core.lean import dataclass
+from retinue.core.messages import Text
+from retinue.core.tool import ToolContext, ToolOutput
 from retinue.tools.arguments import Arguments
 from retinue.tools.base import Aliases, BuiltinTool, Properties
 from retinue.tools.capture import Capture

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import ClassVar
 
-from retinue.domain.effects import ToolEffect
-from retinue.domain.tool import ToolContext, ToolOutput, ok
+from retinue.core.effects import ToolEffect
+from retinue.core.tool import ToolContext, ToolOutput, ok
 from retinue.tools.arguments import Arguments
 from retinue.tools.base import Aliases, BuiltinTool, Properties
 from retinue.tools.bash.background import BackgroundCommand, BackgroundCommands

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from retinue.domain.delegation import ChildView
-from retinue.domain.messages import Text
-from retinue.domain.tool import ToolContext, ToolOutput, ok
+from retinue.core.delegation import ChildView
+from retinue.core.messages import Text
+from retinue.core.tool import ToolContext, ToolOutput, ok
 from retinue.tools.arguments import Arguments
 from retinue.tools.base import Aliases, Properties
 from retinue.tools.delegation.base import DelegationTool, flag_property

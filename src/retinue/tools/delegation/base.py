@@ -12,10 +12,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from retinue.domain.delegation import Delegation
-from retinue.domain.lean import dataclass
-from retinue.domain.tool import ToolSpec
-from retinue.domain.toolnames import TOOLS
+from retinue.core.delegation import Delegation
+from retinue.core.lean import dataclass
+from retinue.core.tool import ToolSpec
+from retinue.core.toolnames import TOOLS
 from retinue.tools.arguments import Arguments
 from retinue.tools.base import BuiltinTool, Properties, parameters_of
 

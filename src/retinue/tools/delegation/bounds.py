@@ -9,8 +9,8 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 
-from retinue.domain.lean import dataclass
-from retinue.domain.tool import ToolContext
+from retinue.core.lean import dataclass
+from retinue.core.tool import ToolContext
 from retinue.tools.delegation.frame import as_data, framed
 from retinue.tools.threads import in_thread
 from retinue.tools.truncate import head_and_tail

@@ -13,7 +13,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Literal
 
-from retinue.domain.lean import dataclass
+from retinue.core.lean import dataclass
 from retinue.settings.places import pi_home, repository_root, retinue_home
 from retinue.tools.delegation.types import TypeLine
 

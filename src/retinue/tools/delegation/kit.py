@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import assert_never
 
-from retinue.domain.delegation import Delegation, Vocabulary
-from retinue.domain.tool import Tool
+from retinue.core.delegation import Delegation, Vocabulary
+from retinue.core.tool import Tool
 from retinue.tools.delegation.base import Items, Live
 from retinue.tools.delegation.describe import Wording
 

@@ -11,8 +11,8 @@ import json
 import secrets
 from collections.abc import Mapping, Sequence
 
-from retinue.domain.lean import dataclass
-from retinue.domain.tool import ToolContext
+from retinue.core.lean import dataclass
+from retinue.core.tool import ToolContext
 from retinue.tools.arguments import Arguments
 from retinue.tools.delegation.bounds import MOST
 from retinue.tools.delegation.frame import framed, one_line

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 
-from retinue.domain.lean import dataclass
-from retinue.domain.spec import AgentSpec
-from retinue.domain.toolnames import BUILT_IN_SEVEN, base_name, canonical
+from retinue.core.lean import dataclass
+from retinue.core.spec import AgentSpec
+from retinue.core.toolnames import BUILT_IN_SEVEN, base_name, canonical
 from retinue.tools.delegation.frame import one_line
 
 LONGEST = 1_000

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from retinue.domain.delegation import ChildView, Refusal, Status
-from retinue.domain.format import format_cost, format_count, format_duration, session_tokens
-from retinue.domain.outcome import CUT_OFF, SUCCESS
+from retinue.core.delegation import ChildView, Refusal, Status
+from retinue.core.format import format_cost, format_count, format_duration, session_tokens
+from retinue.core.outcome import CUT_OFF, SUCCESS
 from retinue.tools.delegation.frame import one_line
 
 NO_OUTPUT = "No output."

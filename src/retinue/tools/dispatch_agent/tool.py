@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import ClassVar
 
-from retinue.domain.delegation import ChildView, Delegation, Refusal, SpawnCall
-from retinue.domain.tool import ToolContext, ToolOutput, ToolSpec, failed, ok
+from retinue.core.delegation import ChildView, Delegation, Refusal, SpawnCall
+from retinue.core.tool import ToolContext, ToolOutput, ToolSpec, failed, ok
 from retinue.errors import DisabledAgentError, SpawnDeniedError
 from retinue.tools.arguments import Arguments
 from retinue.tools.base import Aliases, Properties

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from retinue.domain.lean import dataclass
+from retinue.core.lean import dataclass
 from retinue.tools.arguments import Arguments
 from retinue.tools.base import Properties
 from retinue.tools.errors import ToolError

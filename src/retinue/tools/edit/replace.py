@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from retinue.domain.lean import dataclass
+from retinue.core.lean import dataclass
 from retinue.tools.errors import ToolError
 
 _SHOWN_PLACES = 10

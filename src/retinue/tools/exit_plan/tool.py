@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from retinue.domain.lean import replace
-from retinue.domain.tool import ToolContext, ToolOutput, ok
+from retinue.core.lean import replace
+from retinue.core.tool import ToolContext, ToolOutput, ok
 from retinue.tools.arguments import Arguments
 from retinue.tools.base import Aliases, BuiltinTool, Properties
 from retinue.tools.errors import ToolError

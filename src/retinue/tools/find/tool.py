@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from retinue.domain.effects import ToolEffect
-from retinue.domain.tool import ToolContext, ToolOutput, ok
+from retinue.core.effects import ToolEffect
+from retinue.core.tool import ToolContext, ToolOutput, ok
 from retinue.tools.arguments import FOLDER_NAMES, Arguments
 from retinue.tools.base import Aliases, BuiltinTool, Properties
 from retinue.tools.globs import compile_glob

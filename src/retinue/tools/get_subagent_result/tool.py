@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from retinue.domain.delegation import ChildView, Refusal, WaitEnd
-from retinue.domain.format import format_wait
-from retinue.domain.tool import ToolContext, ToolOutput, failed, ok
+from retinue.core.delegation import ChildView, Refusal, WaitEnd
+from retinue.core.format import format_wait
+from retinue.core.tool import ToolContext, ToolOutput, failed, ok
 from retinue.tools.arguments import Arguments
 from retinue.tools.base import Aliases, Properties
 from retinue.tools.delegation.base import ID_NAMES, DelegationTool, agent_id, flag_property, text_property

@@ -11,8 +11,8 @@ import os
 import re
 from collections.abc import Callable, Mapping
 
-from retinue.domain.lean import dataclass
-from retinue.domain.tool import ToolContext
+from retinue.core.lean import dataclass
+from retinue.core.tool import ToolContext
 from retinue.tools.errors import ToolError
 from retinue.tools.files import BY_DESCRIPTOR
 from retinue.tools.globs import Glob

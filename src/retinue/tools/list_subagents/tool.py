@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from retinue.domain.delegation import ChildView
-from retinue.domain.tool import ToolContext, ToolOutput, ok
+from retinue.core.delegation import ChildView
+from retinue.core.tool import ToolContext, ToolOutput, ok
 from retinue.tools.arguments import Arguments
 from retinue.tools.base import Properties
 from retinue.tools.delegation.base import DelegationTool, flag_property

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import field
 
-from retinue.domain.lean import dataclass
+from retinue.core.lean import dataclass
 
 LINES = 2000
 BYTES = 50_000

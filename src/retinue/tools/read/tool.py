@@ -11,10 +11,10 @@ from itertools import chain
 from threading import Event
 from typing import Any, BinaryIO, ClassVar
 
-from retinue.domain.effects import ToolEffect
-from retinue.domain.format import format_bytes
-from retinue.domain.messages import Document, Image, Text
-from retinue.domain.tool import ToolContext, ToolOutput, ok
+from retinue.core.effects import ToolEffect
+from retinue.core.format import format_bytes
+from retinue.core.messages import Document, Image, Text
+from retinue.core.tool import ToolContext, ToolOutput, ok
 from retinue.tools.arguments import PATH_NAMES, Arguments
 from retinue.tools.base import Aliases, BuiltinTool, Properties
 from retinue.tools.content import SNIFFED, binary_kind, content_hash, forms_of, image_type, wide_encoding

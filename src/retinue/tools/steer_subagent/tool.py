@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from retinue.domain.delegation import Refusal
-from retinue.domain.tool import ToolContext, ToolOutput, failed, ok
+from retinue.core.delegation import Refusal
+from retinue.core.tool import ToolContext, ToolOutput, failed, ok
 from retinue.tools.arguments import Arguments
 from retinue.tools.base import Aliases, Properties
 from retinue.tools.delegation.base import ID_NAMES, DelegationTool, agent_id, text_property

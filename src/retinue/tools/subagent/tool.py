@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, ClassVar, cast, get_args
 
-from retinue.domain.delegation import ChildView, Delegation, Refusal, SpawnCall
-from retinue.domain.effects import ToolEffect
-from retinue.domain.failure import Failure
-from retinue.domain.messages import Text
-from retinue.domain.outcome import Ended, Outcome
-from retinue.domain.tool import ToolContext, ToolOutput, ToolSpec
+from retinue.core.delegation import ChildView, Delegation, Refusal, SpawnCall
+from retinue.core.effects import ToolEffect
+from retinue.core.failure import Failure
+from retinue.core.messages import Text
+from retinue.core.outcome import Ended, Outcome
+from retinue.core.tool import ToolContext, ToolOutput, ToolSpec
 from retinue.loop.result import ErrorCode, RunReport, refused, result_object
 from retinue.tools.arguments import Arguments
 from retinue.tools.base import Aliases, Properties

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, cast
 
-from retinue.domain.companion import Todo, TodoStatus
-from retinue.domain.tool import ToolContext, ToolOutput, ok
+from retinue.core.companion import Todo, TodoStatus
+from retinue.core.tool import ToolContext, ToolOutput, ok
 from retinue.tools.arguments import Arguments
 from retinue.tools.base import Aliases, BuiltinTool, Properties
 from retinue.tools.errors import ToolError

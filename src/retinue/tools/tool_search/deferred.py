@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 
-from retinue.domain.lean import dataclass
-from retinue.domain.tool import Tool
-from retinue.domain.toolnames import served_alias
+from retinue.core.lean import dataclass
+from retinue.core.tool import Tool
+from retinue.core.toolnames import served_alias
 
 SELECT = "select:"
 MOST_AT_ONCE = 25

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from retinue.domain.tool import ToolContext, ToolOutput, ToolSpec, failed, ok
-from retinue.domain.toolnames import TOOLS
+from retinue.core.tool import ToolContext, ToolOutput, ToolSpec, failed, ok
+from retinue.core.toolnames import TOOLS
 from retinue.tools.tool_search.deferred import LOADED, Deferred
 
 NAME = "tool_search"

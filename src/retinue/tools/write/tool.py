@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from retinue.domain.format import format_bytes
-from retinue.domain.tool import ToolContext, ToolOutput, ok
+from retinue.core.format import format_bytes
+from retinue.core.tool import ToolContext, ToolOutput, ok
 from retinue.tools.arguments import PATH_NAMES, Arguments
 from retinue.tools.base import Aliases, BuiltinTool, Properties
 from retinue.tools.content import TextForm, binary_kind, content_hash, forms_of

@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from retinue.domain.spec import DialectName
+from retinue.core.spec import DialectName
 from retinue.errors import UsageError
 from retinue.faces.cli.task import folder as chosen_folder
 
@@ -46,7 +46,7 @@ def folder(args: argparse.Namespace) -> Path:
 def plugins(cwd: Path, *, own: bool = True) -> tuple[tuple[str, Path], ...]:
     """Folders of agents that plugins bring; without `own` only those of the project. Nothing of a
     plugin is run for it."""
-    from retinue.extensions.plugins.visible import agent_folders, visible_plugins
+    from retinue.capabilities.plugins.visible import agent_folders, visible_plugins
     from retinue.settings.load import load_settings
 
     found = visible_plugins(cwd, os.environ, load_settings(cwd))

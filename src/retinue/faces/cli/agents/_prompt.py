@@ -12,9 +12,9 @@ from retinue.faces.cli.agents._common import put, say
 from retinue.faces.cli.agents._show import clean, write_json
 
 if TYPE_CHECKING:
-    from retinue.domain.spec import AgentSpec
-    from retinue.supervisor.preview import Preview
-    from retinue.supervisor.world import World
+    from retinue.core.spec import AgentSpec
+    from retinue.runs.preview import Preview
+    from retinue.runs.world import World
 
 _TASK = "(the task)"
 
@@ -29,7 +29,7 @@ def add_prompt_options(parser: argparse.ArgumentParser) -> None:
 
 def show_prompt(args: argparse.Namespace, cwd: Path) -> int:
     from retinue.faces.api import main_agent
-    from retinue.supervisor.world import World
+    from retinue.runs.world import World
 
     world = World(cwd, agents_json=args.agents)
     try:
@@ -49,10 +49,10 @@ def show_prompt(args: argparse.Namespace, cwd: Path) -> int:
 
 
 async def _preview(spec: AgentSpec, world: World, task: str, *, main: bool, under_main: bool) -> Preview:
-    from retinue.domain.request import RunRequest
+    from retinue.capabilities.skills.attach import with_initial_prompt
+    from retinue.core.request import RunRequest
     from retinue.faces.api import main_agent
-    from retinue.supervisor.preview import preview
-    from retinue.supervisor.skilling import with_initial_prompt
+    from retinue.runs.preview import preview
 
     above = None
     if under_main:

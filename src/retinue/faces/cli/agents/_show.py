@@ -6,9 +6,9 @@ import json
 import sys
 from typing import Any
 
-from retinue.definitions.parsed import Parsed
-from retinue.domain.codec import to_data
-from retinue.domain.spec import Fate, Problem
+from retinue.agents.parsed import Parsed
+from retinue.core.codec import to_data
+from retinue.core.spec import Fate, Problem
 from retinue.faces.cli.output import escape_json
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from retinue.definitions.create import check_name
+from retinue.agents.create import check_name
 from retinue.errors import UsageError
 
 _MODELS = ("inherit", "haiku", "sonnet", "opus")

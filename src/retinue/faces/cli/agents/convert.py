@@ -16,12 +16,12 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from retinue.definitions.catalog import Catalog
-from retinue.definitions.convert import Conversion, Loss, convert
-from retinue.definitions.create import write_new
-from retinue.definitions.parse import parse_file
-from retinue.definitions.parsed import Parsed
-from retinue.domain.codec import to_data
+from retinue.agents.catalog import Catalog
+from retinue.agents.convert import Conversion, Loss, convert
+from retinue.agents.create import write_new
+from retinue.agents.parse import parse_file
+from retinue.agents.parsed import Parsed
+from retinue.core.codec import to_data
 from retinue.errors import RetinueError, UsageError
 from retinue.faces.cli.agents._common import WRITABLE, add_common, folder, plugins, put, say
 from retinue.faces.cli.agents._show import write_json

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 
-from retinue.definitions.manage import Toggled, disable
+from retinue.agents.manage import Toggled, disable
 from retinue.faces.cli.agents._common import add_common, folder, plugins, put, say
 from retinue.faces.cli.agents._show import write_json
 

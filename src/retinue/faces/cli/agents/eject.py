@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import argparse
 
-from retinue.definitions.catalog import Catalog
-from retinue.definitions.manage import eject
-from retinue.domain.codec import to_data
+from retinue.agents.catalog import Catalog
+from retinue.agents.manage import eject
+from retinue.core.codec import to_data
 from retinue.faces.cli.agents._common import add_common, add_place, folder, plugins, put, say
 from retinue.faces.cli.agents._show import write_json
 from retinue.faces.cli.agents.convert import describe

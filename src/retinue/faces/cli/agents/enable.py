@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 
-from retinue.definitions.manage import enable
+from retinue.agents.manage import enable
 from retinue.faces.cli.agents._common import add_common, folder, plugins
 from retinue.faces.cli.agents.disable import tell
 

@@ -19,8 +19,8 @@ import argparse
 import os
 from pathlib import Path
 
-from retinue.definitions.lint import report
-from retinue.definitions.lint.runner import Report, lint_catalog, lint_paths
+from retinue.agents.lint import report
+from retinue.agents.lint.runner import Report, lint_catalog, lint_paths
 from retinue.faces.cli.agents._common import add_common, folder, plugins, put, say
 from retinue.faces.cli.agents._show import write_json
 
@@ -34,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    from retinue.supervisor.server_lint import ServerLint
+    from retinue.runs.server_lint import ServerLint
 
     cwd = folder(args)
     check = ServerLint(cwd)

@@ -11,7 +11,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 
-from retinue.definitions.catalog import Catalog, Entry, Failed
+from retinue.agents.catalog import Catalog, Entry, Failed
 from retinue.faces.cli.agents._common import add_common, folder, plugins, say
 from retinue.faces.cli.agents._show import clean, clipped, problem_data, write_json
 

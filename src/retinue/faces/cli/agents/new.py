@@ -14,13 +14,13 @@ import argparse
 import sys
 from pathlib import Path
 
-from retinue.definitions.catalog import Catalog
-from retinue.definitions.create import agents_folder, file_name, write_new
-from retinue.definitions.draft import Draft, spec_of
-from retinue.definitions.lint import report
-from retinue.definitions.lint.runner import lint_paths
-from retinue.definitions.write import write_agent
-from retinue.domain.spec import AgentSpec
+from retinue.agents.catalog import Catalog
+from retinue.agents.create import agents_folder, file_name, write_new
+from retinue.agents.draft import Draft, spec_of
+from retinue.agents.lint import report
+from retinue.agents.lint.runner import lint_paths
+from retinue.agents.write import write_agent
+from retinue.core.spec import AgentSpec
 from retinue.errors import UsageError
 from retinue.faces.cli.agents import _wizard
 from retinue.faces.cli.agents._common import add_common, add_place, folder, put, read_text, say

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import argparse
 
-from retinue.definitions.dialects import DIALECTS
-from retinue.definitions.parse import parse, read_bytes, unusable
-from retinue.definitions.skill import is_skill, parse_skill
-from retinue.domain.spec import DialectName, Problem
+from retinue.agents.dialects import DIALECTS
+from retinue.agents.parse import parse, read_bytes, unusable
+from retinue.agents.skill import is_skill, parse_skill
+from retinue.core.spec import DialectName, Problem
 from retinue.faces.cli.agents._show import parsed_data, write_json
 
 _SKILLS = ("skill", "skills")

@@ -6,10 +6,10 @@ import argparse
 import dataclasses
 from typing import Any
 
-from retinue.definitions.catalog import Catalog, Entry
-from retinue.definitions.precedence import shadows
-from retinue.domain.codec import to_data
-from retinue.domain.spec import AgentSpec
+from retinue.agents.catalog import Catalog, Entry
+from retinue.agents.precedence import shadows
+from retinue.core.codec import to_data
+from retinue.core.spec import AgentSpec
 from retinue.faces.cli.agents._common import add_common, folder, plugins, say
 from retinue.faces.cli.agents._prompt import add_prompt_options, show_prompt
 from retinue.faces.cli.agents._show import clean, fate_data, problem_data, write_json

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from retinue.domain.inbox import InboxItem
-from retinue.domain.toolnames import TOOLS
+from retinue.core.inbox import InboxItem
+from retinue.core.toolnames import TOOLS
 from retinue.faces.cli.visible import visible
 
 _LINES = 60

@@ -32,7 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    from retinue.domain.inbox import InboxAnswer
+    from retinue.core.inbox import InboxAnswer
     from retinue.guard.redact import Redactor
     from retinue.log.inbox import answer, locate
 

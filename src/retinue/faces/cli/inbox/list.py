@@ -13,7 +13,7 @@ import argparse
 import sys
 import time
 
-from retinue.domain.format import format_wait
+from retinue.core.format import format_wait
 from retinue.faces.cli.inbox._show import body, headline, one_line
 from retinue.faces.cli.numbers import count
 from retinue.faces.cli.runs.common import add_where, project
@@ -41,7 +41,7 @@ def execute(args: argparse.Namespace) -> int:
         with Reader.open(project(args)) as reader:
             found = read(reader)
     if args.json:
-        from retinue.domain.codec import to_data
+        from retinue.core.codec import to_data
         from retinue.log.encode import dump
 
         rows = [{**to_data(each.item), "run_state": each.run_state, "interrupted": each.interrupted} for each in found]

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from retinue.errors import UsageError
 
 if TYPE_CHECKING:
-    from retinue.context.links import Place
-    from retinue.context.memory.store import Merged
-    from retinue.domain.spec import MemoryScope
+    from retinue.capabilities.memory.store import Merged
+    from retinue.core.spec import MemoryScope
+    from retinue.guard.safe_folder import Place
 
 SCOPES = ("user", "project", "local")
 
@@ -23,7 +23,7 @@ def add_scope(parser: argparse.ArgumentParser, default: str | None, help: str) -
 
 def place_of(agent: str, scope: MemoryScope, cwd: Path) -> Place:
     """The folder that Retinue writes. UsageError for a name that cannot be one."""
-    from retinue.context.memory.places import own_place
+    from retinue.capabilities.memory.places import own_place
 
     return own_place(agent, scope, cwd, os.environ)
 

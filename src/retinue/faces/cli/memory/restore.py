@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    from retinue.context.memory.store import merge, unpack
+    from retinue.capabilities.memory.store import merge, unpack
 
     cwd = folder(args)
     path = cwd / Path(args.archive).expanduser()

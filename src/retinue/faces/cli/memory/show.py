@@ -20,7 +20,7 @@ from retinue.faces.cli.agents._show import clean, write_json
 from retinue.faces.cli.memory._common import SCOPES, add_scope
 
 if TYPE_CHECKING:
-    from retinue.context.links import Place
+    from retinue.guard.safe_folder import Place
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +53,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _memories(agent: str | None, scopes: tuple[Any, ...], cwd: Path) -> list[dict[str, Any]]:
-    from retinue.context.memory.places import other_places, own_place, remembered
+    from retinue.capabilities.memory.places import other_places, own_place, remembered
 
     found = []
     for scope in scopes:
@@ -67,8 +67,8 @@ def _memories(agent: str | None, scopes: tuple[Any, ...], cwd: Path) -> list[dic
 
 
 def _data(agent: str, scope: str, place: Place, *, own: bool) -> dict[str, Any]:
-    from retinue.context.memory.index import read_index
-    from retinue.context.memory.store import describe
+    from retinue.capabilities.memory.index import read_index
+    from retinue.capabilities.memory.store import describe
 
     return {
         "agent": agent,

@@ -24,7 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    from retinue.context.memory.store import Snapshot, content_of, default_archive, pack
+    from retinue.capabilities.memory.store import Snapshot, content_of, default_archive, pack
     from retinue.settings.write import replace_file
 
     cwd = folder(args)

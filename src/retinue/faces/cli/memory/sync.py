@@ -24,7 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    from retinue.context.memory.store import sync
+    from retinue.capabilities.memory.store import sync
 
     if args.first == args.second:
         raise UsageError("These are the same memory.", remedy="Name two of: user, project, local.")

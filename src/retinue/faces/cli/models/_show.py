@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from retinue.models.address import display_url
+from retinue.http.address import display_url
 from retinue.models.protocol import ModelInfo, Prices
 from retinue.models.select import Selection
 

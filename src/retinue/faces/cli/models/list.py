@@ -10,6 +10,7 @@ import argparse
 import asyncio
 from pathlib import Path
 
+from retinue.capabilities.trust.attach import settings_in_effect
 from retinue.errors import RetinueError
 from retinue.faces.cli.models._show import add_common, folder, line, model_data, print_json, say, selection_data
 from retinue.models.keys import environment as process_environment
@@ -20,7 +21,6 @@ from retinue.models.providers import Provider, Providers
 from retinue.models.resolve import OFFLINE
 from retinue.models.select import Selection, select_model
 from retinue.settings.load import Loaded
-from retinue.supervisor.trusting import settings_in_effect
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

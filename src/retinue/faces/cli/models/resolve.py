@@ -9,12 +9,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 
+from retinue.capabilities.trust.attach import settings_in_effect
 from retinue.errors import UsageError
 from retinue.faces.cli.models._show import add_common, folder, price, print_json, say, selection_data, size
-from retinue.models.address import display_url
+from retinue.http.address import display_url
 from retinue.models.keys import environment as process_environment
 from retinue.models.select import Selection, select_model
-from retinue.supervisor.trusting import settings_in_effect
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

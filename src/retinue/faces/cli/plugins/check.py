@@ -19,8 +19,8 @@ from retinue.faces.cli.plugins.list import describe
 from retinue.faces.cli.task import folder
 
 if TYPE_CHECKING:
-    from retinue.extensions.plugins.plugin import Plugin
-    from retinue.supervisor.world import World
+    from retinue.capabilities.plugins.plugin import Plugin
+    from retinue.runs.world import World
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    from retinue.supervisor.world import World
+    from retinue.runs.world import World
 
     world = World(folder(args.cwd), trust=args.trust)
     found = world.extensions.plugins
@@ -56,7 +56,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _checked(plugin: Plugin, world: World) -> dict[str, Any]:
-    from retinue.extensions.plugins.importing import load_tools
+    from retinue.capabilities.plugins.importing import load_tools
 
     data = describe(plugin, world)
     if data["withheld"] is not None or not plugin.code:

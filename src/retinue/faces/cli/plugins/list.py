@@ -21,8 +21,8 @@ from retinue.faces.cli.agents._show import clean, write_json
 from retinue.faces.cli.task import folder
 
 if TYPE_CHECKING:
-    from retinue.extensions.plugins.plugin import Plugin
-    from retinue.supervisor.world import World
+    from retinue.capabilities.plugins.plugin import Plugin
+    from retinue.runs.world import World
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    from retinue.supervisor.world import World
+    from retinue.runs.world import World
 
     world = World(folder(args.cwd))
     found = world.extensions.plugins
@@ -51,7 +51,7 @@ def execute(args: argparse.Namespace) -> int:
 
 def describe(plugin: Plugin, world: World) -> dict[str, Any]:
     """What is known of a plugin without running any of it."""
-    from retinue.supervisor.extending import what_runs
+    from retinue.capabilities.plugins.attach import what_runs
 
     why = world.extensions.why_not(plugin)
     return {

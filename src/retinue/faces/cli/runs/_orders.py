@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from retinue.domain.states import LIVE
+from retinue.core.states import LIVE
 from retinue.log.commands import Answer, Command, send
 from retinue.log.query import Reader
 

@@ -6,14 +6,14 @@ import argparse
 import time
 from pathlib import Path
 
-from retinue.domain.format import format_cost, format_tokens, format_wait
+from retinue.core.format import format_cost, format_tokens, format_wait
 from retinue.errors import UnknownRunError
 from retinue.faces.cli.task import folder
 from retinue.faces.cli.visible import harmless, one_line
 from retinue.log.query import Reader, find_run
 from retinue.log.rows import RunRow
+from retinue.runs.record import Tag
 from retinue.settings.places import retinue_home, state_folder
-from retinue.supervisor.record import Tag
 
 MARKS = {"completed": "✓", "steered": "✓", "stopped": "■", "interrupted": "!", "queued": "◦"}
 
@@ -33,7 +33,7 @@ def locate(args: argparse.Namespace) -> tuple[Path, RunRow]:
     other, or as @name in this one."""
     if not args.run.startswith("@"):
         return find_run(retinue_home(), args.run, first=project(args))
-    from retinue.supervisor.recover import find_run as find_here
+    from retinue.runs.recover import find_run as find_here
 
     with Reader.open(project(args)) as reader:
         return project(args), find_here(reader, args.run)

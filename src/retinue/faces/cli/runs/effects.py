@@ -11,11 +11,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from retinue.domain.states import LIVE
+from retinue.capabilities.audit.report import CallEffect, RunEffects, WriteStatus, Written, effects_of
+from retinue.core.states import LIVE
 from retinue.faces.cli.runs._tree import with_descendants
 from retinue.faces.cli.runs.common import add_where, locate
 from retinue.faces.cli.visible import in_line, visible
-from retinue.guard.audit import CallEffect, RunEffects, WriteStatus, Written, effects_of
 from retinue.log.query import Reader
 from retinue.log.rows import RunRow
 
@@ -53,7 +53,7 @@ def _meanwhile(folder: Path, run_id: str) -> dict[str, tuple[Written, ...]]:
     """What the ledger knows of calls that never reported: they were cut off, or cancelled."""
     if not (folder / "checkpoints" / "ledger.db").is_file():
         return {}
-    from retinue.workspace.undo import Undo
+    from retinue.capabilities.audit.undo import Undo
 
     undo = Undo(folder)
     try:

@@ -17,16 +17,16 @@ import sys
 from pathlib import Path
 from typing import get_args
 
-from retinue.domain.states import State
+from retinue.core.states import State
 from retinue.faces.cli.numbers import count
 from retinue.faces.cli.runs.common import add_where, line, project
 from retinue.faces.cli.visible import one_line
 from retinue.log.pending import describe_call
 from retinue.log.query import Reader, as_dict, everywhere
 from retinue.log.rows import RunRow
+from retinue.runs.record import Tag
+from retinue.runs.recover import stored_tag
 from retinue.settings.places import retinue_home
-from retinue.supervisor.record import Tag
-from retinue.supervisor.recover import stored_tag
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -107,7 +107,7 @@ def _unknown(folder: Path, rows: list[RunRow]) -> dict[str, list[str]]:
 
 def _living(folder: Path) -> dict[str, list[str]]:
     """Commands that outlived the process of their run, by run."""
-    from retinue.supervisor.leftovers import living_commands
+    from retinue.runs.leftovers import living_commands
 
     with Reader.open(folder) as reader:
         return living_commands(reader)

@@ -31,9 +31,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
+    from retinue.capabilities.audit.prune import DAY, drop_checkpoints, expired
+    from retinue.capabilities.audit.shadow import CheckpointError
     from retinue.log.query import Reader
-    from retinue.supervisor.keeping import DAY, drop_checkpoints, expired
-    from retinue.workspace.shadow import CheckpointError
 
     state, before = project(args), time.time() - args.older_than * DAY
     size = _size(state / "checkpoints")

@@ -9,7 +9,8 @@ from __future__ import annotations
 import argparse
 import time
 
-from retinue.domain.events import (
+from retinue.capabilities.questions.attach import todo_line
+from retinue.core.events import (
     AssistantEnded,
     Compacted,
     LimitReached,
@@ -20,9 +21,9 @@ from retinue.domain.events import (
     Undone,
     Warned,
 )
-from retinue.domain.format import format_cost, format_duration, format_tokens
-from retinue.domain.messages import Text, ToolCall
-from retinue.domain.outcome import CUT_OFF, Outcome
+from retinue.core.format import format_cost, format_duration, format_tokens
+from retinue.core.messages import Text, ToolCall
+from retinue.core.outcome import CUT_OFF, Outcome
 from retinue.faces.cli.progress import summary
 from retinue.faces.cli.runs.common import add_where, locate, status
 from retinue.faces.cli.visible import harmless, in_line, one_line
@@ -30,7 +31,6 @@ from retinue.faces.cli.worktrees.common import where_saved
 from retinue.log.pending import describe_call
 from retinue.log.query import Reader
 from retinue.log.rows import RunRow
-from retinue.supervisor.asking import todo_line
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -13,7 +13,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from retinue.domain.states import LIVE
+from retinue.core.states import LIVE
 from retinue.errors import UsageError
 from retinue.faces.cli.runs._orders import give, report, until_ended
 from retinue.faces.cli.runs.common import add_where, locate, project
@@ -54,7 +54,7 @@ def _end_commands(folder: Path, targets: list[RunRow]) -> str:
     """Ends what commands of an interrupted run still do. Returns what that was."""
     if not targets or any(row.state != "interrupted" for row in targets):
         return ""
-    from retinue.supervisor.leftovers import end_leftovers
+    from retinue.runs.leftovers import end_leftovers
 
     with Reader.open(folder) as reader:
         return "; ".join(end_leftovers(reader))

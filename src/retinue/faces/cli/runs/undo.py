@@ -18,8 +18,9 @@ import sys
 import time
 from pathlib import Path
 
-from retinue.domain.events import TurnStarted
-from retinue.domain.states import LIVE
+from retinue.capabilities.audit.undo import Scope, Undo, UndoneFile, relative
+from retinue.core.events import TurnStarted
+from retinue.core.states import LIVE
 from retinue.errors import StateError, UsageError
 from retinue.faces.cli.runs._tree import with_descendants
 from retinue.faces.cli.runs.common import add_where, locate
@@ -27,7 +28,6 @@ from retinue.faces.cli.visible import in_line
 from retinue.log.query import Reader
 from retinue.log.rows import RunRow
 from retinue.models.keys import environment as process_environment
-from retinue.workspace.undo import Scope, Undo, UndoneFile, relative
 
 _WORDS = {
     "restored": "restored",
@@ -78,7 +78,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _scope(reader: Reader, row: RunRow, below: list[RunRow], turn: int | None) -> Scope:
-    from retinue.workspace.ledger_store import Who
+    from retinue.capabilities.audit.ledger_store import Who
 
     since = 0.0
     if turn is not None:
@@ -104,9 +104,9 @@ def _day(at: float) -> str:
 
 
 def _record(folder: Path, row: RunRow, done: list[UndoneFile], args: argparse.Namespace) -> None:
+    from retinue.capabilities.audit.attach import undone_event
     from retinue.guard.redact import Redactor
     from retinue.log.annotate import annotate
-    from retinue.supervisor.auditing import undone_event
 
     event = undone_event(done, by="person", turn=args.turn, forced=args.force)
     annotate(folder, row.id, event, Redactor(process_environment()))

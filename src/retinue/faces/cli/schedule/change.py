@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 from retinue.faces.cli.schedule.common import add_place, data, opened
 from retinue.log.schedules import Job
-from retinue.supervisor.crew import Supervisor
+from retinue.runs.crew import Supervisor
 
 Change = Callable[[Supervisor, str], Awaitable[Job]]
 

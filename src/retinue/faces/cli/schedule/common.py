@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any
 
-from retinue.domain.format import format_wait
+from retinue.capabilities.schedule.times import zone_of
+from retinue.core.format import format_wait
 from retinue.faces.cli.task import folder
 from retinue.log.schedules import Job
-from retinue.supervisor.crew import Supervisor
-from retinue.supervisor.schedule.times import zone_of
-from retinue.supervisor.world import World
+from retinue.runs.crew import Supervisor
+from retinue.runs.world import World
 
 
 def add_place(parser: argparse.ArgumentParser) -> None:

@@ -14,9 +14,9 @@ import signal
 import sys
 import time
 
+from retinue.capabilities.schedule.scheduler import Fired, Scheduler
 from retinue.faces.cli.schedule.common import opened
-from retinue.supervisor.crew import Supervisor
-from retinue.supervisor.schedule.scheduler import Fired, Scheduler
+from retinue.runs.crew import Supervisor
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

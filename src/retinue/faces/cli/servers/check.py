@@ -18,8 +18,8 @@ from retinue.faces.cli.servers.list import describe
 from retinue.faces.cli.task import folder
 
 if TYPE_CHECKING:
-    from retinue.extensions.mcp.config import ServerConfig
-    from retinue.supervisor.world import World
+    from retinue.capabilities.mcp.config import ServerConfig
+    from retinue.runs.world import World
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -30,8 +30,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    from retinue.supervisor.serving_servers import project_servers
-    from retinue.supervisor.world import World
+    from retinue.capabilities.mcp.servers import project_servers
+    from retinue.runs.world import World
 
     world = World(folder(args.cwd))
     known = project_servers(world).servers
@@ -49,7 +49,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 async def _check(configs: list[ServerConfig], world: World, seconds: float) -> list[dict[str, Any]]:
-    from retinue.supervisor.serving_tools import close_servers
+    from retinue.capabilities.mcp.attach import close_servers
 
     try:
         return list(await asyncio.gather(*(_try(config, world, seconds) for config in configs)))
@@ -58,9 +58,9 @@ async def _check(configs: list[ServerConfig], world: World, seconds: float) -> l
 
 
 async def _try(config: ServerConfig, world: World, seconds: float) -> dict[str, Any]:
-    from retinue.extensions.mcp.pool import loop_pool
-    from retinue.extensions.mcp.process import CannotStartError
-    from retinue.supervisor.serving_servers import habits_of, is_trusted
+    from retinue.capabilities.mcp.pool import loop_pool
+    from retinue.capabilities.mcp.process import CannotStartError
+    from retinue.capabilities.mcp.servers import habits_of, is_trusted
 
     told = {**describe(config, world), "works": False, "tools": [], "notes": []}
     if not is_trusted(config, world):

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from retinue.faces.cli.task import folder
 
 if TYPE_CHECKING:
-    from retinue.extensions.mcp.config import ServerConfig
-    from retinue.supervisor.world import World
+    from retinue.capabilities.mcp.config import ServerConfig
+    from retinue.runs.world import World
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -25,8 +25,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    from retinue.supervisor.serving_servers import project_servers
-    from retinue.supervisor.world import World
+    from retinue.capabilities.mcp.servers import project_servers
+    from retinue.runs.world import World
 
     world = World(folder(args.cwd))
     found = project_servers(world)
@@ -45,7 +45,7 @@ def execute(args: argparse.Namespace) -> int:
 
 def describe(config: ServerConfig, world: World) -> dict[str, Any]:
     """What is known of a server without starting it."""
-    from retinue.supervisor.serving_servers import habits_of, is_trusted
+    from retinue.capabilities.mcp.servers import habits_of, is_trusted
 
     known = habits_of(world).memory.recall(config.digest) if config.problem is None else None
     trusted = is_trusted(config, world)

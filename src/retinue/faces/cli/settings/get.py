@@ -11,9 +11,9 @@ import json
 import os
 import sys
 
+from retinue.capabilities.trust.attach import settings_in_effect
 from retinue.faces.cli.settings.common import data, explained, explanation, plain
 from retinue.faces.cli.task import folder
-from retinue.supervisor.trusting import settings_in_effect
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -17,12 +17,12 @@ import os
 import sys
 from pathlib import Path
 
+from retinue.capabilities.trust.attach import settings_in_effect
 from retinue.faces.cli.settings.common import data, shown
 from retinue.faces.cli.task import folder
 from retinue.settings.foreign import foreign_files
 from retinue.settings.load import Loaded, settings_files
 from retinue.settings.table import fields
-from retinue.supervisor.trusting import settings_in_effect
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

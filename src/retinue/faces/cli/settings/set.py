@@ -16,15 +16,15 @@ import os
 import sys
 from pathlib import Path
 
+from retinue.capabilities.trust.attach import consent_stays, settings_in_effect
 from retinue.errors import StateError, UsageError
 from retinue.faces.cli.settings.common import data, explained, explanation, shown
 from retinue.faces.cli.task import folder
+from retinue.runs.world import World
 from retinue.settings.field import Field
 from retinue.settings.load import Explanation, Loaded, load_settings
 from retinue.settings.variables import raw_value
 from retinue.settings.write import Saved, Target, save_settings, target_file
-from retinue.supervisor.trusting import consent_stays, settings_in_effect
-from retinue.supervisor.world import World
 
 _LAYERS = {"user": 0, "project": 1, "local": 2}
 

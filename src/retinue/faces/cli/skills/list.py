@@ -13,7 +13,7 @@ from retinue.faces.cli.agents._common import add_common, folder, say
 from retinue.faces.cli.agents._show import clean, clipped, write_json
 
 if TYPE_CHECKING:
-    from retinue.domain.skill import Skill
+    from retinue.core.skill import Skill
 
 _WIDTH = 100
 
@@ -23,8 +23,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    from retinue.supervisor.skilling import library_of
-    from retinue.supervisor.world import World
+    from retinue.capabilities.skills.attach import library_of
+    from retinue.runs.world import World
 
     library = library_of(World(folder(args)))
     skills = library.all() if library is not None else ()

@@ -21,8 +21,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    from retinue.supervisor.skilling import library_of
-    from retinue.supervisor.world import World
+    from retinue.capabilities.skills.attach import library_of
+    from retinue.runs.world import World
 
     library = library_of(World(folder(args)))
     skill = library.find(args.name) if library is not None else None

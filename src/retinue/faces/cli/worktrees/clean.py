@@ -21,8 +21,8 @@ from retinue.faces.cli.runs.common import add_where, project
 from retinue.faces.cli.worktrees.common import describe, live_runs
 
 if TYPE_CHECKING:
-    from retinue.workspace.worktree_record import Record
-    from retinue.workspace.worktree_save import Saved
+    from retinue.capabilities.worktree.record import Record
+    from retinue.capabilities.worktree.save import Saved
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    from retinue.workspace.worktree_sweep import found, strangers, sweep
+    from retinue.capabilities.worktree.sweep import found, strangers, sweep
 
     state = project(args)
     if args.dry_run:
@@ -70,7 +70,7 @@ def execute(args: argparse.Namespace) -> int:
 def _end_leftovers(state: Path) -> tuple[str, ...]:
     """A command that outlived its agent must not write into a folder that is saved and removed."""
     from retinue.log.query import Reader
-    from retinue.supervisor.leftovers import end_leftovers
+    from retinue.runs.leftovers import end_leftovers
 
     with Reader.open(state) as reader:
         return end_leftovers(reader)

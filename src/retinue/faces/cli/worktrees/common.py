@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from retinue.domain.states import LIVE
+from retinue.core.states import LIVE
 
 if TYPE_CHECKING:
+    from retinue.capabilities.worktree.sweep import Found
     from retinue.log.rows import RunRow
-    from retinue.workspace.worktree_sweep import Found
 
 
 def live_runs(state: Path) -> frozenset[str]:
@@ -23,7 +23,7 @@ def live_runs(state: Path) -> frozenset[str]:
 def where_saved(state: Path, row: RunRow, branch: str | None = None) -> list[str]:
     """Lines that say where the work of an isolated run is: its branch, and the directory if that
     is still there. One that was cut off is saved by `retinue worktrees clean`."""
-    from retinue.workspace.worktree_record import load, place
+    from retinue.capabilities.worktree.record import load, place
 
     record = load(place(state) / f"{row.id}.json")
     branch = branch or (record.branch if record is not None else None) or _swept(state, row)
@@ -36,9 +36,9 @@ def _swept(state: Path, row: RunRow) -> str | None:
     there were worktrees at all."""
     import os
 
-    from retinue.workspace.git import Git, GitError
-    from retinue.workspace.worktree_home import BRANCH
-    from retinue.workspace.worktree_record import place
+    from retinue.capabilities.worktree.home import BRANCH
+    from retinue.capabilities.worktree.record import place
+    from retinue.guard.git import Git, GitError
 
     if not place(state).is_dir():
         return None

@@ -18,7 +18,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    from retinue.workspace.worktree_sweep import found, strangers
+    from retinue.capabilities.worktree.sweep import found, strangers
 
     state = project(args)
     every, unknown = found(state, live_runs(state)), strangers(state)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from retinue.domain.toolnames import canonical
+from retinue.core.toolnames import canonical
 
 LONGEST = 60
 

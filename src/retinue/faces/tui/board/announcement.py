@@ -9,9 +9,9 @@ from functools import lru_cache
 
 from rich.text import Text
 
-from retinue.domain.delegation import Status
-from retinue.domain.format import format_count, format_duration
-from retinue.domain.outcome import CUT_OFF
+from retinue.core.delegation import Status
+from retinue.core.format import format_count, format_duration
+from retinue.core.outcome import CUT_OFF
 from retinue.faces.tui.board.cards import RunCard
 from retinue.faces.tui.board.marks import SEPARATOR, STYLES, stats, status_icon
 from retinue.faces.tui.board.text import clean_lines, fit, one_line

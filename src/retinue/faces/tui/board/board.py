@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from retinue.domain.events import Event, RunCreated, RunResumed, ToolStarted
+from retinue.core.events import Event, RunCreated, RunResumed, ToolStarted
 from retinue.faces.tui.board.cards import RunCard
 
 LINGER_TURNS = 1

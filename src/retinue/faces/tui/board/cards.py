@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from retinue.domain.delegation import LIVE_STATUSES, Status
-from retinue.domain.events import (
+from retinue.core.delegation import LIVE_STATUSES, Status
+from retinue.core.events import (
     MOVED,
     AssistantEnded,
     Compacted,
@@ -26,9 +26,9 @@ from retinue.domain.events import (
     TurnStarted,
     Warned,
 )
-from retinue.domain.format import context_percent
-from retinue.domain.outcome import SUCCESS, Outcome
-from retinue.domain.usage import Usage
+from retinue.core.format import context_percent
+from retinue.core.outcome import SUCCESS, Outcome
+from retinue.core.usage import Usage
 from retinue.faces.tui.board.activity import describe
 from retinue.log.rows import larger
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from retinue.domain.format import format_elapsed, format_fleet_tokens
+from retinue.core.format import format_elapsed, format_fleet_tokens
 from retinue.faces.tui.board.board import Board
 from retinue.faces.tui.board.cards import RunCard
 from retinue.faces.tui.board.marks import STYLES, icon

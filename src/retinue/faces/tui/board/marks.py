@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from retinue.domain.delegation import Status
-from retinue.domain.format import format_cost, format_count, format_duration, urgency
+from retinue.core.delegation import Status
+from retinue.core.format import format_cost, format_count, format_duration, urgency
 from retinue.faces.tui.board.cards import RunCard, Window
 
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"

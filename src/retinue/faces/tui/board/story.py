@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from retinue.domain.events import (
+from retinue.core.events import (
     AssistantEnded,
     Body,
     Compacted,
@@ -28,9 +28,9 @@ from retinue.domain.events import (
     Undone,
     Warned,
 )
-from retinue.domain.format import retry_text
-from retinue.domain.messages import AssistantMessage, Text, Thinking, ToolCall, UserMessage
-from retinue.domain.outcome import CUT_OFF
+from retinue.core.format import retry_text
+from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall, UserMessage
+from retinue.core.outcome import CUT_OFF
 from retinue.faces.tui.board.cards import RunCard
 
 Kind = Literal["user", "assistant", "thinking", "tool", "result", "notice"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from rich.text import Text
 
-from retinue.domain.messages import ToolCall
+from retinue.core.messages import ToolCall
 from retinue.faces.tui.board.marks import STYLES
 from retinue.faces.tui.board.story import Entry, RunStory
 from retinue.faces.tui.board.text import Row, fit, one_line, wrap

@@ -10,12 +10,12 @@ from typing import Any
 from rich.cells import cell_len
 from rich.text import Text
 
-from retinue.domain.format import format_cost, format_duration, format_tokens
+from retinue.capabilities.audit.report import CallEffect, TurnEffects, effects_of
+from retinue.core.format import format_cost, format_duration, format_tokens
 from retinue.faces.tui.board.cards import Window
 from retinue.faces.tui.board.marks import STYLES
 from retinue.faces.tui.board.story import RunStory
 from retinue.faces.tui.board.text import fit, one_line, wrap
-from retinue.guard.audit import CallEffect, TurnEffects, effects_of
 
 _SIGNS = {"created": "+", "changed": "~", "deleted": "-", "unchanged": "="}
 _MOST_READS = 10

@@ -7,8 +7,8 @@ from typing import Any
 
 from rich.text import Text
 
-from retinue.domain.messages import ToolCall
-from retinue.domain.toolnames import canonical
+from retinue.core.messages import ToolCall
+from retinue.core.toolnames import canonical
 from retinue.faces.tui.board.marks import STYLES
 from retinue.faces.tui.chat.clean import clean
 

@@ -10,8 +10,8 @@ from textual import work
 from textual.containers import VerticalScroll
 from textual.widget import Widget
 
-from retinue.domain.delegation import ChildView
-from retinue.domain.events import (
+from retinue.core.delegation import ChildView
+from retinue.core.events import (
     AssistantEnded,
     Body,
     Compacted,
@@ -29,14 +29,14 @@ from retinue.domain.events import (
     ToolStarted,
     Warned,
 )
-from retinue.domain.format import retry_text
-from retinue.domain.messages import AssistantMessage, UserMessage
-from retinue.domain.messages import Thinking as Thought
-from retinue.domain.outcome import CUT_OFF, Outcome
+from retinue.core.format import retry_text
+from retinue.core.messages import AssistantMessage, UserMessage
+from retinue.core.messages import Thinking as Thought
+from retinue.core.outcome import CUT_OFF, Outcome
 from retinue.faces.tui.chat.blocks import Answer, Notice, Said
 from retinue.faces.tui.chat.folded import Folded, Thinking, ToolBlock
 from retinue.faces.tui.chat.notification import NotificationBox
-from retinue.supervisor.notify import announced, notification
+from retinue.runs.notify import announced, notification
 
 MOST_BLOCKS = 300
 """Parts that are kept on the screen; older ones are in the log, and in the viewer."""

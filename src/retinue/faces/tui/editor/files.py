@@ -39,7 +39,7 @@ def _listed(folder: Path) -> list[str]:
 
 
 def _known_to_git(folder: Path) -> list[str]:
-    from retinue.workspace.git import Git, GitError
+    from retinue.guard.git import Git, GitError
 
     try:
         listed = Git(folder, os.environ)("ls-files", "-co", "--exclude-standard", seconds=PATIENCE_SECONDS)

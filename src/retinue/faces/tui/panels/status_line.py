@@ -10,8 +10,8 @@ from textual.widgets import Static
 
 from retinue.faces.tui.board.text import fit_line, one_line
 from retinue.faces.tui.statusline import TEMPLATE, THROTTLE_SECONDS, Facts, fill, output_of
+from retinue.runs.world import World
 from retinue.settings.table import Settings
-from retinue.supervisor.world import World
 
 HINT_SECONDS = 2.0
 

@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from retinue.definitions.edit import write_atomically
-from retinue.definitions.lint.runner import lint_paths
+from retinue.agents.edit import write_atomically
+from retinue.agents.lint.runner import lint_paths
 from retinue.errors import ConfigurationError
 from retinue.faces.tui.screens.dialogs import Write
 from retinue.faces.tui.screens.external_editor import NoEditorError, edit_file

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from rich.text import Text
 
-from retinue.definitions.catalog import Catalog, Entry, Failed
-from retinue.definitions.precedence import shadows
-from retinue.definitions.remove import OWN, own_files
+from retinue.agents.catalog import Catalog, Entry, Failed
+from retinue.agents.precedence import shadows
+from retinue.agents.remove import OWN, own_files
 from retinue.faces.tui.board.cards import RunCard
 from retinue.faces.tui.board.marks import STYLES, icon
 from retinue.faces.tui.board.text import one_line

@@ -11,11 +11,11 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.widgets import Static
 
-from retinue.definitions import manage
-from retinue.definitions.catalog import Catalog, Entry, Failed
-from retinue.definitions.create import agents_folder, file_name
-from retinue.definitions.discover import PluginFolder
-from retinue.definitions.remove import Removed, own_files, remove, reset
+from retinue.agents import manage
+from retinue.agents.catalog import Catalog, Entry, Failed
+from retinue.agents.create import agents_folder, file_name
+from retinue.agents.discover import PluginFolder
+from retinue.agents.remove import Removed, own_files, remove, reset
 from retinue.faces.tui.screens.agents_edit import edit_agent
 from retinue.faces.tui.screens.agents_rows import FAILED, about, about_failed, actions, model_labels, type_rows
 from retinue.faces.tui.screens.confirm import ConfirmScreen

@@ -15,7 +15,7 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import Static
 
-from retinue.domain.inbox import InboxItem
+from retinue.core.inbox import InboxItem
 from retinue.errors import AnsweredError
 from retinue.faces.tui.screens.confirm import ConfirmScreen
 from retinue.faces.tui.screens.dialogs import Ask, Pick

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from rich.text import Text
 
-from retinue.domain.format import format_wait
-from retinue.domain.inbox import InboxItem
+from retinue.core.format import format_wait
+from retinue.core.inbox import InboxItem
 from retinue.faces.cli.inbox._show import body, one_line, who
 from retinue.faces.tui.board.marks import STYLES
 from retinue.faces.tui.screens.sheet import columns

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from textual.css.query import NoMatches
 
-from retinue.domain.events import Event, InboxClosed, InboxOpened
-from retinue.domain.inbox import InboxItem
+from retinue.core.events import Event, InboxClosed, InboxOpened
+from retinue.core.inbox import InboxItem
 from retinue.errors import RetinueError
 from retinue.faces.cli.inbox._show import one_line
 from retinue.faces.tui.editor.prompt import Prompt

@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.widgets import Static
 
+from retinue.capabilities.schedule.times import FORMS
 from retinue.errors import LaunchError, UnknownJobError
 from retinue.faces.cli.schedule.common import last_status
 from retinue.faces.tui.screens.confirm import ConfirmScreen
@@ -17,7 +18,6 @@ from retinue.faces.tui.screens.dialogs import Ask, Pick, Write
 from retinue.faces.tui.screens.schedules_rows import about, job_rows, relative, when_problem
 from retinue.faces.tui.screens.sheet import Rows, Sheet
 from retinue.log.schedules import Job, slots
-from retinue.supervisor.schedule.times import FORMS
 
 LOOK_SECONDS = 1.0
 SLOTS = 5

@@ -7,13 +7,13 @@ from datetime import datetime
 
 from rich.text import Text
 
-from retinue.domain.format import format_wait
+from retinue.capabilities.schedule.times import parse_schedule, zone_of
+from retinue.core.format import format_wait
 from retinue.errors import RetinueError
 from retinue.faces.tui.board.marks import STYLES
 from retinue.faces.tui.board.text import one_line
 from retinue.faces.tui.screens.sheet import Row, columns
 from retinue.log.schedules import Job
-from retinue.supervisor.schedule.times import parse_schedule, zone_of
 
 Status = Callable[[Job], str | None]
 _AT_WORK = ("running", "queued", "starting", "waiting")

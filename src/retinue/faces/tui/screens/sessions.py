@@ -14,7 +14,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from retinue.domain.format import format_cost, format_wait
+from retinue.core.format import format_cost, format_wait
 from retinue.faces.tui.board.text import fit, one_line
 from retinue.log.rows import RunRow
 

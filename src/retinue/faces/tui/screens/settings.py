@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.widgets import Static
 
+from retinue.capabilities.trust.attach import consent_stays
 from retinue.faces.tui.screens.dialogs import Ask, Pick, Write
 from retinue.faces.tui.screens.settings_rows import (
     TARGETS,
@@ -29,7 +30,6 @@ from retinue.settings.load import Loaded
 from retinue.settings.table import fields
 from retinue.settings.variables import raw_value
 from retinue.settings.write import Saved, Target, counts_in, save_settings, target_file
-from retinue.supervisor.trusting import consent_stays
 
 
 class SettingsScreen(Sheet[None]):

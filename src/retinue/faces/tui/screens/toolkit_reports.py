@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from retinue.definitions.catalog import Catalog, Entry
-from retinue.definitions.precedence import shadows
+from retinue.agents.catalog import Catalog, Entry
+from retinue.agents.precedence import shadows
 from retinue.errors import RetinueError
 from retinue.faces.cli.doctor_checks import Finding, Patient, examine
 from retinue.faces.tui.board.text import one_line
 
 if TYPE_CHECKING:
-    from retinue.supervisor.world import World
+    from retinue.runs.world import World
 
 Line = tuple[str, str]
 """Words, and what they mean: a key of `STYLES`, or nothing."""
@@ -109,7 +109,7 @@ async def agent(world: World, words: list[str]) -> list[Line]:
 
 async def lsp(world: World, words: list[str]) -> list[Line]:
     """Language servers: which are here, and which run."""
-    from retinue.tools.lsp.catalog import server_kinds
+    from retinue.capabilities.lsp.catalog import server_kinds
 
     if "lsp" not in world.tools:
         return [("Agents have no lsp tool here: see the settings allowLspTools and allowedLspActions.", "warning")]

@@ -10,14 +10,14 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from retinue.domain.events import TRANSIENT, Event, TextDelta
-from retinue.domain.states import LIVE
+from retinue.core.events import TRANSIENT, Event, TextDelta
+from retinue.core.states import LIVE
 
 if TYPE_CHECKING:
     from retinue.log.commands import CommandKind
     from retinue.log.rows import RunRow
-    from retinue.supervisor.crew import Supervisor
-    from retinue.supervisor.member import Member
+    from retinue.runs.crew import Supervisor
+    from retinue.runs.member import Member
 
 BATCH = 500
 LOOK_AGAIN_SECONDS = 1.0

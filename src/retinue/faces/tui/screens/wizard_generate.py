@@ -11,13 +11,13 @@ from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.widgets import OptionList, Static
 
-from retinue.definitions.brief import TURNS, Written, brief, look
+from retinue.agents.brief import TURNS, Written, brief, look
 from retinue.faces.tui.board.marks import FRAMES, STILL
 from retinue.faces.tui.board.text import one_line
 from retinue.faces.tui.screens.sheet import Sheet
 
 if TYPE_CHECKING:
-    from retinue.supervisor.handle import RunHandle
+    from retinue.runs.handle import RunHandle
 
 WRITER = "general-purpose"
 TOOLS = ("read", "write", "edit", "bash", "grep", "find", "ls", "web_search", "fetch_content", "Agent")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from retinue.domain.lean import dataclass
+from retinue.core.lean import dataclass
 from retinue.guard.permissions.marks import GLOB
 from retinue.guard.permissions.shell.step import Opened
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from retinue.domain.lean import dataclass
+from retinue.core.lean import dataclass
 
 SYSTEM_FOLDERS = ("/bin/", "/usr/bin/", "/usr/local/bin/", "/sbin/", "/usr/sbin/")
 

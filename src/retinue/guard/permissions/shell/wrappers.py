@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from retinue.domain.lean import dataclass
+from retinue.core.lean import dataclass
 
 SHELLS = frozenset({"bash", "sh", "dash", "zsh", "ksh", "ash", "mksh", "yash", "fish", "rbash"})
 READABLE_SHELLS = frozenset({"bash", "sh", "dash"})

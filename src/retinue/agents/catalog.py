@@ -1,0 +1,187 @@
+"""All agents visible from a folder, by precedence. Loading again is cheap and sees every change."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from retinue.agents.builtins import BUILTIN_FOLDERS, FALLBACK, builtins_disabled
+from retinue.agents.cache import FileCache, Reading
+from retinue.agents.discover import Folder, PluginFolder, find_folders
+from retinue.agents.flags import read_flag
+from retinue.agents.parse import file_name
+from retinue.agents.precedence import Entry, Failed, is_profile, may_mean, resolve
+from retinue.agents.report import place_of
+from retinue.core.delegation import Vocabulary
+from retinue.core.lean import dataclass
+from retinue.core.spec import AgentSpec, Problem
+from retinue.errors import DefinitionError, UnknownAgentError
+from retinue.settings.table import Settings
+
+_FILES = FileCache()
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A problem and the file it is in."""
+
+    path: str
+    problem: Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """`entries` hold everything that loaded, replaced and disabled agents included; `failed`
+    everything that did not."""
+
+    entries: tuple[Entry, ...]
+    failed: tuple[Failed, ...]
+
+    @classmethod
+    def load(
+        cls,
+        cwd: Path,
+        *,
+        agents_json: str | None = None,
+        plugin_folders: Iterable[PluginFolder] = (),
+        policy_folders: Iterable[Path | str] = (),
+        environment: Mapping[str, str] | None = None,
+        builtins: bool = True,
+        settings: Settings | None = None,
+        cache: FileCache | None = None,
+    ) -> Catalog:
+        """Raises UsageError for an `agents_json` that is no object; a bad file never raises.
+        `settings` are those seen from `cwd`; without them they are read."""
+        files = _FILES if cache is None else cache
+        folders = find_folders(
+            cwd, environment=environment, policy_folders=policy_folders, plugin_folders=plugin_folders
+        )
+        if builtins and not builtins_disabled(cwd, environment, settings):
+            folders.extend(BUILTIN_FOLDERS)
+        readings = [files.read(folder) for folder in folders]
+        if agents_json is not None:
+            strongest = sum(folder.source == "policy" for folder in folders)
+            readings.insert(strongest, read_flag(agents_json))
+        return cls.of(readings)
+
+    @classmethod
+    def of(cls, readings: Iterable[Reading]) -> Catalog:
+        return _resolved(tuple(readings))
+
+    @property
+    def winners(self) -> tuple[Entry, ...]:
+        """One entry per name: the one that counts, enabled or not."""
+        return tuple(entry for entry in self.entries if entry.shadowed_by is None)
+
+    @property
+    def agents(self) -> tuple[Entry, ...]:
+        """What can be started: the winners that are enabled and whose restrictions could be read.
+        Only these may be advertised."""
+        return tuple(entry for entry in self.entries if entry.shadowed_by is None and entry.startable)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(entry.name for entry in self.agents)
+
+    @property
+    def problems(self) -> tuple[Finding, ...]:
+        """Every problem of every file, failed ones included."""
+        found = [Finding(entry.path, problem) for entry in self.entries for problem in entry.problems]
+        found += [Finding(each.path, problem) for each in self.failed for problem in each.parsed.problems]
+        return tuple(found)
+
+    def offered(self, vocabulary: Vocabulary) -> tuple[Entry, ...]:
+        """What the delegation tools of `vocabulary` list: of a profile of CodingCode and the other
+        built-in agent of that name, each vocabulary has one. Without those that are for people only."""
+        delegable = [entry for entry in self.agents if entry.spec.offered]
+        profiles = {entry.name.casefold() for entry in delegable if is_profile(entry)}
+        if vocabulary == "codingcode":
+            return tuple(
+                entry
+                for entry in delegable
+                if is_profile(entry) or entry.source != "builtin" or entry.name.casefold() not in profiles
+            )
+        return tuple(entry for entry in delegable if not is_profile(entry))
+
+    def find(self, name: str, vocabulary: Vocabulary | None = None) -> Entry:
+        """By exact name, then by `plugin:name`, by the file's name as pi has it, and by the only
+        name that differs in case.
+        A disabled or refused agent is found: check `startable` before starting it. CodingCode's own
+        profiles are found in its vocabulary, and elsewhere as `codingcode:explore`."""
+        with_profiles = vocabulary == "codingcode"
+        for entry in self.entries:
+            if entry.name == name and entry.shadowed_by is None and (with_profiles or not is_profile(entry)):
+                return entry
+        winners = [entry for entry in self.winners if with_profiles or not is_profile(entry)]
+        for entry in self.entries:
+            if entry.qualified_name == name and entry.qualified_name != entry.name:
+                return entry
+        for entry in winners:
+            if entry.dialect == "pi" and file_name(entry.path, (".md",)) == name:
+                return entry
+        folded = name.casefold()
+        alike = [entry for entry in winners if entry.name.casefold() == folded]
+        if len(alike) == 1:
+            return alike[0]
+        if alike:
+            names = ", ".join(sorted(entry.name for entry in alike))
+            raise UnknownAgentError(
+                f"'{name}' could be any of {names}.", remedy="Write the name with its capital letters."
+            )
+        listed = f"Available agents: {', '.join(sorted(self.names)) or 'none'}."
+        why = self.why_broken(name)
+        if why is None:
+            raise UnknownAgentError(f"There is no agent '{name}'.", remedy=listed)
+        raise UnknownAgentError(f"There is no agent '{name}'. Its file could not be loaded: {why}", remedy=listed)
+
+    def why_broken(self, name: str) -> str | None:
+        """Where and why the file of an agent could not be loaded, and what to do; None where no file
+        that failed may have been meant by `name`."""
+        broken = next((each for each in self.failed if may_mean(each, name)), None)
+        if broken is None:
+            return None
+        return f"{place_of(broken.path, broken.problem)}: {broken.reason} {broken.problem.remedy}".rstrip()
+
+    def general_purpose(self) -> AgentSpec:
+        """The agent to fall back to. There is one even where all built-in agents are off."""
+        for entry in self.agents:
+            if entry.name == FALLBACK.name:
+                return entry.spec
+        return FALLBACK
+
+    def newly_failed(self, before: Catalog | None) -> tuple[Failed, ...]:
+        """What to warn about: failures that `before`, the previous load, did not have."""
+        known = {(each.path, each.reason) for each in before.failed} if before is not None else set()
+        return tuple(
+            each for each in self.failed if each.problem.severity == "error" and (each.path, each.reason) not in known
+        )
+
+    def require_readable(self) -> None:
+        """Raise DefinitionError for the first file that cannot be loaded (strictAgentFiles)."""
+        for each in self.newly_failed(None):
+            where = f"{each.path}:{each.line}" if each.line else each.path
+            raise DefinitionError(
+                f"{where}: {each.reason}",
+                remedy=f"{each.problem.remedy} strictAgentFiles is on: nothing starts before the file is corrected.",
+            )
+
+
+_LAST: dict[str, tuple[tuple[Reading, ...], Catalog]] = {}
+_MAX_LAST = 64
+
+
+def _resolved(readings: tuple[Reading, ...]) -> Catalog:
+    """The catalog of `readings`; the one made before, when they are the very same objects."""
+    key = os.pathsep.join([reading.folder.path for reading in readings])
+    last = _LAST.get(key)
+    if last is not None and [id(each) for each in last[0]] == [id(each) for each in readings]:
+        return last[1]
+    catalog = Catalog(*resolve(readings))
+    if len(_LAST) >= _MAX_LAST:
+        _LAST.clear()
+    _LAST[key] = (readings, catalog)
+    return catalog
+
+
+__all__ = ["Catalog", "Entry", "Failed", "FileCache", "Finding", "Folder"]

@@ -1,0 +1,218 @@
+"""An agent in another dialect, with an honest account of what that dialect cannot say.
+
+The account is not a list of rules: the result is read again with the real reader, and whatever
+came back different is a loss. Nothing ever gains rights on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Literal
+
+from retinue.agents.compare import differences, value_of
+from retinue.agents.create import file_name
+from retinue.agents.dialects import DIALECTS, Dialect
+from retinue.agents.encode import encode
+from retinue.agents.own_names import in_dialect
+from retinue.agents.parse import parse
+from retinue.agents.parsed import Parsed
+from retinue.agents.report import place_of
+from retinue.agents.rights import adds_rights
+from retinue.agents.write import rows, statements, write_agent
+from retinue.core.lean import dataclass
+from retinue.core.spec import AgentSpec, DialectName, HookSpec, ServerRef
+from retinue.errors import DefinitionError
+
+LossKind = Literal["lost", "renamed", "added", "ignored-there"]
+"""lost: not in the result. renamed: there under another name, so the way back differs.
+added: written out, since a file that leaves it out would mean more in that dialect.
+ignored-there: written and honoured by Retinue, but not by the dialect's own program."""
+
+_ONE_MODEL: frozenset[DialectName] = frozenset({"claude", "devkit", "codingcode", "opencode", "gemini", "cursor"})
+_STRICT_KEYS: frozenset[DialectName] = frozenset({"gemini"})
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """`field` is the field of the spec (or `extra.KEY`), `what` its value in words."""
+
+    field: str
+    what: str
+    why: str
+    kind: LossKind = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    name: str
+    text: str
+    file_name: str
+    dialect: DialectName
+    losses: tuple[Loss, ...] = ()
+
+
+def convert(parsed: Parsed, to: DialectName) -> Conversion:
+    """Raises DefinitionError for a file that is no agent, UsageError for a dialect that cannot
+    be written."""
+    if parsed.spec is None:
+        reason = parsed.error.message if parsed.error is not None else "It cannot be read."
+        raise DefinitionError(f"{parsed.file} is no agent: {reason}", remedy="Repair it first: retinue agents lint")
+    refusal = parsed.spec.refusal
+    if refusal is not None:
+        raise DefinitionError(f"{place_of(parsed.file, refusal)}: {refusal.message}", remedy=refusal.remedy)
+    table = DIALECTS[to]
+    losses: list[Loss] = []
+    spec = parsed.spec
+    if to != parsed.dialect:
+        spec = _named(spec, table, losses)
+        spec = _fitted(spec, table, losses)
+        spec = _with_its_servers(spec, parsed.dialect, table, losses)
+    spec = _tools_renamed(spec, parsed.dialect, to, losses)
+    spec = _without_live_extras(spec, table, losses)
+    text = write_agent(spec, to)
+    losses += _kept_elsewhere(parsed)
+    losses += _lost(spec, _read(spec, text, to), table)
+    if to != parsed.dialect:
+        losses += _only_ours(spec, table)
+    return Conversion(spec.name, text, file_name(spec.name, to), to, tuple(losses))
+
+
+def _read(spec: AgentSpec, text: str, to: DialectName) -> AgentSpec:
+    again = parse(text.encode("utf-8", "replace"), path=f"agents/{file_name(spec.name, to)}", dialect=to)
+    if again.spec is None:
+        reason = again.error.message if again.error is not None else "It cannot be read back."
+        raise DefinitionError(f"'{spec.name}' cannot be written for {DIALECTS[to].title}: {reason}")
+    return again.spec
+
+
+def _named(spec: AgentSpec, table: Dialect, losses: list[Loss]) -> AgentSpec:
+    name = spec.name
+    for mark in table.forbidden_in_name:
+        name = name.replace(mark, "-")
+    if table.name == "claude":
+        name = name.lstrip("-") or "agent"
+    if name != spec.name:
+        losses.append(
+            Loss("name", spec.name, f"{table.title} does not allow this name; written as '{name}'", "renamed")
+        )
+    return replace(spec, name=name)
+
+
+def _with_its_servers(spec: AgentSpec, origin: DialectName, table: Dialect, losses: list[Loss]) -> AgentSpec:
+    """Write out that a profile of CodingCode has no servers."""
+    if origin != "codingcode" or spec.servers is not None or spec.tools.allow is not None:
+        return spec
+    if any(field.to == "servers" for field in table.fields):
+        why = f"in {table.title} a file that names no servers has all of them"
+        losses.append(Loss("servers", "none", why, "added"))
+    return replace(spec, servers=())
+
+
+def _tools_renamed(spec: AgentSpec, origin: DialectName, to: DialectName, losses: list[Loss]) -> AgentSpec:
+    def renamed(names: tuple[str, ...], field: str) -> tuple[str, ...]:
+        found: dict[str, None] = {}
+        for name in names:
+            new = in_dialect(name, to)
+            found.update(dict.fromkeys(new))
+            back = tuple(each for part in new for each in in_dialect(part, origin))
+            if back != (name,):
+                why = f"written as {', '.join(new)}; converting back would give {', '.join(back)}"
+                losses.append(Loss(field, name, why, "renamed"))
+        return tuple(found)
+
+    tools = spec.tools
+    allow = None if tools.allow is None else renamed(tools.allow, "tools.allow")
+    return replace(spec, tools=replace(tools, allow=allow, deny=renamed(tools.deny, "tools.deny")))
+
+
+def _fitted(spec: AgentSpec, table: Dialect, losses: list[Loss]) -> AgentSpec:
+    """Without what would only confuse the dialect's own program: a list of models where it
+    takes one, and other dialects' keys that do not limit."""
+    if spec.model.fallbacks and table.name in _ONE_MODEL:
+        what = ", ".join(spec.model.fallbacks)
+        losses.append(Loss("model.fallbacks", what, f"{table.title} takes one model"))
+        spec = replace(spec, model=replace(spec.model, fallbacks=()))
+    own = {row.to for row in table.fields}
+    for field in ("readonly", "max_turns", "isolation", "subagents"):
+        value = value_of(spec, field)
+        if field not in own and value is not None and not _limits(field, value):
+            losses.append(Loss(field, describe(value), f"{table.title} has no key for it"))
+            unsaid: dict[str, Any] = {field: None}
+            spec = replace(spec, **unsaid)
+    return spec
+
+
+def _limits(field: str, value: object) -> bool:
+    if field == "subagents":
+        return value is False or isinstance(value, tuple)
+    return value == "worktree" if field == "isolation" else bool(value)
+
+
+def _without_live_extras(spec: AgentSpec, table: Dialect, losses: list[Loss]) -> AgentSpec:
+    """An unused key must not begin to count for more rights because another dialect knows it
+    (or because a plugin's file, where it is ignored, becomes the project's)."""
+    live = {key for key in spec.extra if (match := table.match(key)) is not None and match.field.to is not None}
+    rest = replace(spec, extra={key: value for key, value in spec.extra.items() if key not in live})
+    if not live or not adds_rights(*(_read(each, write_agent(each, table.name), table.name) for each in (rest, spec))):
+        return spec
+    why = f"it had no effect, and would have one in a file of {table.title}"
+    losses += (Loss(f"extra.{key}", describe(spec.extra[key]), why) for key in sorted(live))
+    return rest
+
+
+def _kept_elsewhere(parsed: Parsed) -> Iterator[Loss]:
+    """Kimi's files name the file of their prompt instead of holding it."""
+    if parsed.spec is not None and not parsed.spec.prompt:
+        for key in ("system_prompt_path", "systemPromptPath"):
+            if key in parsed.spec.extra:
+                yield Loss("prompt", describe(parsed.spec.extra[key]), "the prompt is in that file, which is not read")
+
+
+def _lost(spec: AgentSpec, result: AgentSpec, table: Dialect) -> Iterator[Loss]:
+    for field in differences(spec, result):
+        if field == "extra":
+            for key, value in spec.extra.items():
+                if key not in result.extra:
+                    why = f"{table.title} reads it as something else"
+                    yield Loss(f"extra.{key}", describe(value), why, "renamed")
+            continue
+        now = value_of(result, field)
+        known = any(row.to == field for row in rows(table))
+        why = f"{table.title} cannot say this value" if known else f"{table.title} has no key for it"
+        if now not in (None, (), "", True, False):
+            why = f"{why}; it becomes {describe(now)}"
+        yield Loss(field, describe(value_of(spec, field)), why)
+
+
+def _only_ours(spec: AgentSpec, table: Dialect) -> Iterator[Loss]:
+    """What stands in the file for Retinue alone."""
+    written = statements(spec, table.name)
+    for row in table.foreign:
+        if row.key in written and not any(own.to == row.to for own in table.fields):
+            value = encode(spec, row, table.name)
+            why = f"written as '{row.key}', which Retinue honours and {table.title} itself ignores"
+            yield Loss(row.to or row.key, describe(value), why, "ignored-there")
+    if table.name in _STRICT_KEYS:
+        for key in spec.extra:
+            yield Loss(f"extra.{key}", key, f"{table.title} itself refuses files with unknown keys", "ignored-there")
+    if table.simple and any(isinstance(value, str) and "\n" in value for value in written.values()):
+        yield Loss("description", "several lines", f"{table.title} itself reads one line for each key", "ignored-there")
+
+
+def describe(value: object) -> str:
+    """A value in a sentence: short, on one line."""
+    if isinstance(value, tuple):
+        text = ", ".join(_label(item) for item in value) or "none"
+    elif isinstance(value, bool):
+        text = "true" if value else "false"
+    else:
+        text = str(value)
+    text = " ".join(text.split())
+    return f"{text[:77]}…" if len(text) > 78 else text
+
+
+def _label(item: object) -> str:
+    if isinstance(item, HookSpec):
+        return f"{item.event} hook"
+    return item.name if isinstance(item, ServerRef) else str(item)

@@ -1,0 +1,120 @@
+"""A new agent file: the name is safe, the place is right, nothing is overwritten by accident."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from pathlib import Path
+
+from retinue.agents.discover import levels
+from retinue.agents.edit import write_atomically
+from retinue.core.lean import dataclass
+from retinue.core.spec import DialectName
+from retinue.errors import UsageError
+from retinue.settings.places import home, pi_home, repository_root, retinue_home
+
+MAX_NAME = 128
+_RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?\Z")
+_UNSAFE = re.compile(r'[^\w.+ @-]|[<>"|?*]')
+
+_PROJECT: Mapping[DialectName, str] = {
+    "retinue": ".retinue/agents",
+    "claude": ".claude/agents",
+    "pi": ".pi/agents",
+    "devkit": ".pi/agents",
+    "codingcode": ".codingcode/agents",
+    "opencode": ".opencode/agent",
+    "gemini": ".gemini/agents",
+    "copilot": ".github/agents",
+    "cursor": ".cursor/agents",
+}
+HOMES: tuple[DialectName, ...] = tuple(_PROJECT)
+"""Dialects that have a folder to write to."""
+
+
+def check_name(name: str) -> str:
+    """The name without outer spaces, or UsageError: it must work as a name in every dialect and
+    as a file on every system."""
+    clean = name.strip()
+    if not clean:
+        raise UsageError("An agent needs a name.", remedy="Give one such as code-reviewer.")
+    if len(clean) > MAX_NAME or len(clean.encode()) > 200:
+        raise UsageError(f"The name is longer than {MAX_NAME} characters.", remedy="Choose a shorter one.")
+    if any(mark in clean for mark in "/\\:") or clean.startswith((".", "-")):
+        raise UsageError(
+            f"'{clean}' cannot be an agent's name.",
+            remedy="A name has no '/', '\\' or ':' and does not begin with '.' or '-'. Example: code-reviewer",
+        )
+    if any(unicodedata.category(char).startswith("C") for char in clean) or _RESERVED.match(clean):
+        raise UsageError(
+            f"{clean!r} cannot be an agent's name.",
+            remedy="A name has no control characters and is no device name of any system. Example: code-reviewer",
+        )
+    return clean
+
+
+def file_name(name: str, dialect: DialectName) -> str:
+    """What the file of an agent of that name is called in that dialect."""
+    if dialect == "codingcode":
+        stem = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    else:
+        stem = _UNSAFE.sub("-", name).strip(". -")
+    stem = stem or "agent"
+    if dialect == "copilot":
+        return f"{stem}.agent.md"
+    return f"{stem}.yaml" if dialect == "kimi" else f"{stem}.md"
+
+
+def agents_folder(dialect: DialectName, cwd: Path, *, user: bool) -> Path:
+    """Where that dialect keeps agents: of the user, or of the project `cwd` belongs to. The
+    nearest folder upward that exists wins; without one it is made at the repository's root, or
+    in `cwd` outside a repository."""
+    if dialect not in _PROJECT:
+        raise UsageError(f"There is no folder for {dialect} agents.", remedy=f"Choose one of: {', '.join(HOMES)}.")
+    if user:
+        return _user_folder(dialect)
+    place = _PROJECT[dialect]
+    root = repository_root(cwd)
+    own = _user_folder(dialect) if dialect != "copilot" else None
+    for folder in levels(cwd) if root else (cwd,):
+        if (folder / place).is_dir() and folder / place != own:
+            return folder / place
+    return (root or cwd) / place
+
+
+def _user_folder(dialect: DialectName) -> Path:
+    if dialect == "retinue":
+        return retinue_home() / "agents"
+    if dialect in ("pi", "devkit"):
+        return pi_home() / "agents"
+    if dialect == "opencode":
+        return home() / ".config" / "opencode" / "agent"
+    if dialect == "copilot":
+        raise UsageError(
+            "GitHub Copilot has no user folder for agents.",
+            remedy="Leave out --user, or choose another --dialect.",
+        )
+    return home() / _PROJECT[dialect]
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    path: Path
+    text: str
+    replaced: bool
+
+
+def write_new(path: Path, text: str, *, force: bool) -> Created:
+    """Writes the file. UsageError when it exists and `force` is not set; a symbolic link is
+    followed only when forced."""
+    existed = path.exists() or path.is_symlink()
+    if existed and not force:
+        raise UsageError(f"{path} exists.", remedy="Use --force to replace it, or choose another name.")
+    try:
+        write_atomically(path, text.encode("utf-8", "replace"), exclusive=not force)
+    except FileExistsError:
+        raise UsageError(f"{path} exists.", remedy="Use --force to replace it, or choose another name.") from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror or error}.", remedy="Check the folder.") from error
+    return Created(path, text, existed)

@@ -1,0 +1,164 @@
+"""The kinds of nested values: models with fallbacks, MCP servers, hooks, budgets."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from retinue.agents.dialects.names import bare, describe, read_names
+from retinue.agents.dialects.table import UNSET, BadValueError, Kind
+from retinue.agents.dialects.values import UNSET_RULE
+from retinue.core.budget import NO_LIMITS, Budget
+from retinue.core.spec import HookSpec, ServerRef
+from retinue.errors import UsageError
+
+_EVENT_KEYS = ("event", "point", "hook")
+_HANDLER_KEYS = ("command", "url", "prompt", "python", "script", "handler")
+_MILLISECONDS_FROM = 1000
+
+
+class ModelChoice(NamedTuple):
+    """`written` as in the file; `name` None inherits."""
+
+    written: str | tuple[str, ...]
+    name: str | None
+    fallbacks: tuple[str, ...] = ()
+
+
+def _model(value: Any) -> Any:
+    if value is None:
+        return UNSET
+    if not isinstance(value, (str, list)):
+        raise BadValueError(f"the name of a model is wanted, not {describe(value)}")
+    if isinstance(value, str) and "," not in value and value.lstrip()[:1] != "[":
+        return _one_model(value.strip())
+    names = read_names(value)
+    if not names:
+        return UNSET
+    written = value.strip() if isinstance(value, str) else names
+    first = None if names[0] == "inherit" else names[0]
+    return ModelChoice(written, first, names[1:])
+
+
+@lru_cache(maxsize=256)
+def _one_model(name: str) -> Any:
+    model = bare(name)
+    return ModelChoice(name, None if model == "inherit" else model) if model else UNSET
+
+
+def _servers(value: Any) -> Any:
+    """Names, `{name: config}` entries, or one map of them."""
+    if value is None:
+        return UNSET
+    if isinstance(value, dict):
+        value = [{name: config} for name, config in value.items()]
+    if isinstance(value, str):
+        return tuple(ServerRef(name) for name in read_names(value))
+    if not isinstance(value, list):
+        raise BadValueError(f"a list of servers is wanted, not {describe(value)}", instead=())
+    found: list[ServerRef] = []
+    strange: Any = UNSET
+    for entry in value:
+        references = _server(entry)
+        if references is None:
+            strange = entry
+        else:
+            found += references
+    if strange is not UNSET:
+        why = f"one server is {describe(strange)}, not a name or a 'name: settings' pair"
+        raise BadValueError(why, instead=tuple(found))
+    return tuple(found)
+
+
+def _server(entry: Any) -> list[ServerRef] | None:
+    if isinstance(entry, str) and entry.strip():
+        return [ServerRef(entry.strip())]
+    if not isinstance(entry, dict) or not entry:
+        return None
+    name = entry.get("name")
+    if isinstance(name, str) and ("command" in entry or "url" in entry):
+        return [ServerRef(name, {key: each for key, each in entry.items() if key != "name"})]
+    if not all(config is None or isinstance(config, dict) for config in entry.values()):
+        return None
+    return [ServerRef(key, config) for key, config in entry.items()]
+
+
+def _hooks(value: Any) -> Any:
+    """Claude Code's `{Event: [{matcher, hooks: […]}]}`, the flat `{Event: [{command}]}`, and
+    CodingCode's list of `{event, command}`."""
+    if value is None or value == [] or value == {}:
+        return UNSET
+    found: list[HookSpec] = []
+    if isinstance(value, dict):
+        for event, entries in value.items():
+            for entry in entries if isinstance(entries, list) else [entries]:
+                found += _hook(event, entry)
+    elif isinstance(value, list):
+        for entry in value:
+            event = (
+                next((entry[key] for key in _EVENT_KEYS if entry.get(key)), None) if isinstance(entry, dict) else None
+            )
+            if not isinstance(event, str):
+                raise BadValueError("a hook does not say which event it is for")
+            found += _hook(event, {key: each for key, each in entry.items() if key not in _EVENT_KEYS})
+    else:
+        raise BadValueError(f"hooks are a mapping of events, not {describe(value)}")
+    return tuple(found)
+
+
+def _event(entry: Any) -> str | None:
+    if not isinstance(entry, dict):
+        return None
+    return next((entry[key] for key in _EVENT_KEYS if isinstance(entry.get(key), str)), None)
+
+
+def _hook(event: str, entry: Any) -> list[HookSpec]:
+    if isinstance(entry, str):
+        entry = {"command": entry}
+    if not isinstance(entry, dict):
+        raise BadValueError(f"a hook of '{event}' is {describe(entry)}")
+    matcher = entry.get("matcher")
+    if matcher is not None and not isinstance(matcher, str):
+        raise BadValueError(f"the matcher of a '{event}' hook is {describe(matcher)}, not text")
+    nested = entry.get("hooks")
+    if nested is None:
+        return [_handler(event, entry, matcher)]
+    if not isinstance(nested, list):
+        raise BadValueError(f"'hooks' of '{event}' is {describe(nested)}, not a list")
+    return [_handler(event, handler, matcher) for handler in nested]
+
+
+def _handler(event: str, entry: Any, matcher: str | None) -> HookSpec:
+    if not isinstance(entry, dict) or not any(isinstance(entry.get(key), str) for key in _HANDLER_KEYS):
+        raise BadValueError(f"a hook of '{event}' has nothing to run")
+    handler = {key: each for key, each in entry.items() if key not in ("matcher", "timeout")}
+    return HookSpec(event, handler, matcher, _timeout(event, entry.get("timeout")))
+
+
+def _timeout(event: str, value: Any) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
+        raise BadValueError(f"the timeout of a '{event}' hook is {describe(value)}, not a positive number")
+    return value / 1000 if value >= _MILLISECONDS_FROM else float(value)
+
+
+def _budget(value: Any) -> Any:
+    if value is None:
+        return UNSET
+    try:
+        budget = Budget.read(value)
+        return UNSET if budget == NO_LIMITS else budget
+    except UsageError as error:
+        raise BadValueError(error.message.rstrip("."), error.remedy) from error
+
+
+MODEL = Kind("name of a model, or a list to try in order; inherit", UNSET_RULE, _model, textual=True)
+SERVERS = Kind("names, or name: settings pairs", "the entry is dropped, and reported", _servers, "grants")
+HOOKS = Kind("mapping of events to handlers", UNSET_RULE, _hooks, "grants")
+BUDGET = Kind(
+    "mapping: tokens, usd, turns, tool_calls, seconds, spawns",
+    UNSET_RULE,
+    _budget,
+    combine=lambda one, other: one.within(other),
+)

@@ -1,0 +1,221 @@
+"""What a dialect is: a table of fields, and a few facts about its files.
+
+A row says which key it is, how its value is read, and which field of `AgentSpec` it becomes.
+Reading, reporting and the reference page all work from the rows; a dialect's module holds
+nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from functools import lru_cache
+from typing import Any, Final, Literal
+
+from retinue.agents.dialects.restrictions import RESTRICTING
+from retinue.core.lean import dataclass
+from retinue.core.spec import DialectName, Fate
+
+Role = Literal["grants", "neutral"]
+"""Whether a field can add to an agent's rights: a misspelt key that grants never counts. Which
+fields restrict is in `restrictions.py`; a misspelt key that restricts still counts."""
+
+How = Literal["own", "foreign", "near", "typo"]
+"""How a key was recognised: as the dialect spells it, as another dialect does, but for case and
+separators (or as a known slip), or with a letter wrong."""
+
+
+class Unset:
+    """The value of a key that says nothing, such as `model:` with nothing after it."""
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
+UNSET: Final = Unset()
+
+
+class BadValueError(Exception):
+    """A value that is not what its field wants. `instead` is what is used in its place."""
+
+    def __init__(self, why: str, remedy: str = "", *, instead: Any = UNSET, code: str = "bad-value") -> None:
+        super().__init__(why)
+        self.why = why
+        self.remedy = remedy
+        self.instead = instead
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How values of a field are read. `type` and `bad` are what the reference page prints."""
+
+    type: str
+    bad: str
+    read: Callable[[Any], Any]
+    role: Role = "neutral"
+    textual: bool = False
+    """Scalars arrive as their source text, so that `version: 1.10` stays `1.10`."""
+    combine: Callable[[Any, Any], Any] | None = None
+    """What two statements amount to; without it the later one counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One row. `to` is a field of AgentSpec, dotted for its parts; None keeps the value in
+    `extra` and says in `note` why nothing uses it."""
+
+    key: str
+    kind: Kind
+    to: str | None
+    also: tuple[str, ...] = ()
+    note: str = ""
+    misses: bool = False
+    """Nothing uses it, and the agent is not what its author expects: lint warns."""
+
+    @property
+    def restricts(self) -> bool:
+        return self.to in RESTRICTING
+
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        return (self.key, *self.also)
+
+    @property
+    def type(self) -> str:
+        return self.kind.type
+
+    @property
+    def bad(self) -> str:
+        return "the agent is not started" if self.restricts else self.kind.bad
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A key that was recognised, and the fate it has when its value is good."""
+
+    field: Field
+    how: How
+    fate: Fate
+    rank: int = 1000
+    """Of two rows for one field of the spec, the lower rank wins: rows as they are listed,
+    and every slip after them."""
+
+
+NameRule = Literal["required", "file", "path"]
+"""A file without `name`: is skipped; takes the file's name; takes its path below the folder."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dialect:
+    """`folders` are the places its files live, for the reference page; `foreign` are rows of
+    other dialects that count here too because they limit."""
+
+    name: DialectName
+    title: str
+    folders: tuple[str, ...]
+    fields: tuple[Field, ...]
+    name_rule: NameRule = "required"
+    description_required: bool = False
+    frontmatter_required: bool = False
+    forbidden_in_name: str = ""
+    suffixes: tuple[str, ...] = (".md",)
+    simple: bool = False
+    """Its own loader reads `key: value` lines and nothing else."""
+    nested_under: str | None = None
+    """The key below which the fields may stand (Kimi's `agent:`)."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    limits: Mapping[str, float] = field(default_factory=dict)
+    """Limits its documents promise where neither file, caller nor settings say one, by the names
+    of `Limits`."""
+    inherited_limits: tuple[str, ...] = ()
+    """Limits that a file which says none has from the run that starts it."""
+    foreign: tuple[Field, ...] = ()
+    notes: tuple[str, ...] = ()
+    exact: Mapping[str, Match] = field(init=False, repr=False, default_factory=dict)
+    """Every key that is written exactly as a row has it."""
+    _squeezed: Mapping[str, tuple[Field, How]] = field(init=False, repr=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        found: dict[str, Match] = {}
+        squeezed: dict[str, tuple[Field, How]] = {}
+        rows: list[tuple[Field, How]] = [(row, "own") for row in self.fields]
+        rows += [(row, "foreign") for row in self.foreign]
+        for rank, (row, how) in enumerate(rows):
+            for spelling in row.spellings:
+                found.setdefault(spelling, Match(row, how, _fate(row, spelling, how), rank))
+                squeezed.setdefault(squeeze(spelling), (row, how))
+        object.__setattr__(self, "exact", found)
+        object.__setattr__(self, "_squeezed", squeezed)
+
+    def knows(self, key: str) -> bool:
+        """Exactly as written; this is what ends a description in the line-by-line reading."""
+        return key in self.exact
+
+    def match(self, key: str) -> Match | None:
+        """What `key` is here, or None for a key that is unknown."""
+        return self.exact.get(key) or _near(self, key)
+
+    def nearest(self, key: str) -> tuple[Field, How] | None:
+        tight = squeeze(key)
+        if tight in self._squeezed:
+            return self._squeezed[tight][0], "near"
+        for known, (row, _) in self._squeezed.items():
+            if row.restricts and len(known) >= 5 and off_by_one(tight, known):
+                return row, "near"
+        guessed = self._about_tools(tight)
+        if guessed is not None:
+            return guessed, "near"
+        for known, (row, how) in self._squeezed.items():
+            if how == "own" and len(known) >= 6 and off_by_one(tight, known):
+                return row, "typo"
+        return None
+
+    def _about_tools(self, tight: str) -> Field | None:
+        """`permitted_tools`, `bannedTools`: words that can only mean one of the two lists."""
+        if "tool" not in tight:
+            return None
+        if any(word in tight for word in _REFUSING):
+            return self._squeezed["disallowedtools"][0] if "disallowedtools" in self._squeezed else None
+        return self._squeezed["tools"][0] if any(word in tight for word in _ALLOWING) else None
+
+
+_REFUSING = ("disallow", "deny", "denied", "forbid", "block", "exclude", "banned", "without", "except", "disable")
+_ALLOWING = ("allow", "permit", "only", "whitelist", "enabled", "available")
+
+
+@lru_cache(maxsize=4096)
+def _near(dialect: Dialect, key: str) -> Match | None:
+    found = dialect.nearest(key) if len(key) <= 64 else None
+    if found is None:
+        return None
+    row, how = found
+    fate = Fate("translated", row.to, f"read as '{row.key}'") if row.to else Fate("ignored", None, row.note)
+    return Match(row, how, fate)
+
+
+def squeeze(key: str) -> str:
+    return key.lower().replace("_", "").replace("-", "").replace(" ", "")
+
+
+def off_by_one(left: str, right: str) -> bool:
+    """One letter added, dropped or changed, or two neighbours swapped."""
+    if abs(len(left) - len(right)) > 1 or left == right:
+        return False
+    start = 0
+    while start < min(len(left), len(right)) and left[start] == right[start]:
+        start += 1
+    a, b = left[start:], right[start:]
+    if len(a) == len(b):
+        return a[1:] == b[1:] or (a[:2] == b[1::-1] and len(a) > 1 and a[2:] == b[2:])
+    return a[1:] == b if len(a) > len(b) else a == b[1:]
+
+
+def _fate(row: Field, spelling: str, how: How) -> Fate:
+    if row.to is None:
+        return Fate("ignored", None, row.note or "not used by Retinue")
+    if how == "foreign":
+        return Fate("translated", row.to, row.note or "a key of other dialects, honoured because it limits")
+    if squeeze(spelling) in (squeeze(part) for part in row.to.split(".")):
+        return Fate("honoured", row.to)
+    return Fate("translated", row.to)

@@ -1,0 +1,257 @@
+"""From the keys of a file to the fields of a spec, and what became of every key.
+
+The loop below is the same for every dialect. It guarantees: each key has exactly one fate; a
+bad value is reported and replaced by what its field says, and refuses the launch if the field
+restricts; a key said twice never adds up to more than either; a misspelt key limits but never
+grants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from retinue.agents.dialects.permissions import ToolRules
+from retinue.agents.dialects.restrictions import is_blank, unreadable
+from retinue.agents.dialects.shared_rows import SLIP
+from retinue.agents.dialects.structures import ModelChoice
+from retinue.agents.dialects.table import UNSET, BadValueError, Dialect, Field, Match
+from retinue.agents.dialects.tools import DENY_ALL, ToolChoice
+from retinue.agents.yaml_values import Item, scalar_text
+from retinue.core.spec import AgentSpec, Fate, ModelPolicy, Problem, SessionPolicy, Severity, Source, ToolPolicy
+
+GRANTING_MODES = frozenset({"acceptEdits", "auto", "bypass", "bypassPermissions"})
+NOT_IN_PLUGINS = frozenset({"hooks", "servers", "permission_mode"})
+
+_UNKNOWN = Fate("ignored", None, "unknown key")
+_SAYS_NOTHING = Fate("ignored", None, "no value")
+_NOT_IN_PLUGIN = Fate("ignored", None, "not allowed in a plugin")
+_SHARED: Mapping[str, Any] = {"tools": ToolPolicy(), "model": ModelPolicy(), "session": SessionPolicy()}
+
+
+class Draft:
+    """The fields as read so far. `rows` remembers which row gave a field, to settle two rows
+    that mean the same one."""
+
+    __slots__ = ("extra", "fates", "problems", "rows", "values")
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.rows: dict[str, tuple[int, str]] = {}
+        self.fates: dict[str, Fate] = {}
+        self.extra: dict[str, Any] = {}
+        self.problems: list[Problem] = []
+
+
+def translate(dialect: Dialect, items: Iterable[Item], source: Source, first_line: int) -> Draft:
+    draft = Draft()
+    exact, values, fates = dialect.exact, draft.values, draft.fates
+    for item in items:
+        key = item.key
+        match = exact.get(key) or dialect.match(key)
+        if match is None or match.field.to is None:
+            fates[key] = _UNKNOWN if match is None else match.fate
+            draft.extra[key] = item.value
+            continue
+        target, kind, value = match.field.to, match.field.kind, item.value
+        if (match.how != "own" or source == "plugin") and not _accepted(draft, item, match, source, first_line):
+            continue
+        if kind.textual and type(value) is not str:
+            value = _as_text(item)
+        try:
+            value = kind.read(value)
+        except BadValueError as error:
+            value = _bad(draft, item, match.field, error, first_line)
+        else:
+            fates[key] = match.fate if value is not UNSET else _SAYS_NOTHING
+            if item.value is None:
+                _report_blank(draft, item, target, first_line)
+        if value is UNSET:
+            continue
+        if target in values:
+            _settle(draft, item, match, value, first_line)
+        else:
+            values[target] = value
+            draft.rows[target] = (match.rank, key)
+    return draft
+
+
+def _report_blank(draft: Draft, item: Item, target: str, first_line: int) -> None:
+    """A key that restricts and has no value is said, whatever that comes to mean."""
+    if is_blank(item, target):
+        draft.problems.append(unreadable(item, target, "there is no value", "", "bad-value", first_line))
+    elif target == "tools.allow":
+        text = f"'{item.key}' has no value, so the agent has no tools."
+        remedy = f"Write '{item.key}: none' to mean that, name tools, or remove the key to have them all."
+        draft.problems.append(_problem("empty-tools", "warning", item, first_line, text, remedy))
+
+
+def _as_text(item: Item) -> Any:
+    """A scalar as its source text; lists, mappings and nothing as they are."""
+    if item.value is None or isinstance(item.value, (str, list, dict)):
+        return item.value
+    return item.text if item.text is not None else scalar_text(item.value)
+
+
+def _settle(draft: Draft, item: Item, match: Match, value: Any, first_line: int) -> None:
+    """A field that was said before: both count where that means less, else the better row. A
+    restriction of which the two cannot be combined refuses the launch."""
+    row, rank = match.field, match.rank
+    target = row.to or ""
+    old_rank, old_key = draft.rows[target]
+    before = draft.values[target]
+    if row.kind.combine is not None:
+        draft.values[target] = row.kind.combine(before, value)
+    elif rank > old_rank:
+        _drop(draft, item, Fate("ignored", None, f"'{old_key}' says it already"))
+        return
+    else:
+        draft.values[target] = value
+        if old_key != item.key:
+            draft.fates[old_key] = Fate("ignored", None, f"'{item.key}' says it")
+    draft.rows[target] = (rank, item.key)
+    if row.restricts and _contradicts(before, value, draft.values[target], row):
+        why = f"it says something else than '{old_key}' before it"
+        draft.problems.append(unreadable(item, target, why, "Keep one of the two.", "bad-value", first_line))
+
+
+def _contradicts(before: Any, value: Any, both: Any, row: Field) -> bool:
+    """Whether two statements leave nothing that both mean."""
+    if before == value:
+        return False
+    if isinstance(both, ToolChoice):
+        return both.allow == () and bool(before.allow and value.allow)
+    return row.kind.combine is None
+
+
+def _accepted(draft: Draft, item: Item, match: Match, source: Source, first_line: int) -> bool:
+    """Whether a key counts that is not spelt as the dialect does, or stands in a plugin; says
+    so either way."""
+    row = match.field
+    if source == "plugin" and row.to in NOT_IN_PLUGINS:
+        _drop(draft, item, _NOT_IN_PLUGIN)
+        text = f"'{item.key}' is ignored in plugins."
+        draft.problems.append(_problem("not-in-plugin", "info", item, first_line, text))
+        return False
+    if match.how == "own":
+        return True
+    mode = row.to == "permission_mode" and str(item.value).strip() not in GRANTING_MODES
+    if match.how == "foreign" and (row.kind.role != "grants" or mode):
+        if row.note is SLIP:
+            draft.problems.append(_slip(item, row, first_line))
+        return True
+    if match.how == "typo" or (row.kind.role == "grants" and not mode):
+        _drop(draft, item, Fate("ignored", None, f"unknown key; did you mean '{row.key}'?"))
+        text = f"There is no key '{item.key}'; it is ignored."
+        problem = _problem("near-miss-key", "warning", item, first_line, text, f"Did you mean '{row.key}'?")
+        draft.problems.append(problem)
+        return False
+    draft.problems.append(_slip(item, row, first_line))
+    return True
+
+
+def _bad(draft: Draft, item: Item, row: Field, error: BadValueError, first_line: int) -> Any:
+    if row.restricts:
+        draft.problems.append(unreadable(item, row.to or "", error.why, error.remedy, error.code, first_line))
+    else:
+        text = f"'{item.key}': {error.why}."
+        draft.problems.append(_problem(error.code, "warning", item, first_line, text, error.remedy))
+    if error.instead is UNSET:
+        draft.extra[item.key] = item.value
+        draft.fates[item.key] = Fate("ignored", None, f"bad value: {error.why}")
+    else:
+        draft.fates[item.key] = Fate("translated", row.to, f"bad value: {error.why}")
+    return error.instead
+
+
+def _drop(draft: Draft, item: Item, fate: Fate) -> None:
+    draft.fates[item.key] = fate
+    draft.extra[item.key] = item.value
+
+
+def _slip(item: Item, row: Field, first_line: int) -> Problem:
+    text = f"'{item.key}' is not a key here; it was read as '{row.key}'."
+    return _problem("near-miss-key", "warning", item, first_line, text, f"Write '{row.key}'.")
+
+
+def _problem(code: str, severity: Severity, item: Item, first_line: int, text: str, remedy: str = "") -> Problem:
+    return Problem(code, severity, text, remedy, item.key, item.line + first_line, item.column + 1)
+
+
+def build(
+    draft: Draft,
+    dialect: Dialect,
+    *,
+    name: str,
+    prompt: str,
+    source: Source,
+    path: str,
+    problems: tuple[Problem, ...] = (),
+) -> AgentSpec:
+    """The spec of a draft that is fit to be one. Its hash is still to come: see `digest.seal`."""
+    values = draft.values
+    if dialect.defaults:
+        values = {**dialect.defaults, **values}
+    fields: dict[str, Any] = {}
+    for target, value in values.items():
+        group = target.partition(".")[0]
+        if group == target:
+            fields[target] = value
+        elif group not in fields:
+            fields[group] = _POLICIES[group](values)
+    if prompt:
+        fields["prompt"] = prompt
+    return AgentSpec(
+        name=name,
+        **{**_SHARED, **fields},
+        extra=draft.extra,
+        source=source,
+        path=path,
+        dialect=dialect.name,
+        fates=draft.fates,
+        problems=problems,
+    )
+
+
+def _tool_policy(values: Mapping[str, Any]) -> ToolPolicy:
+    choice: ToolChoice | None = values.get("tools.allow")
+    rules: ToolRules | None = values.get("tools.rules")
+    denied: tuple[str, ...] = values.get("tools.deny", ())
+    allow: tuple[str, ...] | None = None
+    selectors: tuple[str, ...] = ()
+    if choice is not None:
+        allow, selectors = choice.allow, choice.selectors
+        denied += tuple([name for name in choice.refused if name != "*"])
+    if rules is not None:
+        denied += rules.deny
+        if rules.only is not None:
+            allow = rules.only if allow is None else tuple([name for name in allow if name in rules.only])
+    if DENY_ALL[0] in denied:
+        allow = ()
+    extensions, excluded = values.get("tools.extensions"), values.get("tools.exclude_extensions", ())
+    calls = rules.rules if rules is not None else ()
+    return ToolPolicy(allow, tuple(dict.fromkeys(denied)), selectors, extensions, excluded, calls)
+
+
+def _model_policy(values: Mapping[str, Any]) -> ModelPolicy:
+    choice: ModelChoice | None = values.get("model.name")
+    name, fallbacks = (choice.name, choice.fallbacks) if choice is not None else (None, ())
+    return ModelPolicy(
+        name,
+        (*fallbacks, *values.get("model.fallbacks", ())),
+        values.get("model.thinking"),
+        values.get("model.temperature"),
+    )
+
+
+def _session_policy(values: Mapping[str, Any]) -> SessionPolicy:
+    return SessionPolicy(
+        values.get("session.persist"), values.get("session.directory"), values.get("session.transcript")
+    )
+
+
+_POLICIES: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
+    "tools": _tool_policy,
+    "model": _model_policy,
+    "session": _session_policy,
+}

@@ -1,0 +1,201 @@
+"""Where agent files lie, as seen from a folder: a list of folders, the strongest first.
+
+    policy    folders an administrator set up
+    flag      `--agents` (not a folder; see catalog)
+    project   from the working folder up to the repository root, the nearest first; within one
+              folder in the order of PROJECT
+    user      the same homes under the user's own folder, in the order of USER
+    plugin    `agents/` of each plugin, in the order given
+    builtin   the package's own
+
+Without a repository the walk goes on to the root of the file system, but past every folder
+that other people can write to: nobody plants an agent in /tmp for us.
+
+pi looks only in the working folder; devkit-pi takes the nearest `.pi/agents` or `.agents`
+upward, and only that one. Both rules hold at once.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from retinue.agents.guess import by_place
+from retinue.core.lean import dataclass
+from retinue.core.spec import DialectName, Source
+from retinue.settings.places import home, pi_home, repository_root, retinue_home
+
+MAX_DEPTH = 16
+_MARKDOWN = (".md",)
+_EITHER = (".md", ".markdown")
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """One place with agent files. `home` pi may hold devkit-pi's files as well."""
+
+    path: str
+    source: Source
+    home: DialectName
+    recursive: bool = False
+    suffixes: tuple[str, ...] = _MARKDOWN
+    plugin: str | None = None
+    left_out: str = ""
+    """Why its agents are not read; they are reported instead."""
+
+
+PluginFolder = Path | str | tuple[str, Path]
+"""A plugin's own folder, or the name of a plugin and a folder of agents."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Home:
+    below: str
+    home: DialectName
+    recursive: bool = False
+    suffixes: tuple[str, ...] = _MARKDOWN
+
+
+PROJECT: tuple[_Home, ...] = (
+    _Home(".retinue/agents", "retinue", recursive=True),
+    _Home(".claude/agents", "claude", recursive=True),
+    _Home(".pi/agents", "pi", suffixes=_EITHER),
+    _Home(".agents/agents", "pi"),
+    _Home(".agents", "devkit", suffixes=_EITHER),
+    _Home(".codingcode/agents", "codingcode"),
+    _Home(".opencode/agent", "opencode", recursive=True),
+    _Home(".opencode/agents", "opencode", recursive=True),
+    _Home(".gemini/agents", "gemini"),
+    _Home(".github/agents", "copilot", recursive=True, suffixes=(".agent.md",)),
+    _Home(".cursor/agents", "cursor", recursive=True),
+)
+"""Homes within a project, the strongest first."""
+
+_PI = frozenset({".pi/agents", ".agents/agents", ".agents"})
+
+_RETINUE = _Home("agents", "retinue", recursive=True)
+_PI_HOME = _Home("agents", "pi", suffixes=_EITHER)
+USER: tuple[_Home, ...] = (
+    _Home(".claude/agents", "claude", recursive=True),
+    _Home(".codingcode/agents", "codingcode"),
+    _Home(".config/opencode/agent", "opencode", recursive=True),
+    _Home(".config/opencode/agents", "opencode", recursive=True),
+    _Home(".gemini/agents", "gemini"),
+    _Home(".cursor/agents", "cursor", recursive=True),
+)
+"""Homes under the user's folder; Retinue's and pi's own, which can be moved, come first."""
+
+_SHARED = frozenset({".github", ".config"})
+"""Folders that belong to no dialect as a whole."""
+
+
+def dialect_folders() -> frozenset[str]:
+    """The folders, from a project or the user's own, that hold what each dialect obeys: agents, and
+    beside them its skills, hooks, servers and settings."""
+    found = set()
+    for place in (*PROJECT, *USER):
+        first, second = place.below.split("/")[0], "/".join(place.below.split("/")[:2])
+        found.add(second if first in _SHARED else first)
+    return frozenset(found)
+
+
+_MANAGED = {
+    "darwin": "/Library/Application Support/ClaudeCode/.claude/agents",
+    "win32": "C:/Program Files/ClaudeCode/.claude/agents",
+}
+
+
+def find_folders(
+    cwd: Path,
+    *,
+    environment: Mapping[str, str] | None = None,
+    policy_folders: Iterable[Path | str] = (),
+    plugin_folders: Iterable[PluginFolder] = (),
+) -> list[Folder]:
+    """Every folder that exists, strongest first; built-in agents are the caller's business."""
+    policy = [folder for folder in _policy(policy_folders) if _exists(folder.path)]
+    user = list(_user(environment))
+    taken = {os.path.realpath(folder.path) for folder in user}
+    plugins = [folder for folder in _plugins(plugin_folders) if _exists(folder.path)]
+    return [*policy, *_project(levels(cwd), taken), *user, *plugins]
+
+
+def levels(cwd: Path) -> list[Path]:
+    """The working folder and the folders above it that belong to the project."""
+    here = cwd.absolute()
+    try:
+        root = repository_root(here)
+    except OSError:  # a folder above may not be looked into
+        root = None
+    above = tuple(here.parents)
+    if root is not None:
+        return [here, *above[: len(above) - len(root.parents)]]
+    return [here, *(folder for folder in above if _private(folder))]
+
+
+def _exists(path: str) -> bool:
+    return os.path.isdir(path)  # noqa: PTH112 (asked sixty times per load; never raises)
+
+
+def _private(folder: Path) -> bool:
+    try:
+        return not folder.stat().st_mode & stat.S_IWOTH
+    except OSError:
+        return False
+
+
+def _policy(folders: Iterable[Path | str]) -> Iterator[Folder]:
+    for folder in folders:
+        yield Folder(str(folder), "policy", by_place(f"{folder}/agent.md") or "retinue", recursive=True)
+    yield Folder("/etc/retinue/agents", "policy", "retinue", recursive=True)
+    managed = _MANAGED.get(sys.platform, "/etc/claude-code/.claude/agents")
+    yield Folder(managed, "policy", "claude", recursive=True)
+
+
+def _project(steps: list[Path], taken: set[str]) -> Iterator[Folder]:
+    nearest = _nearest_devkit(steps)
+    for depth, level in enumerate(steps):
+        base = str(level).rstrip("/")
+        for place in PROJECT:
+            path = f"{base}/{place.below}"
+            if place.below in _PI and path != nearest and (depth or place.below == ".agents"):
+                if not depth and _exists(path):
+                    why = f"Of .pi/agents and .agents, devkit-pi reads the nearest: here {nearest}."
+                    yield Folder(path, "project", place.home, suffixes=place.suffixes, left_out=why)
+                continue
+            if _exists(path) and os.path.realpath(path) not in taken:
+                yield Folder(path, "project", place.home, place.recursive, place.suffixes)
+
+
+def _nearest_devkit(steps: list[Path]) -> str | None:
+    for level in steps:
+        for below in (".pi/agents", ".agents"):
+            path = f"{str(level).rstrip('/')}/{below}"
+            if _exists(path):
+                return path
+    return None
+
+
+def _user(environment: Mapping[str, str] | None) -> Iterator[Folder]:
+    base = str(home(environment)).rstrip("/")
+    places = [
+        (f"{retinue_home(environment)}/agents", _RETINUE),
+        (f"{pi_home(environment)}/agents", _PI_HOME),
+        *((f"{base}/{place.below}", place) for place in USER),
+    ]
+    for path, place in places:
+        if _exists(path):
+            yield Folder(path, "user", place.home, place.recursive, place.suffixes)
+
+
+def _plugins(folders: Iterable[PluginFolder]) -> Iterator[Folder]:
+    for folder in folders:
+        if isinstance(folder, tuple):
+            name, path = folder
+            yield Folder(str(path.absolute()), "plugin", "claude", recursive=True, plugin=name)
+        else:
+            path = Path(folder).absolute()
+            yield Folder(str(path / "agents"), "plugin", "claude", recursive=True, plugin=path.name)

@@ -1,0 +1,232 @@
+"""The text of an agent file, edited by lines: what is not named by an edit stays byte for byte.
+
+Comments, key order, quotes, line endings, a byte order mark, the missing last newline and even
+bytes that are no UTF-8 survive, because an edit replaces whole lines and joins the rest as read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from retinue.agents.yaml_values import MAX_DEPTH
+from retinue.core.lean import dataclass
+
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+_YAML_BREAKS = {ord(char): " " for char in "\x85\u2028\u2029"}
+"""YAML 1.1 counts these as line ends, files and editors do not."""
+_PLAIN_KEY = re.compile(r"[^\s#\"'\[\]{},&*!|>%@`:-][^#]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A top-level key of the frontmatter. Lines are 0-based indexes into `Text.lines`, the last
+    one included; columns bound the key as written, quotes and all."""
+
+    key: str
+    first: int
+    last: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A file as lines with their own endings. `close` is the index of the closing fence, and
+    None when there is no frontmatter."""
+
+    lines: tuple[str, ...]
+    bom: bool = False
+    close: int | None = None
+
+    @classmethod
+    def read(cls, data: bytes) -> Text:
+        bom = data.startswith(b"\xef\xbb\xbf")
+        text = data[3:] if bom else data
+        return cls._of(tuple(_LINE.findall(text.decode("utf-8", "surrogateescape"))), bom)
+
+    @classmethod
+    def _of(cls, lines: tuple[str, ...], bom: bool) -> Text:
+        close = None
+        if lines and lines[0].rstrip() == "---":
+            close = next((n for n, line in enumerate(lines) if n and line.rstrip() == "---"), None)
+        return cls(lines, bom, close)
+
+    def encode(self) -> bytes:
+        mark = b"\xef\xbb\xbf" if self.bom else b""
+        return mark + "".join(self.lines).encode("utf-8", "surrogateescape")
+
+    @property
+    def eol(self) -> str:
+        """The ending an inserted line gets: that of the first line."""
+        return ending(self.lines[0]) if self.lines and ending(self.lines[0]) else "\n"
+
+    def replace_lines(self, first: int, last: int, new: tuple[str, ...]) -> Text:
+        """Lines `first` to `last` (included) become `new`, which have no endings yet."""
+        tail = ending(self.lines[last]) if last >= first else self.eol
+        made = tuple(line + self.eol for line in new[:-1]) + tuple(line + tail for line in new[-1:])
+        return Text._of(self.lines[:first] + made + self.lines[last + 1 :], self.bom)
+
+    def insert(self, index: int, new: str) -> Text:
+        return Text._of((*self.lines[:index], new + self.eol, *self.lines[index:]), self.bom)
+
+    def remove(self, first: int, last: int) -> Text:
+        return Text._of(self.lines[:first] + self.lines[last + 1 :], self.bom)
+
+    def without_bom(self) -> Text:
+        return replace(self, bom=False)
+
+    def with_eol(self, eol: str) -> Text:
+        return Text._of(tuple(bare(line) + eol if ending(line) else line for line in self.lines), self.bom)
+
+    @property
+    def frontmatter(self) -> str:
+        """The text between the fences, with LF endings, for a YAML reader."""
+        return "".join(bare(line) + "\n" for line in self.lines[1 : self.close or 1])
+
+    def entries(self) -> tuple[Entry, ...]:
+        """Every top-level key in order, duplicates too: by YAML's own account when the block is
+        YAML, else by the lines that look like keys."""
+        if self.close is None:
+            return ()
+        from yaml import YAMLError  # a launch reads the texts of files and seldom their entries
+
+        try:
+            return tuple(_by_yaml(self))
+        except (YAMLError, ValueError, IndexError):
+            return tuple(_by_lines(self))
+
+    def find(self, *keys: str) -> tuple[Entry, ...]:
+        return tuple(entry for entry in self.entries() if entry.key in keys)
+
+
+def ending(line: str) -> str:
+    """The line break at the end of `line`, or an empty string."""
+    return line[len(bare(line)) :]
+
+
+def bare(line: str) -> str:
+    return line.rstrip("\r\n")
+
+
+def rename(text: Text, entry: Entry, key: str) -> Text:
+    """Another spelling of a key; value, comment and spacing stay."""
+    line = text.lines[entry.first]
+    new = bare(line[: entry.start] + key + line[entry.stop :])
+    return text.replace_lines(entry.first, entry.first, (new,))
+
+
+def write_atomically(path: Path, data: bytes, *, exclusive: bool = False) -> None:
+    """Replaces `path` (or the file a link leads to) in one step and keeps its mode. With
+    `exclusive` an existing file is left alone and FileExistsError raised, also in a race."""
+    import secrets
+
+    target = Path(os.path.realpath(path))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    spare = target.parent / f".{target.name[:40]}.{secrets.token_hex(6)}.tmp"
+    try:
+        with os.fdopen(os.open(spare, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666), "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        if target.exists():
+            spare.chmod(stat.S_IMODE(target.stat().st_mode))
+        if exclusive:
+            _link(spare, target)
+        else:
+            spare.replace(target)
+    finally:
+        spare.unlink(missing_ok=True)
+
+
+def _link(spare: Path, target: Path) -> None:
+    try:
+        os.link(spare, target)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links: the check and the rename are two steps
+        if target.exists():
+            raise FileExistsError(f"{target} exists") from None
+        spare.replace(target)
+
+
+def _by_yaml(text: Text) -> Iterator[Entry]:
+    """From the parser's events, so that no depth of nesting costs stack. A block collection's own
+    end lies behind the comments that follow it; the end of its last leaf does not."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    events: Iterator[Any] = yaml.parse(text.frontmatter.translate(_YAML_BREAKS), loader)
+    key: Any = None
+    last = 0
+    open_flows: list[bool] = []
+    for event in events:
+        if isinstance(event, yaml.CollectionStartEvent):
+            if not open_flows and (not isinstance(event, yaml.MappingStartEvent) or event.flow_style):
+                raise ValueError("not a block mapping")
+            if len(open_flows) == 1 and key is None:
+                raise ValueError("a key that is not one word")
+            open_flows.append(bool(event.flow_style))
+            if len(open_flows) > MAX_DEPTH:
+                raise ValueError("nested too deep")
+            continue
+        if isinstance(event, yaml.CollectionEndEvent):
+            if open_flows.pop():
+                last = _end_line(event)
+        elif isinstance(event, yaml.NodeEvent):
+            if len(open_flows) == 1 and key is None:
+                if not _on_one_line(event) or not isinstance(event, yaml.ScalarEvent):
+                    raise ValueError("a key that is not one word")
+                key = event
+                continue
+            last = _end_line(event)
+        if len(open_flows) == 1 and key is not None:
+            yield _entry(text, key, last)
+            key = None
+
+
+def _on_one_line(event: Any) -> bool:
+    return bool(event.start_mark.line == event.end_mark.line)
+
+
+def _end_line(event: Any) -> int:
+    mark = event.end_mark
+    return int(mark.line) - 1 if mark.column == 0 and mark.line > event.start_mark.line else int(mark.line)
+
+
+def _entry(text: Text, key: Any, end: int) -> Entry:
+    first = key.start_mark.line + 1
+    last = max(first, min(end, (text.close or 1) - 2) + 1)
+    while last > first and not text.lines[last].strip():
+        last -= 1
+    return Entry(key.value, first, last, key.start_mark.column, key.end_mark.column)
+
+
+def _by_lines(text: Text) -> Iterator[Entry]:
+    close = text.close or 1
+    starts = [(n, found) for n in range(1, close) if (found := _key(bare(text.lines[n])))]
+    for position, (first, (key, stop)) in enumerate(starts):
+        last = (starts[position + 1][0] if position + 1 < len(starts) else close) - 1
+        while last > first and (not text.lines[last].strip() or text.lines[last].startswith("#")):
+            last -= 1
+        yield Entry(key, first, last, 0, stop)
+
+
+def _key(line: str) -> tuple[str, int] | None:
+    """The key a line begins with, and where the key ends; None if it begins with something else."""
+    quote = line[:1] if line[:1] in ("'", '"') else ""
+    end = line.find(quote, 1) + 1 if quote else line.find(":")
+    if end < 1:
+        return None
+    rest = line[end:].lstrip(" \t") if quote else line[end:]
+    if rest[:1] != ":" or rest[1:2] not in ("", " ", "\t"):
+        return None
+    if quote:
+        return line[1 : end - 1], end
+    key = line[:end].rstrip()
+    return (key, len(key)) if _PLAIN_KEY.fullmatch(key) else None

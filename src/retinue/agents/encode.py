@@ -1,0 +1,219 @@
+"""The fields of a spec as the values of a file: the tables of the dialects, read backwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import groupby
+from typing import Any, Final
+
+from retinue.agents.dialects import Field
+from retinue.agents.dialects.names import split_names
+from retinue.agents.dialects.table import BadValueError
+from retinue.agents.dialects.values import DISABLED, MINUTES
+from retinue.core.spec import AgentSpec, DialectName, HookSpec, ServerRef
+
+ABSENT: Final = object()
+"""The field says what leaving the key out says."""
+
+LISTS: frozenset[DialectName] = frozenset({"codingcode", "gemini", "copilot"})
+"""Dialects whose own loaders take a list of names and nothing else."""
+
+_SERVER_MAPS: frozenset[DialectName] = frozenset({"gemini", "copilot"})
+_MILLISECONDS_FROM = 1000
+
+
+def encode(spec: AgentSpec, row: Field, dialect: DialectName) -> Any:
+    """What `row` has to say for `spec` to come back, or ABSENT."""
+    encoder = _ENCODERS.get(row.to or "")
+    return ABSENT if encoder is None else encoder(spec, row, dialect)
+
+
+SAFEST: Mapping[str, Any] = {"tools.allow": [], "tools.deny": ["*"], "subagents": "none"}
+"""What is written for a limit that no key of a dialect can say: never nothing."""
+
+
+def names(values: tuple[str, ...], row: Field, dialect: DialectName) -> Any:
+    """`a, b` where that is read as the same names, else a list."""
+    listed = list(values)
+    if dialect in LISTS or not values:
+        return listed
+    text = ", ".join(values)
+    try:
+        return text if row.kind.read(text) == row.kind.read(listed) else listed
+    except BadValueError:
+        return listed
+
+
+def _tools(spec: AgentSpec, row: Field, dialect: DialectName) -> Any:
+    tools = spec.tools
+    if dialect == "opencode":
+        return _tool_map(spec)
+    if tools.allow is None:
+        return names(("*", *tools.selectors), row, dialect) if tools.selectors else ABSENT
+    if not tools.allow and not tools.selectors:
+        return [] if dialect in LISTS or dialect == "claude" else "none"
+    return names((*tools.allow, *tools.selectors), row, dialect)
+
+
+def _tool_map(spec: AgentSpec) -> Any:
+    """opencode's `{read: true, bash: false}`; `"*"` stands for what is not named."""
+    tools = spec.tools
+    denied = dict.fromkeys(tools.deny, False) if _deny_in_map(spec) else {}
+    chosen = dict.fromkeys((*(tools.allow or ()), *tools.selectors), True)
+    if chosen or tools.allow is not None:
+        return {"*": tools.allow is None, **chosen, **denied}
+    return denied or ABSENT
+
+
+def _deny_in_map(spec: AgentSpec) -> bool:
+    named = {"*", *(spec.tools.allow or ()), *spec.tools.selectors}
+    return named.isdisjoint(spec.tools.deny)
+
+
+def _deny(spec: AgentSpec, row: Field, dialect: DialectName) -> Any:
+    if not spec.tools.deny or (dialect == "opencode" and _deny_in_map(spec)):
+        return ABSENT
+    return names(spec.tools.deny, row, dialect)
+
+
+def _rules(spec: AgentSpec, row: Field, dialect: DialectName) -> Any:
+    """A map of tools to patterns. A tool that comes again after others moves to the end with all
+    its patterns, which is where its last word stands."""
+    found: dict[str, dict[str, str]] = {}
+    for rule in spec.tools.rules:
+        patterns = found.pop(rule.tool, {})
+        patterns.pop(rule.pattern, None)
+        found[rule.tool] = {**patterns, rule.pattern: rule.verdict}
+    return found or ABSENT
+
+
+def _model(spec: AgentSpec, row: Field, dialect: DialectName) -> Any:
+    model = spec.model
+    if model.fallbacks and dialect not in _OWN_FALLBACKS:
+        return [model.name or "inherit", *model.fallbacks]
+    if model.name is None:
+        return ABSENT
+    return model.name if split_names(model.name) == (model.name,) else [model.name]
+
+
+_OWN_FALLBACKS: frozenset[DialectName] = frozenset({"retinue", "generic", "pi"})
+
+
+def _enabled(spec: AgentSpec, row: Field, dialect: DialectName) -> Any:
+    return ABSENT if spec.enabled else row.kind is DISABLED
+
+
+def _offered(spec: AgentSpec, row: Field, dialect: DialectName) -> Any:
+    if spec.offered:
+        return ABSENT
+    return "primary" if row.key == "mode" else True
+
+
+def _timeout(spec: AgentSpec, row: Field, dialect: DialectName) -> Any:
+    if spec.timeout_seconds is None:
+        return ABSENT
+    return _number(spec.timeout_seconds / 60 if row.kind is MINUTES else spec.timeout_seconds)
+
+
+def _servers(spec: AgentSpec, row: Field, dialect: DialectName) -> Any:
+    if spec.servers is None:
+        return ABSENT
+    unique = {server.name for server in spec.servers}
+    if dialect in _SERVER_MAPS and len(unique) == len(spec.servers):
+        return {server.name: server.config for server in spec.servers}
+    return [_server(server) for server in spec.servers]
+
+
+def _server(server: ServerRef) -> Any:
+    return server.name if server.config is None else {server.name: server.config}
+
+
+def _hooks(spec: AgentSpec, row: Field, dialect: DialectName) -> Any:
+    """Claude Code's nested form; a list where the order of events needs one event twice, or
+    where the dialect's own loader knows only lists."""
+    if not spec.hooks:
+        return ABSENT
+    groups = [(event, list(hooks)) for event, hooks in groupby(spec.hooks, key=lambda hook: hook.event)]
+    if dialect == "codingcode" or len({event for event, _ in groups}) < len(groups):
+        return [{"event": event, **entry} for event, hooks in groups for entry in _matchers(hooks)]
+    return {event: list(_matchers(hooks)) for event, hooks in groups}
+
+
+def _matchers(hooks: list[HookSpec]) -> list[dict[str, Any]]:
+    entries = []
+    for matcher, group in groupby(hooks, key=lambda hook: hook.matcher):
+        head = {} if matcher is None else {"matcher": matcher}
+        entries.append({**head, "hooks": [_handler(hook) for hook in group]})
+    return entries
+
+
+def _handler(hook: HookSpec) -> dict[str, Any]:
+    if hook.timeout_seconds is None:
+        return dict(hook.handler)
+    seconds = hook.timeout_seconds
+    return {**hook.handler, "timeout": _number(seconds * 1000 if seconds >= _MILLISECONDS_FROM else seconds)}
+
+
+def _subagents(spec: AgentSpec, row: Field, dialect: DialectName) -> Any:
+    if isinstance(spec.subagents, tuple):
+        return names(spec.subagents, row, dialect)
+    return ABSENT if spec.subagents is None else "all" if spec.subagents else "none"
+
+
+def _number(value: float) -> float:
+    return int(value) if value == int(value) else value
+
+
+def _said(read: Callable[[AgentSpec], Any], default: Any = None) -> Callable[[AgentSpec, Field, DialectName], Any]:
+    """A field that is written as it is, unless it has the value of an absent key."""
+
+    def encoder(spec: AgentSpec, row: Field, dialect: DialectName) -> Any:
+        value = read(spec)
+        if value == default:
+            return ABSENT
+        return names(value, row, dialect) if isinstance(value, tuple) else value
+
+    return encoder
+
+
+_ENCODERS: Mapping[str, Callable[[AgentSpec, Field, DialectName], Any]] = {
+    "name": _said(lambda spec: spec.name),
+    "description": _said(lambda spec: spec.description or spec.name),
+    "display_name": _said(lambda spec: spec.display_name),
+    "color": _said(lambda spec: spec.color),
+    "tools.allow": _tools,
+    "tools.deny": _deny,
+    "tools.rules": _rules,
+    "tools.extensions": _said(lambda spec: spec.tools.extensions),
+    "tools.exclude_extensions": _said(lambda spec: spec.tools.exclude_extensions, ()),
+    "model.name": _model,
+    "model.fallbacks": _said(lambda spec: spec.model.fallbacks, ()),
+    "model.thinking": _said(lambda spec: spec.model.thinking),
+    "model.temperature": _said(lambda spec: spec.model.temperature),
+    "max_turns": _said(lambda spec: spec.max_turns),
+    "timeout_seconds": _timeout,
+    "budget": _said(lambda spec: spec.budget.said() or None if spec.budget else None),
+    "prompt_mode": _said(lambda spec: spec.prompt_mode, "replace"),
+    "initial_prompt": _said(lambda spec: spec.initial_prompt),
+    "inherit_context": _said(lambda spec: spec.inherit_context),
+    "omit_instructions": _said(lambda spec: spec.omit_instructions),
+    "compact_at_tokens": _said(lambda spec: spec.compact_at_tokens),
+    "background": _said(lambda spec: spec.background),
+    "isolated": _said(lambda spec: spec.isolated),
+    "isolation": _said(lambda spec: spec.isolation),
+    "memory": _said(lambda spec: spec.memory),
+    "skills": _said(lambda spec: spec.skills),
+    "servers": _servers,
+    "required_servers": _said(lambda spec: spec.required_servers, ()),
+    "hooks": _hooks,
+    "permission_mode": _said(lambda spec: spec.permission_mode),
+    "readonly": _said(lambda spec: spec.readonly),
+    "rollback": _said(lambda spec: spec.rollback),
+    "subagents": _subagents,
+    "output_schema": _said(lambda spec: spec.output_schema),
+    "session.persist": _said(lambda spec: spec.session.persist),
+    "session.directory": _said(lambda spec: spec.session.directory),
+    "session.transcript": _said(lambda spec: spec.session.transcript),
+    "enabled": _enabled,
+    "offered": _offered,
+}

@@ -1,0 +1,282 @@
+"""From the bytes of a file to its frontmatter keys and its body.
+
+    split   decodes, drops a byte order mark, makes every newline LF, finds the two fences
+    read    gives the keys in order, by the first of these readings that works:
+            strict YAML, YAML with one-line values quoted, line by line
+
+Nothing here knows a dialect; nothing here raises.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from retinue.agents.parsed import Place, Reading
+from retinue.agents.yaml_recover import load_lines, load_quoted, load_simple
+from retinue.agents.yaml_simple import load_plain
+from retinue.agents.yaml_values import Document, Item, YamlError, load_mapping
+from retinue.core.spec import Problem
+
+MAX_BLOCK = 256 * 1024
+"""Characters of frontmatter. The longest of 13,000 surveyed files has a twentieth of this."""
+
+MAX_KEYS = 1000
+
+BLOCK_LINE = 2
+"""The line of the file on which the block begins."""
+
+Newline = Literal["lf", "crlf", "cr", "mixed", "none"]
+
+_MISPLACED = re.compile(r"\s*(?:<!--.*?-->\s*)?---[ \t]*\n[ \t]*[A-Za-z_][\w-]*[ \t]*:", re.DOTALL)
+_UNFENCED = re.compile(r"\s*(?:name|description|tools)[ \t]*:", re.IGNORECASE)
+
+
+class Split(NamedTuple):
+    """`block` is None where there is no frontmatter; then `body` is the whole text, and
+    `error` says why if someone obviously meant to have one. Both have LF newlines."""
+
+    block: str | None
+    body: str
+    body_line: int = 1
+    bom: bool = False
+    newline: Newline = "lf"
+    problems: tuple[Problem, ...] = ()
+    error: Problem | None = None
+
+
+class Frontmatter(NamedTuple):
+    items: Sequence[Item] = ()
+    reading: Reading = "none"
+    problems: tuple[Problem, ...] = ()
+    error: Problem | None = None
+
+
+class Places(Mapping[str, Place]):
+    """Where each key stands in the file. Found out by reading the block again when someone
+    asks, which hardly anyone does. A repeated key is found at its last place."""
+
+    __slots__ = ("_again", "_first_line", "_found")
+
+    def __init__(self, again: Callable[[], Sequence[Item]], first_line: int = BLOCK_LINE) -> None:
+        self._again = again
+        self._first_line = first_line
+        self._found: dict[str, Place] | None = None
+
+    def _places(self) -> dict[str, Place]:
+        if self._found is None:
+            add = self._first_line
+            self._found = {
+                item.key: Place(item.line + add, item.column + 1, item.end_line + add) for item in self._again()
+            }
+        return self._found
+
+    def __getitem__(self, key: str) -> Place:
+        return self._places()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places())
+
+    def __len__(self) -> int:
+        return len(self._places())
+
+
+def split(data: bytes) -> Split:
+    text, bom, newline, problems, error = _open(data)
+    if error is not None:
+        return Split(None, text, 1, bom, newline, problems, error)
+    first_end = text.find("\n")
+    first = text if first_end < 0 else text[:first_end]
+    if first.rstrip() != "---":
+        return Split(None, text.strip(), 1, bom, newline, problems, _misplaced(text))
+    position = first_end
+    while position >= 0:
+        position = text.find("\n---", position)
+        if position < 0:
+            break
+        end = text.find("\n", position + 1)
+        if text[position + 1 : end if end >= 0 else None].rstrip() == "---":
+            block = text[first_end + 1 : position + 1]
+            rest = text[end + 1 :] if end >= 0 else ""
+            return Split(block, rest.strip(), block.count("\n") + 3, bom, newline, problems)
+        position += 1
+    return Split(None, text.strip(), 1, bom, newline, problems, _unclosed(text))
+
+
+def decode(data: bytes) -> Split:
+    """The text of a file, all of it in `body`, before any fence is looked for."""
+    text, bom, newline, problems, error = _open(data)
+    return Split(None, text, 1, bom, newline, problems, error)
+
+
+def read(block: str, known: Callable[[str], bool], *, simple: bool = False) -> Frontmatter:
+    """`known` tells which keys end a free-text value in the line-by-line reading; `simple`
+    prefers devkit-pi's own reading where the block has its shape."""
+    if len(block) > MAX_BLOCK:
+        return Frontmatter(error=_too_large(block))
+    if simple:
+        document = load_simple(block)
+        if document is not None:
+            return _finished(document, "simple", ())
+    document = load_plain(block)
+    if document is not None:
+        return _finished(document, "yaml", ())
+    try:
+        return _finished(load_mapping(block), "yaml", ())
+    except YamlError as error:
+        trouble = error
+    try:
+        return _finished(load_quoted(block), "quoted", (_recovered(trouble, "quoted"),))
+    except YamlError:
+        document = load_lines(block, known)
+    if not document.items:
+        return Frontmatter(error=_unreadable(trouble))
+    return _finished(document, "lines", (_recovered(trouble, "lines"),))
+
+
+def _finished(document: Document, reading: Reading, problems: tuple[Problem, ...]) -> Frontmatter:
+    items = document.items
+    if len(items) > MAX_KEYS:
+        return Frontmatter(error=_too_many(len(items)))
+    if len({item.key for item in items}) != len(items):
+        problems = (*problems, *_repeated(items))
+    return Frontmatter(items, reading, problems)
+
+
+def _open(data: bytes) -> tuple[str, bool, Newline, tuple[Problem, ...], Problem | None]:
+    """The text with LF newlines, whether it had a byte order mark, its newlines, and what was
+    wrong with it."""
+    problems: tuple[Problem, ...] = ()
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        text = data.decode("utf-16", errors="replace")
+        problems = (_encoding("UTF-16", None),)
+    elif b"\0" in data:
+        return "", False, "none", (), _binary()
+    else:
+        try:
+            text = data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            text = data.decode("latin-1")
+            problems = (_encoding("Latin-1", data.count(b"\n", 0, error.start) + 1),)
+    bom = text[:1] == "\ufeff"
+    if bom:
+        text = text[1:]
+    if "\r" not in text:
+        return text, bom, "lf" if "\n" in text else "none", problems, None
+    pairs = text.count("\r\n")
+    feeds, returns = text.count("\n") - pairs, text.count("\r") - pairs
+    newline: Newline = "mixed"
+    if not feeds and not (pairs and returns):
+        newline = "crlf" if pairs else "cr"
+    return text.replace("\r\n", "\n").replace("\r", "\n"), bom, newline, problems, None
+
+
+def _repeated(items: list[Item]) -> Iterator[Problem]:
+    seen: dict[str, int] = {}
+    for item in items:
+        if item.key in seen:
+            first = seen[item.key] + BLOCK_LINE
+            yield Problem(
+                "duplicate-key",
+                "warning",
+                f"'{item.key}' is already on line {first}.",
+                "Keep one of the two.",
+                item.key,
+                item.line + BLOCK_LINE,
+                item.column + 1,
+            )
+        seen.setdefault(item.key, item.line)
+
+
+def _recovered(trouble: YamlError, reading: Reading) -> Problem:
+    how = (
+        "it was read with the one-line values in quotes"
+        if reading == "quoted"
+        else "it was read line by line, which may have missed something"
+    )
+    return Problem(
+        "frontmatter-recovered",
+        "warning",
+        f"The frontmatter is not valid YAML ({trouble.reason}); {how}.",
+        "Put the value in double quotes, or write it as an indented block after '|'.",
+        None,
+        trouble.line + BLOCK_LINE,
+        trouble.column + 1,
+    )
+
+
+def _unreadable(trouble: YamlError) -> Problem:
+    return Problem(
+        "frontmatter-unreadable",
+        "error",
+        f"The frontmatter cannot be read: {trouble.reason}.",
+        "Write one 'key: value' per line between the two '---' lines.",
+        None,
+        trouble.line + BLOCK_LINE,
+        trouble.column + 1,
+    )
+
+
+def _unclosed(text: str) -> Problem:
+    return Problem(
+        "frontmatter-unclosed",
+        "error",
+        "The frontmatter begins with '---' but no later line is exactly '---'.",
+        "Add a line with only '---' after the last key.",
+        None,
+        1,
+        1,
+    )
+
+
+def _misplaced(text: str) -> Problem | None:
+    if _MISPLACED.match(text):
+        line = text.count("\n", 0, text.find("---")) + 1
+        return Problem(
+            "frontmatter-not-first",
+            "error",
+            "The frontmatter does not begin on the first line, so it does not count.",
+            "Remove everything before the first '---', and any indentation of it.",
+            None,
+            line,
+            1,
+        )
+    if _UNFENCED.match(text):
+        return Problem(
+            "frontmatter-unfenced",
+            "error",
+            "The file begins with keys, but without the '---' lines around them.",
+            "Put a line with only '---' before the first key and after the last one.",
+            None,
+            1,
+            1,
+        )
+    return None
+
+
+def _too_large(block: str) -> Problem:
+    return Problem(
+        "frontmatter-too-large",
+        "error",
+        f"The frontmatter has {len(block):,} characters; at most {MAX_BLOCK:,} are read.",
+        "Move the text below the second '---'.",
+        None,
+        BLOCK_LINE,
+        1,
+    )
+
+
+def _too_many(count: int) -> Problem:
+    text = f"The frontmatter has {count:,} keys; at most {MAX_KEYS:,} are read."
+    return Problem("frontmatter-too-large", "error", text, "Keep only the keys of an agent.", None, BLOCK_LINE, 1)
+
+
+def _encoding(found: str, line: int | None) -> Problem:
+    return Problem(
+        "not-utf8", "warning", f"The file is not UTF-8; it was read as {found}.", "Save it as UTF-8.", None, line
+    )
+
+
+def _binary() -> Problem:
+    return Problem("binary", "error", "The file is binary, not text.", "Remove it from the agents folder.")

@@ -1,0 +1,71 @@
+"""Repairs, one at a time, each tried before it is made.
+
+A repair counts only if the file still reads as the same agent: no field may change but those
+the repair names, no right may be added, no new problem may appear, and an agent that did not
+load must not begin to. So `--fix` twice is `--fix` once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from retinue.agents.compare import differences
+from retinue.agents.edit import Text
+from retinue.agents.lint.finding import Change, Finding, Found, Repair
+from retinue.agents.lint.subject import Subject
+from retinue.agents.parsed import Parsed
+from retinue.agents.rights import adds_rights
+
+Check = Callable[[Subject], Iterable[Found]]
+_MOST = 100
+"""Repairs in one file. Each removes a problem, so this is only a guard against the absurd."""
+
+
+def repaired(subject: Subject, checks: Callable[[Subject], Iterable[Found]]) -> tuple[Subject, tuple[Change, ...]]:
+    """The file after every repair that is safe, and what was done."""
+    changes: list[Change] = []
+    while len(changes) < _MOST:
+        for found in checks(subject):
+            new = attempt(subject, found.repair)
+            if new is not None and found.repair is not None:
+                place = found.finding
+                changes.append(Change(file=place.file, code=place.code, what=found.repair.what, line=place.line))
+                subject = new
+                break
+        else:
+            break
+    return subject, tuple(changes)
+
+
+def judged(subject: Subject, found: Found) -> Finding:
+    """The finding, with the truth about whether it can be fixed."""
+    if found.repair is None or attempt(subject, found.repair) is None:
+        return found.finding
+    return replace(found.finding, fixable=True)
+
+
+def attempt(subject: Subject, repair: Repair | None) -> Subject | None:
+    """The file with the repair made, or None if it must not be made."""
+    if repair is None or subject.data is None:
+        return None
+    new: Text = repair.apply(subject.text)
+    data = new.encode()
+    if data == subject.data:
+        return None
+    after = subject.read(data)
+    return after if _safe(subject.parsed, after.parsed, repair) else None
+
+
+def _safe(before: Parsed, after: Parsed, repair: Repair) -> bool:
+    if _problems(after) - _problems(before) or (after.reading != before.reading and after.reading != "yaml"):
+        return False
+    if before.spec is None or after.spec is None:
+        return before.spec is None and after.spec is None
+    if adds_rights(before.spec, after.spec):
+        return False
+    return set(differences(before.spec, after.spec)) <= repair.fields
+
+
+def _problems(parsed: Parsed) -> set[tuple[str, str | None]]:
+    return {(problem.code, problem.key) for problem in parsed.problems}

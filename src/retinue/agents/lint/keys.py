@@ -1,0 +1,155 @@
+"""Checks on the keys: what the reader reported, keys nobody knows, keys of other dialects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from retinue.agents.compare import differences
+from retinue.agents.dialects import DIALECTS
+from retinue.agents.edit import Text, rename
+from retinue.agents.guess import by_place
+from retinue.agents.lint.codes import CODES
+from retinue.agents.lint.finding import Finding, Found, Repair
+from retinue.agents.lint.nearness import nearest
+from retinue.agents.lint.subject import Subject
+from retinue.core.spec import Problem
+
+_UNKNOWN = "unknown key"
+
+
+def check_problems(subject: Subject) -> Iterator[Found]:
+    """What the reader has to say, with the repairs that are known for it."""
+    for problem in subject.parsed.problems:
+        found = _plain(subject, problem)
+        if problem.code == "near-miss-key" and problem.key is not None:
+            yield _near_miss(subject, problem.key, found)
+        elif problem.code == "duplicate-key" and problem.key is not None:
+            yield replace(found, repair=_deduplicated(subject, problem.key))
+        elif problem.code == "frontmatter-recovered":
+            from retinue.agents.lint.quote_repair import quoting_repair
+
+            yield replace(found, repair=quoting_repair(subject))
+        else:
+            yield found
+
+
+def check_unknown_keys(subject: Subject) -> Iterator[Found]:
+    reported = {problem.key for problem in subject.parsed.problems}
+    for key, fate in subject.parsed.fates.items():
+        if fate.fate == "ignored" and fate.why == _UNKNOWN and key not in reported:
+            yield _elsewhere(subject, key) or _misspelt(subject, key) or _unknown(subject, key)
+
+
+def check_unused_keys(subject: Subject) -> Iterator[Found]:
+    """Keys that the file's own program knows and nothing here uses."""
+    for key in subject.parsed.fates:
+        row = subject.table.exact.get(key)
+        if row is None or row.field.to is not None:
+            continue
+        reason = f"'{key}' has no effect: {row.field.note}."
+        remedy = f"Leave it for {subject.table.title}, and do not rely on it here."
+        yield subject.found("unused-key", reason, remedy, key=key, severity="warning" if row.field.misses else "info")
+
+
+def _misspelt(subject: Subject, key: str) -> Found | None:
+    meant = nearest(key, [row.key for row in subject.table.fields if row.to is not None])
+    if meant is None or _known_unused(key):
+        return None
+    repair = _renamed(subject, key, meant) if meant not in subject.parsed.fates else None
+    reason = f"There is no key '{key}'; it is ignored."
+    return subject.found("near-miss-key", reason, f"Did you mean '{meant}'?", key=key, repair=repair)
+
+
+def _unknown(subject: Subject, key: str) -> Found:
+    return subject.found("unknown-key", f"'{key}' is not a key that {subject.table.title} has.", key=key)
+
+
+def _known_unused(key: str) -> bool:
+    return any(key in row.spellings for dialect in DIALECTS.values() for row in dialect.fields)
+
+
+def _plain(subject: Subject, problem: Problem) -> Found:
+    known = CODES.get(problem.code)
+    finding = Finding(
+        file=subject.parsed.file,
+        code=problem.code,
+        severity=problem.severity,
+        reason=problem.message,
+        remedy=problem.remedy or (known.remedy if known is not None else ""),
+        key=problem.key,
+        line=problem.line,
+        column=problem.column,
+    )
+    if problem.line is None and problem.key is not None:
+        line, column = subject.place(problem.key)
+        finding = replace(finding, line=line, column=column)
+    return Found(finding)
+
+
+def _near_miss(subject: Subject, key: str, found: Found) -> Found:
+    match = subject.table.match(key)
+    field = match.field.to if match is not None else None
+    own = subject.own_key(field)
+    if own is None and match is not None and match.how == "foreign":
+        reason = f"Retinue honours '{key}', but {subject.table.title} itself does not know it."
+        return subject.found("honoured-elsewhere", reason, key=key, severity="info")
+    meant = own or (match.field.key if match is not None else None)
+    if meant is None or meant == key or meant in subject.parsed.fates:
+        return found
+    finding = replace(found.finding, remedy=f"Did you mean '{meant}'?")
+    if subject.parsed.fates[key].fate != "ignored":
+        reason = f"'{key}' is not a key of {subject.table.title}; it was read as '{meant}'."
+        finding = replace(finding, reason=reason, remedy=f"Write '{meant}'.")
+    return Found(finding, _renamed(subject, key, meant))
+
+
+def _elsewhere(subject: Subject, key: str) -> Found | None:
+    """A key that some other dialect has for a field this one spells differently, or not at all."""
+    for dialect in sorted(DIALECTS.values(), key=lambda each: each.name in ("retinue", "generic")):
+        row = next((row for row in dialect.fields if key in row.spellings and row.to is not None), None)
+        if row is None or row.to == "prompt":
+            continue
+        own = subject.own_key(row.to)
+        reason = f"'{key}' is a key of {dialect.title}; here it has no effect."
+        if own is None:
+            remedy = "Remove it, or convert the file: retinue agents convert --to retinue"
+            return subject.found("foreign-key", reason, remedy, key=key, severity="info")
+        if own in subject.parsed.fates:
+            return subject.found("foreign-key", reason, f"'{own}' says it here.", key=key, severity="info")
+        if by_place(subject.parsed.file) is None:
+            remedy = f"Write '{own}', or move the file where {dialect.title} keeps its agents."
+            return subject.found("foreign-key", reason, remedy, key=key, severity="info")
+        repair = _renamed(subject, key, own)
+        return subject.found("foreign-key", reason, f"Write '{own}'.", key=key, repair=repair)
+    return None
+
+
+def _renamed(subject: Subject, key: str, meant: str) -> Repair:
+    match = subject.table.match(meant)
+    field = match.field.to if match is not None else None
+
+    def apply(text: Text) -> Text:
+        entries = text.find(key)
+        return rename(text, entries[0], meant) if len(entries) == 1 else text
+
+    return Repair(f"renamed '{key}' to '{meant}'", apply, frozenset({field, "extra"} if field else ()))
+
+
+def _deduplicated(subject: Subject, key: str) -> Repair:
+    """Drops all but one of the places of a key: the one that says what the file means now is
+    found by trying, since only the reader knows which of them counts."""
+
+    def apply(text: Text) -> Text:
+        entries = text.find(key)
+        for kept in reversed(entries):
+            new = text
+            for entry in reversed(entries):
+                if entry != kept:
+                    new = new.remove(entry.first, entry.last)
+            after = subject.read(new.encode()).parsed.spec
+            if after is not None and subject.parsed.spec is not None and not differences(subject.parsed.spec, after):
+                return new
+        return text
+
+    return Repair(f"removed the '{key}' that has no effect", apply)

@@ -1,0 +1,183 @@
+"""Lint over files, folders, or everything that is visible from a folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from retinue.agents.catalog import Catalog
+from retinue.agents.discover import PluginFolder
+from retinue.agents.edit import write_atomically
+from retinue.agents.guess import by_place
+from retinue.agents.lint.checks import lint_subject
+from retinue.agents.lint.finding import Change, Finding, Found
+from retinue.agents.lint.fix import judged, repaired
+from retinue.agents.lint.groups import check_catalog, check_names
+from retinue.agents.lint.subject import Subject
+from retinue.agents.parse import parse, read_bytes, unusable
+from retinue.agents.skill import is_skill, parse_skill
+from retinue.core.lean import dataclass
+from retinue.core.spec import Problem
+from retinue.errors import UsageError
+
+_SKIPPED = frozenset({".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv", ".tox", ".mypy_cache"})
+_MARKDOWN = (".md", ".markdown")
+_YAML = (".yaml", ".yml")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """`findings` by file and line; `changes` what --fix did; `files` how many were looked at."""
+
+    findings: tuple[Finding, ...]
+    changes: tuple[Change, ...]
+    files: int
+
+    def worst(self, *, strict: bool = False) -> bool:
+        """Whether something fails: an error, or with `strict` a warning."""
+        return any(each.severity == "error" or (strict and each.severity == "warning") for each in self.findings)
+
+
+def _nothing(_: Subject) -> Iterable[Found]:
+    return ()
+
+
+def lint_paths(
+    paths: Iterable[Path | str], *, fix: bool = False, check: Callable[[Subject], Iterable[Found]] = _nothing
+) -> Report:
+    """Files as they are named; folders with everything below that looks like an agent. Findings
+    name files as they were given. `check` is one more check, of what only the caller can know.
+    Raises UsageError for a path that does not exist."""
+    given = {os.path.abspath(path): str(path) for path in _expanded(paths)}  # noqa: PTH100 (links are not resolved)
+    subjects = [_subject(path) for path in given]
+    done = _report(subjects, given if fix else (), check_names, check)
+    return Report(
+        tuple(replace(each, file=given.get(each.file, each.file)) for each in done.findings),
+        tuple(replace(each, file=given.get(each.file, each.file)) for each in done.changes),
+        done.files,
+    )
+
+
+def lint_catalog(
+    cwd: Path,
+    *,
+    fix: bool = False,
+    plugins: Iterable[PluginFolder] = (),
+    check: Callable[[Subject], Iterable[Found]] = _nothing,
+) -> Report:
+    """Every agent file visible from `cwd`, but for those of the package and of an administrator,
+    which are not the user's to change; and which file replaces which. `plugins` are those whose
+    agents are. `fix` changes files of the project only: those of the user serve other projects."""
+    catalog = Catalog.load(cwd, plugin_folders=plugins)
+    own = [entry.parsed for entry in catalog.entries if entry.source in ("project", "user", "plugin")]
+    parsed = [*own, *(failed.parsed for failed in catalog.failed)]
+    subjects = [Subject(each, _data(each.file)) for each in {each.file: each for each in parsed}.values()]
+    project = {entry.path for entry in catalog.entries if entry.source == "project"}
+    together = partial(_check_catalog, cwd, plugins)
+    return _report(subjects, project if fix else (), together, check)
+
+
+def _check_catalog(cwd: Path, plugins: Iterable[PluginFolder], _: list[Subject]) -> Iterable[Finding]:
+    """Loads it once more: repairs may have changed which file replaces which."""
+    return check_catalog(Catalog.load(cwd, plugin_folders=plugins))
+
+
+def _report(
+    subjects: list[Subject],
+    fixable: Collection[str],
+    together: Callable[[list[Subject]], Iterable[Finding]],
+    check: Callable[[Subject], Iterable[Found]],
+) -> Report:
+    changes: list[Change] = []
+    findings: dict[Finding, None] = {}
+    checked: list[Subject] = []
+    for subject in subjects:
+        if subject.parsed.file in fixable:
+            after, made = repaired(subject, lint_subject)
+            trouble = _write(subject, after) if made else ""
+            if trouble:
+                findings[subject.found("not-writable", trouble).finding] = None
+            else:
+                subject = after
+                changes += made
+        checked.append(subject)
+        findings.update(dict.fromkeys(judged(subject, found) for found in lint_subject(subject)))
+        findings.update(dict.fromkeys(found.finding for found in check(subject)))
+    findings.update(dict.fromkeys(together(checked)))
+    return Report(tuple(sorted(findings, key=lambda each: each.order)), tuple(changes), len(checked))
+
+
+def _write(before: Subject, after: Subject) -> str:
+    """Puts the repaired file in place; says why if that is not possible."""
+    path = Path(before.parsed.file)
+    if after.data is None or _data(str(path)) != before.data:
+        return "The file changed while it was being repaired."
+    try:
+        write_atomically(path, after.data)
+    except OSError as error:
+        return f"The repaired file cannot be written: {error.strerror or error}."
+    return ""
+
+
+def _subject(path: str) -> Subject:
+    """By its whole path: where a file lies says which dialect it is."""
+    data = read_bytes(path)
+    if isinstance(data, Problem):
+        return Subject(unusable(path, data), None)
+    return Subject(parse_skill(data, path=path) if is_skill(path) else parse(data, path=path), data)
+
+
+def _data(path: str) -> bytes | None:
+    data = read_bytes(path)
+    return None if isinstance(data, Problem) else data
+
+
+def _expanded(paths: Iterable[Path | str]) -> list[Path]:
+    found: dict[str, Path] = {}
+    for given in paths:
+        path = Path(given)
+        if path.is_dir():
+            for each in _below(path):
+                found.setdefault(os.path.realpath(each), each)
+        elif path.exists() or path.is_symlink():
+            found.setdefault(os.path.realpath(path), path)
+        else:
+            raise UsageError(f"{path} does not exist.", remedy="Name a file or a folder of agents.")
+    return list(found.values())
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Agent files below a folder: in places where agents live every Markdown file, elsewhere
+    those that begin with frontmatter. Links to folders are not followed."""
+    for base, folders, files in os.walk(folder):
+        folders[:] = sorted(each for each in folders if each not in _SKIPPED)
+        for name in sorted(files):
+            path = Path(base) / name
+            if _looks_like_agent(path):
+                yield path
+
+
+def _looks_like_agent(path: Path) -> bool:
+    name = path.name.lower()
+    if is_skill(str(path)):
+        return False
+    at_home = by_place(str(path.absolute())) is not None or {"agents", "agent"} & set(path.parts[:-1])
+    if name.endswith(_MARKDOWN):
+        return bool(at_home) or _starts_with(path, (b"---", b"\xef\xbb\xbf---"))
+    return name.endswith(_YAML) and _starts_with(path, (b"agent:", b"version:")) and _has_agent(path)
+
+
+def _starts_with(path: Path, beginnings: tuple[bytes, ...]) -> bool:
+    try:
+        with path.open("rb") as stream:
+            return stream.read(16).startswith(beginnings)
+    except OSError:
+        return True
+
+
+def _has_agent(path: Path) -> bool:
+    data = _data(str(path)) or b""
+    return data.startswith(b"agent:") or b"\nagent:" in data

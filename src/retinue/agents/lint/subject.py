@@ -1,0 +1,88 @@
+"""One file under lint: what was read from it, and where in it things stand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from retinue.agents.compare import reread
+from retinue.agents.dialects import DIALECTS, Dialect
+from retinue.agents.edit import Text, bare
+from retinue.agents.lint.codes import CODES
+from retinue.agents.lint.finding import Finding, Found, Repair
+from retinue.agents.parsed import Parsed
+from retinue.agents.skill import SKILL, is_skill, parse_skill
+from retinue.core.spec import Severity
+
+
+@dataclass(frozen=True)
+class Subject:
+    """`data` is None for a path that could not be read."""
+
+    parsed: Parsed
+    data: bytes | None
+
+    @cached_property
+    def text(self) -> Text:
+        return Text.read(self.data or b"")
+
+    @cached_property
+    def table(self) -> Dialect:
+        return SKILL if is_skill(self.parsed.file) else DIALECTS[self.parsed.dialect]
+
+    def read(self, data: bytes) -> Subject:
+        """The same file with other content."""
+        if is_skill(self.parsed.file):
+            return Subject(parse_skill(data, path=self.parsed.file), data)
+        return Subject(reread(self.parsed, data), data)
+
+    def keys_for(self, field: str) -> tuple[str, ...]:
+        """The keys of this file, as written, that speak about a field of the spec."""
+        found = ((key, self.table.match(key)) for key in self.parsed.fates)
+        return tuple(key for key, match in found if match is not None and match.field.to == field)
+
+    def own_key(self, field: str | None) -> str | None:
+        """How this dialect itself spells the key of a field; None if it has none."""
+        return next((row.key for row in self.table.fields if row.to == field and field), None)
+
+    def found(
+        self,
+        code: str,
+        reason: str,
+        remedy: str | None = None,
+        *,
+        key: str | None = None,
+        word: str = "",
+        line: int | None = None,
+        column: int | None = None,
+        severity: Severity | None = None,
+        repair: Repair | None = None,
+    ) -> Found:
+        """A finding at `key` (at `word` within its value, if that is there to see)."""
+        if key is not None and line is None:
+            line, column = self.place(key, word)
+        known = CODES[code]
+        finding = Finding(
+            file=self.parsed.file,
+            code=code,
+            severity=severity or known.severity,
+            reason=reason,
+            remedy=known.remedy if remedy is None else remedy,
+            key=key,
+            line=line,
+            column=column,
+        )
+        return Found(finding, repair)
+
+    def place(self, key: str, word: str = "") -> tuple[int | None, int | None]:
+        """1-based line and column of a key, or of a word within its value."""
+        place = self.parsed.places.get(key)
+        if place is None:
+            return None, None
+        if word:
+            for number in range(place.line, min(place.end_line, len(self.text.lines)) + 1):
+                after = place.column + len(key) if number == place.line else 0
+                column = bare(self.text.lines[number - 1]).find(word, after)
+                if column >= 0:
+                    return number, column + 1
+        return place.line, place.column

@@ -1,0 +1,154 @@
+"""Checks on the tool lists: names, what they add up to, and whether they fit the agent."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from retinue.agents.dialects.tools import misspelt_tool
+from retinue.agents.edit import Text
+from retinue.agents.lint.finding import Found, Repair
+from retinue.agents.lint.nearness import nearest
+from retinue.agents.lint.subject import Subject
+from retinue.agents.own_names import OWN, in_dialect, is_foreign
+from retinue.core.spec import AgentSpec
+from retinue.core.toolnames import ALIASES, TOOLS, base_name, canonical
+
+ELSEWHERE = frozenset(
+    {
+        *("artifact", "endconversation", "enterplanmode", "exitplanmode", "enterworktree", "exitworktree", "monitor"),
+        *("listmcpresourcestool", "readmcpresourcetool", "schedulewakeup", "slashcommand", "workflow"),
+        *("croncreate", "crondelete", "cronlist", "waitformcpservers", "computer", "memory", "think", "thinking"),
+        *("changes", "extensions", "findtestfiles", "githubrepo", "new", "opensimplebrowser", "runnotebooks"),
+        *("runtasks", "runtests", "terminalselection", "testfailure", "vscode", "vscodeapi", "write_todos"),
+    }
+)
+"""Names of tools that other programs have and Retinue has no counterpart for."""
+
+NO_TOOLS = frozenset({"doom_loop", "external_directory"})
+"""Permissions of opencode that are about no tool."""
+
+_MOST_SUGGESTIONS = 100
+_PATTERN = re.compile(r"[*?\[]")
+_SAYS_READ_ONLY = re.compile(r"\bread[- ]?only\b", re.IGNORECASE)
+
+
+def check_tools(subject: Subject) -> Iterator[Found]:
+    spec = subject.parsed.spec
+    if spec is None:
+        return
+    yield from _names(subject, spec.tools.allow or (), "tools.allow", denies=False)
+    yield from _names(subject, spec.tools.deny, "tools.deny", denies=True)
+    yield from _resolution(subject, spec)
+    yield from _read_only(subject, spec)
+    yield from _comma_text(subject)
+
+
+def is_servers(name: str) -> bool:
+    """A tool of an MCP server or an extension: which there are is known only at run time."""
+    base = base_name(name)
+    return base.startswith(("mcp__", "mcp:", "mcp_", "ext:")) or "/" in base or bool(_PATTERN.search(base))
+
+
+def _names(subject: Subject, names: tuple[str, ...], field: str, *, denies: bool) -> Iterator[Found]:
+    key = next(iter(subject.keys_for(field)), None)
+    for count, name in enumerate(names):
+        base = base_name(name)
+        if canonical(name) and is_foreign(base, subject.parsed.dialect):
+            own = ", ".join(in_dialect(base, subject.parsed.dialect))
+            reason = f"{subject.table.title} itself has no tool '{base}'; Retinue reads it as {own}."
+            yield subject.found("foreign-tool-name", reason, f"Write '{own}'.", key=key, word=base)
+        if canonical(name) or is_servers(name) or name == "*" or base in NO_TOOLS:
+            continue
+        if subject.parsed.dialect == "opencode" and "_" in base and misspelt_tool(base) is None:
+            continue  # `server_tool`: which servers there are is known only at run time
+        if base.lower() in ELSEWHERE:
+            yield subject.found("tool-elsewhere", f"Retinue has no tool like '{base}'.", key=key, word=base)
+            continue
+        effect = "it denies nothing" if denies else "it gives the agent nothing"
+        meant = _meant(base, subject) if count < _MOST_SUGGESTIONS else None
+        remedy = f"Did you mean '{meant}'?" if meant else "Correct the name, or write mcp__SERVER__TOOL for a server's."
+        bare_server = subject.parsed.dialect == "copilot" and meant is None
+        yield subject.found(
+            "unknown-tool",
+            f"There is no tool '{base}'; {effect}.",
+            remedy,
+            key=key,
+            word=base,
+            severity="info" if bare_server else "warning",
+        )
+
+
+def _meant(name: str, subject: Subject) -> str | None:
+    found = nearest(name, [alias for alias in ALIASES if len(alias) > 3])
+    if found is None:
+        return None
+    return in_dialect(found, subject.parsed.dialect)[0] if subject.parsed.dialect in OWN else found
+
+
+def _resolution(subject: Subject, spec: AgentSpec) -> Iterator[Found]:
+    tools = spec.tools
+    key = next(iter(subject.keys_for("tools.allow")), None)
+    if tools.allow and not tools.selectors and not any(canonical(name) or is_servers(name) for name in tools.allow):
+        reason = f"None of these tools exists: {', '.join(tools.allow[:5])}. The agent would be refused."
+        yield subject.found("tools-resolve-to-nothing", reason, key=key)
+    denied = {tool for name in tools.deny if "(" not in name for tool in canonical(name)}
+    if "*" in tools.deny or (tools.allow and denied and not tools.selectors and _all_in(tools.allow, denied)):
+        yield subject.found("all-tools-denied", "The deny list leaves no tool.", key=_deny_key(subject))
+        return
+    for name in tools.allow or ():
+        if name in tools.deny or (canonical(name) and set(canonical(name)) <= denied):
+            yield subject.found("allowed-and-denied", f"'{name}' is allowed and denied.", key=key, word=name)
+
+
+def _all_in(names: tuple[str, ...], denied: set[str]) -> bool:
+    known = [set(canonical(name)) for name in names if canonical(name)]
+    return bool(known) and not any(is_servers(name) for name in names) and set().union(*known) <= denied
+
+
+def _deny_key(subject: Subject) -> str | None:
+    return next(iter(subject.keys_for("tools.deny") or subject.keys_for("tools.rules")), None)
+
+
+def _read_only(subject: Subject, spec: AgentSpec) -> Iterator[Found]:
+    key = next(iter(subject.keys_for("tools.allow")), None)
+    denied = {tool for name in spec.tools.deny for tool in canonical(name)}
+    writing: list[str] = []
+    for name in spec.tools.allow or ():
+        effects = {effect for tool in canonical(name) if tool not in denied for effect in TOOLS[tool]}
+        if "execute" in effects:
+            if spec.readonly:
+                yield subject.found("readonly-shell", f"'{name}' runs in a sandbox here.", key=key, word=name)
+        elif "write" in effects:
+            writing.append(name)
+    if spec.readonly:
+        for name in writing:
+            reason = f"The agent is read-only, but lists '{name}', which writes."
+            yield subject.found("readonly-write-tool", reason, key=key, word=name)
+    elif writing and spec.readonly is None and _SAYS_READ_ONLY.search(spec.description):
+        reason = f"The description says read-only, but the agent has {', '.join(writing)}."
+        yield subject.found("says-read-only", reason, key=key)
+
+
+def _comma_text(subject: Subject) -> Iterator[Found]:
+    """CodingCode's own loader drops a `tools` that is no list and then allows everything."""
+    names = subject.parsed.tools
+    if subject.parsed.dialect != "codingcode" or not names:
+        return
+    entries = subject.text.find("tools")
+    if len(entries) != 1:
+        return
+    line = subject.text.lines[entries[0].first]
+    if entries[0].first != entries[0].last or line[entries[0].stop :].lstrip(": \t").startswith("["):
+        return
+
+    def apply(text: Text) -> Text:
+        from retinue.agents.quoting import flow
+
+        entry = text.find("tools")[0]
+        return text.replace_lines(entry.first, entry.last, (f"tools: {flow(names)}",))
+
+    repair = Repair("wrote 'tools' as a list", apply)
+    yield subject.found(
+        "comma-tools", "CodingCode itself would give this agent every tool.", key="tools", repair=repair
+    )

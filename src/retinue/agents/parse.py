@@ -1,0 +1,221 @@
+"""One agent file to one `Parsed`: a spec or the reason there is none, and every key's fate.
+
+`parse` is pure and never raises, whatever the bytes; `parse_file` adds the reading of the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from retinue.agents.dialects import DIALECTS
+from retinue.agents.dialects.table import Dialect
+from retinue.agents.dialects.tools import NO_VALUE
+from retinue.agents.dialects.translate import Draft, build, translate
+from retinue.agents.digest import seal
+from retinue.agents.files import MAX_FILE, too_large
+from retinue.agents.files import read_bytes as read_bytes
+from retinue.agents.frontmatter import BLOCK_LINE, Frontmatter, Places, Split, decode, read, split
+from retinue.agents.guess import by_place, guess_dialect, refine
+from retinue.agents.parsed import Parsed, Place
+from retinue.agents.yaml_values import Item
+from retinue.core.spec import AgentSpec, DialectName, Problem, Source
+
+_DOCUMENTS = frozenset({"readme", "agents", "claude", "gemini", "changelog", "contributing", "license"})
+_NO_FRONTMATTER = Frontmatter()
+NO_PLACES: Mapping[str, Place] = {}
+
+
+def parse(data: bytes, *, path: str, dialect: DialectName | None = None, source: Source = "project") -> Parsed:
+    """What `data`, the content of the file at `path`, means. The dialect is guessed from the
+    path, and from the keys where the path leaves it open, unless it is given."""
+    if dialect is not None:
+        parsed = _parse(data, path, DIALECTS[dialect], source, None)
+    else:
+        parsed = parse_at_home(data, path, by_place(path), source)
+    return sealed(parsed)
+
+
+def parse_at_home(data: bytes, path: str, home: DialectName | None, source: Source) -> Parsed:
+    """Like `parse`, for a file in a folder that belongs to `home` whatever its path looks like,
+    and without the hash of the spec: see `sealed`."""
+    shared = home is None or home == "pi"
+    return _parse(data, path, DIALECTS[refine(home, ())], source, home if shared else None, shared)
+
+
+def parse_file(path: Path, *, dialect: DialectName | None = None, source: Source = "project") -> Parsed:
+    """`parse` of the file's content. What cannot be read is an error in the result."""
+    name = str(path)
+    data = read_bytes(name)
+    if isinstance(data, Problem):
+        return unusable(name, data, dialect)
+    return parse(data, path=name, dialect=dialect, source=source)
+
+
+def sealed(parsed: Parsed) -> Parsed:
+    """`parsed` with the hash of its spec filled in."""
+    if parsed.spec is not None:
+        seal(parsed.spec)
+    return parsed
+
+
+def unusable(path: str, error: Problem, dialect: DialectName | None = None) -> Parsed:
+    """A file of which nothing could be read."""
+    return Parsed(
+        file=path,
+        dialect=dialect or guess_dialect(path),
+        name=None,
+        description=None,
+        tools=None,
+        disallowed_tools=None,
+        model=None,
+        prompt="",
+        spec=None,
+        reading="none",
+        problems=(error,),
+        error=error,
+    )
+
+
+def _parse(
+    data: bytes, path: str, table: Dialect, source: Source, home: DialectName | None, shared: bool = False
+) -> Parsed:
+    """`shared` places settle the dialect by the keys, once these are known."""
+    if len(data) > MAX_FILE:
+        return unusable(path, too_large(len(data)), table.name)
+    if table.nested_under is not None:
+        return _parse_whole(data, path, table, source)
+    parts = split(data)
+    if parts.block is None:
+        return finish(table, parts, _NO_FRONTMATTER, path, source)
+    matter = read(parts.block, table.knows, simple=table.simple)
+    if shared:
+        chosen = DIALECTS[refine(home, {item.key for item in matter.items})]
+        if chosen is not table:
+            table, matter = chosen, read(parts.block, chosen.knows, simple=chosen.simple)
+    return finish(table, parts, matter, path, source)
+
+
+def finish(table: Dialect, parts: Split, matter: Frontmatter, path: str, source: Source) -> Parsed:
+    """The last step of every reading: translate, check, build."""
+    first_line = BLOCK_LINE if table.nested_under is None else 1
+    draft = translate(table, matter.items, source, first_line)
+    written = draft.values.pop("name", None)
+    description = draft.values.get("description")
+    error = parts.error or matter.error
+    spec: AgentSpec | None = None
+    problems = (*parts.problems, *matter.problems, *draft.problems)
+    if error is None:
+        name, error = _name(table, written, parts, matter, path, source)
+        if error is None and not description:
+            error = _describe(draft, table, name, source)
+        if error is None:
+            spec = build(draft, table, name=name, prompt=parts.body, source=source, path=path, problems=problems)
+    if error is not None:
+        problems = (*problems, error)
+    choice = draft.values.get("tools.allow")
+    denied = draft.values.get("tools.deny")
+    if denied is None and choice is not None and choice.refused:
+        denied = choice.refused
+    model = draft.values.get("model.name")
+    return Parsed(
+        file=path,
+        dialect=table.name,
+        name=written,
+        description=description,
+        tools=None if choice is None or choice is NO_VALUE else choice.names,
+        disallowed_tools=denied,
+        model=None if model is None else model.written,
+        prompt=parts.body,
+        spec=spec,
+        reading=matter.reading,
+        fates=draft.fates,
+        places=_places(table, parts, matter, first_line),
+        problems=problems,
+        error=error,
+    )
+
+
+def _places(table: Dialect, parts: Split, matter: Frontmatter, first_line: int) -> Mapping[str, Place]:
+    block = parts.block
+    if not block or not matter.items:
+        return NO_PLACES
+    return Places(lambda: read(block, table.knows, simple=table.simple).items, first_line)
+
+
+def _parse_whole(data: bytes, path: str, table: Dialect, source: Source) -> Parsed:
+    """A file that is YAML from its first line to its last."""
+    whole = decode(data)
+    parts = whole._replace(block=whole.body, body="")
+    matter = read(whole.body, table.knows)
+    items = list(matter.items)
+    for item in matter.items:
+        if item.key != table.nested_under:
+            continue
+        if isinstance(item.value, dict):
+            items.remove(item)
+            items += [Item(key, value, item.line, 0, item.end_line) for key, value in item.value.items()]
+        elif item.value is not None:
+            return finish(table, parts, Frontmatter(error=_no_mapping(item)), path, source)
+    return finish(table, parts, matter._replace(items=items), path, source)
+
+
+def _no_mapping(item: Item) -> Problem:
+    """Every key of the agent is below `agent:`; without them nothing would limit it."""
+    text = f"What stands below '{item.key}' cannot be read as keys and values."
+    remedy = "Correct the YAML: one 'key: value' per line, indented below it."
+    return Problem("frontmatter-unreadable", "error", text, remedy, item.key, item.line + 1, item.column + 1)
+
+
+def _name(
+    table: Dialect, written: Any, parts: Split, matter: Frontmatter, path: str, source: Source
+) -> tuple[str, Problem | None]:
+    if parts.block is None and (table.frontmatter_required or _is_document(path)):
+        text = "This file has no frontmatter, so it is documentation and not an agent."
+        remedy = "To make it an agent, begin it with '---', name, description and '---'."
+        return "", Problem("no-frontmatter", "info", text, remedy, None, 1, 1)
+    if not written:
+        stem = file_name(path, table.suffixes)
+        if table.name_rule == "required" and source != "plugin":
+            text = f"There is no name, and {table.title} takes none from the file's name."
+            return "", Problem("missing-name", "error", text, f"Add 'name: {stem}'.", "name", 1, 1)
+        return path_name(path, stem) if table.name_rule == "path" else stem, None
+    name: str = written
+    refused = table.forbidden_in_name
+    if (refused and refused in name) or (name[0] == "-" and table.name == "claude"):
+        text = f"The name '{name}' may not " + (f"contain '{refused}'." if refused in name else "begin with '-'.")
+        line = next((item.line + BLOCK_LINE for item in matter.items if item.key == "name"), None)
+        return "", Problem("bad-name", "error", text, "Choose letters, digits and hyphens.", "name", line, 1)
+    return name, None
+
+
+def _is_document(path: str) -> bool:
+    return file_name(path, (".md",)).lower() in _DOCUMENTS
+
+
+def _describe(draft: Draft, table: Dialect, name: str, source: Source) -> Problem | None:
+    """A missing description is the name, or the end of it."""
+    if table.description_required and source != "plugin":
+        text = f"There is no description, and {table.title} does not load such a file."
+        remedy = "Add 'description:' and say when to use this agent."
+        return Problem("missing-description", "error", text, remedy, "description", 1, 1)
+    draft.values["description"] = name
+    return None
+
+
+def file_name(path: str, suffixes: tuple[str, ...]) -> str:
+    name = path.replace("\\", "/").rpartition("/")[2]
+    for suffix in suffixes:
+        if name.lower().endswith(suffix) and len(name) > len(suffix):
+            return name[: -len(suffix)]
+    return name.rpartition(".")[0] or name
+
+
+def path_name(path: str, stem: str) -> str:
+    """`core/reviewer` for `.opencode/agent/core/reviewer.md`."""
+    folders = path.replace("\\", "/").split("/")[:-1]
+    for index in range(len(folders) - 1, -1, -1):
+        if folders[index] in ("agent", "agents"):
+            return "/".join((*folders[index + 1 :], stem))
+    return stem

@@ -1,0 +1,127 @@
+"""What people and parents are told about an agent's own file when it runs, or is refused.
+
+Every run says each error and warning of its file once, with file, line, reason and remedy, as it
+says what is wrong with settings. `lint` says the same and more, for all files.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from retinue.core.lean import dataclass
+from retinue.errors import RefusedAgentError
+
+if TYPE_CHECKING:
+    from retinue.agents.catalog import Catalog
+    from retinue.core.spec import AgentSpec, Problem, Severity
+
+MOST_NOTES = 5
+_SAID_AT_LAUNCH = frozenset({"readonly-write-tool", "tools-resolve-to-nothing", "all-tools-denied"})
+"""Codes of lint that a launch finds out by itself, with the tools that are really there."""
+_KNOWN: dict[tuple[str, str], tuple[str, ...]] = {}
+_MOST_KNOWN = 512
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    line: int | None
+    severity: Severity
+    reason: str
+    remedy: str
+
+
+def require_startable(spec: AgentSpec) -> None:
+    """Raise RefusedAgentError for an agent of which a restricting key could not be read."""
+    problem = spec.refusal
+    if problem is not None:
+        where = place_of(spec.path or f"agent {spec.name}", problem)
+        raise RefusedAgentError(f"Agent '{spec.name}': {where}: {problem.message}", remedy=problem.remedy)
+
+
+def place_of(path: str, problem: Problem) -> str:
+    """`file:line`, where the line is known."""
+    return f"{path}:{problem.line}" if problem.line is not None else path
+
+
+def file_notes(spec: AgentSpec, catalog: Catalog | None) -> list[str]:
+    """The problems of the file that `spec` was read from, one text each, and what the file replaced."""
+    if spec.path is None or spec.source == "builtin":
+        return []
+    key = (spec.path, spec.hash)
+    found = _KNOWN.get(key)
+    if found is None:
+        if len(_KNOWN) >= _MOST_KNOWN:
+            _KNOWN.clear()
+        found = _KNOWN[key] = _brief(spec.path, _lines(spec))
+    notes = list(found)
+    if catalog is not None:
+        notes += _displaced(spec, catalog)
+    return notes
+
+
+def is_file_note(spec: AgentSpec, note: str) -> bool:
+    """Whether a note of a launch is one of `file_notes` about the agent's own file."""
+    return spec.path is not None and note.startswith(f"{spec.path}:")
+
+
+def _brief(path: str, lines: list[_Line]) -> tuple[str, ...]:
+    notes = []
+    for each in lines[:MOST_NOTES]:
+        where = f"{path}:{each.line}" if each.line is not None else path
+        notes.append(f"{where}: {each.reason} {each.remedy}".rstrip())
+    if len(lines) > MOST_NOTES:
+        notes.append(f"{path}: {len(lines) - MOST_NOTES} more problems. See: retinue agents lint {path}")
+    return tuple(notes)
+
+
+def _lines(spec: AgentSpec) -> list[_Line]:
+    linted = _linted(spec)
+    if linted is not None:
+        return linted
+    told = [_Line(each.line, each.severity, each.message, each.remedy) for each in spec.problems]
+    return [each for each in told if each.severity != "info"]
+
+
+def _linted(spec: AgentSpec) -> list[_Line] | None:
+    """What lint finds in the file; None where it is gone or has changed since it was read."""
+    from retinue.agents.files import read_bytes
+    from retinue.agents.lint.checks import lint_subject
+    from retinue.agents.lint.subject import Subject
+    from retinue.agents.parse import parse
+    from retinue.core.spec import Problem
+
+    path = spec.path or ""
+    data = read_bytes(path)
+    if isinstance(data, Problem):
+        return None
+    parsed = parse(data, path=path, dialect=spec.dialect, source=spec.source)
+    if parsed.spec is None or parsed.spec.hash != spec.hash:
+        return None
+    findings = [found.finding for found in lint_subject(Subject(parsed, data))]
+    findings.sort(key=lambda each: each.order)
+    told = [each for each in findings if each.severity != "info" and each.code not in _SAID_AT_LAUNCH]
+    return [
+        _Line(each.line, each.severity, each.reason, each.remedy)
+        for each in told
+        if not _is_said(each.code, each.reason)
+    ]
+
+
+def _is_said(code: str, reason: str) -> bool:
+    """An unknown name in an allow list is said with the tools of the run; one in a deny list is not."""
+    return code == "unknown-tool" and "denies nothing" not in reason
+
+
+def _displaced(spec: AgentSpec, catalog: Catalog) -> list[str]:
+    """Stronger files of the same name that do not count, because they could not be read."""
+    notes = []
+    for failed in catalog.failed:
+        if failed.instead == spec.path:
+            notes.append(f"{place_of(failed.path, failed.problem)}: {failed.reason} {failed.problem.remedy}".rstrip())
+    for entry in catalog.entries:
+        if entry.name == spec.name and entry.recovered_under == spec.path:
+            text = (
+                f"{entry.path}: its frontmatter is not valid YAML, so '{spec.name}' is loaded from {spec.path} instead."
+            )
+            notes.append(f"{text} Correct the frontmatter: retinue agents lint {entry.path}")
+    return notes

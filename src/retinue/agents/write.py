@@ -1,0 +1,145 @@
+"""A spec as the text of an agent file, in the spelling of any dialect.
+
+What the dialect can express comes back the same from `parse`: strings are quoted whenever some
+reader could take them for something else, and the keys nobody honours (`spec.extra`) are kept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from retinue.agents import quoting
+from retinue.agents.dialects import DIALECTS, Dialect, Field
+from retinue.agents.dialects.table import UNSET, BadValueError
+from retinue.agents.dialects.tools import ToolChoice
+from retinue.agents.dialects.values import DISABLED, ENABLED
+from retinue.agents.encode import ABSENT, SAFEST, encode
+from retinue.core.spec import AgentSpec, DialectName
+from retinue.errors import UsageError
+
+_SIMPLE_KEY = re.compile(r"[\w-]+")
+
+
+def write_agent(spec: AgentSpec, dialect: DialectName) -> str:
+    """The whole file: frontmatter, then the prompt, LF endings. UsageError for Kimi, whose files
+    keep their prompts elsewhere."""
+    table = DIALECTS[dialect]
+    if table.nested_under is not None:
+        raise UsageError(
+            f"{table.title} keeps an agent's prompt in a file of its own, so one file cannot hold this agent.",
+            remedy="Choose another dialect, such as retinue or claude.",
+        )
+    fields = statements(spec, dialect)
+    extra = {key: value for key, value in spec.extra.items() if key not in fields}
+    if table.simple:
+        lines = _simple_lines(fields, extra)
+    else:
+        lines = [line for key, value in {**fields, **extra}.items() for line in _entry(key, value, dialect)]
+    prompt = spec.prompt.replace("\0", "\ufffd")  # a file with NUL in it is binary to every reader
+    body = f"\n{prompt}\n" if prompt else ""
+    return "\n".join(["---", *lines, "---", body])
+
+
+def statements(spec: AgentSpec, dialect: DialectName) -> dict[str, Any]:
+    """The keys that Retinue honours in a file of that dialect, with their values, in order. What
+    no row of the dialect can say is left out; a limit becomes the strictest there is instead."""
+    found: dict[str, Any] = {}
+    said: set[str] = set()
+    table = DIALECTS[dialect]
+    for row in rows(table):
+        if row.to in said:
+            continue
+        value = encode(spec, row, dialect)
+        key = spelling(table, row)
+        if value is ABSENT:
+            said.add(row.to or "")
+        elif key is not None and _accepts(row, value, spec):
+            said.add(row.to or "")
+            found[key] = value
+    for row in rows(table):
+        if row.to is not None and row.to in SAFEST and row.to not in said:
+            said.add(row.to)
+            found[row.key] = SAFEST[row.to]
+    return found
+
+
+def rows(table: Dialect) -> Iterator[Field]:
+    """Every row that says something about a field of the spec: the dialect's own first, then
+    those that Retinue honours everywhere because they limit."""
+    for row in (*table.fields, *table.foreign):
+        if table.simple and row.kind is ENABLED:
+            continue  # `enabled` wants a real false, and this loader's values are all text
+        if row.to is not None and row.to != "prompt":
+            yield row
+
+
+def spelling(table: Dialect, row: Field) -> str | None:
+    """The first way to write the key of `row` that no row before it claims."""
+    for word in row.spellings:
+        match = table.match(word)
+        if match is not None and match.field is row:
+            return word
+    return None
+
+
+def _accepts(row: Field, value: Any, spec: AgentSpec) -> bool:
+    """Whether the row reads `value`, and no list of names as more than the spec allows: an agent
+    called `true` or a tool called `all` must not open everything."""
+    try:
+        found = row.kind.read(value)
+    except BadValueError:
+        return False
+    if isinstance(found, ToolChoice) and spec.tools.allow is not None:
+        return found.allow is not None and set(found.allow) <= set(spec.tools.allow)
+    if row.to == "subagents" and spec.subagents is not True:
+        return found is not True
+    return found is not UNSET
+
+
+def off_switch(dialect: DialectName) -> tuple[str, bool]:
+    """The key and value that switch an agent of that dialect off, as Retinue reads them."""
+    row = next(row for row in rows(DIALECTS[dialect]) if row.to == "enabled")
+    return row.key, row.kind is DISABLED
+
+
+def _entry(key: str, value: Any, dialect: DialectName) -> list[str]:
+    if isinstance(value, (list, tuple, dict)):
+        name = quoting.scalar(key, in_list=True)
+        words = isinstance(value, (list, tuple)) and not any(isinstance(item, (list, dict)) for item in value)
+        if dialect == "codingcode" and not (words and all(quoting.is_plain_in_list(str(item)) for item in value)):
+            return [f"{name}: {quoting.json_flow(value)}"]  # its own reader knows no nesting, but JSON
+        if words:
+            return [f"{name}: {quoting.flow(value)}"]
+    return quoting.entry(key, value)
+
+
+def _simple_lines(fields: dict[str, Any], extra: dict[str, Any]) -> list[str]:
+    """For a loader that knows one `key: value` a line, all of it text, strips one pair of quotes
+    and undoes no escapes. What does not fit is written as YAML with its key in quotes, which
+    tells our reader to take the whole block for YAML."""
+    texts = {key: quoting.scalar(each) if isinstance(each, (int, float)) else each for key, each in fields.items()}
+    texts |= extra
+    if all(_SIMPLE_KEY.fullmatch(key) and _is_simple(value) for key, value in texts.items()):
+        return [f"{key}: {_simple(value)}".rstrip() for key, value in texts.items()]
+    lines: list[str] = []
+    for key, value in {**fields, **extra}.items():
+        first, *rest = quoting.entry(key, value)
+        if first.startswith(f"{key}:") and not _is_simple(texts[key]):
+            first = quoting.quote(key) + first[len(key) :]
+        lines += [first, *rest]
+    return lines
+
+
+def _is_simple(value: Any) -> bool:
+    if isinstance(value, str):
+        return value.isprintable() and value.strip() == value != ""
+    return value is None
+
+
+def _simple(value: str | None) -> str:
+    if value is None or quoting.is_plain(value):
+        return value or ""
+    mark = "'" if '"' in value or "\\" in value else '"'
+    return f"{mark}{value}{mark}"

@@ -1,0 +1,174 @@
+"""The short way for frontmatter that needs no YAML parser, which is most of it.
+
+`load_plain` understands blocks made only of `key: value` lines with plain or quoted one-line
+values, flow lists of plain words, and indented lists of such values. For these it gives
+exactly what the full loader gives (a property test holds the two together), at a fraction of
+the cost. Anything else makes it give up with None, and the full loader decides.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from retinue.agents.yaml_values import Document, Item, plain
+
+_UNUSUAL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+_STARTS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/.~$(<=+_")
+_TYPED = frozenset("0123456789tTfFnN~")
+"""How a plain value that is not text can begin."""
+_QUOTED = re.compile(r'"[^"\\]*(?:\\["\\n][^"\\]*)*"')
+_TEXTS = frozenset({"|", ">", "|-", ">-"})
+_BREAKS = re.compile(r"\n+")
+_ESCAPED = re.compile(r'\\(["\\n])')
+_WORD_LIST = re.compile(r"\[(?: *(?:[A-Za-z][\w.*/-]*|\"[^\"\\,]+\"|'[^',]+') *(?:,(?= *[^ ,\]])|(?=\])))+\]", re.ASCII)
+
+
+def load_plain(block: str) -> Document | None:
+    """The keys of `block`, or None if it takes more than this to be sure of them."""
+    lines = block.split("\n")
+    if not "".join(lines).isprintable() and _UNUSUAL.search(block) is not None:
+        return None
+    reader = _Reader()
+    key, indented = reader.key, reader.indented
+    for number, line in enumerate(lines):
+        if not (indented(line, number) if not line or line[0] == " " else key(line, number)):
+            return None
+    return reader.finished(lines)
+
+
+class _Reader:
+    """Takes one line after the other; a method returns False to give up."""
+
+    __slots__ = ("items", "text")
+
+    def __init__(self) -> None:
+        self.items: list[Item] = []
+        self.text: _Text | None = None
+
+    def key(self, line: str, number: int) -> bool:
+        if self.text is not None:
+            self.text.close(self.items[-1], number)
+            self.text = None
+        key, colon, rest = line.partition(":")
+        if not colon or _KEY.fullmatch(key) is None:
+            return False
+        text = rest.strip(" ")
+        if not text:
+            self.items.append(Item(key, None, number, 0, number, ""))
+            return True
+        if rest[0] != " ":
+            return False
+        first = text[0]
+        if first in _STARTS or first > "\xa0":
+            if ": " in text or " #" in text or text[-1] == ":":
+                return False
+            value = plain(text) if first in _TYPED else text
+            self.items.append(Item(key, value, number, 0, number, None if value is text else text))
+            return True
+        if text in _TEXTS:
+            self.text = _Text(text)
+            value = ""
+        else:
+            value = _marked(text, first)
+        self.items.append(Item(key, value, number, 0, number))
+        return value is not None
+
+    def indented(self, line: str, number: int) -> bool:
+        """A line of a text block, `  - value` of a list, or a blank line."""
+        if self.text is not None:
+            return self.text.add(line)
+        text = line.strip(" ")
+        if not text:
+            if self.items and self.items[-1].indent >= 0:
+                self.items[-1].end_line = number  # a list goes on to the next key
+            return True
+        if not self.items or text[:2] != "- ":
+            return False
+        item, indent = self.items[-1], len(line) - len(line.lstrip(" "))
+        if item.text == "":
+            item.value, item.text, item.indent = [], None, indent
+        elif item.indent != indent:
+            return False
+        item.end_line = number
+        text = text[2:].lstrip(" ")
+        first = text[:1]
+        if first in _STARTS or first > "\xa0":
+            item.value.append(plain(text))
+            return ": " not in text and " #" not in text and text[-1] != ":"
+        item.value.append(_marked(text, first))
+        return item.value[-1] is not None
+
+    def finished(self, lines: list[str]) -> Document | None:
+        if self.text is not None:
+            if lines[-1]:
+                return None
+            self.text.lines.pop()
+            self.text.close(self.items[-1], len(lines) - 1)
+        elif self.items and self.items[-1].indent >= 0 and not lines[-1]:
+            self.items[-1].end_line = min(self.items[-1].end_line, len(lines) - 2)
+        return Document(self.items)
+
+
+class _Text:
+    """The indented lines after `|` or `>`, as long as all have the same indentation."""
+
+    __slots__ = ("folded", "indent", "kept", "lines")
+
+    def __init__(self, header: str) -> None:
+        self.folded = header[0] == ">"
+        self.kept = "" if header[-1] == "-" else "\n"
+        self.indent = 0
+        self.lines: list[str] = []
+
+    def add(self, line: str) -> bool:
+        text = line.lstrip(" ")
+        self.lines.append(text)
+        if not text:
+            return not line and self.indent > 0
+        indent = len(line) - len(text)
+        self.indent = self.indent or indent
+        return indent == self.indent
+
+    def close(self, item: Item, number: int) -> None:
+        """`number` is the line after the block."""
+        lines = self.lines
+        while lines and not lines[-1]:
+            lines.pop()
+        if lines:
+            text = "\n".join(lines)
+            if self.folded:
+                text = _BREAKS.sub(_folded, text) if "\n\n" in text else text.replace("\n", " ")
+            item.value = text + self.kept
+        item.end_line = max(item.line, number - 1)
+
+
+def _folded(found: re.Match[str]) -> str:
+    """A line break is a space; each empty line after it is a newline."""
+    return "\n" * (len(found[0]) - 1) or " "
+
+
+def _marked(text: str, first: str) -> Any:
+    """A quoted text or a flow list of words; None if it is not a simple one."""
+    if first == '"':
+        if _QUOTED.fullmatch(text) is None:
+            return None
+        inner = text[1:-1]
+        if "\\\\" in inner:
+            return _ESCAPED.sub(_unescape, inner)
+        return inner.replace("\\n", "\n").replace('\\"', '"') if "\\" in inner else inner
+    if first == "'":
+        return None if len(text) < 2 or text[-1] != "'" or "'" in text[1:-1] else text[1:-1]
+    if first == "[" and _WORD_LIST.fullmatch(text) is not None:
+        return [_word(word) for word in text[1:-1].split(",")]
+    return None
+
+
+def _word(word: str) -> Any:
+    word = word.strip(" ")
+    return word[1:-1] if word[0] in "'\"" else plain(word)
+
+
+def _unescape(match: re.Match[str]) -> str:
+    return "\n" if match[1] == "n" else match[1]

@@ -1,0 +1,386 @@
+"""What a run changes is recorded, checked against its words, and undone where its file wants it.
+
+One `Audit` per leg of a run. Nothing is opened before a tool that changes something runs, so a
+run that only reads costs nothing here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from retinue.core.effects import TouchedPath
+from retinue.core.events import Body, ToolEnded, TurnStarted, Undone, Warned
+from retinue.core.lean import replace
+from retinue.core.outcome import Outcome
+from retinue.core.tool import Tool, ToolContext, ToolOutput
+from retinue.core.toolnames import TOOLS
+from retinue.runs.notices import ChangeNotices, notices_wanted
+from retinue.tools.base import BuiltinTool
+from retinue.tools.reach import Reaching
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from retinue.capabilities.audit.checkpoint import Checkpoints
+    from retinue.capabilities.audit.ledger import RunLedger
+    from retinue.capabilities.audit.ledger_store import LedgerStore
+    from retinue.capabilities.audit.shadow import Shadow
+    from retinue.capabilities.audit.undo import UndoneFile
+    from retinue.guard.claims import Record
+    from retinue.runs.member import Member
+    from retinue.runs.world import World
+
+MOST_NAMED = 20
+_CHANGING = frozenset({"write", "execute"})
+
+
+class Vault:
+    """The ledger and the shadow repository of a project, as one process holds them."""
+
+    def __init__(self, folder: Path, *, enabled: bool, largest_mb: int) -> None:
+        self.folder = folder
+        self.enabled = enabled
+        self._largest = largest_mb * 2**20
+
+    @cached_property
+    def store(self) -> LedgerStore:
+        from retinue.capabilities.audit.ledger_store import LedgerStore
+
+        return LedgerStore(self.folder)
+
+    @cached_property
+    def shadow(self) -> Shadow:
+        from retinue.capabilities.audit.shadow import Limits, Shadow
+
+        return Shadow(self.folder, Limits(file_bytes=self._largest))
+
+    @property
+    def used(self) -> bool:
+        """Whether this process has recorded anything."""
+        return "store" in self.__dict__
+
+    async def close(self) -> None:
+        if self.used:
+            self.store.close()
+
+
+class Audit:
+    """Made when the run starts; `finish` completes its outcome."""
+
+    def __init__(self, member: Member, world: World, *, resumed: bool) -> None:
+        self._member = member
+        self._world = world
+        self._resumed = resumed
+        self._began = time.time()
+        self._turn = 0
+        self._ended: list[ToolEnded] = []
+        self._roots: tuple[Path, ...] = ()
+        self._complained = False
+        self._notices: ChangeNotices | None = None
+        if member.parent is None and notices_wanted(world.settings.settings):
+            self._notices = ChangeNotices(member, world, resumed=resumed)
+        self.seen: dict[str, str] = {}
+
+    @cached_property
+    def ledger(self) -> RunLedger:
+        from retinue.capabilities.audit.ledger import RunLedger
+        from retinue.capabilities.audit.ledger_store import Who
+
+        vault, handle = self._world.vault, self._member.handle
+        made = RunLedger(vault.store, vault.shadow if vault.enabled else None, Who(handle.id, handle.agent))
+        made.turn = self._turn
+        return made
+
+    @cached_property
+    def _checkpoints(self) -> Checkpoints:
+        from retinue.capabilities.audit.checkpoint import Checkpoints
+
+        vault = self._world.vault
+        made = Checkpoints(vault.shadow, vault.store, self.ledger, self._roots)
+        if self._resumed:
+            made.recover()
+        return made
+
+    # While it runs
+
+    def context(self, context: ToolContext) -> ToolContext:
+        """With this run's ledger in it."""
+        self.seen, self._roots = context.seen, context.roots
+        return replace(context, ledger=_Ledger(self))
+
+    def tools(self, tools: Iterable[Tool]) -> tuple[Tool, ...]:
+        """Those that change something, watched. A gate goes around them, not inside: time spent
+        waiting for a person is no part of a call."""
+        return tuple(Audited(tool, self) if tool.spec.effects & _CHANGING else tool for tool in tools)
+
+    def observe(self, body: Body) -> None:
+        if isinstance(body, TurnStarted):
+            self._turn = body.turn
+            if "ledger" in self.__dict__:
+                self.ledger.turn = body.turn
+        elif isinstance(body, ToolEnded):
+            self._ended.append(body)
+            if self._notices is not None:
+                self._notices.observe(body)
+
+    async def begin(self, call_id: str, command: str) -> bool:
+        """The checkpoint before a call. False when there is none; people are told once why."""
+        from retinue.capabilities.audit.shadow import CheckpointError
+
+        if not self._world.vault.enabled:
+            return False
+        about = self._world.redactor(command)  # it is kept, and says what the command was
+        work = asyncio.ensure_future(asyncio.to_thread(lambda: self._checkpoints.begin(call_id, about)))
+        try:
+            await asyncio.shield(work)
+        except asyncio.CancelledError:  # before the call began: nothing of it is to be recorded
+            await _settled(work)
+            if work.exception() is None:
+                await self.end()
+            raise
+        except (CheckpointError, OSError) as error:
+            self._complain(f"No checkpoint: {error}. What commands change is not recorded and cannot be undone.")
+            return False
+        return True
+
+    async def end(self) -> tuple[TouchedPath, ...]:
+        """The checkpoint after a call, whoever is cancelled meanwhile."""
+        from retinue.capabilities.audit.shadow import CheckpointError
+
+        work = asyncio.ensure_future(asyncio.to_thread(self._checkpoints.end))
+        try:
+            writes = await asyncio.shield(work)
+        except asyncio.CancelledError:
+            await _settled(work)
+            raise
+        except CheckpointError as error:
+            self._complain(f"No checkpoint after the call: {error}. What it changed is not recorded.")
+            return ()
+        if self._checkpoints.left_out:
+            self._complain(f"Too large for checkpoints, so not undone: {_names(self._checkpoints.left_out, 5)}.")
+        return writes
+
+    def _complain(self, text: str) -> None:
+        if not self._complained:
+            self._complained = True
+            self._world.log.append(self._member.handle.place, Warned("checkpoint", text))
+
+    # At its end
+
+    async def finish(self, outcome: Outcome) -> Outcome:
+        """The outcome with what the record adds to it: files put back, claims without support,
+        and what a parent must read again. A record that fails takes no outcome away."""
+        try:
+            return await self._finished(outcome)
+        except Exception as error:  # noqa: BLE001  (the run ended as it did, whatever the record says)
+            return replace(outcome, notes=(*outcome.notes, f"The record of its changes failed: {error}"))
+        finally:
+            self._ended.clear()  # results can be large, and an ended run stays in memory for a while
+
+    async def _finished(self, outcome: Outcome) -> Outcome:
+        spec = self._member.handle.launch.request.spec
+        notes: list[str] = []
+        if self._notices is not None:
+            self._notices.finish()
+        if spec.rollback == "on-failure" and not outcome.ok and outcome.ended != "stopped":
+            notes.append(await self._roll_back())
+        if "_checkpoints" in self.__dict__:
+            await asyncio.to_thread(self._checkpoints.close)
+        notes += self._told_to_parent()
+        unsupported = self._unsupported(outcome)
+        if unsupported:
+            notes.append(f"Not supported by the record of what it did: {' '.join(unsupported)}")
+        return replace(
+            outcome,
+            notes=(*outcome.notes, *notes),
+            evidence=replace(outcome.evidence, unsupported=unsupported),
+        )
+
+    async def _roll_back(self) -> str:
+        from retinue.capabilities.audit.ledger_store import Who
+        from retinue.capabilities.audit.undo import Scope, Undo
+
+        handle = self._member.handle
+        below = tuple(child.id for child in self._member.descendants())
+
+        def work() -> list[UndoneFile]:
+            undo = Undo(self._world.state)
+            try:
+                return undo.run(Scope(Who(handle.id, handle.agent), below=below))
+            finally:
+                undo.close()
+
+        done = await asyncio.to_thread(work)
+        event = undone_event(done, by="rollback")
+        self._world.log.append(handle.place, event)
+        if not done:
+            return "rollback: on-failure: it had changed no files."
+        kept = f" Not put back: {_names(event.kept, 10)}." if event.kept else ""
+        count = len(event.restored) + len(event.removed)
+        return f"rollback: on-failure: {count} of {len(done)} files it had changed were put back.{kept}"
+
+    def _told_to_parent(self) -> list[str]:
+        """Which files the run and those below it have changed, for a parent that may have read
+        them before."""
+        parent = self._member.parent
+        files = self._files()
+        if parent is None or not files:
+            return []
+        known = parent.audit.seen if parent.audit is not None else {}
+        text = f"It changed {_count(files)}: {_names(self._shown(files), MOST_NAMED)}."
+        stale = [path for path in files if path in known and known[path] != files[path]]
+        if stale:
+            text += f" You had read {_names(self._shown(stale), MOST_NAMED)} before: read again before you edit."
+        return [text]
+
+    def _files(self) -> dict[str, str | None]:
+        """Paths changed in this tree, with the hash they have now as far as it is known."""
+        found: dict[str, str | None] = {}
+        if self._world.vault.used:
+            ids = [self._member.id, *(child.id for child in self._member.descendants())]
+            for row in self._world.vault.store.of_runs(ids):
+                if not any(entry is not None and entry.is_folder for entry in (row.before, row.after)):
+                    found[row.path] = row.after_hash
+        for body in self._ended:
+            for write in body.effect.writes:
+                if write.before != write.after:
+                    found.setdefault(write.path, write.after)
+        return found
+
+    def _shown(self, paths: Iterable[str]) -> list[str]:
+        from retinue.capabilities.audit.undo import relative
+
+        root = str(self._roots[0]) if self._roots else ""
+        return [relative(path, root) for path in paths]
+
+    def _unsupported(self, outcome: Outcome) -> tuple[str, ...]:
+        if not outcome.ok or not outcome.text.strip():
+            return ()
+        from retinue.guard.claims import unsupported
+
+        return unsupported(outcome.text, self._record())
+
+    def _record(self) -> Record:
+        from retinue.guard.claims import Record
+
+        ended = [*self._earlier(), *self._ended]
+        effects = [body.effect for body in ended]
+        below = [member.handle.outcome for member in self._member.descendants()]
+        covered = self._world.vault.enabled and not self._complained
+        return Record(
+            uses=len(ended),
+            written=frozenset(write.path for effect in effects for write in effect.writes) | frozenset(self._files()),
+            read=frozenset(path for effect in effects for path in effect.reads),
+            commands=tuple((effect.command, effect.exit_code) for effect in effects if effect.command is not None)
+            + tuple((command, None) for each in below if each for command in each.evidence.commands),
+            hosts=frozenset(host for effect in effects for host in effect.hosts),
+            outputs=tuple(body.result.text[:8_000] for body in ended if body.effect.command is not None),
+            task=self._member.handle.launch.request.task,
+            roots=tuple(str(root) for root in self._roots),
+            delegated=bool(below) or any(body.name in _SPAWNING for body in ended),
+            covered=covered,
+            foreign=any(body.name not in TOOLS for body in ended) or any(each is None for each in below),
+            began=self._began,
+        )
+
+    def _earlier(self) -> list[ToolEnded]:
+        """What the run did in earlier legs; and nothing to look up for one without."""
+        if not self._resumed:
+            return []
+        known = {body.call_id for body in self._ended}
+        found = self._world.log.reader.ordered(self._member.id, ("tool.ended",))
+        bodies = [event.body for _, event in found if isinstance(event.body, ToolEnded)]
+        return [body for body in bodies if body.call_id not in known]
+
+
+_SPAWNING = frozenset({"Agent", "subagent", "dispatch_agent", "get_subagent_result"})
+
+
+class Audited:
+    """A tool that may change things, between two checkpoints. One that says itself what it
+    wrote needs none: the ledger keeps what it replaces."""
+
+    def __init__(self, tool: Tool, audit: Audit) -> None:
+        self.inner = tool
+        self.spec = tool.spec
+        self._audit = audit
+        inmost = tool.inner if isinstance(tool, Reaching) else tool
+        self._tells = isinstance(inmost, BuiltinTool) and tool.spec.name in ("edit", "write")
+
+    async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
+        self._audit.ledger.call_id = call_id
+        if self._tells or getattr(context.confinement, "readonly", False):
+            return await self.inner.run(call_id, arguments, context)
+        if not await self._audit.begin(call_id, _command(self.spec.name, arguments)):
+            return await self.inner.run(call_id, arguments, context)
+        try:
+            output = await self.inner.run(call_id, arguments, context)
+        except BaseException:
+            await self._audit.end()
+            raise
+        writes = await self._audit.end()
+        if not writes:
+            return output
+        told = {write.path for write in output.effect.writes}
+        more = tuple(write for write in writes if write.path not in told)
+        return replace(output, effect=replace(output.effect, writes=(*output.effect.writes, *more)))
+
+
+class _Ledger:
+    """The run's ledger, opened when something asks it."""
+
+    def __init__(self, audit: Audit) -> None:
+        self._audit = audit
+
+    def lease(self, path: Path) -> AbstractContextManager[None]:
+        return self._audit.ledger.lease(path)
+
+    def writing(self, path: Path, old: bytes | None, new: bytes | None, mode: int | None) -> None:
+        self._audit.ledger.writing(path, old, new, mode)
+
+    def wrote(self, path: Path, before: str | None, after: str | None) -> None:
+        self._audit.ledger.wrote(path, before, after)
+
+    def changed_by(self, path: Path, current: str) -> str | None:
+        return self._audit.ledger.changed_by(path, current)
+
+
+async def _settled(work: asyncio.Future[Any]) -> None:
+    """Waits until `work` is over, however often the waiter is cancelled meanwhile."""
+    while not work.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait({work})
+
+
+def undone_event(
+    done: Sequence[UndoneFile], *, by: Literal["person", "rollback"], turn: int | None = None, forced: bool = False
+) -> Undone:
+    """What an undo did, as an event."""
+    return Undone(
+        restored=tuple(each.path for each in done if each.fate == "restored"),
+        removed=tuple(each.path for each in done if each.fate == "removed"),
+        kept=tuple(f"{each.path} ({each.detail})" for each in done if each.fate in ("kept", "failed")),
+        turn=turn,
+        by=by,
+        forced=forced,
+    )
+
+
+def _command(name: str, arguments: Mapping[str, Any]) -> str:
+    command = arguments.get("command")
+    return command if isinstance(command, str) else f"{name} {dict(arguments)!r}"
+
+
+def _names(paths: Sequence[str], most: int) -> str:
+    more = f" and {len(paths) - most} more" if len(paths) > most else ""
+    return ", ".join(paths[:most]) + more
+
+
+def _count(files: Mapping[str, Any]) -> str:
+    return "1 file" if len(files) == 1 else f"{len(files)} files"

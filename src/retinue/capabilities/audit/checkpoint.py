@@ -1,0 +1,282 @@
+"""Checkpoints of one run: the workspace before and after each call that may change anything.
+
+What differs is what the call did: it becomes its effect, whatever program did it. Changes that
+the ledger knows to be another run's are not counted. Where commands of two runs were at work at
+once and nothing tells whose a change is, it is recorded for both, as shared.
+
+Tools that say themselves what they wrote need no checkpoint: the ledger keeps what they
+replace. So a run that only reads costs nothing, and one that only edits starts no program.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from retinue.capabilities.audit.checkpoint_scan import Workspace
+from retinue.capabilities.audit.ledger import RunLedger
+from retinue.capabilities.audit.ledger_store import Changed, LedgerStore, Window
+from retinue.capabilities.audit.shadow import CheckpointError, Difference, Entry, Shadow, Snapshot
+from retinue.core.effects import TouchedPath
+from retinue.settings.places import private_folder
+
+MOST_HASHED = 2_000
+"""Of more files than this, one call's effect lists the first ones; undo knows them all."""
+_LARGEST_HASHED = 64 * 2**20
+
+
+class Checkpoints:
+    """All of it blocks: call it in a thread. Calls of one run may overlap: they share the
+    checkpoint before the first, and what changed is the effect of the last to end."""
+
+    def __init__(self, shadow: Shadow, store: LedgerStore, ledger: RunLedger, roots: Sequence[Path]) -> None:
+        self._shadow = shadow
+        self._store = store
+        self._ledger = ledger
+        self._roots = roots
+        self._lock = threading.Lock()
+        self._spaces: list[Workspace] | None = None
+        self._window: Window | None = None
+        self._inside = 0
+        self._pulse = Pulse(pulse_file(store, ledger.who.run_id))
+        self.left_out: tuple[str, ...] = ()
+        """Files too large to be kept, as of the last checkpoint."""
+
+    def begin(self, call_id: str, command: str) -> None:
+        """Takes the checkpoint before a call. Raises CheckpointError when there can be none."""
+        with self._lock:
+            self._inside += 1
+            if self._window is not None:
+                return
+            try:
+                self._pulse.start()
+                snapshots = self._snapshots()
+                self._window = self._store.begin(self._ledger.who, self._ledger.turn, call_id, command, snapshots)
+                self._keep(self._window)
+            except (CheckpointError, OSError) as error:
+                self._inside -= 1
+                self._pulse.stop()
+                raise error if isinstance(error, CheckpointError) else CheckpointError(str(error)) from error
+
+    def end(self) -> tuple[TouchedPath, ...]:
+        """Takes the checkpoint after the call and gives what changed in between."""
+        with self._lock:
+            self._inside -= 1
+            window = self._window
+            if self._inside or window is None:
+                return ()
+            self._window = None
+            try:
+                rows = self._changes(window, self._snapshots())
+                self._store.end(window, rows)
+            except OSError as error:
+                raise CheckpointError(str(error)) from error
+            finally:
+                self._pulse.stop()
+            return touched(self._shadow, rows)
+
+    def recover(self) -> None:
+        """Records what commands of this run did that were cut off with an earlier process."""
+        for window in self._store.open_windows([self._ledger.who.run_id]):
+            rows, _ = unfinished(self._shadow, self._store, window, self._ledger.touched)
+            self._store.end(window, rows)
+
+    def close(self) -> None:
+        self._pulse.stop()
+        for space in self._spaces or ():
+            space.close()
+
+    def _snapshots(self) -> list[Snapshot]:
+        if self._spaces is None:
+            self._spaces = [Workspace(self._shadow, root, self._ledger.who.run_id) for root in outermost(self._roots)]
+        found = [space.snapshot(self._ledger.touched) for space in self._spaces]
+        self.left_out = tuple(f"{each.root}/{path}" for each in found for path in each.left_out)
+        return found
+
+    def _keep(self, window: Window) -> None:
+        about = f"{window.who}: turn {window.turn}, before {window.call_id}\n\n{window.command}"
+        for number, snapshot in enumerate(window.snapshots):
+            ref = f"refs/retinue/{window.who.run_id}/{window.id:08d}-{number}"
+            self._shadow.commit(ref, snapshot, about, window.began)
+
+    def _changes(self, window: Window, now: Sequence[Snapshot]) -> list[Changed]:
+        rows = changes_of(self._shadow, window, now)
+        return attributed(self._store, window, rows)
+
+
+PULSE_SECONDS = 0.25
+
+
+def pulse_file(store: LedgerStore, run_id: str) -> Path:
+    return store.folder / "alive" / run_id
+
+
+class Pulse:
+    """A file that is touched while a command runs. If this process is killed, its time says
+    until when the command can have been ours, and what came later is someone else's."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._over: threading.Event | None = None
+
+    def start(self) -> None:
+        private_folder(self._file.parent)
+        self._file.touch()
+        over = self._over = threading.Event()
+
+        def beat() -> None:
+            while not over.wait(PULSE_SECONDS):
+                with suppress(OSError):
+                    os.utime(self._file)
+
+        threading.Thread(target=beat, name="retinue-pulse", daemon=True).start()
+
+    def stop(self) -> None:
+        if self._over is not None:
+            self._over.set()
+            self._over = None
+            self._file.unlink(missing_ok=True)
+
+
+def outermost(roots: Sequence[Path]) -> list[Path]:
+    """Each folder once; none that lies in another."""
+    unique = list(dict.fromkeys(roots))
+    return [one for one in unique if not any(one != other and one.is_relative_to(other) for other in unique)]
+
+
+def changes_of(shadow: Shadow, window: Window, now: Sequence[Snapshot]) -> list[Changed]:
+    """What differs between the checkpoint before a call and `now`."""
+    rows: list[Changed] = []
+    for before, after in zip(window.snapshots, now, strict=True):
+        for difference in shadow.differences(before, after):
+            path = f"{before.root.rstrip('/')}/{difference.path}"
+            digest = _hash(path, difference.after) if len(rows) < MOST_HASHED else None
+            rows.append(_row(window, path, difference, digest))
+    return rows
+
+
+def attributed(store: LedgerStore, window: Window, rows: list[Changed]) -> list[Changed]:
+    """Those of `rows` that the ledger does not know to be somebody else's."""
+    others = [row for row in store.since(window.after_change) if row.who.run_id != window.who.run_id]
+    if not others or not rows:
+        return rows
+    theirs: dict[str, list[Changed]] = {}
+    for row in others:
+        theirs.setdefault(row.path, []).append(row)
+    commands = {each.call_id + each.who.run_id: each.command for each in store.overlapping(window)}
+    mine: list[Changed] = []
+    shared: list[tuple[int, str]] = []
+    for row in rows:
+        known = theirs.get(row.path)
+        if not known:
+            mine.append(row)
+            continue
+        last = known[-1]
+        if last.after != row.after:  # changed again after them, by this one
+            mine.append(_with(row, before=last.after))
+        elif last.kind == "command":
+            name = Path(row.path).name
+            of_them = name in commands.get(last.call_id + last.who.run_id, "")
+            if of_them and name not in window.command:
+                continue
+            mine.append(_with(row, shared=(last.who.run_id,)))
+            shared.append((last.id, window.who.run_id))
+    store.share(shared)
+    return mine
+
+
+def unfinished(
+    shadow: Shadow, store: LedgerStore, window: Window, also: Iterable[str] = ()
+) -> tuple[list[Changed], list[Changed]]:
+    """What a command may have changed that was cut off with its process: all that differs from
+    the checkpoint before it. The second part changed only after the process was last alive."""
+    now: list[Snapshot] = []
+    for before in window.snapshots:
+        space = Workspace(shadow, Path(before.root), f"look-{os.getpid()}-{threading.get_ident()}")
+        now.append(space.snapshot(also))
+        space.close()
+    try:
+        until = pulse_file(store, window.who.run_id).stat().st_mtime + 2 * PULSE_SECONDS
+    except OSError:
+        until = window.began + 2 * PULSE_SECONDS
+    rows = attributed(store, window, changes_of(shadow, window, now))
+    late = {
+        row.path for row in rows if row.after is not None and not row.after.is_folder and _changed_after(row, until)
+    }
+    return [row for row in rows if row.path not in late], [row for row in rows if row.path in late]
+
+
+def _changed_after(row: Changed, moment: float) -> bool:
+    try:
+        return os.lstat(row.path).st_mtime > moment
+    except OSError:
+        return False
+
+
+def touched(shadow: Shadow, rows: Iterable[Changed]) -> tuple[TouchedPath, ...]:
+    """Rows as they stand in an effect. Folders are left to the ledger."""
+    found: list[TouchedPath] = []
+    files = [row for row in rows if not _is_folder(row)][:MOST_HASHED]
+    if not files:
+        return ()
+    with shadow.reading() as blobs:
+        for row in files:
+            before = None
+            if row.before is not None and not row.before.is_folder:
+                before = hashlib.sha256(blobs.get(row.before.oid)).hexdigest()
+            after = row.after_hash or (None if row.after is None else f"sha1:{row.after.oid}")
+            found.append(TouchedPath(row.path, before, after))
+    return tuple(found)
+
+
+def _row(window: Window, path: str, difference: Difference, digest: str | None) -> Changed:
+    return Changed(
+        at=time.time(),
+        who=window.who,
+        turn=window.turn,
+        call_id=window.call_id,
+        kind="command",
+        path=path,
+        before=difference.before,
+        after=difference.after,
+        after_hash=digest,
+    )
+
+
+def _with(row: Changed, *, before: Entry | None = None, shared: tuple[str, ...] = ()) -> Changed:
+    return Changed(
+        at=row.at,
+        who=row.who,
+        turn=row.turn,
+        call_id=row.call_id,
+        kind=row.kind,
+        path=row.path,
+        before=row.before if shared else before,
+        after=row.after,
+        after_hash=row.after_hash,
+        shared=shared,
+    )
+
+
+def _is_folder(row: Changed) -> bool:
+    return all(entry is None or entry.is_folder for entry in (row.before, row.after))
+
+
+def _hash(path: str, entry: Entry | None) -> str | None:
+    """The content hash of what is there now, as readers of the file know it."""
+    if entry is None or entry.is_folder:
+        return None
+    try:
+        if stat.S_ISLNK(os.lstat(path).st_mode):
+            return hashlib.sha256(os.fsencode(os.readlink(path))).hexdigest()  # noqa: PTH115  (Path would tidy the target)
+        if os.lstat(path).st_size > _LARGEST_HASHED:
+            return None
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError:
+        return None

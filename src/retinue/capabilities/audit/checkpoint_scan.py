@@ -1,0 +1,171 @@
+"""Looking at a workspace: which files are there, what is new, and the snapshot that results.
+
+All of it blocks: call it in a thread.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import stat
+import threading
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from retinue.capabilities.audit.shadow import CheckpointError, Shadow, Snapshot
+from retinue.settings.places import repository_root
+
+_MANY = 100
+"""From this many new files on, one pack takes them all, instead of a file for each: the first
+checkpoint of a project is eight times faster."""
+
+
+class Workspace:
+    """One root as one run sees it: with an index of its own, begun from the last one anybody
+    had of this root, so that only what is new has to be read."""
+
+    def __init__(self, shadow: Shadow, root: Path, run_id: str) -> None:
+        self.root = repository_root(root) or root
+        self._shadow = shadow
+        name = hashlib.sha256(os.fsencode(self.root)).hexdigest()[:16]
+        self._base = shadow.folder / "index" / f"base-{name}"
+        self._index = shadow.folder / "index" / f"{run_id}-{name}"
+        self._lock = threading.Lock()
+        self._known = ""
+
+    def snapshot(self, also: Iterable[str] = ()) -> Snapshot:
+        """The root as it is now. `also` are paths to keep although git ignores them."""
+        with self._lock:
+            self._shadow.open()
+            if not self._index.exists() and self._base.exists():
+                with suppress(OSError):
+                    shutil.copy2(self._base, self._index)
+            return self._take(also)
+
+    def close(self) -> None:
+        """The run is over; what its index knows helps the next one, unless its worktree goes, too."""
+        with self._lock, suppress(OSError):
+            if self._shadow.folder.parent / "worktrees" in self.root.parents:
+                self._index.unlink()
+            else:
+                self._index.replace(self._base)
+
+    def _take(self, also: Iterable[str]) -> Snapshot:
+        wanted = self._scan()
+        tracked = wanted.pop("H", set()) | wanted.pop("S", set())
+        gone = wanted.get("R", set())
+        news = (wanted.get("C", set()) | wanted.get("?", set())) - gone
+        news |= {path for path in self._relative(also) if path not in tracked and os.path.lexists(self.root / path)}
+        small, large = self._sized(news)
+        if len(tracked) + len(small) > self._shadow.limits.files:
+            raise CheckpointError(f"the workspace has more than {self._shadow.limits.files:,} files")
+        drop = gone | {path for path in large if path in tracked}
+        if small or drop:
+            paths = b"".join(os.fsencode(path) + b"\0" for path in sorted(small | drop))
+            # --force-remove is for files that are still there but have grown too large.
+            if large & tracked:
+                kept_out = b"".join(os.fsencode(path) + b"\0" for path in sorted(large & tracked))
+                self._git(["update-index", "-z", "--force-remove", "--stdin"], kept_out)
+                paths = b"".join(os.fsencode(path) + b"\0" for path in sorted(small | gone))
+            into_a_pack = ["-c", "core.bigFileThreshold=1"] if len(small) > _MANY else []
+            self._git([*into_a_pack, "update-index", "-z", "--add", "--remove", "--replace", "--stdin"], paths)
+            self._known = ""
+        if not self._known:
+            self._known = self._git(["write-tree"]).decode().strip()
+        paths_now = (tracked | small) - drop
+        usual, modes = _permissions(self.root, paths_now)
+        folders = _parents(paths_now) | self._empty_folders()
+        return Snapshot(str(self.root), self._known, usual, modes, folders, tuple(sorted(large)))
+
+    def _scan(self) -> dict[str, set[str]]:
+        """Every path by git's letter for it: H known, C changed, R gone, ? new."""
+        listed = self._git(["ls-files", "-t", "-z", "-c", "-m", "-d", "-o", *self._exclusions()])
+        found: dict[str, set[str]] = {}
+        for line in listed.split(b"\0"):
+            if line and not line.endswith(b"/"):  # a folder is another repository
+                found.setdefault(chr(line[0]), set()).add(os.fsdecode(line[2:]))
+        return found
+
+    def _exclusions(self) -> list[str]:
+        said = ["--exclude-standard"]
+        own = self.root / ".git" / "info" / "exclude"
+        if own.is_file():
+            said.append(f"--exclude-from={own}")
+        for ours in (self._shadow.folder, self._shadow.folder.parent):
+            with suppress(ValueError):
+                said.append(f"--exclude=/{_quoted(ours.relative_to(self.root).as_posix())}/")
+        return said
+
+    def _empty_folders(self) -> set[str]:
+        listed = self._git(["ls-files", "-z", "-o", "--directory", *self._exclusions()])
+        found: set[str] = set()
+        for line in listed.split(b"\0"):
+            if not line.endswith(b"/"):
+                continue
+            top = os.fsdecode(line).rstrip("/")
+            inner = [os.path.relpath(folder, self.root) for folder, _, _ in os.walk(self.root / top)]
+            if not any(names for _, _, names in os.walk(self.root / top)):
+                found.update(inner)
+                found.update(_parents(inner))
+        return found
+
+    def _sized(self, paths: set[str]) -> tuple[set[str], set[str]]:
+        """Those that are kept and those that are too large. What is no file is neither."""
+        small: set[str] = set()
+        large: set[str] = set()
+        for path in paths:
+            try:
+                found = os.lstat(self.root / path)
+            except OSError:
+                continue
+            if stat.S_ISLNK(found.st_mode) or (
+                stat.S_ISREG(found.st_mode) and found.st_size <= self._shadow.limits.file_bytes
+            ):
+                if stat.S_ISLNK(found.st_mode) or os.access(self.root / path, os.R_OK):
+                    small.add(path)
+            elif stat.S_ISREG(found.st_mode):
+                large.add(path)
+        return small, large
+
+    def _relative(self, paths: Iterable[str]) -> list[str]:
+        root = str(self.root).rstrip("/") + "/"
+        return [path[len(root) :] for path in paths if path.startswith(root)]
+
+    def _git(self, arguments: list[str], given: bytes = b"") -> bytes:
+        return self._shadow.git(arguments, root=self.root, index=self._index, given=given)
+
+
+def _quoted(path: str) -> str:
+    return "".join(f"\\{char}" if char in "*?[\\!#" else char for char in path)
+
+
+def _parents(paths: Iterable[str]) -> frozenset[str]:
+    found: set[str] = set()
+    for path in paths:
+        folder = path.rpartition("/")[0]
+        while folder and folder not in found:
+            found.add(folder)
+            folder = folder.rpartition("/")[0]
+    return frozenset(found)
+
+
+def _permissions(root: Path, paths: Iterable[str]) -> tuple[tuple[int, int], dict[str, int]]:
+    """Permission bits: those most plain files and most programs have, and the exceptions."""
+    plain: Counter[int] = Counter()
+    programs: Counter[int] = Counter()
+    every: list[tuple[str, int]] = []
+    before = str(root).rstrip("/") + "/"
+    for path in paths:
+        try:
+            mode = os.lstat(before + path).st_mode
+        except OSError:
+            continue
+        if stat.S_ISREG(mode):
+            bits = stat.S_IMODE(mode)
+            every.append((path, bits))
+            (programs if bits & 0o100 else plain)[bits] += 1
+    usual = (plain.most_common(1)[0][0] if plain else 0o644, programs.most_common(1)[0][0] if programs else 0o755)
+    return usual, {path: bits for path, bits in every if bits != usual[1 if bits & 0o100 else 0]}

@@ -1,0 +1,325 @@
+"""Who changed which file: one small SQLite file per project, shared by all its processes.
+
+A row is one path changed by one run, with what was there before and after, by content id. It
+is written before a tool replaces a file, and right after a command ended; so whoever meets a
+file that is not as it was can be told whose doing that is, and undo knows the way back.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from retinue.capabilities.audit.shadow import Entry, Snapshot
+from retinue.core.lean import dataclass
+from retinue.settings.places import private_folder
+
+if TYPE_CHECKING:
+    import sqlite3
+
+Kind = Literal["edit", "command", "undo"]
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS changes (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, run_id TEXT NOT NULL, agent TEXT NOT NULL,
+    turn INTEGER NOT NULL, call_id TEXT NOT NULL, kind TEXT NOT NULL, path BLOB NOT NULL,
+    before_oid TEXT, before_mode INTEGER, after_oid TEXT, after_mode INTEGER, after_hash TEXT,
+    shared TEXT NOT NULL DEFAULT '');
+CREATE INDEX IF NOT EXISTS changes_by_path ON changes (path);
+CREATE INDEX IF NOT EXISTS changes_by_run ON changes (run_id);
+CREATE TABLE IF NOT EXISTS windows (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL, agent TEXT NOT NULL, turn INTEGER NOT NULL,
+    call_id TEXT NOT NULL, command TEXT NOT NULL, pid INTEGER NOT NULL, began REAL NOT NULL, ended REAL,
+    after_change INTEGER NOT NULL, snapshots BLOB NOT NULL);
+CREATE INDEX IF NOT EXISTS windows_by_run ON windows (run_id);
+CREATE INDEX IF NOT EXISTS windows_open ON windows (id) WHERE ended IS NULL;
+CREATE TABLE IF NOT EXISTS forgotten (run_id TEXT PRIMARY KEY, at REAL NOT NULL);
+"""
+_COLUMNS = (
+    "id, at, run_id, agent, turn, call_id, kind, path, before_oid, before_mode, after_oid, after_mode, "
+    "after_hash, shared"
+)
+_WINDOW = "id, run_id, agent, turn, call_id, command, pid, began, ended, after_change, snapshots"
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """A run, as others are told of it."""
+
+    run_id: str
+    agent: str
+
+    def __str__(self) -> str:
+        return f"{self.agent} (run {self.run_id[:8]})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changed:
+    """One path changed by one run. `path` is absolute. `shared` names runs whose commands were
+    at work at the same time and may have changed it instead."""
+
+    id: int = 0
+    at: float = 0.0
+    who: Who
+    turn: int
+    call_id: str
+    kind: Kind
+    path: str
+    before: Entry | None
+    after: Entry | None
+    after_hash: str | None = None
+    shared: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """A command at work, from the checkpoint before it to the one after. `after_change` is the
+    newest row when it began; `ended` is None while it runs, and forever if it was cut off."""
+
+    id: int
+    who: Who
+    turn: int
+    call_id: str
+    command: str
+    pid: int
+    began: float
+    ended: float | None
+    after_change: int
+    snapshots: tuple[Snapshot, ...]
+
+
+class LedgerStore:
+    """Threads and processes may use it at once; every method is one short transaction."""
+
+    def __init__(self, folder: Path) -> None:
+        import sqlite3
+
+        private_folder(folder)
+        path = folder / "ledger.db"
+        if not path.exists():
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        self.folder = folder
+        self._lock = threading.Lock()
+        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._connection.execute("PRAGMA busy_timeout=10000")
+        self._connection.execute("PRAGMA journal_mode=WAL")
+        self._connection.execute("PRAGMA synchronous=NORMAL")
+        self._connection.executescript(_SCHEMA)
+
+    def close(self) -> None:
+        with self._lock:
+            self._connection.close()
+
+    # Changes
+
+    def add(self, rows: Sequence[Changed]) -> list[int]:
+        with self._transaction() as connection:
+            return [self._insert(connection, row) for row in rows]
+
+    def drop(self, ids: Iterable[int]) -> None:
+        """Takes back rows of changes that were announced and did not happen."""
+        with self._transaction() as connection:
+            connection.executemany("DELETE FROM changes WHERE id=?", [(each,) for each in ids])
+
+    def share(self, pairs: Iterable[tuple[int, str]]) -> None:
+        """Another run may have made these changes instead."""
+        with self._transaction() as connection:
+            connection.executemany("UPDATE changes SET shared=trim(shared || ' ' || ?2) WHERE id=?1", list(pairs))
+
+    def of_runs(self, run_ids: Sequence[str]) -> list[Changed]:
+        marks = ", ".join("?" * len(run_ids))
+        return self._changes(f"WHERE run_id IN ({marks}) ORDER BY id", run_ids)
+
+    def of_path(self, path: str, limit: int = 1_000) -> list[Changed]:
+        """Newest first."""
+        return self._changes("WHERE path=? ORDER BY id DESC LIMIT ?", (os.fsencode(path), limit))
+
+    def since(self, change_id: int) -> list[Changed]:
+        return self._changes("WHERE id>? ORDER BY id", (change_id,))
+
+    def newest(self) -> int:
+        with self._lock:
+            return int(self._connection.execute("SELECT coalesce(max(id), 0) FROM changes").fetchone()[0])
+
+    # Windows
+
+    def begin(self, who: Who, turn: int, call_id: str, command: str, snapshots: Sequence[Snapshot]) -> Window:
+        began, newest = time.time(), self.newest()
+        with self._transaction() as connection:
+            cursor = connection.execute(
+                "INSERT INTO windows (run_id, agent, turn, call_id, command, pid, began, after_change, snapshots) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (who.run_id, who.agent, turn, call_id, command[:4000], os.getpid(), began, newest, _pack(snapshots)),
+            )
+        return Window(
+            id=int(cursor.lastrowid or 0),
+            who=who,
+            turn=turn,
+            call_id=call_id,
+            command=command,
+            pid=os.getpid(),
+            began=began,
+            ended=None,
+            after_change=newest,
+            snapshots=tuple(snapshots),
+        )
+
+    def end(self, window: Window, rows: Sequence[Changed]) -> None:
+        """The command is over and this is what it changed: both or neither is recorded. What
+        the workspace looked like before is not needed any more."""
+        with self._transaction() as connection:
+            connection.execute("UPDATE windows SET ended=?, snapshots=x'' WHERE id=?", (time.time(), window.id))
+            for row in rows:
+                self._insert(connection, row)
+
+    def open_windows(self, run_ids: Sequence[str] | None = None) -> list[Window]:
+        return self._windows("WHERE ended IS NULL", run_ids)
+
+    def overlapping(self, window: Window) -> list[Window]:
+        """Windows of other runs that were open at the same time, or still are."""
+        rows = self._windows("WHERE (ended IS NULL OR ended>?)", None, (window.began,))
+        return [row for row in rows if row.who.run_id != window.who.run_id]
+
+    # What is kept, and for how long
+
+    def traces(self) -> dict[str, float]:
+        """Every run that has left anything here, with the time of the last of it."""
+        with self._lock:
+            found = self._connection.execute(
+                "SELECT run_id, max(at) FROM (SELECT run_id, at FROM changes UNION ALL "
+                "SELECT run_id, coalesce(ended, began) FROM windows) GROUP BY run_id"
+            ).fetchall()
+        return {row[0]: row[1] for row in found}
+
+    def forget(self, run_ids: Iterable[str]) -> None:
+        """These runs cannot be undone any more; that they once could be is remembered."""
+        ids, now = list(run_ids), time.time()
+        with self._transaction() as connection:
+            for table in ("changes", "windows"):
+                connection.executemany(f"DELETE FROM {table} WHERE run_id=?", [(each,) for each in ids])  # noqa: S608
+            connection.executemany("INSERT OR REPLACE INTO forgotten VALUES (?, ?)", [(each, now) for each in ids])
+
+    def forgotten(self, run_ids: Sequence[str]) -> float | None:
+        """When anything of these runs was last forgotten."""
+        marks = ", ".join("?" * len(run_ids))
+        with self._lock:
+            query = f"SELECT max(at) FROM forgotten WHERE run_id IN ({marks})"  # noqa: S608
+            return self._connection.execute(query, tuple(run_ids)).fetchone()[0]  # type: ignore[no-any-return]
+
+    def contents(self) -> list[str]:
+        """The ids of all contents that an undo may ask for."""
+        with self._lock:
+            found = self._connection.execute("SELECT DISTINCT before_oid FROM changes WHERE before_oid != ''")
+            return [row[0] for row in found]
+
+    def shrink(self) -> None:
+        """Gives the disk back what rows that were removed took. Not while others are writing."""
+        import sqlite3
+
+        with self._lock, suppress(sqlite3.Error):
+            self._connection.execute("VACUUM")
+
+    def _windows(self, where: str, run_ids: Sequence[str] | None, values: tuple[Any, ...] = ()) -> list[Window]:
+        if run_ids is not None:
+            where += f" AND run_id IN ({', '.join('?' * len(run_ids))})"
+        with self._lock:
+            found = self._connection.execute(
+                f"SELECT {_WINDOW} FROM windows {where} ORDER BY id",  # noqa: S608
+                (*values, *(run_ids or ())),
+            ).fetchall()
+        return [
+            Window(
+                id=row[0],
+                who=Who(row[1], row[2]),
+                turn=row[3],
+                call_id=row[4],
+                command=row[5],
+                pid=row[6],
+                began=row[7],
+                ended=row[8],
+                after_change=row[9],
+                snapshots=_unpack(row[10]),
+            )
+            for row in found
+        ]
+
+    def _changes(self, where: str, values: Sequence[Any]) -> list[Changed]:
+        with self._lock:
+            found = self._connection.execute(f"SELECT {_COLUMNS} FROM changes {where}", tuple(values)).fetchall()  # noqa: S608
+        return [
+            Changed(
+                id=row[0],
+                at=row[1],
+                who=Who(row[2], row[3]),
+                turn=row[4],
+                call_id=row[5],
+                kind=row[6],
+                path=os.fsdecode(row[7]),
+                before=None if row[8] is None else Entry(row[8], row[9]),
+                after=None if row[10] is None else Entry(row[10], row[11]),
+                after_hash=row[12],
+                shared=tuple(row[13].split()),
+            )
+            for row in found
+        ]
+
+    def _insert(self, connection: sqlite3.Connection, row: Changed) -> int:
+        before, after = row.before, row.after
+        cursor = connection.execute(
+            f"INSERT INTO changes ({_COLUMNS.removeprefix('id, ')}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
+            (
+                row.at or time.time(),
+                row.who.run_id,
+                row.who.agent,
+                row.turn,
+                row.call_id,
+                row.kind,
+                os.fsencode(row.path),
+                before.oid if before else None,
+                before.mode if before else None,
+                after.oid if after else None,
+                after.mode if after else None,
+                row.after_hash,
+                " ".join(row.shared),
+            ),
+        )
+        return int(cursor.lastrowid or 0)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        import sqlite3
+
+        with self._lock:
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except BaseException as error:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                if isinstance(error, sqlite3.Error):
+                    raise OSError(5, f"the record of changes cannot be written: {error}") from error
+                raise
+
+
+def _pack(snapshots: Sequence[Snapshot]) -> bytes:
+    data = [
+        [each.root, each.tree, each.usual, dict(each.modes), sorted(each.folders), each.left_out] for each in snapshots
+    ]
+    return zlib.compress(json.dumps(data).encode("ascii"), 1)
+
+
+def _unpack(data: bytes) -> tuple[Snapshot, ...]:
+    if not data:
+        return ()
+    return tuple(
+        Snapshot(root, tree, (usual[0], usual[1]), modes, frozenset(folders), tuple(left_out))
+        for root, tree, usual, modes, folders, left_out in json.loads(zlib.decompress(data))
+    )

@@ -1,0 +1,110 @@
+"""How checkpoints go: what an undo of old runs would need is dropped, and the space is given back.
+
+It lies in three places: rows of the ledger, refs of the shadow repository that hold the checkpoints
+before commands, and contents that no ref holds, which `edit` and `write` have replaced. `drop`
+takes away the first two; `collect` lets git throw away what nothing needs any more. Before that,
+everything that is still needed gets a name, so that git knows of it, and whatever was stored or
+asked for within the last day stays in any case: a run that starts meanwhile loses nothing.
+
+All of it blocks: call it in a thread.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from retinue.capabilities.audit.ledger_store import LedgerStore
+from retinue.capabilities.audit.shadow import CheckpointError, Shadow, Snapshot
+from retinue.settings.places import private_folder
+
+GRACE = 24 * 3600.0
+_KEPT = "refs/retinue/kept"
+_DUE = "uncollected"
+_GC = (
+    *("core.fsync=committed", "gc.packRefs=false", "gc.cruftPacks=false", "pack.threads=1"),
+    *("gc.reflogExpire=never", "gc.worktreePruneExpire=never"),
+)
+
+
+def drop(shadow: Shadow, store: LedgerStore, run_ids: Iterable[str]) -> None:
+    """Forgets how to undo these runs. If it is cut off, the next one goes on where it was."""
+    ids = list(run_ids)
+    if not ids:
+        return
+    (shadow.folder / _DUE).touch()
+    for run_id in ids:
+        shutil.rmtree(shadow.directory / "refs" / "retinue" / run_id, ignore_errors=True)
+        (shadow.folder / "alive" / run_id).unlink(missing_ok=True)
+    store.forget(ids)
+
+
+def is_due(folder: Path) -> bool:
+    """Whether anything was dropped whose space was not given back yet."""
+    return (folder / _DUE).exists()
+
+
+def collect(shadow: Shadow, store: LedgerStore, grace: float = GRACE) -> None:
+    """Gives the space back. Only while no run of the project is at work. Raises CheckpointError
+    when git cannot, or takes too long: then everything is as before, and it is still due."""
+    if (shadow.directory / "HEAD").is_file():
+        _tidy(shadow, grace)
+        _name_what_is_needed(shadow, store)
+        options = [part for option in _GC for part in ("-c", option)]
+        shadow.git([*options, "gc", "--quiet", "--force", f"--prune={int(time.time() - grace)}"])
+    store.shrink()
+    (shadow.folder / _DUE).unlink(missing_ok=True)
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[bool]:
+    """False when another process is at it."""
+    try:
+        import fcntl
+    except ImportError:  # Windows: git has a lock of its own for this
+        yield True
+        return
+    descriptor = os.open(private_folder(folder) / "retention.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+    finally:
+        os.close(descriptor)
+
+
+def _tidy(shadow: Shadow, grace: float) -> None:
+    """Removes what only makes the next checkpoint faster and nobody has used for a while, and what
+    processes that were killed have left."""
+    before = time.time() - grace
+    for path in [*shadow.folder.glob("making-*.git"), *(shadow.folder / "index").glob("*")]:
+        if path.stat().st_mtime >= before:
+            continue
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _name_what_is_needed(shadow: Shadow, store: LedgerStore) -> None:
+    """One tree with all contents, checkpoints and indexes that no ref has, under one name."""
+    trees = {snapshot.tree for window in store.open_windows() for snapshot in window.snapshots}
+    for index in (shadow.folder / "index").glob("*"):
+        try:
+            trees.add(shadow.git(["write-tree"], index=index).decode().strip())
+        except CheckpointError:  # it was cut off while it was written; the next checkpoint starts anew
+            index.unlink(missing_ok=True)
+    asked = "".join(f"{oid}\n" for oid in [*store.contents(), *sorted(trees)]).encode()
+    lines = shadow.git(["cat-file", "--batch-check=%(objecttype) %(objectname)"], given=asked).decode().splitlines()
+    there = {(kind, oid) for kind, oid in (line.split() for line in lines if not line.endswith(" missing"))}
+    modes = {"blob": "100644", "tree": "040000"}
+    listed = "".join(f"{modes[kind]} {kind} {oid}\t{oid}\n" for kind, oid in sorted(there))
+    tree = shadow.git(["mktree"], given=listed.encode()).decode().strip()
+    shadow.commit(_KEPT, Snapshot("", tree), "what no checkpoint has and undo may need", time.time())

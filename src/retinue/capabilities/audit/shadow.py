@@ -1,0 +1,286 @@
+"""The shadow repository: the files of a workspace at a moment, kept in a git store of our own.
+
+It lives in the state folder of the project and knows the workspace only as a work tree. The
+user's own `.git`, index, stash, hooks, filters and configuration are never touched or run. What
+a workspace looked like is a tree object, found in the time it takes to look at every file's
+stat, because git's index remembers what it has seen. What git does not keep is kept beside it:
+exact permission bits, and folders, empty ones included.
+
+All of it blocks: call it in a thread.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import stat
+import subprocess
+import threading
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import field
+from pathlib import Path
+
+from retinue.core.lean import dataclass
+from retinue.guard.git import clean, command_line
+from retinue.settings.places import private_folder
+
+NOBODY = "Retinue <retinue@localhost>"
+_ATTRIBUTES = "* -text -eol -ident -filter -working-tree-encoding -diff -merge\n"
+"""So that content is stored and given back byte by byte, and no filter program of anyone runs."""
+_CONFIG = (
+    *("core.bare=false", "core.fileMode=true", "core.symlinks=true", "core.autocrlf=false"),
+    *("core.looseCompression=1", "core.fsync=none", "core.preloadIndex=true", "index.threads=true"),
+    *("core.ignoreCase=false", "core.precomposeUnicode=false", f"core.attributesFile={os.devnull}"),
+)
+
+
+class CheckpointError(Exception):
+    """No picture of the workspace could be taken, for a reason to tell people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Something at a path: a file or link with the id of its content, or a folder. `mode` is
+    the whole `st_mode`."""
+
+    oid: str
+    mode: int
+
+    @property
+    def is_folder(self) -> bool:
+        return stat.S_ISDIR(self.mode)
+
+    @property
+    def is_link(self) -> bool:
+        return stat.S_ISLNK(self.mode)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What is too large for a checkpoint: one file, the number of files, the time for a scan."""
+
+    file_bytes: int = 10 * 2**20
+    files: int = 200_000
+    seconds: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One root at one moment. `modes` has the permission bits of files that differ from
+    `usual` (of plain files, of programs); `left_out` names files too large to be kept."""
+
+    root: str
+    tree: str
+    usual: tuple[int, int] = (0o644, 0o755)
+    modes: Mapping[str, int] = field(default_factory=dict)
+    folders: frozenset[str] = frozenset()
+    left_out: tuple[str, ...] = ()
+
+    def mode_of(self, path: str, git_mode: str) -> int:
+        if git_mode == "120000":
+            return stat.S_IFLNK | 0o777
+        usual = self.usual[1] if git_mode == "100755" else self.usual[0]
+        return stat.S_IFREG | self.modes.get(path, usual)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One path, relative to the root, before and after."""
+
+    path: str
+    before: Entry | None
+    after: Entry | None
+
+
+class Shadow:
+    """One per project and process; made on first use."""
+
+    def __init__(self, folder: Path, limits: Limits | None = None) -> None:
+        self.folder = folder
+        self.limits = limits or Limits()
+        self.directory = folder / "shadow.git"
+        self._lock = threading.Lock()
+        self._ready = False
+
+    def open(self) -> None:
+        """Makes the repository if there is none. Raises CheckpointError when that cannot be."""
+        with self._lock:
+            if self._ready:
+                return
+            if shutil.which("git") is None:
+                raise CheckpointError("git is not installed")
+            private_folder(self.folder / "index")
+            if not (self.directory / "HEAD").is_file():
+                try:
+                    self._create()
+                except OSError as error:
+                    raise CheckpointError(f"{self.directory} cannot be made ({error})") from error
+            self._ready = True
+
+    def _create(self) -> None:
+        made = self.folder / f"making-{os.getpid()}-{os.urandom(4).hex()}.git"
+        template = self.folder / "no-template"
+        template.mkdir(exist_ok=True)
+        self.git(["init", "-q", "--bare", f"--template={template}", str(made)], bare=True)
+        (made / "info").mkdir(exist_ok=True)
+        (made / "info" / "attributes").write_text(_ATTRIBUTES)
+        try:
+            made.rename(self.directory)
+        except OSError:  # another process was faster
+            shutil.rmtree(made, ignore_errors=True)
+            if not (self.directory / "HEAD").is_file():
+                raise
+
+    def git(
+        self,
+        arguments: list[str],
+        *,
+        root: Path | None = None,
+        index: Path | None = None,
+        given: bytes = b"",
+        bare: bool = False,
+    ) -> bytes:
+        """Runs one git command on the shadow repository. Raises CheckpointError if it fails."""
+        environment = self._environment(bare=bare)
+        if root is not None:
+            environment["GIT_WORK_TREE"] = str(root)
+        if index is not None:
+            environment["GIT_INDEX_FILE"] = str(index)
+        try:
+            done = subprocess.run(  # noqa: S603  (a fixed program; paths go through stdin)
+                command_line(arguments, () if bare else _CONFIG),
+                input=given,
+                capture_output=True,
+                cwd=root or self.folder,
+                env=environment,
+                timeout=self.limits.seconds,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise CheckpointError(f"the workspace could not be scanned in {self.limits.seconds:g} s") from error
+        except OSError as error:
+            raise CheckpointError(f"git could not be started ({error})") from error
+        if done.returncode != 0:
+            said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+            raise CheckpointError(f"git {arguments[0]} failed: {said[-1] if said else done.returncode}")
+        return done.stdout
+
+    def _environment(self, *, bare: bool = False) -> dict[str, str]:
+        """Nobody's settings but ours; the user's own are for repositories of theirs."""
+        environment = clean(os.environ) | {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+        return environment if bare else environment | {"GIT_DIR": str(self.directory)}
+
+    # Objects
+
+    def keep(self, data: bytes, kind: bytes = b"blob") -> str:
+        """Stores content; gives its id. Written here rather than by a program: it takes less
+        time than starting one."""
+        self.open()
+        whole = b"%b %d\0%b" % (kind, len(data), data)
+        oid = hashlib.sha1(whole, usedforsecurity=False).hexdigest()
+        path = self.directory / "objects" / oid[:2] / oid[2:]
+        if path.exists():
+            with suppress(OSError):
+                os.utime(path)
+            return oid
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_name(f"tmp_obj_{os.urandom(6).hex()}")
+        beside.write_bytes(zlib.compress(whole, 1))
+        beside.chmod(0o444)
+        beside.replace(path)
+        return oid
+
+    def commit(self, ref: str, snapshot: Snapshot, message: str, at: float) -> str:
+        """Keeps a tree under a name, so that it is found by people and spared by git."""
+        lines = (
+            f"tree {snapshot.tree}\nauthor {NOBODY} {int(at)} +0000\ncommitter {NOBODY} {int(at)} +0000\n\n{message}\n"
+        )
+        oid = self.keep(lines.encode("utf-8", "replace"), b"commit")
+        path = self.directory / ref
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_name(f"{path.name}.{os.urandom(4).hex()}.tmp")
+        beside.write_text(f"{oid}\n")
+        beside.replace(path)
+        return oid
+
+    @contextmanager
+    def reading(self) -> Iterator[Blobs]:
+        """Contents by id, one after another."""
+        self.open()
+        process = subprocess.Popen(  # noqa: S603  (a fixed program)
+            command_line(["cat-file", "--batch"]),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=self.folder,
+            env=self._environment(),
+        )
+        try:
+            yield Blobs(process)
+        finally:
+            process.kill()
+            process.communicate()
+
+    def differences(self, before: Snapshot, after: Snapshot) -> list[Difference]:
+        """What changed from one snapshot to another of the same root, folders included."""
+        found: dict[str, Difference] = {}
+        if before.tree != after.tree:
+            raw = self.git(["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", before.tree, after.tree])
+            fields = raw.split(b"\0")[:-1]
+            for head, name in zip(fields[::2], fields[1::2], strict=True):
+                old_mode, new_mode, old_oid, new_oid, _ = head.decode().lstrip(":").split(" ")
+                path = os.fsdecode(name)
+                if "160000" in (old_mode, new_mode):
+                    continue  # another repository inside this one
+                found[path] = Difference(
+                    path,
+                    None if old_mode == "000000" else Entry(old_oid, before.mode_of(path, old_mode)),
+                    None if new_mode == "000000" else Entry(new_oid, after.mode_of(path, new_mode)),
+                )
+        self._modes(before, after, found)
+        folder = Entry("", stat.S_IFDIR | 0o755)
+        for path in after.folders - before.folders:  # perhaps in place of a file
+            found[path] = Difference(path, found[path].before if path in found else None, folder)
+        for path in before.folders - after.folders:
+            found[path] = Difference(path, folder, found[path].after if path in found else None)
+        return sorted(found.values(), key=lambda each: each.path)
+
+    def _modes(self, before: Snapshot, after: Snapshot, found: dict[str, Difference]) -> None:
+        """Changes of permission bits that git does not see."""
+        changed = {path for path, _ in before.modes.items() ^ after.modes.items()} - found.keys()
+        every = before.usual != after.usual
+        if not changed and not every:
+            return
+        listed = self.git(["ls-tree", "-r", "-z", after.tree]).split(b"\0")[:-1]
+        for line in listed:
+            head, _, name = line.partition(b"\t")
+            path = os.fsdecode(name)
+            if path in changed or (every and path not in found):
+                git_mode, _, oid = head.decode().split(" ")
+                old, new = before.mode_of(path, git_mode), after.mode_of(path, git_mode)
+                if old != new:
+                    found[path] = Difference(path, Entry(oid, old), Entry(oid, new))
+
+
+class Blobs:
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+
+    def get(self, oid: str) -> bytes:
+        """Raises CheckpointError when the content is not there any more."""
+        into, out = self._process.stdin, self._process.stdout
+        assert into is not None and out is not None
+        into.write(f"{oid}\n".encode())
+        into.flush()
+        head = out.readline().split()
+        if len(head) != 3:
+            raise CheckpointError(f"the content {oid[:12]} is no longer kept")
+        data = out.read(int(head[2]) + 1)
+        return data[:-1]
+
+
+def blob_id(data: bytes) -> str:
+    """The id that git gives to content, without storing it."""
+    return hashlib.sha1(b"blob %d\0%b" % (len(data), data), usedforsecurity=False).hexdigest()

@@ -1,0 +1,183 @@
+"""Undo: files that runs have changed go back to how they were, and nobody else's work is lost.
+
+For every path the rows of the ledger are a chain: before, after, before, after. If the chain is
+unbroken, only these runs have touched the path; if what is there now is what they left, nobody
+has touched it since. Only then is it put back. Everything else is kept, with the reason and the
+name of whoever came between, unless the caller insists; and what an insisting caller overwrites
+is kept in the shadow repository, too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal
+
+from retinue.capabilities.audit.checkpoint import unfinished
+from retinue.capabilities.audit.ledger import RunLedger
+from retinue.capabilities.audit.ledger_store import Changed, LedgerStore, Who
+from retinue.capabilities.audit.shadow import Blobs, CheckpointError, Entry, Shadow
+from retinue.capabilities.audit.undo_files import current, put_back, same
+from retinue.core.lean import dataclass
+
+Fate = Literal["restored", "removed", "unchanged", "kept", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class UndoneFile:
+    """One path. `restored`: has its old content again; `removed`: the run had made it;
+    `unchanged`: was already as before; `kept`: left alone, `detail` says why."""
+
+    path: str
+    fate: Fate
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Which changes: those of `main` from `turn` on (0: all), and those of `below`, from the
+    moment `since` on."""
+
+    main: Who
+    turn: int = 0
+    below: tuple[str, ...] = ()
+    since: float = 0.0
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        return (self.main.run_id, *self.below)
+
+    def covers(self, row: Changed) -> bool:
+        return row.turn >= self.turn if row.who.run_id == self.main.run_id else row.at >= self.since
+
+
+class Undo:
+    """Blocks: call it in a thread. `folder` is the state folder of the project."""
+
+    def __init__(self, folder: Path) -> None:
+        self._shadow = Shadow(folder / "checkpoints")
+        self._store = LedgerStore(folder / "checkpoints")
+
+    def close(self) -> None:
+        self._store.close()
+
+    def forgotten(self, run_ids: Sequence[str]) -> float | None:
+        """When the way back of any of these runs was removed because it was old."""
+        return self._store.forgotten(run_ids)
+
+    def changed(self, run_ids: Sequence[str]) -> list[Changed]:
+        """What these runs have changed, in order; with what commands changed that were cut off
+        together with their process."""
+        return [*self._store.of_runs(run_ids), *self._unfinished(run_ids)[0]]
+
+    def run(self, scope: Scope, *, force: bool = False, dry_run: bool = False) -> list[UndoneFile]:
+        """Puts back what can be. Never raises for one path: its fate says what was wrong."""
+        uncertain, late = self._unfinished(scope.runs)
+        rows = [row for row in (*self._store.of_runs(scope.runs), *uncertain, *late) if scope.covers(row)]
+        chains: dict[str, list[Changed]] = {}
+        for row in rows:
+            chains.setdefault(row.path, []).append(row)
+        done: list[UndoneFile] = []
+        with nullcontext() if dry_run or not chains else self._shadow.reading() as blobs:
+            for path in _ordered(chains):
+                chain = chains[path]
+                fate = self._fate(path, chain, scope, force, {row.path for row in late})
+                if blobs is not None and fate.fate in ("restored", "removed"):
+                    fate = self._put_back(fate, chain, scope, blobs)
+                if not _is_folder(chain):
+                    done.append(fate)
+        return sorted(done, key=lambda each: each.path)
+
+    def _unfinished(self, run_ids: Sequence[str]) -> tuple[list[Changed], list[Changed]]:
+        found: tuple[list[Changed], list[Changed]] = ([], [])
+        for window in self._store.open_windows(run_ids):
+            also = [row.path for row in self._store.of_runs([window.who.run_id])]
+            try:
+                sure, late = unfinished(self._shadow, self._store, window, also)
+            except CheckpointError:
+                continue
+            found[0].extend(sure)
+            found[1].extend(late)
+        return found
+
+    def _fate(self, path: str, chain: list[Changed], scope: Scope, force: bool, late: set[str]) -> UndoneFile:
+        target = chain[0].before
+        try:
+            now = current(path)
+            if same(now, target):
+                return UndoneFile(path, "unchanged")
+            if not force and not _is_folder(chain):  # a folder goes only when it is empty
+                reason = self._objection(path, chain, scope, now)
+                if not reason and path in late:
+                    reason = "it changed after the process of this run was last seen alive"
+                if reason:
+                    return UndoneFile(path, "kept", reason)
+        except OSError as error:
+            return UndoneFile(path, "failed", error.strerror or str(error))
+        return UndoneFile(path, "removed" if target is None else "restored")
+
+    def _objection(self, path: str, chain: list[Changed], scope: Scope, now: Entry | None) -> str:
+        """Why putting `path` back would destroy what is not this run's; empty if it would not."""
+        first, last = chain[0], chain[-1]
+        others = [row for row in self._store.of_path(path) if row.who.run_id not in scope.runs]
+        for row in others:
+            if first.id and row.id > first.id and (row.id < last.id or not last.id):
+                return f"it was also changed by {row.who} in between"
+        for earlier, later in pairwise(chain):
+            if not same(earlier.after, later.before):
+                return "someone else changed it between two changes of this run"
+        if not same(now, last.after):
+            who = next((str(row.who) for row in others if same(row.after, now)), "someone else")
+            return f"it was {'deleted' if now is None else 'changed'} since by {who}"
+        strangers = {run for row in chain for run in row.shared if run not in scope.runs}
+        if strangers:
+            return f"a command of another run ({', '.join(run[:8] for run in sorted(strangers))}) may have changed it"
+        return ""
+
+    def _put_back(self, fate: UndoneFile, chain: list[Changed], scope: Scope, blobs: Blobs) -> UndoneFile:
+        path, target = fate.path, chain[0].before
+        ledger = RunLedger(self._store, None, Who(scope.main.run_id, f"undo of {scope.main.agent}"))
+        try:
+            with ledger.lease(Path(path)):
+                now = current(path)
+                if now is not None and not now.is_folder and not now.is_link:
+                    self._shadow.keep(Path(path).read_bytes())
+                put_back(path, target, blobs)
+                self._store.add([_undone(path, now, target, chain[-1])])
+        except (OSError, CheckpointError) as error:
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            return UndoneFile(path, "failed", reason)
+        return fate
+
+
+def _ordered(chains: dict[str, list[Changed]]) -> list[str]:
+    """First what goes, the deepest first; then what comes back, folders before what is in them."""
+
+    def key(path: str) -> tuple[int, int, str]:
+        target = chains[path][0].before
+        depth = path.count("/")
+        return (0, -depth, path) if target is None else (1 if target.is_folder else 2, depth, path)
+
+    return sorted(chains, key=key)
+
+
+def _is_folder(chain: list[Changed]) -> bool:
+    return all(entry is None or entry.is_folder for row in chain for entry in (row.before, row.after))
+
+
+def _undone(path: str, now: Entry | None, target: Entry | None, last: Changed) -> Changed:
+    digest = None
+    if target is not None and not target.is_folder and not target.is_link:
+        digest = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    return replace(last, id=0, at=0.0, kind="undo", before=now, after=target, after_hash=digest, shared=())
+
+
+def relative(path: str, folder: str) -> str:
+    """A path as people read it: from `folder` where it is inside."""
+    inside = path.startswith(folder.rstrip("/") + "/")
+    return os.path.relpath(path, folder) if inside else path

@@ -1,0 +1,186 @@
+"""convert_content: documents of the workspace and of the web as Markdown."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from retinue.core.effects import ToolEffect
+from retinue.core.lean import dataclass
+from retinue.core.messages import Text
+from retinue.core.tool import Confinement, ToolContext, ToolOutput
+from retinue.tools.arguments import PATH_NAMES, Arguments
+from retinue.tools.base import Aliases, BuiltinTool, Properties
+from retinue.tools.errors import ToolError
+
+if TYPE_CHECKING:
+    from retinue.capabilities.convert.document import About, Document, Download
+    from retinue.capabilities.convert.errors import ConvertError
+    from retinue.capabilities.convert.worker import Converted
+
+PROVIDER = "markitdown"
+_AT_ONCE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    seconds: float = 30.0
+    file_bytes: int = 10 * 1024 * 1024
+    characters: int = 50_000
+    memory: int = 2048 * 1024 * 1024
+
+
+class ConvertContentTool(BuiltinTool):
+    """`bounds` are as the settings have them now; `confine` gives a sandbox for one conversion;
+    `download` gets what a URL names, None where there is no web."""
+
+    name = "convert_content"
+    required = ()
+    properties: ClassVar[Properties] = {
+        "path": {"type": "string"},
+        "url": {"type": "string"},
+        "offset": {"type": "integer", "description": "First character, from 0"},
+    }
+    hidden: ClassVar[Properties] = {
+        "maxContentChars": {"type": "integer", "minimum": 1},
+        "timeoutMs": {"type": "integer", "minimum": 1},
+    }
+    aliases: ClassVar[Aliases] = {"path": PATH_NAMES, "url": ("uri", "link")}
+
+    def __init__(
+        self,
+        bounds: Callable[[], Bounds] = Bounds,
+        confine: Callable[[], Confinement | None] = lambda: None,
+        download: Callable[[], Download | None] = lambda: None,
+    ) -> None:
+        super().__init__()
+        self._bounds = bounds
+        self._confine = confine
+        self._download = download
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
+        from retinue.capabilities.convert.errors import ConvertError
+
+        try:
+            return await self.call(call_id, Arguments(self.name, arguments, self.aliases), context)
+        except ConvertError as error:
+            return _failure(error)
+        except ToolError as error:
+            return _failure(ConvertError("INVALID_INPUT", str(error)))
+        except OSError as error:
+            return _failure(ConvertError("CONVERT_FAILED", f"the document cannot be read: {error.strerror or error}."))
+
+    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
+        from retinue.capabilities.convert.errors import ConvertError
+        from retinue.capabilities.convert.worker import check_installed
+
+        path, url = given.optional_text("path"), given.optional_text("url")
+        if (path is None) == (url is None):
+            raise ConvertError("INVALID_INPUT", 'send "path" or "url", one of them.')
+        bounds = self._bounds()
+        most = min(given.whole("maxContentChars", "max_content_chars", least=1) or bounds.characters, bounds.characters)
+        offset = given.whole("offset") or 0
+        seconds = min((given.number("timeoutMs", "timeout_ms") or bounds.seconds * 1000) / 1000, bounds.seconds)
+        if seconds <= 0:
+            raise ConvertError("INVALID_INPUT", '"timeoutMs" must be above 0.')
+        if context.tool_timeout is not None:
+            seconds = min(seconds, context.tool_timeout * 0.9)
+        check_installed()
+        context.progress(call_id, f"converting {path or url}"[:200])
+        began = time.monotonic()
+        about, converted = await self._text(path, url, context, seconds, offset)
+        return _shown(about, converted, offset, most, time.monotonic() - began)
+
+    async def text_of(self, call_id: str, path: str, context: ToolContext) -> str:
+        """Return the text of a file of the workspace, for `read`. Raise ConvertError."""
+        from retinue.capabilities.convert.worker import check_installed
+
+        check_installed()
+        context.progress(call_id, f"converting {path}"[:200])
+        _, converted = await self._text(path, None, context, self._bounds().seconds, 0)
+        note = "\n[The document has more text than is kept; the rest is cut off.]" if converted.cut else ""
+        return converted.text + note
+
+    async def _text(
+        self, path: str | None, url: str | None, context: ToolContext, seconds: float, offset: int
+    ) -> tuple[About, Converted]:
+        """The whole text. Later parts of what a URL gave are of the same text as the first."""
+        from retinue.capabilities.convert.document import key_of_url
+        from retinue.capabilities.convert.kept import keep, place, recall
+        from retinue.capabilities.convert.worker import convert
+
+        if url is not None and offset and (known := recall(place(context.outputs, key_of_url(url)))):
+            return known
+        give_up = time.monotonic() + seconds
+        document = await self._opened(path, url, context, seconds)
+        with document.resources:
+            kept = place(context.outputs, document.key)
+            if path is not None and (known := recall(kept)):
+                return document.about, known[1]
+            async with self._slots:
+                left = max(give_up - time.monotonic(), 0.05)
+                memory = self._bounds().memory
+                found = await convert(document, context, seconds=left, memory=memory, confine=self._confine)
+        await asyncio.to_thread(keep, kept, document.about, found)
+        return document.about, found
+
+    async def _opened(self, path: str | None, url: str | None, context: ToolContext, seconds: float) -> Document:
+        from retinue.capabilities.convert.document import open_file, open_url
+        from retinue.capabilities.convert.errors import ConvertError
+        from retinue.tools.threads import in_thread
+
+        most = self._bounds().file_bytes
+        if path is not None:
+            return await in_thread(lambda: open_file(path, context, most))
+        try:
+            async with asyncio.timeout(seconds):
+                return await open_url(url or "", self._download(), context, most)
+        except TimeoutError:
+            raise ConvertError("CONVERT_TIMEOUT", f"{url} was not there within {seconds:g} s.") from None
+
+
+def _shown(about: About, converted: Converted, offset: int, most: int, seconds: float) -> ToolOutput:
+    whole = converted.text
+    part = whole[offset : offset + most]
+    end = offset + len(part)
+    truncated = end < len(whole) or converted.cut
+    lines = [f"{about.name}: characters {min(offset + 1, end)}-{end} of {len(whole)}"]
+    lines.append(_framed(part, about) if part else "(no text)")
+    if end < len(whole):
+        lines.append(f"[{len(whole) - end:,} more characters; continue with offset {end}]")
+    elif converted.cut:
+        lines.append("[The document has more text than is kept; the rest is cut off.]")
+    metadata = {
+        "contentType": about.mimetype,
+        "fileName": about.name,
+        "fileSize": about.size,
+        "durationMs": round(seconds * 1000),
+        **({"title": converted.title} if converted.title else {}),
+    }
+    value = {
+        "source": about.source,
+        "provider": PROVIDER,
+        "content": part,
+        "truncated": truncated,
+        "metadata": metadata,
+    }
+    effect = ToolEffect(reads=() if about.is_url else (about.source,), hosts=about.hosts, provider=PROVIDER)
+    return ToolOutput((Text("\n\n".join(lines)),), effect=effect, value=value)
+
+
+def _framed(text: str, about: About) -> str:
+    """What comes from the web is marked as such; a file of the workspace is what it is."""
+    if not about.is_url:
+        return text
+    from retinue.capabilities.web.frame import NOTE, framed
+
+    return f"{NOTE}\n\n{framed(text, source=about.source, type=about.mimetype)}"
+
+
+def _failure(error: ConvertError) -> ToolOutput:
+    effect = ToolEffect(status="failed", hosts=error.hosts, provider=PROVIDER, code=error.code)
+    value = {"error": {"code": error.code, "message": error.message}}
+    return ToolOutput((Text(str(error)),), is_error=True, effect=effect, value=value)

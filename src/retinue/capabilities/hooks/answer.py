@@ -1,0 +1,243 @@
+"""What a handler said, as one opinion: exit codes, JSON of two dialects, plain text.
+
+A handler that guards something and cannot be understood has said no.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from retinue.capabilities.hooks.handler import Handler
+from retinue.capabilities.hooks.points import BLOCKABLE, ENDS, SPEAKS, STRICT
+from retinue.core.hook import NO_OPINION, HookEvent, HookResult
+from retinue.core.lean import dataclass
+from retinue.core.permission import Verdict
+
+BLOCK = 2
+CONTINUE = "(continue)"
+
+_VERDICTS: Mapping[str, Verdict] = {
+    "allow": "allow",
+    "approve": "allow",
+    "ask": "ask",
+    "defer": "ask",
+    "deny": "deny",
+    "block": "deny",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """How a handler ended. `failure` says why it has no answer at all; `data` is set for a
+    callable, which needs no text."""
+
+    code: int = 0
+    out: str = ""
+    err: str = ""
+    failure: str = ""
+    data: Any = None
+
+
+class _GarbageError(Exception):
+    """The handler said something that means nothing."""
+
+
+def opinion(handler: Handler, said: Said) -> HookResult:
+    """The opinion of one handler. Never raises. A failure is in `failures`, and where the
+    event guards something the verdict is deny already."""
+    if said.failure:
+        return broken(handler, said.failure)
+    if handler.observes:
+        return NO_OPINION if said.code == 0 else broken(handler, _ended(said))
+    try:
+        data = said.data if said.data is not None else _json(handler, said)
+        if said.code == BLOCK:
+            return _blocked(handler, said, data)
+        if data is None:
+            return _plain(handler, said)
+        result = _structured(handler, data)
+    except _GarbageError as error:
+        return broken(handler, str(error))
+    return replace(result, handlers=(handler.label,)) if result != NO_OPINION else result
+
+
+def broken(handler: Handler, why: str) -> HookResult:
+    """A handler that gave no answer. Where it guards something nothing may happen now."""
+    failure = f"{handler.label} {why}"
+    blocks = handler.event in STRICT or (handler.on_failure == "block" and handler.event in BLOCKABLE)
+    if handler.observes or handler.on_failure == "continue" or not blocks:
+        return HookResult(failures=(failure,))
+    reason = f"{failure}. It guards this, so the answer is no."
+    return HookResult(verdict="deny", reason=reason, failures=(failure,), handlers=(handler.label,))
+
+
+def _json(handler: Handler, said: Said) -> Mapping[str, Any] | None:
+    """The object on standard output; None for plain text. Only `{` begins one."""
+    text = said.out.strip()
+    if not text.startswith("{"):
+        if handler.point and text and said.code == 0:
+            raise _GarbageError(f"must answer with a JSON object, but said: {_start(text)}")
+        return None
+    import orjson
+
+    try:
+        data = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        if said.code not in (0, BLOCK):
+            return None
+        raise _GarbageError(f"answered with broken JSON ({error})") from None
+    return data if isinstance(data, dict) else None
+
+
+def _blocked(handler: Handler, said: Said, data: Any) -> HookResult:
+    """Exit code 2: a no with the reason on standard error, whatever else was said."""
+    reason = said.err.strip() or _reason_in(data) or "no reason was given"
+    label = (handler.label,)
+    match handler.event:
+        case "Stop" | "SubagentStop":
+            return HookResult(verdict="deny", reason=reason, context=reason, handlers=label)
+        case "PostToolUseFailure":
+            return HookResult(context=reason, handlers=label)
+        case event if event in BLOCKABLE:
+            return HookResult(verdict="deny", reason=reason, handlers=label)
+        case _:
+            return HookResult(messages=(f"{handler.label}: {reason}",))
+
+
+def _plain(handler: Handler, said: Said) -> HookResult:
+    text = said.out.strip()
+    if said.code != 0:
+        return broken(handler, _ended(said))
+    if not text:
+        return NO_OPINION
+    if handler.event in SPEAKS:
+        return HookResult(context=text, output=text, handlers=(handler.label,))
+    return HookResult(output=text)
+
+
+def _structured(handler: Handler, data: Any) -> HookResult:
+    if isinstance(data, HookResult):
+        return data
+    if not isinstance(data, Mapping):
+        raise _GarbageError(f"must give back an object, not {type(data).__name__}")
+    event = handler.event
+    specific = data.get("hookSpecificOutput")
+    if specific is not None and not isinstance(specific, Mapping):
+        raise _GarbageError("has a 'hookSpecificOutput' that is no object")
+    named = specific.get("hookEventName") if specific else None
+    if named is not None and named != event and not {named, event} <= ENDS:
+        raise _GarbageError(f"answered for the event '{named}'")
+    specific = specific or {}
+    result = _verdict(event, data, specific)
+    context = _text(specific, "additionalContext") or _text(data, "additionalContext")
+    if context and event in ENDS and result.verdict is None:
+        result = replace(result, verdict="deny", reason=context, context=context)
+    elif context:
+        result = replace(result, context="\n".join(filter(None, (result.context, context))))
+    stop = result.stop
+    if data.get("continue") is False:
+        stop = _text(data, "stopReason") or f"Stopped by the {handler.label}."
+    message = _text(data, "systemMessage")
+    return replace(
+        result,
+        stop=stop,
+        messages=(message,) if message else (),
+        updated_input=_object(specific, data, "updatedInput", "modifiedInput", default=result.updated_input),
+        updated_output=_output(specific, data),
+    )
+
+
+def _verdict(event: HookEvent, data: Mapping[str, Any], specific: Mapping[str, Any]) -> HookResult:
+    """The decision, in whichever of its places it stands."""
+    if event == "PermissionRequest" and isinstance(specific.get("decision"), Mapping):
+        return _permission_request(specific["decision"])
+    said = specific.get("permissionDecision")
+    reason = _text(specific, "permissionDecisionReason")
+    if said is None:
+        said = data.get("decision", specific.get("decision"))
+        reason = reason or _text(data, "reason") or _text(specific, "reason")
+    if said is None:
+        return HookResult()
+    if event in ENDS:
+        return _at_the_end(said, reason, data)
+    if said == "continue":
+        return HookResult(context=_text(data, "injection"))
+    verdict = _VERDICTS.get(said) if isinstance(said, str) else None
+    if verdict is None:
+        raise _GarbageError(f"decided {said!r}, which is none of {', '.join(_VERDICTS)}")
+    return HookResult(verdict=verdict, reason=reason, context=_text(data, "injection"))
+
+
+def _at_the_end(said: Any, reason: str, data: Mapping[str, Any]) -> HookResult:
+    """For a run that would end: `block` and CodingCode's `continue` keep it going."""
+    if said in ("block", "continue", "deny"):
+        text = _text(data, "injection") or reason or CONTINUE
+        return HookResult(verdict="deny", reason=reason or text, context=text)
+    if isinstance(said, str) and said in _VERDICTS:
+        return HookResult(verdict="allow" if said in ("allow", "approve") else None, reason=reason)
+    raise _GarbageError(f"decided {said!r}, which is neither block nor allow")
+
+
+def _permission_request(decision: Mapping[str, Any]) -> HookResult:
+    behavior = decision.get("behavior")
+    if behavior not in ("allow", "deny"):
+        raise _GarbageError(f"has the behavior {behavior!r}, which is neither allow nor deny")
+    message = _text(decision, "message")
+    stop = (message or "A hook refused this and stopped the run.") if decision.get("interrupt") is True else None
+    return HookResult(
+        verdict="allow" if behavior == "allow" else "deny",
+        reason=message,
+        updated_input=_object(decision, {}, "updatedInput", default=None),
+        stop=stop if behavior == "deny" else None,
+    )
+
+
+def _object(
+    first: Mapping[str, Any], second: Mapping[str, Any], *keys: str, default: Mapping[str, Any] | None
+) -> Mapping[str, Any] | None:
+    for place in (first, second):
+        for key in keys:
+            value = place.get(key)
+            if value is not None and not isinstance(value, Mapping):
+                raise _GarbageError(f"has a '{key}' that is no object")
+            if value is not None:
+                return value
+    return default
+
+
+def _output(specific: Mapping[str, Any], data: Mapping[str, Any]) -> str | None:
+    for place in (specific, data):
+        for key in ("updatedToolOutput", "updatedMCPToolOutput", "modifiedOutput"):
+            value = place.get(key)
+            if isinstance(value, str):
+                return value
+            if value is not None:
+                import json
+
+                return json.dumps(value, ensure_ascii=False, default=str)
+    return None
+
+
+def _text(place: Mapping[str, Any], key: str) -> str:
+    value = place.get(key)
+    return value.strip() if isinstance(value, str) else ""
+
+
+def _reason_in(data: Any) -> str:
+    if not isinstance(data, Mapping):
+        return ""
+    specific = data.get("hookSpecificOutput")
+    inner = _text(specific, "permissionDecisionReason") if isinstance(specific, Mapping) else ""
+    return inner or _text(data, "reason")
+
+
+def _ended(said: Said) -> str:
+    detail = _start(said.err.strip() or said.out.strip())
+    return f"failed with exit code {said.code}" + (f": {detail}" if detail else "")
+
+
+def _start(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 300 else f"{line[:299]}…"

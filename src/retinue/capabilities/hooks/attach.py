@@ -1,0 +1,347 @@
+"""Hooks in the life of runs: who listens, when they are told, and what follows.
+
+The handlers of the settings are read once per process and shared by all runs; an agent's own
+join them for its run only. Tool events are fired by the guard's gate; everything else here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from retinue.core.events import (
+    AssistantEnded,
+    Body,
+    Compacted,
+    MessageAdded,
+    RunStarted,
+    TurnEnded,
+    TurnStarted,
+    Warned,
+)
+from retinue.core.hook import NO_OPINION, HookEvent, HookResult
+from retinue.core.outcome import Outcome
+from retinue.errors import PromptBlockedError, StateError
+
+if TYPE_CHECKING:
+    from retinue.capabilities.hooks.bus import HookBus
+    from retinue.capabilities.hooks.handler import Handler
+    from retinue.log.rows import RunPlace
+    from retinue.runs.handle import RunHandle
+    from retinue.runs.launch import Launch
+    from retinue.runs.member import Member
+    from retinue.runs.world import World
+
+MOST_CONTINUATIONS = 8
+"""How often in a row hooks may keep a run from ending."""
+
+ENDING_SECONDS = 10.0
+"""How long hooks may take over an end that they cannot change."""
+
+_WATCHED: frozenset[HookEvent] = frozenset(
+    {"TurnStart", "TurnEnd", "ModelRequest", "ModelResponse", "PostCompact", "Notification", "Stop", "SubagentStop"}
+)
+_ERRORS = {
+    "authentication": "authentication_failed",
+    "budget": "billing_error",
+    "quota": "billing_error",
+    "not_found": "model_not_found",
+    "server": "server_error",
+    "length": "max_output_tokens",
+    "rate_limit": "rate_limit",
+    "overloaded": "overloaded",
+    "invalid_request": "invalid_request",
+}
+
+
+class RunHooks:
+    """The hooks of one run, from before it is recorded until it has ended."""
+
+    def __init__(self, launch: Launch, place: RunPlace, world: World, *, own: bool = True) -> None:
+        self.launch = launch
+        self._place = place
+        self._world = world
+        self.preface: list[str] = []
+        """What hooks want the model to know before its first prompt."""
+        self.notes: list[str] = []
+        self._handle: RunHandle | None = None
+        self._early: list[Warned] = []
+        self._said = ""
+        self._switched: dict[str, str] = {}
+        self._continued = 0
+        self._told_end = self._began = self._in_session = False
+        problems: list[str] = []
+        hooks: tuple[Handler, ...] = ()
+        if own and launch.request.spec.hooks and not world.settings.settings.disable_all_hooks:
+            from retinue.capabilities.hooks.sources import agent_hooks
+
+            hooks = tuple(agent_hooks(launch.request.spec, problems))
+        self._handlers = world.hooks.handlers(hooks)
+        self.notes += problems
+        self.watches = not _WATCHED.isdisjoint(self._handlers)
+
+    def listens(self, event: HookEvent) -> bool:
+        return event in self._handlers
+
+    async def fire(self, event: HookEvent, subject: str = "", payload: Mapping[str, Any] | None = None) -> HookResult:
+        if event not in self._handlers:
+            return NO_OPINION
+        result = await self._bus.fire(event, subject, payload)
+        for message in result.messages:
+            self._warn("hook", message)
+        if result.stop is not None and event not in ("Stop", "SubagentStop", "SessionEnd"):
+            self._stop(result.stop)
+        return result
+
+    def attach(self, handle: RunHandle) -> None:
+        """The run exists now: hooks can stop it."""
+        self._handle, handle.hooks = handle, self
+
+    def _stop(self, reason: str) -> None:
+        if self._handle is not None:
+            self._handle.stopper(f"A hook stopped the run: {reason}")
+
+    async def close(self) -> None:
+        """Nobody hears of this run any more, and nothing its hooks started goes on."""
+        self._handlers, self.watches, self._handle = {}, False, None
+        if "_bus" in self.__dict__:
+            await self._bus.close()
+
+    @cached_property
+    def _bus(self) -> HookBus:
+        from retinue.capabilities.hooks.bus import HookBus
+        from retinue.capabilities.hooks.running import Surroundings
+        from retinue.tools.processes import run_program
+
+        world, request = self._world, self.launch.request
+        around = Surroundings(
+            cwd=request.cwd,
+            project=world.cwd,
+            environment=world.environment,
+            start=run_program,
+            transport=lambda: world.transport,
+            owner=self._place.run_id,
+            passed=world.settings.settings.sandbox_pass_environment,
+        )
+        return HookBus(
+            self._handlers,
+            around,
+            self._who(),
+            fail_open=world.settings.settings.hooks_fail_open,
+            outputs=world.state / "outputs" / self._place.run_id,
+            report=lambda failure: self._warn("hook_failed", failure),
+        )
+
+    def _who(self) -> dict[str, Any]:
+        """What every payload has: who fired it, whose child it is, where its transcript is."""
+        request, place = self.launch.request, self._place
+        return {
+            "session_id": place.root_id,
+            "run_id": place.run_id,
+            "agent_id": place.run_id,
+            "agent_type": request.spec.name,
+            "parent_id": place.parent_id,
+            "depth": request.depth,
+            "transcript_path": self.launch.transcript or "",
+            "cwd": str(request.cwd),
+            "permission_mode": self.launch.mode,
+        }
+
+    def _warn(self, code: str, text: str) -> None:
+        """For people: in the run's record, as soon as there is one."""
+        if not self._began:
+            self._early.append(Warned(code, text))
+            return
+        try:
+            self._world.log.append(self._place, Warned(code, text))
+        except StateError:  # it cannot be recorded any more: the outcome says it
+            self.notes.append(text)
+
+    # In the life of the run
+
+    async def prompted(self, *, resumed: bool) -> None:
+        """A person speaks: a session begins where there is none, and hooks may refuse the
+        prompt or add to it. Raises PromptBlockedError."""
+        request = self.launch.request
+        if request.depth == 0:
+            self._in_session = True
+            source = "resume" if resumed else "startup"
+            begun = await self.fire("SessionStart", source, {"source": source, "model": self.launch.model_name})
+            self._add(begun.context)
+        if resumed:
+            await self._switch_model()
+        result = await self.fire("UserPromptSubmit", "", {"prompt": request.task})
+        if result.verdict == "deny" or result.stop is not None:
+            await self._session_ends("prompt_input_exit")
+            raise PromptBlockedError(f"The prompt was blocked: {result.reason or result.stop or 'no reason was given'}")
+        self._add(result.context)
+
+    async def _switch_model(self) -> None:
+        """A run that goes on with another model: hooks may refuse that, and hear of it when it
+        has happened. Raises PromptBlockedError."""
+        if not (self.listens("PreModelSwitch") or self.listens("PostModelSwitch")):
+            return
+        earlier = self._world.log.reader.ordered(self._place.run_id, ("run.started",))
+        models = [event.body.model for _, event in earlier if isinstance(event.body, RunStarted)]
+        model, asked = self.launch.model_name, self.launch.request.model
+        if not models or models[-1] == model:
+            return
+        switch = {"from_model": models[-1], "to_model": model, "requested_model": asked or model}
+        switch["source"] = "user" if asked else "resume"
+        result = await self.fire("PreModelSwitch", model, switch)
+        if result.verdict == "deny" or result.stop is not None:
+            await self._session_ends("prompt_input_exit")
+            why = result.reason or result.stop or "no reason was given"
+            raise PromptBlockedError(f"The change of the model to {model} was refused: {why}")
+        self._switched = switch
+
+    def _hear_of_fallbacks(self) -> None:
+        """Another model that takes over while the run works is a change of the model as well."""
+        if not (self.listens("PreModelSwitch") or self.listens("PostModelSwitch")):
+            return
+        from retinue.models.fallback import Fallback
+
+        model = self.launch.model
+        if isinstance(model, Fallback):
+            model.before_switch = self._before_fallback
+            model.after_switch = self._after_fallback
+
+    async def _before_fallback(self, old: str, new: str) -> str | None:
+        result = await self.fire("PreModelSwitch", new, self._fallback(old, new))
+        if result.verdict == "deny" or result.stop is not None:
+            return result.reason or result.stop or "a hook refused it and gave no reason"
+        return None
+
+    async def _after_fallback(self, old: str, new: str) -> None:
+        await self.fire("PostModelSwitch", new, self._fallback(old, new))
+
+    def _fallback(self, old: str, new: str) -> dict[str, str]:
+        asked = self.launch.request.model or self.launch.model_name
+        return {"from_model": old, "to_model": new, "requested_model": asked, "source": "fallback"}
+
+    async def began(self) -> None:
+        """The run starts to work."""
+        self._began = True
+        for warning in self._early:
+            self._warn(warning.code, warning.text)
+        self._hear_of_fallbacks()
+        if self._switched:
+            await self.fire("PostModelSwitch", str(self._switched["to_model"]), self._switched)
+        if self.launch.request.depth > 0 and self.listens("SubagentStart"):
+            self._add((await self.fire("SubagentStart", self.launch.request.spec.name)).context)
+
+    def introduce(self, prompt: str) -> str:
+        """The prompt with what hooks had to add before it."""
+        if not self.preface:
+            return prompt
+        text = "\n\n".join(self.preface).replace("</hook-context", "< /hook-context")
+        return f"<hook-context>\n{text}\n</hook-context>\n\n{prompt}"
+
+    async def watch(self, body: Body) -> None:
+        """Tells who listens of what the loop does. For runs that `watches` says so."""
+        match body:
+            case TurnStarted(turn):
+                await self.fire("TurnStart", "", {"turn": turn})
+                await self.fire("ModelRequest", self.launch.model_name, {"turn": turn, "model": self.launch.model_name})
+            case AssistantEnded(turn, message):
+                self._said = message.text or self._said
+                await self.fire("ModelResponse", message.model, {"turn": turn, "text": message.text})
+            case TurnEnded(turn):
+                await self.fire("TurnEnd", "", {"turn": turn})
+            case Compacted():
+                trigger = "manual" if body.reason == "manual" else "auto"
+                counts = {"tokens_before": body.tokens_before, "tokens_after": body.tokens_after}
+                await self.fire("PostCompact", trigger, {"trigger": trigger, **counts})
+            case MessageAdded(message) if message.origin == "notification":
+                fields = {"notification_type": "task_notification", "message": message.text}
+                await self.fire("Notification", "task_notification", fields)
+            case _:
+                pass
+
+    @property
+    def before_end(self) -> Callable[[], Awaitable[str | None]] | None:
+        """What the loop asks when it would end well; None when nobody listens."""
+        return self._before_end if self.listens(self._end) else None
+
+    @property
+    def before_compact(self) -> Callable[[str], Awaitable[str | None]] | None:
+        return self._before_compact if self.listens("PreCompact") else None
+
+    async def _before_end(self) -> str | None:
+        result = await self._ends("completed", active=self._continued > 0)
+        if result.stop is not None or result.verdict != "deny" or not result.context:
+            return None
+        if self._continued >= MOST_CONTINUATIONS:
+            note = f"{self._end} hooks kept it from ending {MOST_CONTINUATIONS} times in a row; then it ended anyway."
+            self.notes.append(note)
+            self._warn("hook_limit", note)
+            return None
+        self._continued += 1
+        self._told_end = False
+        return result.context
+
+    async def _before_compact(self, reason: str) -> str | None:
+        trigger = "manual" if reason == "manual" else "auto"
+        result = await self.fire("PreCompact", trigger, {"trigger": trigger, "custom_instructions": ""})
+        return (result.reason or "A hook refused it.") if result.verdict == "deny" and trigger == "manual" else None
+
+    async def ended(self, outcome: Outcome) -> None:
+        """The run is over, however. An end that hooks have not heard of, they hear of now, and
+        not for long: someone may wait for the end."""
+        if not self._began:
+            self.notes += [warning.text for warning in self._early]
+        if self._handlers:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(ENDING_SECONDS):
+                    await self._tell_of(outcome)
+
+    async def _tell_of(self, outcome: Outcome) -> None:
+        failure = outcome.failure
+        if outcome.ended == "error" and failure is not None and self.listens("StopFailure"):
+            kind = _ERRORS.get(failure.kind, "unknown")
+            fields = {"error_type": kind, "error": failure.message, "last_assistant_message": self._said}
+            await self.fire("StopFailure", kind, fields)
+        if self._began and not self._told_end and self.launch.request.depth > 0:
+            await self._ends(outcome.ended, active=self._continued > 0)
+        await self._session_ends("other" if outcome.ok else outcome.ended)
+
+    async def _session_ends(self, reason: str) -> None:
+        if self._in_session:
+            self._in_session = False
+            await self.fire("SessionEnd", reason, {"reason": reason})
+
+    @property
+    def _end(self) -> HookEvent:
+        return "SubagentStop" if self.launch.request.depth > 0 else "Stop"
+
+    async def _ends(self, status: str, *, active: bool) -> HookResult:
+        self._told_end = True
+        request = self.launch.request
+        fields = {
+            "stop_hook_active": active,
+            "last_assistant_message": self._said,
+            "agent_transcript_path": self.launch.transcript or "",
+            "status": "done" if status in ("completed", "steered") else "error" if status == "error" else "aborted",
+            "ended": status,
+            "background_tasks": [],
+            "session_crons": [],
+            "profile": request.spec.name,
+            "childSessionId": self._place.run_id,
+        }
+        return await self.fire(self._end, request.spec.name, fields)
+
+    def _add(self, context: str) -> None:
+        if context:
+            self.preface.append(context)
+
+
+def hooks_for(member: Member, world: World) -> RunHooks:
+    """The hooks of a run; made on the way for one that came past the gate."""
+    handle = member.handle
+    if handle.hooks is None:
+        RunHooks(handle.launch, handle.place, world).attach(handle)
+    assert handle.hooks is not None
+    return handle.hooks

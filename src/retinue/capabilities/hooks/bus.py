@@ -1,0 +1,132 @@
+"""The hooks of one run: handlers of the session and of its own file, on one bus.
+
+A bus belongs to one run, so what an agent's file hooks into is that run and no other. Once it
+is closed nobody hears anything, and nothing that it started goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from retinue.capabilities.hooks.answer import opinion
+from retinue.capabilities.hooks.handler import Handler
+from retinue.capabilities.hooks.matching import hears, rule_condition
+from retinue.capabilities.hooks.merge import merged
+from retinue.capabilities.hooks.running import Surroundings, run_handler
+from retinue.capabilities.hooks.vocabulary import spoken, understood
+from retinue.core.hook import NO_OPINION, HookEvent, HookResult
+
+Report = Callable[[str], None]
+
+
+def grouped(handlers: Iterable[Handler]) -> dict[HookEvent, tuple[Handler, ...]]:
+    """Handlers by event, the lowest priority number first; of equal numbers as they came."""
+    found: dict[HookEvent, list[Handler]] = {}
+    for handler in sorted(handlers, key=lambda each: each.priority):
+        found.setdefault(handler.event, []).append(handler)
+    return {event: tuple(each) for event, each in found.items()}
+
+
+class HookBus:
+    """`who` are the fields every payload has. `report` hears of handlers that broke; `fail_open`
+    lets things happen although a guard broke."""
+
+    def __init__(
+        self,
+        handlers: Mapping[HookEvent, tuple[Handler, ...]],
+        around: Surroundings,
+        who: Mapping[str, Any],
+        *,
+        fail_open: bool = False,
+        outputs: Path | None = None,
+        report: Report = lambda text: None,
+    ) -> None:
+        self._handlers = handlers
+        self._around = around
+        self._who = who
+        self._condition = rule_condition(around.cwd, around.environment.get("HOME", ""))
+        self._fail_open = fail_open
+        self._outputs = outputs
+        self._report = report
+        self._detached: set[asyncio.Task[None]] = set()
+        self._spilled = 0
+
+    def listens(self, event: HookEvent) -> bool:
+        return event in self._handlers
+
+    async def fire(self, event: HookEvent, subject: str = "", payload: Mapping[str, Any] | None = None) -> HookResult:
+        """Runs every handler concerned at the same time, identical ones once, and waits for
+        all of them. Cancelling it ends them."""
+        handlers = self._handlers.get(event)
+        if not handlers:
+            return NO_OPINION
+        said = {**self._who, "hook_event_name": event, **(payload or {})}
+        concerned: dict[tuple[object, ...], Handler] = {}
+        for each in handlers:
+            if hears(each, event, subject, said, self._condition):
+                concerned.setdefault(each.identity, each)
+        waiting = []
+        for handler in concerned.values():
+            if handler.detached:
+                self._detach(handler, said)
+            else:
+                waiting.append(handler)
+        if not waiting:
+            return NO_OPINION
+        if len(waiting) == 1:
+            opinions = [await self._ask(waiting[0], said)]
+        else:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._ask(handler, said)) for handler in waiting]
+            opinions = [task.result() for task in tasks]
+        result = merged(opinions, self._spill)
+        for failure in result.failures:
+            self._report(failure)
+        return result
+
+    async def close(self) -> None:
+        """From here on nobody hears anything; handlers that nobody waited for are ended."""
+        self._handlers = {}
+        tasks = list(self._detached)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _ask(self, handler: Handler, said: Mapping[str, Any]) -> HookResult:
+        payload = spoken(said, handler.dialect)
+        if handler.point:
+            payload["point"] = handler.point
+        answer = await run_handler(handler, payload, self._around)
+        result = opinion(handler, answer)
+        if result.failures and self._fail_open and handler.on_failure != "block":
+            return HookResult(failures=result.failures)
+        tool = said.get("tool_name")
+        if result.updated_input is not None and isinstance(tool, str):
+            return replace(result, updated_input=understood(tool, result.updated_input, handler.dialect))
+        return result
+
+    def _detach(self, handler: Handler, said: Mapping[str, Any]) -> None:
+        async def run() -> None:
+            answer = await run_handler(handler, spoken(said, handler.dialect), self._around)
+            if answer.failure:
+                self._report(f"{handler.label} {answer.failure}")
+
+        task = asyncio.create_task(run())
+        self._detached.add(task)
+        task.add_done_callback(self._detached.discard)
+
+    def _spill(self, text: str) -> str | None:
+        if self._outputs is None:
+            return None
+        with suppress(OSError):
+            self._outputs.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._spilled += 1
+            path = self._outputs / f"hook-{self._spilled}.txt"
+            path.write_text(text, encoding="utf-8", errors="replace")
+            return str(path)
+        return None

@@ -1,0 +1,173 @@
+"""One handler: what it runs, for what, for how long. Made from any of the shapes files use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from pathlib import Path
+from typing import Any, Literal
+
+from retinue.capabilities.hooks.points import DECISIONS, POINTS, default_seconds, events_of
+from retinue.core.hook import HookEvent
+from retinue.core.lean import dataclass
+from retinue.core.spec import HookSpec
+
+Kind = Literal["exec", "shell", "http", "python", "broken"]
+Dialect = Literal["retinue", "claude", "codingcode"]
+
+_UNSUPPORTED = ("prompt", "agent", "mcp_tool")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handler:
+    """`target` is a program, a shell line, a URL, or a callable (or `module:name` of one). A
+    handler of kind `broken` cannot be run, for the reason in `target`: where it guards
+    something, that is a no."""
+
+    event: HookEvent
+    kind: Kind
+    target: Any
+    arguments: tuple[str, ...] = ()
+    matcher: str = ""
+    condition: str | None = None
+    seconds: float = 600.0
+    environment: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    variables: tuple[str, ...] = ()
+    """Environment variables that its headers may name."""
+    priority: int = 0
+    observes: bool = False
+    """What it says is not listened to."""
+    detached: bool = False
+    """Nobody waits for it."""
+    name: str = ""
+    source: str = ""
+    dialect: Dialect = "retinue"
+    on_failure: Literal["continue", "block"] | None = None
+    """What it means when it breaks; None leaves that to the event and the settings."""
+    point: str = ""
+    """The name under which the file has it, where that is CodingCode's."""
+    folder: Path | None = None
+    """The project it belongs to; None for the run's own folder."""
+
+    @property
+    def label(self) -> str:
+        """How people know it."""
+        shown = self.name or (
+            getattr(self.target, "__qualname__", "")
+            if callable(self.target)
+            else " ".join((str(self.target), *self.arguments))
+        )
+        shown = shown if len(shown) <= 120 else f"{shown[:119]}…"
+        return f"{self.event} hook '{shown}'" + (f" of {self.source}" if self.source else "")
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """Equal for handlers that would do the same: only one of them runs."""
+        target = self.target if isinstance(self.target, str) else id(self.target)
+        known = (self.kind, target, self.arguments, self.observes, self.detached)
+        return (*known, tuple(sorted(self.environment.items())), tuple(sorted(self.headers.items())))
+
+
+def from_spec(
+    hook: HookSpec, *, source: str, dialect: Dialect, folder: Path | None = None
+) -> tuple[list[Handler], str | None]:
+    """The handlers of one entry of a file, and what is wrong with it, if anything."""
+    raw = hook.handler
+    events = events_of(hook.event)
+    if events is None:
+        return [], f"{source}: there is no event '{hook.event}' to hook into; the entry is ignored."
+    if raw.get("enabled") is False or raw.get("disabled") is True:
+        return [], None
+    if not events:
+        return [], f"{source}: '{hook.event}' never happens here; the entry is ignored."
+    point = hook.event if hook.event in POINTS else ""
+    kind, target, arguments, problem = _target(raw, no_shell=bool(point))
+    condition, on_failure = raw.get("if"), raw.get("onFailure")
+    handlers = [
+        Handler(
+            event=event,
+            kind=kind,
+            target=target,
+            arguments=arguments,
+            matcher=hook.matcher or "",
+            condition=condition if isinstance(condition, str) else None,
+            seconds=hook.timeout_seconds or default_seconds(event, point=bool(point)),
+            environment=_texts(raw.get("env")),
+            headers=_texts(raw.get("headers")),
+            variables=tuple(str(each) for each in raw.get("allowedEnvVars") or ()),
+            priority=_whole(raw.get("priority")),
+            observes=_observes(raw, point),
+            detached=raw.get("async") is True or raw.get("asyncRewake") is True,
+            name=str(raw.get("name") or ""),
+            source=source,
+            dialect="codingcode" if point else dialect,
+            on_failure=on_failure if on_failure in ("continue", "block") else None,
+            point=point,
+            folder=folder,
+        )
+        for event in events
+    ]
+    if problem is None and on_failure not in (None, "continue", "block"):
+        problem = f"onFailure is continue or block, not {on_failure!r}; it is left out"
+    return handlers, f"{source}: {hook.event}: {problem}" if problem else None
+
+
+def from_callable(
+    event: str, function: Callable[..., Any], *, matcher: str = "", timeout: float | None = None, priority: int = 0
+) -> list[Handler]:
+    """A function of the embedding program. Raises ValueError for an unknown event."""
+    events = events_of(event)
+    if not events:
+        raise ValueError(f"There is no hook event '{event}'.")
+    return [
+        Handler(
+            event=each,
+            kind="python",
+            target=function,
+            matcher=matcher,
+            seconds=timeout or default_seconds(each, point=False),
+            priority=priority,
+            point=event if event in POINTS else "",
+        )
+        for each in events
+    ]
+
+
+def _target(raw: Mapping[str, Any], *, no_shell: bool) -> tuple[Kind, str, tuple[str, ...], str | None]:
+    """What to run. Something we cannot run stays a handler, so that a guard does not vanish."""
+    kind = raw.get("type")
+    if kind in _UNSUPPORTED or "prompt" in raw:
+        return _broken(f"handlers of type '{kind or 'prompt'}' are not supported")
+    if isinstance(raw.get("url"), str):
+        return "http", raw["url"], (), None
+    python = raw.get("python", raw.get("handler"))
+    if isinstance(python, str) and ":" in python:
+        return "python", python.strip(), (), None
+    command = raw.get("command", raw.get("script", python))
+    if not isinstance(command, str) or not command.strip():
+        return _broken("it has nothing to run")
+    arguments = raw.get("args")
+    if arguments is not None and not isinstance(arguments, (list, tuple)):
+        return _broken("'args' must be a list")
+    if arguments is not None or no_shell:
+        return "exec", command, tuple(str(each) for each in arguments or ()), None
+    return "shell", command, (), None
+
+
+def _broken(why: str) -> tuple[Kind, str, tuple[str, ...], str | None]:
+    return "broken", why, (), why
+
+
+def _observes(raw: Mapping[str, Any], point: str) -> bool:
+    if raw.get("type") == "observer":
+        return True
+    return bool(point) and raw.get("type") != "decision" and point not in DECISIONS
+
+
+def _texts(value: Any) -> dict[str, str]:
+    return {str(key): str(each) for key, each in value.items()} if isinstance(value, Mapping) else {}
+
+
+def _whole(value: Any) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0

@@ -1,0 +1,191 @@
+"""Where hooks come from: our settings, Claude Code's settings files, CodingCode's hooks files.
+
+What a project's file brings counts only if someone has consented to exactly that content.
+Entries that cannot be read are reported; where they name a guarding event they stay as handlers
+that cannot run, since a guard that vanishes guards nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from retinue.agents.dialects.structures import HOOKS
+from retinue.agents.dialects.table import BadValueError
+from retinue.capabilities.hooks.handler import Dialect, Handler, from_spec
+from retinue.capabilities.hooks.places import HookFile, hook_files
+from retinue.capabilities.hooks.points import events_of
+from retinue.core.lean import dataclass
+from retinue.core.spec import AgentSpec
+from retinue.guard.trust import Trust
+from retinue.guard.trust_subjects import REMEDY, Subject, settings_subject, shown_handler
+from retinue.settings.field import Origin
+from retinue.settings.jsonfile import parse_object
+from retinue.settings.load import Loaded
+
+MOST_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """All hooks that everyone's runs hear of, what is wrong with their files, and what had no
+    effect for want of consent."""
+
+    handlers: tuple[Handler, ...] = ()
+    problems: tuple[str, ...] = ()
+    withheld: tuple[str, ...] = ()
+
+
+def session_hooks(cwd: Path, loaded: Loaded, trust: Trust, environment: Mapping[str, str]) -> Found:
+    """The hooks of the settings, as seen from `cwd`. `loaded` is already without what is not
+    trusted; other programs' files are checked here."""
+    if loaded.settings.disable_all_hooks:
+        return Found()
+    handlers: list[Handler] = []
+    problems: list[str] = []
+    withheld: list[str] = []
+    for layer in loaded.layers:
+        value = layer.values.get("hooks")
+        if value:
+            handlers += read_hooks(value, layer.origin.where or "hooks", "retinue", problems, _project(layer.origin))
+    by_name: dict[str, Handler] = {}
+    for file in hook_files(cwd, environment):
+        made = _of_file(file, trust, problems, withheld)
+        if file.folder == ".claude":
+            handlers += made
+        else:  # the project's entry takes the place of a global one of the same name
+            by_name |= {f"{each.event} {each.name or id(each)}": each for each in made}
+    return Found((*handlers, *by_name.values()), tuple(problems), tuple(withheld))
+
+
+def agent_hooks(spec: AgentSpec, problems: list[str]) -> list[Handler]:
+    """The hooks of an agent's own file, for its run only. Its `Stop` is the end of that run."""
+    source = f"agent '{spec.name}'"
+    dialect: Dialect = "claude" if spec.dialect == "claude" else "retinue"
+    handlers: list[Handler] = []
+    for hook in spec.hooks:
+        made, problem = from_spec(hook, source=source, dialect=dialect)
+        handlers += made
+        if problem:
+            problems.append(problem)
+    both = [replace(each, event="SubagentStop") for each in handlers if each.event == "Stop"]
+    named = {each.identity for each in handlers if each.event == "SubagentStop"}
+    return [*handlers, *(each for each in both if each.identity not in named)]
+
+
+def read_hooks(
+    value: Any, source: str, dialect: Dialect, problems: list[str], folder: Path | None = None
+) -> list[Handler]:
+    """The handlers of one `hooks` value, event by event: one that is wrong takes no other along."""
+    handlers: list[Handler] = []
+    for event, entry in _entries(value, source, problems):
+        try:
+            specs = HOOKS.read([entry] if event is None else {event: [entry]})
+        except BadValueError as error:
+            problems.append(f"{source}: {error}")
+            handlers += _unreadable(event, entry, str(error), source)
+            continue
+        for hook in specs if isinstance(specs, tuple) else ():
+            made, problem = from_spec(hook, source=source, dialect=dialect, folder=folder)
+            handlers += made
+            if problem:
+                problems.append(problem)
+    return handlers
+
+
+def project_subjects(cwd: Path, environment: Mapping[str, str]) -> list[Subject]:
+    """What the settings files of other programs in this project would bring."""
+    found: list[Subject] = []
+    for file in hook_files(cwd, environment):
+        content = None if file.personal else _content(file.path)
+        if content is None:
+            continue
+        if file.folder == ".claude":
+            subject = settings_subject(file.path, parse_object(content)[0], content)
+            found += [subject] if subject else []
+        else:
+            found += _codingcode_subject(file.path, content)
+    return found
+
+
+def _entries(value: Any, source: str, problems: list[str]) -> list[tuple[str | None, Any]]:
+    if isinstance(value, Mapping):
+        named: list[tuple[str | None, Any]] = []
+        for event, entries in value.items():
+            named += [(str(event), entry) for entry in (entries if isinstance(entries, list) else [entries])]
+        return named
+    if isinstance(value, list):
+        return [(None, entry) for entry in value]
+    problems.append(f"{source}: hooks must be an object from events to handlers; they are ignored.")
+    return []
+
+
+def _unreadable(event: str | None, entry: Any, why: str, source: str) -> list[Handler]:
+    if event is None and isinstance(entry, Mapping):
+        event = next((str(entry[key]) for key in ("event", "point", "hook") if entry.get(key)), None)
+    return [
+        Handler(event=each, kind="broken", target=why, name="unreadable", source=source)
+        for each in events_of(event or "") or ()
+    ]
+
+
+def _of_file(file: HookFile, trust: Trust, problems: list[str], withheld: list[str]) -> list[Handler]:
+    path = file.path
+    content = _content(path)
+    if content is None:
+        problems.append(f"{path} cannot be read; hooks in it are ignored.")
+        return []
+    value: Any
+    if file.folder == ".claude":
+        data, problem = parse_object(content)
+        if problem is not None and content.strip():
+            problems.append(f"{path} {problem}; hooks in it are ignored.")
+        value = None if data.get("disableAllHooks") is True else data.get("hooks")
+    else:
+        value = _yaml_hooks(path, content, problems)
+    if not value:
+        return []
+    if not file.personal and not trust.is_trusted(path, content):
+        withheld.append(f"{path}: hooks has no effect: it is not trusted. {REMEDY}")
+        return []
+    dialect: Dialect = "claude" if file.folder == ".claude" else "codingcode"
+    return read_hooks(value, str(path), dialect, problems, None if file.personal else path.parent.parent)
+
+
+def _codingcode_subject(path: Path, content: bytes) -> list[Subject]:
+    entries = _yaml_hooks(path, content, [])
+    what = []
+    for entry in entries:
+        if isinstance(entry, Mapping):
+            what.append(f"hook {entry.get('point', entry.get('event', '?'))}: {shown_handler(entry)}")
+    return [Subject(path, (content,), tuple(what))] if what else []
+
+
+def _yaml_hooks(path: Path, content: bytes, problems: list[str]) -> list[Any]:
+    from retinue.agents.yaml_values import YamlError, load_mapping
+
+    try:
+        items = load_mapping(content.decode("utf-8-sig")).items
+    except (YamlError, UnicodeDecodeError) as error:
+        problems.append(f"{path} cannot be read ({error}); hooks in it are ignored.")
+        return []
+    value = next((item.value for item in items if item.key == "hooks"), None)
+    if value is not None and not isinstance(value, list):
+        problems.append(f"{path}: 'hooks' must be a list; it is ignored.")
+        return []
+    return value or []
+
+
+def _project(origin: Origin) -> Path | None:
+    return None if origin.personal else Path(origin.where).parent.parent
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            return None
+        return path.read_bytes()
+    except OSError:
+        return None

@@ -1,0 +1,276 @@
+"""The actions of the tool. Each gives text for the model; finding nothing is an answer, not a failure."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from pathlib import Path
+from typing import Any
+
+from retinue.capabilities.lsp.choosing import slot_for, slots_in
+from retinue.capabilities.lsp.diagnosing import diagnose_files, diagnose_workspace
+from retinue.capabilities.lsp.edits import proposed
+from retinue.capabilities.lsp.errors import RefusedError, bad_input
+from retinue.capabilities.lsp.naming import search
+from retinue.capabilities.lsp.pool import Pool, Slot
+from retinue.capabilities.lsp.positions import Document, Spot
+from retinue.capabilities.lsp.question import Question, workspace_of
+from retinue.capabilities.lsp.session import Session, Source, UnsupportedError
+from retinue.capabilities.lsp.show import MOST_ITEMS, Place, Texts, bounded, listed, places, prose
+from retinue.capabilities.lsp.sources import read_source
+from retinue.capabilities.lsp.symbols import matching, mentioned, outline
+from retinue.core.lean import dataclass
+from retinue.core.tool import ToolContext
+from retinue.tools.paths import confine
+from retinue.tools.threads import in_thread
+
+_METHODS = {
+    "definition": "textDocument/definition",
+    "references": "textDocument/references",
+    "hover": "textDocument/hover",
+    "signature": "textDocument/signatureHelp",
+    "rename": "textDocument/rename",
+}
+
+
+@dataclass(slots=True)
+class Asking:
+    """One question on its way. `reads` are the files that were looked at for it."""
+
+    pool: Pool
+    context: ToolContext
+    question: Question
+    seconds: float
+    reads: dict[str, None]
+    synced: list[Session] = field(default_factory=list)
+    provider: str | None = None
+    """The server that was asked first."""
+
+    async def answer(self) -> str:
+        """Raises ToolError; what a server refuses or does not offer is told as an answer."""
+        try:
+            match self.question.action:
+                case "symbols":
+                    return await self._symbols()
+                case "diagnostics":
+                    return await diagnose_files(self)
+                case "workspace-diagnostics":
+                    return await diagnose_workspace(self)
+                case "codeAction":
+                    return await self._code_actions()
+                case _:
+                    return await self._at_a_place()
+        except UnsupportedError as error:
+            return f"The language server does not offer this ({error})."
+        except RefusedError as error:
+            return f"The language server has no answer: {error}"
+
+    # Shared steps
+
+    async def source(self, path: str | None = None) -> Source:
+        place = self.question.file if path is None else confine(path, self.context)
+        if place is None:
+            raise bad_input(f'{self.question.action} needs "file".')
+        found = await in_thread(lambda: read_source(place))
+        self.reads[str(place.path)] = None
+        return found
+
+    def slot(self, path: Path) -> Slot:
+        workspace = workspace_of(confine(str(path), self.context), self.context)
+        found = slot_for(self.pool, path, workspace, self.question.server)
+        self.provider = self.provider or found.kind.name
+        return found
+
+    async def workspace_slots(self) -> list[Slot]:
+        found = await in_thread(lambda: slots_in(self.pool, self.context.root, self.question.server))
+        self.provider = self.provider or found[0].kind.name
+        return found
+
+    # At a place
+
+    async def _at_a_place(self) -> str:
+        question = self.question
+        if question.action == "rename" and not question.new_name:
+            raise bad_input('rename needs "newName".')
+        if question.file is None:
+            return await self._by_name_alone()
+        source = await self.source()
+        return await self.slot(source.path).use(lambda session: self._asked(session, source))
+
+    async def _by_name_alone(self) -> str:
+        """A symbol without a file: the servers of the workspace know where it is."""
+        query = self.question.query
+        if not query:
+            raise bad_input(f'{self.question.action} needs "file" with "line" and "column", or "query" with a name.')
+        found = await search(self, query, exact=True)
+        if not found.candidates:
+            return f"No symbol named {query!r} found in the workspace."
+        lines = [each.shown for each in found.candidates]
+        if self.question.action == "definition":
+            return listed(lines, "definitions", outside=found.outside)
+        if len(lines) > 1:
+            return f"{len(lines)} symbols have that name; ask again with file:\n{listed(lines, 'symbols')}"
+        only = found.candidates[0]
+        source = await self.source(str(only.path))
+        return await only.slot.use(lambda session: self._asked(session, source, only.spot))
+
+    async def _asked(self, session: Session, source: Source, spot: Spot | None = None) -> str:
+        await session.sync()
+        uri = await session.open(source)
+        document = Document(source.text)
+        texts = Texts(self.context, session.encoding)
+        if spot is None:
+            spots = await self._spots(session, document, uri)
+            if not spots:
+                return f"No symbol named {self.question.query!r} found in {texts.name(source.path)}."
+            if len(spots) > 1 and self.question.action != "definition":
+                lines = [texts.at(_place(source.path, each, document, session)) for each in spots]
+                return f"{len(spots)} symbols have that name; ask again with line:\n{listed(lines, 'symbols')}"
+            if len(spots) > 1:
+                return listed([texts.at(_place(source.path, each, document, session)) for each in spots], "definitions")
+            spot = spots[0]
+        result = await self._ask_at(session, uri, spot, document)
+        return await in_thread(lambda: self._told(result, texts))
+
+    async def _spots(self, session: Session, document: Document, uri: str) -> list[Spot]:
+        """Where the question points to. Several when a name stands for several symbols."""
+        question = self.question
+        line = question.line - 1 if question.line is not None else None
+        if line is not None and line >= len(document.lines):
+            raise bad_input(f"the file has only {len(document.lines)} lines.")
+        if question.column is not None and line is not None:
+            if question.column - 1 > len(document.line(line)):
+                raise bad_input(f"line {line + 1} has only {len(document.line(line))} characters.")
+            return [Spot(line, question.column - 1)]
+        if not question.query:
+            raise bad_input('say where: "line" and "column", or "query" with the name of a symbol.')
+        if line is not None:
+            found = mentioned(document, question.query, line)
+            return [found] if found is not None else []
+        try:
+            result = await session.ask("textDocument/documentSymbol", {"textDocument": {"uri": uri}}, self.seconds)
+        except UnsupportedError:
+            result = ()
+        named = matching(outline(result, document, session.encoding), question.query, line)
+        if named:
+            return list(dict.fromkeys(each.spot for each in named))
+        found = mentioned(document, question.query, line)
+        return [found] if found is not None else []
+
+    async def _ask_at(self, session: Session, uri: str, spot: Spot, document: Document) -> Any:
+        action = self.question.action
+        at = {"line": spot.line, "character": document.to_units(spot, session.encoding)}
+        params: dict[str, Any] = {"textDocument": {"uri": uri}, "position": at}
+        if action == "references":
+            params["context"] = {"includeDeclaration": True}
+        if action == "rename":
+            params["newName"] = self.question.new_name
+        if action == "signature":
+            found = await self._or_none(session, _METHODS[action], params)
+            if found is not None and found.signatures:
+                return found
+            return await session.ask(_METHODS["hover"], params, self.seconds)  # a name, not a call
+        return await session.ask(_METHODS[action], params, self.seconds)
+
+    async def _or_none(self, session: Session, method: str, params: Any) -> Any:
+        try:
+            return await session.ask(method, params, self.seconds)
+        except UnsupportedError:
+            return None
+
+    def _told(self, result: Any, texts: Texts) -> str:
+        match self.question.action:
+            case "definition":
+                found = [texts.at(place) for place in places(result)]
+                return listed(found, "definitions") if found else "No definition found."
+            case "references":
+                every = places(result)
+                inside = sorted((each for each in every if texts.is_inside(each.path)), key=_order)
+                lines = [texts.at(place) for place in inside[:MOST_ITEMS]]
+                outside = len(every) - len(inside)
+                return listed(lines, "references", len(inside), outside) if every else "No references found."
+            case "rename":
+                lines = proposed(result, texts)
+                note = "Proposed, nothing was changed:\n"
+                return note + listed(lines, "changes") if lines else "No changes found for this rename."
+            case _:
+                return bounded(_description(result)) or f"No {self.question.action} information found."
+
+    # Others
+
+    async def _symbols(self) -> str:
+        question = self.question
+        if question.file is not None:
+            source = await self.source()
+            return await self.slot(source.path).use(lambda session: self._outline(session, source))
+        if not question.query:
+            raise bad_input('symbols needs "file", or "query" to search the workspace.')
+        found = await search(self, question.query, exact=False)
+        lines = [f"{each.shown}  ({each.title})" for each in found.candidates]
+        nothing = f"No symbols found for {question.query!r}."
+        return listed(lines, "symbols", outside=found.outside) if lines else nothing
+
+    async def _outline(self, session: Session, source: Source) -> str:
+        await session.sync()
+        uri = await session.open(source)
+        result = await session.ask("textDocument/documentSymbol", {"textDocument": {"uri": uri}}, self.seconds)
+        found = outline(result, Document(source.text), session.encoding)
+        if self.question.query:
+            found = matching(found, self.question.query, None)
+        lines = [
+            f"{'  ' * each.depth}{each.spot} {each.kind} {each.names[-1]} {each.detail}".rstrip() for each in found
+        ]
+        return listed(lines, "symbols") if lines else "No symbols found."
+
+    async def _code_actions(self) -> str:
+        source = await self.source()
+        return await self.slot(source.path).use(lambda session: self._actions_at(session, source))
+
+    async def _actions_at(self, session: Session, source: Source) -> str:
+        question = self.question
+        await session.sync()
+        uri = await session.open(source)
+        document = Document(source.text)
+        first = (question.line or 1) - 1
+        last = question.end_line - 1 if question.end_line else first
+        start = Spot(first, (question.column or 1) - 1)
+        end = Spot(last, question.end_column - 1 if question.end_column else len(document.line(last)))
+        found = await session.diagnostics(source, self.seconds) or []
+        here = [each for each in found if each.range.start.line <= last and each.range.end.line >= first]
+        from retinue.capabilities.lsp.connection import converter
+
+        params = {
+            "textDocument": {"uri": uri},
+            "range": {side: _position(spot, document, session) for side, spot in (("start", start), ("end", end))},
+            "context": {"diagnostics": [converter().unstructure(each) for each in here]},
+        }
+        result = await session.ask("textDocument/codeAction", params, self.seconds)
+        texts = Texts(self.context, session.encoding)
+        lines: list[str] = []
+        for action in result or ():
+            lines.append(f"- {action.title}")
+            lines += [f"    {line}" for line in proposed(getattr(action, "edit", None), texts)]
+        return "Proposed, nothing was changed:\n" + listed(lines, "lines") if lines else "No code actions found."
+
+
+def _order(place: Place) -> tuple[str, int, int]:
+    return str(place.path), place.line, place.units
+
+
+def _position(spot: Spot, document: Document, session: Session) -> dict[str, int]:
+    return {"line": spot.line, "character": document.to_units(spot, session.encoding)}
+
+
+def _place(path: Path, spot: Spot, document: Document, session: Session) -> Place:
+    return Place(path, "", spot.line, document.to_units(spot, session.encoding))
+
+
+def _description(result: Any) -> str:
+    """A hover, or the signatures of a call with the one that is meant first."""
+    if result is None:
+        return ""
+    signatures = getattr(result, "signatures", None)
+    if signatures is None:
+        return prose(result.contents)
+    active = result.active_signature or 0
+    ordered = [*signatures[active : active + 1], *signatures[:active], *signatures[active + 1 :]]
+    return "\n\n".join("\n".join(filter(None, (each.label, prose(each.documentation)))) for each in ordered)

@@ -1,0 +1,167 @@
+"""Language servers as a part of runs: how they are started and confined, and what follows an edit.
+
+A server is a program that reads a project, and some run parts of it. So it is started in a sandbox
+of its own, where it can change nothing and reach nobody, watched by the launcher that leaves
+nothing behind; it is shared by the runs of the process and outlives none of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from retinue.capabilities.sandbox.attach import can_sandbox
+from retinue.core.messages import Text
+from retinue.core.tool import Tool, ToolContext, ToolOutput
+from retinue.settings.places import home, retinue_home
+
+if TYPE_CHECKING:
+    from retinue.capabilities.lsp.catalog import ServerKind
+    from retinue.capabilities.lsp.pool import Pool
+    from retinue.capabilities.mcp.errlog import ErrorLog
+    from retinue.capabilities.mcp.process import ServerProcess
+    from retinue.core.tool import Confinement
+    from retinue.runs.launch import Launch
+    from retinue.runs.world import World
+
+Wrap = Callable[[tuple[Tool, ...]], tuple[Tool, ...]]
+_EDITING = frozenset({"edit", "write"})
+
+
+class Languages:
+    """The language servers of one project in this process. Nothing is made before the first question."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def tools(self) -> dict[str, Tool]:
+        """The tool with which agents ask; none where the settings take it away."""
+        settings = self._world.settings.settings
+        actions = settings.allowed_lsp_actions
+        if not settings.allow_lsp_tools or not actions:
+            return {}
+        from retinue.capabilities.lsp.tool import PRIVILEGED, LspTool
+
+        more = PRIVILEGED if settings.lsp_allow_mutating_actions else ()
+        return {"lsp": LspTool(lambda: self.pool, (*actions, *more))}
+
+    @cached_property
+    def pool(self) -> Pool:
+        from retinue.capabilities.lsp.catalog import server_kinds
+        from retinue.capabilities.lsp.pool import Habits, Pool
+
+        settings = self._world.settings.settings
+        return Pool(
+            Habits(
+                kinds=server_kinds(settings.lsp_servers),
+                spawn=self._spawn,
+                search=self._world.environment.get("PATH"),
+                confined=self._confines,
+                trusting=self._trusting,
+                seconds=settings.lsp_timeout_seconds,
+                start_seconds=settings.lsp_start_timeout_seconds,
+                idle_seconds=settings.lsp_idle_seconds,
+            )
+        )
+
+    async def close(self) -> None:
+        """Ends every server."""
+        if "pool" in self.__dict__:
+            await self.pool.close()
+
+    @property
+    def _trusting(self) -> bool:
+        return self._world.settings.settings.lsp_sandbox == "off"
+
+    @property
+    def _confines(self) -> bool:
+        return not self._trusting and can_sandbox(self._world.settings.settings)
+
+    async def _spawn(self, kind: ServerKind, argv: tuple[str, ...], root: Path) -> WatchedServer:
+        from retinue.capabilities.lsp.errors import ServerFailedError
+        from retinue.capabilities.mcp.errlog import ErrorLog
+        from retinue.capabilities.mcp.process import CannotStartError, ServerProcess
+
+        world = self._world
+        log = ErrorLog(world.state / "logs" / f"lsp-{kind.name}.log", world.redactor)
+        environment = {**world.tool_environment, **kind.environment}
+        box = self._box(kind, root) if self._confines else None
+        command = list(argv)
+        if box is not None:
+            command, environment = await asyncio.to_thread(lambda: (box.wrap(argv, root), box.environment(environment)))
+        try:
+            process = await ServerProcess.launch(command, root, environment, log)
+        except CannotStartError as error:
+            if box is not None:
+                await asyncio.to_thread(box.close)
+            raise ServerFailedError(str(error)) from None
+        return WatchedServer(process, log, box)
+
+    def _box(self, kind: ServerKind, root: Path) -> Confinement:
+        from retinue.guard.sandbox.box import Box
+        from retinue.guard.sandbox.policy import Policy
+
+        environment = self._world.environment
+        policy = Policy(hidden=(retinue_home(environment),), shown=(root,), network="off", home=home(environment))
+        return Box(policy, f"lsp-{kind.name}")
+
+
+class WatchedServer:
+    """A server's process with the sandbox that goes when it does."""
+
+    def __init__(self, process: ServerProcess, log: ErrorLog, box: Confinement | None) -> None:
+        self._process = process
+        self._log = log
+        self._box = box
+        self.read, self.write, self.cut = process.read, process.write, process.cut
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def code(self) -> int | None:
+        return self._process.code
+
+    @property
+    def said(self) -> str:
+        return self._log.tail
+
+    async def end(self) -> None:
+        await self._process.end()
+        if self._box is not None:
+            await asyncio.to_thread(self._box.close)
+
+
+def diagnosed(launch: Launch, world: World, inner: Wrap) -> Wrap:
+    """Puts what language servers say about an edited file beside the result of the edit, around
+    what `inner` puts around tools. Only for runs that may ask language servers themselves."""
+    wanted = world.settings.settings.lsp_diagnostics_after_edit
+    may_ask = any(tool.spec.name == "lsp" for tool in launch.tools)
+    if wanted == "off" or not may_ask or (wanted == "main" and launch.request.parent_id is not None):
+        return inner
+    return lambda tools: tuple(Diagnosed(tool, world) if tool.spec.name in _EDITING else tool for tool in inner(tools))
+
+
+class Diagnosed:
+    """A tool that edits, followed by a look at what it left."""
+
+    def __init__(self, tool: Tool, world: World) -> None:
+        self.inner = tool
+        self.spec = tool.spec
+        self._world = world
+
+    async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
+        output = await self.inner.run(call_id, arguments, context)
+        paths = [Path(write.path) for write in output.effect.writes if write.after is not None]
+        if output.is_error or not paths:
+            return output
+        from retinue.capabilities.lsp.diagnosing import after_edit
+
+        seconds = self._world.settings.settings.lsp_diagnostics_seconds
+        said = await after_edit(self._world.languages.pool, paths, context, seconds)
+        return replace(output, content=(*output.content, Text(said))) if said else output

@@ -1,0 +1,233 @@
+"""The language servers that are known: how each is started, for which files, and where its project begins.
+
+Settings (`lsp.servers`) change them or add others. Programs are looked for on the PATH and beside
+our own interpreter, where the extra `lsp` puts one for Python; never inside the project, whose
+programs are not to be started because someone looks at a file.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import field, replace
+from pathlib import Path
+from typing import Any
+
+from retinue.core.lean import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ServerKind:
+    """`languages` maps endings of file names to the protocol's language ids. `runs_code`: it may
+    start programs of the project it looks at (build scripts, plugins), so it needs a sandbox."""
+
+    name: str
+    argv: tuple[str, ...]
+    languages: Mapping[str, str]
+    markers: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Sent when it starts, as `initializationOptions`."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Told when it asks for its configuration, by section."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    runs_code: bool = False
+    install: str = ""
+    enabled: bool = True
+
+    def handles(self, path: Path) -> bool:
+        return path.suffix.lower() in self.languages or path.name in self.languages
+
+    def language(self, path: Path) -> str:
+        return self.languages.get(path.name) or self.languages.get(path.suffix.lower(), "plaintext")
+
+    def program(self, search: str | None) -> str | None:
+        """The program to start; None when it is not installed. `search` is the PATH to look in."""
+        found = shutil.which(self.argv[0], path=search)
+        if found is None and sys.executable:
+            found = shutil.which(self.argv[0], path=str(Path(sys.executable).parent))
+        return found
+
+
+_PYTHON = {".py": "python", ".pyi": "python"}
+_PYTHON_ROOTS = ("pyproject.toml", "ty.toml", "setup.py", "setup.cfg", "pyrightconfig.json", "requirements.txt")
+_WEB = {
+    **dict.fromkeys((".ts", ".mts", ".cts"), "typescript"),
+    **dict.fromkeys((".js", ".mjs", ".cjs"), "javascript"),
+    ".tsx": "typescriptreact",
+    ".jsx": "javascriptreact",
+}
+_WEB_ROOTS = ("tsconfig.json", "jsconfig.json", "package.json")
+_C = {
+    **dict.fromkeys((".c",), "c"),
+    **dict.fromkeys((".cc", ".cpp", ".cxx", ".h", ".hh", ".hpp", ".hxx"), "cpp"),
+    ".m": "objective-c",
+    ".mm": "objective-cpp",
+}
+_RUST_SETTINGS = {
+    "cargo": {"buildScripts": {"enable": False}},
+    "procMacro": {"enable": False},
+    "checkOnSave": False,
+}
+
+KNOWN: tuple[ServerKind, ...] = (
+    ServerKind(
+        "ty",
+        ("ty", "server"),
+        _PYTHON,
+        _PYTHON_ROOTS,
+        options={"diagnosticMode": "workspace"},
+        settings={"ty": {"diagnosticMode": "workspace"}},
+        install="pip install 'retinue[lsp]'",
+    ),
+    ServerKind(
+        "basedpyright",
+        ("basedpyright-langserver", "--stdio"),
+        _PYTHON,
+        _PYTHON_ROOTS,
+        install="pip install basedpyright",
+    ),
+    ServerKind("pyright", ("pyright-langserver", "--stdio"), _PYTHON, _PYTHON_ROOTS, install="pip install pyright"),
+    ServerKind("pylsp", ("pylsp",), _PYTHON, _PYTHON_ROOTS, runs_code=True, install="pip install python-lsp-server"),
+    ServerKind(
+        "typescript",
+        ("typescript-language-server", "--stdio"),
+        _WEB,
+        _WEB_ROOTS,
+        runs_code=True,
+        install="npm install -g typescript typescript-language-server",
+    ),
+    ServerKind(
+        "vue",
+        ("vue-language-server", "--stdio"),
+        {".vue": "vue"},
+        _WEB_ROOTS,
+        runs_code=True,
+        install="npm install -g @vue/language-server",
+    ),
+    ServerKind(
+        "svelte",
+        ("svelteserver", "--stdio"),
+        {".svelte": "svelte"},
+        ("svelte.config.js", *_WEB_ROOTS),
+        runs_code=True,
+        install="npm install -g svelte-language-server",
+    ),
+    ServerKind(
+        "gopls",
+        ("gopls",),
+        {".go": "go", "go.mod": "go.mod"},
+        ("go.work", "go.mod"),
+        runs_code=True,
+        install="go install golang.org/x/tools/gopls@latest",
+    ),
+    ServerKind(
+        "rust-analyzer",
+        ("rust-analyzer",),
+        {".rs": "rust"},
+        ("Cargo.toml", "rust-project.json"),
+        options=_RUST_SETTINGS,
+        settings={"rust-analyzer": _RUST_SETTINGS},
+        runs_code=True,
+        install="rustup component add rust-analyzer",
+    ),
+    ServerKind(
+        "clangd",
+        ("clangd", "--background-index=false"),
+        _C,
+        ("compile_commands.json", "compile_flags.txt", ".clangd", "CMakeLists.txt", "Makefile"),
+        install="apt install clangd, or the package of your system",
+    ),
+    ServerKind(
+        "dart",
+        ("dart", "language-server", "--protocol=lsp"),
+        {".dart": "dart"},
+        ("pubspec.yaml",),
+        runs_code=True,
+        install="the Dart SDK",
+    ),
+    ServerKind(
+        "kotlin",
+        ("kotlin-language-server",),
+        {".kt": "kotlin", ".kts": "kotlin"},
+        ("settings.gradle.kts", "settings.gradle", "build.gradle.kts", "build.gradle", "pom.xml"),
+        runs_code=True,
+        install="kotlin-language-server",
+    ),
+    ServerKind(
+        "swift",
+        ("sourcekit-lsp",),
+        {".swift": "swift"},
+        ("Package.swift",),
+        runs_code=True,
+        install="the Swift toolchain",
+    ),
+    ServerKind(
+        "java",
+        ("jdtls",),
+        {".java": "java"},
+        ("pom.xml", "build.gradle", "build.gradle.kts", "settings.gradle"),
+        runs_code=True,
+        install="jdtls",
+    ),
+    ServerKind("zig", ("zls",), {".zig": "zig"}, ("build.zig",), runs_code=True, install="zls"),
+    ServerKind(
+        "lua", ("lua-language-server",), {".lua": "lua"}, (".luarc.json", ".git"), install="lua-language-server"
+    ),
+    ServerKind("ruby", ("ruby-lsp",), {".rb": "ruby"}, ("Gemfile",), runs_code=True, install="gem install ruby-lsp"),
+    ServerKind(
+        "bash",
+        ("bash-language-server", "start"),
+        {".sh": "shellscript", ".bash": "shellscript"},
+        install="npm install -g bash-language-server",
+    ),
+)
+
+
+def server_kinds(configured: Mapping[str, Mapping[str, Any]]) -> tuple[ServerKind, ...]:
+    """The known servers with what the settings say about them. Servers of the settings come
+    first: who writes one down wants it used."""
+    known = {kind.name: kind for kind in KNOWN}
+    own = [_configured(known.get(name), name, values) for name, values in configured.items()]
+    named = {kind.name for kind in own if kind is not None}
+    return (*(kind for kind in own if kind is not None), *(kind for kind in KNOWN if kind.name not in named))
+
+
+def _configured(known: ServerKind | None, name: str, values: Mapping[str, Any]) -> ServerKind | None:
+    """None for a server of which too little is said to start it."""
+    base = known or ServerKind(name, (), {}, runs_code=True)
+    changes: dict[str, Any] = {}
+    if values.get("command"):
+        changes |= {"argv": tuple(values["command"]), "runs_code": True}
+    if values.get("languages"):
+        changes["languages"] = {_ending(key): value for key, value in values["languages"].items()}
+    for key, attribute in (("rootMarkers", "markers"), ("initializationOptions", "options"), ("env", "environment")):
+        if key in values:
+            changes[attribute] = tuple(values[key]) if key == "rootMarkers" else dict(values[key])
+    if "settings" in values:
+        changes["settings"] = dict(values["settings"])
+    if values.get("disabled"):
+        changes["enabled"] = False
+    made = replace(base, **changes)
+    return made if made.argv and made.languages else None
+
+
+def _ending(text: str) -> str:
+    """`.py`, `py` and `*.py` are the same; a whole file name stays what it is."""
+    plain = text.removeprefix("*")
+    return plain if plain.startswith(".") or "." in plain else f".{plain}"
+
+
+def for_file(kinds: Iterable[ServerKind], path: Path) -> list[ServerKind]:
+    return [kind for kind in kinds if kind.enabled and kind.handles(path)]
+
+
+def root_of(kind: ServerKind, path: Path, workspace: Path) -> Path:
+    """Where the project of a file begins: the nearest folder above it with a marker, never
+    outside of the workspace. Without any marker it is the workspace."""
+    folder = path.parent
+    while folder != workspace and workspace in folder.parents:
+        if any((folder / marker).exists() for marker in kind.markers):
+            return folder
+        folder = folder.parent
+    return workspace

@@ -1,0 +1,211 @@
+"""A conversation with one server: requests and their answers, and what the server asks of us.
+
+Answers are checked against the protocol's types when they come in, so that nothing behind this
+file meets an answer of another shape. A request that nobody waits for any more is called off at
+the server. When the server ends, everyone who waits is told at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from itertools import count
+from typing import TYPE_CHECKING, Any, Protocol
+
+from retinue.capabilities.lsp.errors import LspError, RefusedError, ServerFailedError
+from retinue.capabilities.lsp.wire import Decoder, WireError, encode
+
+if TYPE_CHECKING:
+    from lsprotocol import types
+
+_METHOD_NOT_FOUND = -32601
+_LARGE = 2_000
+"""Results with more entries are taken apart in a thread."""
+
+
+class Program(Protocol):
+    """A started server program."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def code(self) -> int | None: ...
+
+    async def read(self) -> bytes:
+        """The next piece of its output; empty at the end."""
+        ...
+
+    async def write(self, data: bytes) -> None: ...
+
+    def cut(self) -> None:
+        """It ends soon, with all it started, whatever becomes of us. Needs no event loop."""
+        ...
+
+    async def end(self) -> None:
+        """It has ended, with all it started, when this returns. Safe to repeat."""
+        ...
+
+    @property
+    def said(self) -> str:
+        """The end of what it wrote to its standard error."""
+        ...
+
+
+Answer = Callable[[str, Any], Any]
+"""What we say to a request of the server; raises LookupError for one that we do not know."""
+
+
+class Connection:
+    def __init__(self, program: Program, answer: Answer, heard: Callable[[str, Any], None]) -> None:
+        """`heard` gets every notification, and `$/gone` when there will be no more."""
+        self.program = program
+        self._answer = answer
+        self._heard = heard
+        self._ids = count(1)
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._sending = asyncio.Lock()
+        self.why_gone: str | None = None
+        self._reader = asyncio.create_task(self._read(), name="lsp reader")
+
+    @property
+    def live(self) -> bool:
+        return self.why_gone is None
+
+    async def request(self, method: str, params: Any, seconds: float, *, typed: bool = True) -> Any:
+        """The result, as the protocol's type unless it is wanted raw. Raises ServerFailedError, RefusedError, or an
+        LspError with LSP_TIMEOUT."""
+        number = next(self._ids)
+        waiting = self._waiting[number] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._send({"id": number, "method": method, "params": _plain(params)})
+                result = await waiting
+                return await _typed(method, result) if typed else result
+        except TimeoutError:
+            await self._call_off(number)
+            raise LspError("LSP_TIMEOUT", f"the language server did not answer {method} in {seconds:g} s.") from None
+        except asyncio.CancelledError:
+            with suppress(ServerFailedError):
+                await asyncio.shield(self._call_off(number))
+            raise
+        finally:
+            self._waiting.pop(number, None)
+
+    async def notify(self, method: str, params: Any = None) -> None:
+        message: dict[str, Any] = {"method": method}
+        if params is not None:
+            message["params"] = _plain(params)
+        await self._send(message)
+
+    async def close(self) -> None:
+        self._gone("it was stopped")
+        self._reader.cancel()
+        await self.program.end()
+
+    async def _call_off(self, number: int) -> None:
+        with suppress(ServerFailedError, TimeoutError):
+            async with asyncio.timeout(1):
+                await self._send({"method": "$/cancelRequest", "params": {"id": number}})
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        async with self._sending:
+            if self.why_gone is not None:
+                raise ServerFailedError(f"the language server is gone: {self.why_gone}.")
+            try:
+                await self.program.write(encode(message))
+            except OSError:
+                self._gone("it does not read any more")
+                raise ServerFailedError("the language server is gone: it does not read any more.") from None
+
+    async def _read(self) -> None:
+        decoder = Decoder()
+        why = "it ended"
+        try:
+            while data := await self.program.read():
+                for message in decoder.feed(data):
+                    self._take(message)
+        except (WireError, OSError) as error:
+            why = str(error)
+        finally:
+            said = self.program.said.strip()
+            self._gone(f"{why}; it said: {said[-300:]}" if said else why)
+
+    def _take(self, message: Mapping[str, Any]) -> None:
+        method, number = message.get("method"), message.get("id")
+        if isinstance(method, str):
+            if number is None:
+                self._heard(method, message.get("params"))
+            else:
+                self._reply(number, method, message.get("params"))
+            return
+        waiting = self._waiting.get(number) if isinstance(number, int) else None
+        if waiting is None or waiting.done():
+            return
+        error = message.get("error")
+        if isinstance(error, Mapping):
+            code = error.get("code")
+            waiting.set_exception(RefusedError(code if isinstance(code, int) else 0, str(error.get("message", ""))))
+        else:
+            waiting.set_result(message.get("result"))
+
+    def _reply(self, number: Any, method: str, params: Any) -> None:
+        try:
+            reply: dict[str, Any] = {"id": number, "result": self._answer(method, params)}
+        except LookupError:
+            reply = {"id": number, "error": {"code": _METHOD_NOT_FOUND, "message": f"{method} is not supported"}}
+        task = asyncio.ensure_future(self._send(reply))
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    def _gone(self, why: str) -> None:
+        if self.why_gone is None:
+            self.why_gone = why
+            self._heard("$/gone", {})
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(ServerFailedError(f"the language server is gone: {self.why_gone}."))
+                waiting.exception()  # whoever waits has it; nobody may
+
+
+def _plain(params: Any) -> Any:
+    return params if params is None or isinstance(params, dict | list) else converter().unstructure(params)
+
+
+async def _typed(method: str, result: Any) -> Any:
+    if isinstance(result, list) and len(result) > _LARGE:
+        return await asyncio.to_thread(structure, method, result)
+    return structure(method, result)
+
+
+def structure(method: str, result: Any) -> Any:
+    """An answer as the protocol's type for it. Raises ServerFailedError for another shape."""
+    from lsprotocol import types
+
+    kind = types.METHOD_TO_TYPES[method][1]
+    try:
+        return converter().structure({"jsonrpc": "2.0", "id": 0, "result": result}, kind).result
+    except Exception as error:  # cattrs raises groups of anything
+        raise ServerFailedError(f"the language server's answer to {method} is not what the protocol says.") from error
+
+
+def notified(kind: type[types.PublishDiagnosticsParams], params: Any) -> types.PublishDiagnosticsParams | None:
+    """The content of a notification; None for one of another shape."""
+    try:
+        found: types.PublishDiagnosticsParams = converter().structure(params, kind)
+        return found
+    except Exception:  # noqa: BLE001 - cattrs raises groups of anything
+        return None
+
+
+_converter: Any = None
+
+
+def converter() -> Any:
+    """Costs half a second, once: `load` does it off the event loop."""
+    global _converter
+    if _converter is None:
+        from lsprotocol.converters import get_converter
+
+        _converter = get_converter()
+    return _converter

@@ -1,0 +1,179 @@
+"""What servers find wrong: with files, with a whole workspace, and with what was just edited."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from retinue.capabilities.lsp.choosing import slot_for
+from retinue.capabilities.lsp.errors import LspError, RefusedError, bad_input
+from retinue.capabilities.lsp.pool import Pool
+from retinue.capabilities.lsp.session import Session, Source, UnsupportedError, path_of
+from retinue.capabilities.lsp.show import Problem, Texts, listed, problems, summary
+from retinue.capabilities.lsp.sources import read_source
+from retinue.core.tool import ToolContext
+from retinue.tools.errors import ToolError
+from retinue.tools.paths import Confined, confine
+from retinue.tools.threads import in_thread
+
+if TYPE_CHECKING:
+    from retinue.capabilities.lsp.actions import Asking
+
+T = TypeVar("T")
+R = TypeVar("R")
+MOST_TOUCHED = 16
+_AT_ONCE = 8
+_MOST_NAMED = 20
+_MOST_OPENED = 200
+"""Files that are asked about one by one where a server does not look at a workspace by itself."""
+
+
+async def diagnose_files(asking: Asking) -> str:
+    question = asking.question
+    named = [*([question.file] if question.file else []), *question.files]
+    if not named:
+        raise bad_input('diagnostics needs "file" or "files"; workspace-diagnostics looks at everything.')
+    several = len(named) > 1
+    found: list[Problem] = []
+    notes: list[str] = []
+    for some, note in await _each(named, lambda place: _diagnosed(asking, place, several)):
+        found += some
+        notes += [note] if note else []
+    return _report(found, notes, f"No problems found in {len(named)} files." if several else "No problems found.")
+
+
+async def _diagnosed(asking: Asking, place: Confined, several: bool) -> tuple[list[Problem], str]:
+    try:
+        source = await asking.source(str(place.path))
+        return await asking.slot(source.path).use(partial(_of_file, asking, source))
+    except ToolError as error:
+        if not several:
+            raise
+        return [], f"{place.shown}: {error}"
+
+
+async def _of_file(asking: Asking, source: Source, session: Session) -> tuple[list[Problem], str]:
+    if session not in asking.synced:
+        asking.synced.append(session)
+        await session.sync()
+    said = await session.diagnostics(source, asking.seconds)
+    texts = Texts(asking.context, session.encoding)
+    if said is None:
+        return [], f"{texts.name(source.path)}: the language server has not reported in {asking.seconds:g} s."
+    return problems(source.path, said, texts, asking.question.severity), ""
+
+
+async def _each(things: Sequence[T], work: Callable[[T], Awaitable[R]]) -> list[R]:
+    """A few at a time: servers forget what they were shown when it is too much."""
+    slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(thing: T) -> R:
+        async with slots:
+            return await work(thing)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(thing)) for thing in things]
+    except* ToolError as errors:
+        raise errors.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
+async def diagnose_workspace(asking: Asking) -> str:
+    if asking.question.files or asking.question.file:
+        return await diagnose_files(asking)
+    found: list[Problem] = []
+    notes: list[str] = []
+    for slot in await asking.workspace_slots():
+        more, note = await slot.use(partial(_of_workspace, asking))
+        found += more
+        notes += [note] if note else []
+    return _report(found, notes, "No problems found in the workspace.")
+
+
+async def _of_workspace(asking: Asking, session: Session) -> tuple[list[Problem], str]:
+    await session.sync()
+    if not session.looks_at_workspaces:
+        return await _one_by_one(asking, session)
+    # Servers hold back the answer while there is nothing new. That we claim to know of an earlier
+    # report which they never made is something to correct at once.
+    earlier = [{"uri": path.as_uri(), "value": "none"} for path in session.sources[:1]]
+    try:
+        report = await session.ask("workspace/diagnostic", {"previousResultIds": earlier}, asking.seconds)
+    except LspError as error:
+        if error.code != "LSP_TIMEOUT":
+            raise
+        return [], f"{session.kind.name} has not reported in {asking.seconds:g} s."
+    return await in_thread(partial(_reported, asking, report, Texts(asking.context, session.encoding))), ""
+
+
+def _reported(asking: Asking, report: Any, texts: Texts) -> list[Problem]:
+    """Of a report about a whole project, what is in the workspace: the project may be larger."""
+    found = []
+    for each in getattr(report, "items", None) or ():
+        path = path_of(each.uri)
+        if path is not None and texts.is_inside(path):
+            found += problems(path, getattr(each, "items", None) or (), texts, asking.question.severity)
+    return found
+
+
+async def _one_by_one(asking: Asking, session: Session) -> tuple[list[Problem], str]:
+    asking.synced.append(session)
+    give_up = asyncio.get_running_loop().time() + asking.seconds
+
+    async def one(path: Path) -> list[Problem] | None:
+        if asyncio.get_running_loop().time() > give_up:
+            return None
+        try:
+            return (await _of_file(asking, await asking.source(str(path)), session))[0]
+        except ToolError:
+            return []
+
+    sources = session.sources
+    asked = await _each(sources[:_MOST_OPENED], one)
+    looked = sum(each is not None for each in asked)
+    note = "" if looked == len(sources) else f"{session.kind.name} was asked about {looked} of {len(sources)} files."
+    return [problem for some in asked for problem in some or ()], note
+
+
+async def after_edit(pool: Pool, paths: Sequence[Path], context: ToolContext, seconds: float) -> str:
+    """What servers find wrong with files that were just changed, as a note beside the result of
+    the edit; empty when there is nothing to say. Never fails, and never takes longer than
+    `seconds`: a server that is not there yet is started for the next time."""
+    try:
+        async with asyncio.timeout(seconds):
+            looks = [_touched(pool, path, context, seconds) for path in paths[:MOST_TOUCHED]]
+            found = sorted(problem for some in await asyncio.gather(*looks) for problem in some)
+    except TimeoutError:
+        return ""
+    if not found:
+        return ""
+    more = f"\n[{len(found) - _MOST_NAMED} more]" if len(found) > _MOST_NAMED else ""
+    lines = "\n".join(map(str, found[:_MOST_NAMED]))
+    return f"Diagnostics after this edit ({summary(found)}):\n{lines}{more}"
+
+
+async def _touched(pool: Pool, path: Path, context: ToolContext, seconds: float) -> list[Problem]:
+    async def work(session: Session) -> list[Problem]:
+        await session.sync()
+        said = await session.diagnostics(source, seconds)
+        return problems(path, said or (), Texts(context, session.encoding), "warning")
+
+    try:
+        place = confine(str(path), context)
+        slot = slot_for(pool, place.path, place.root, None)
+        source = await in_thread(lambda: read_source(place))
+        slot.begin()
+        return await slot.use(work)
+    except (ToolError, OSError, UnsupportedError, RefusedError):
+        return []
+
+
+def _report(found: list[Problem], notes: list[str], nothing: str) -> str:
+    lines = map(str, sorted(found))
+    parts = [f"{summary(found)}\n{listed(lines, 'problems')}"] if found else []
+    parts += notes[:_MOST_NAMED]
+    return "\n".join(parts) if parts else nothing

@@ -1,0 +1,230 @@
+"""One process per server and root, shared by every run of this process.
+
+Whoever comes while a server starts waits for the same start. One that cannot be started stays
+broken until someone restarts it; one that crashes at work is started again by the next question,
+later and later if it keeps crashing. One that nobody asks for a while is ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from retinue.capabilities.lsp.catalog import ServerKind
+from retinue.capabilities.lsp.errors import LspError, ServerFailedError
+from retinue.capabilities.lsp.session import Session, Spawn
+from retinue.core.lean import dataclass
+
+T = TypeVar("T")
+_FIRST_PAUSE = 0.5
+_LONGEST_PAUSE = 60.0
+_PATIENCE = 3.0
+"""A pause of at most this long is waited for; a longer one is an error that says when."""
+_STEADY_SECONDS = 30.0
+"""A server that lived this long has not crashed at its start."""
+EXTRA = "pip install 'retinue[lsp]'"
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """How a pool works. `search` is the PATH where programs are looked for. `confined` says that
+    `spawn` starts them in a sandbox, without which those that run a project's code are refused."""
+
+    kinds: tuple[ServerKind, ...]
+    spawn: Spawn
+    search: str | None = None
+    confined: bool = False
+    trusting: bool = False
+    """The user lets servers that run a project's code start without a sandbox."""
+    seconds: float = 30.0
+    start_seconds: float = 30.0
+    idle_seconds: float = 300.0
+
+
+class Slot:
+    """One server for one root, whether it runs or not."""
+
+    def __init__(self, kind: ServerKind, root: Path, habits: Habits) -> None:
+        self.kind = kind
+        self.root = root
+        self._habits = habits
+        self._session: Session | None = None
+        self._starting: asyncio.Task[Session] | None = None
+        self._users = 0
+        self._idle: asyncio.TimerHandle | None = None
+        self._ending: set[asyncio.Task[None]] = set()
+        self._crashes = 0
+        self._since = 0.0
+        self._not_before = 0.0
+        self.starts = 0
+        self.broken: str | None = None
+        """Why it cannot be started."""
+
+    @property
+    def session(self) -> Session | None:
+        return self._session if self._session is not None and self._session.live else None
+
+    @property
+    def ready(self) -> bool:
+        return self.session is not None
+
+    async def use(self, work: Callable[[Session], Awaitable[T]]) -> T:
+        """Does `work` with a live session. A server that dies meanwhile is started again and
+        asked once more: questions change nothing."""
+        with self._used():
+            session = await self.started()
+            try:
+                return await work(session)
+            except ServerFailedError:
+                if session.live:
+                    raise
+                return await work(await self.started())
+
+    async def started(self) -> Session:
+        """The live session, started if it must be. Raises LspError."""
+        if (session := self.session) is not None:
+            return session
+        if self.broken is not None:
+            raise ServerFailedError(
+                f"{self.kind.name} cannot be used: {self.broken} It stays off until it is restarted."
+            )
+        if self._starting is None:
+            self._starting = asyncio.create_task(self._start(), name=f"start {self.kind.name}")
+            self._starting.add_done_callback(self._settled)
+        return await asyncio.shield(self._starting)
+
+    def begin(self) -> None:
+        """Starts it without waiting, so that it is there when it is asked."""
+        if not self.ready and self.broken is None:
+            waiting = asyncio.ensure_future(self.started())
+            waiting.add_done_callback(lambda done: done.cancelled() or done.exception())
+            with self._used():  # the idle clock begins now
+                pass
+
+    async def close(self) -> None:
+        """Ends it. A start that is under way is ended too, not kept."""
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
+        starting, session = self._starting, self._session
+        self._starting = self._session = None
+        if starting is not None:
+            starting.cancel()
+            await asyncio.wait({starting})
+        if session is not None:
+            await session.close()
+        if others := self._ending - {asyncio.current_task()}:
+            await asyncio.wait(others)
+
+    async def restart(self) -> Session:
+        await self.close()
+        self.broken, self._crashes, self._not_before = None, 0, 0.0
+        with self._used():
+            return await self.started()
+
+    def _settled(self, task: asyncio.Task[Session]) -> None:
+        if self._starting is task:
+            self._starting = None
+        if not task.cancelled():
+            task.exception()  # everyone who waited has it
+
+    async def _start(self) -> Session:
+        await self._pause()
+        kind, habits = self.kind, self._habits
+        program = kind.program(habits.search)
+        if program is None:
+            raise LspError("LSP_SERVER_NOT_FOUND", f"{kind.name} is not installed. Install it: {kind.install}")
+        await load_library()
+        self.starts += 1
+        try:
+            running = await habits.spawn(kind, (program, *kind.argv[1:]), self.root)
+            session = await Session.start(kind, self.root, running, habits.start_seconds)
+        except LspError as error:
+            self.broken = str(error).partition(": ")[2]
+            raise
+        self._session, self._since = session, time.monotonic()
+        return session
+
+    async def _pause(self) -> None:
+        old, self._session = self._session, None
+        if old is not None:
+            await old.close()
+            if time.monotonic() - self._since < _STEADY_SECONDS:
+                self._crashes += 1
+                pause = min(_FIRST_PAUSE * 2 ** (self._crashes - 1), _LONGEST_PAUSE)
+                self._not_before = time.monotonic() + pause
+            else:
+                self._crashes = 0
+        wait = self._not_before - time.monotonic()
+        if wait > _PATIENCE:
+            raise ServerFailedError(f"{self.kind.name} crashed {self._crashes} times; next attempt in {wait:.0f} s.")
+        if wait > 0:
+            await asyncio.sleep(wait)
+
+    @contextmanager
+    def _used(self) -> Iterator[None]:
+        self._users += 1
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
+        try:
+            yield
+        finally:
+            self._users -= 1
+            if not self._users and self._idle is None:
+                self._idle = asyncio.get_running_loop().call_later(self._habits.idle_seconds, self._rest)
+
+    def _rest(self) -> None:
+        self._idle = None
+        if not self._users:
+            ending = asyncio.create_task(self.close())
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
+
+
+class Pool:
+    """The servers of one project's runs."""
+
+    def __init__(self, habits: Habits) -> None:
+        self.habits = habits
+        self.slots: dict[tuple[str, Path], Slot] = {}
+
+    def slot(self, kind: ServerKind, root: Path) -> Slot:
+        found = self.slots.get((kind.name, root))
+        if found is None:
+            self.slots = {key: slot for key, slot in self.slots.items() if slot.ready or key[1].is_dir()}
+            found = self.slots[kind.name, root] = Slot(kind, root, self.habits)
+        return found
+
+    def why_not(self, kind: ServerKind) -> str | None:
+        """Why a server cannot be used here at all; None if it can."""
+        if not kind.enabled:
+            return "it is disabled in the settings."
+        if kind.program(self.habits.search) is None:
+            return f"it is not installed. Install it: {kind.install}" if kind.install else "it is not installed."
+        if kind.runs_code and not self.habits.confined and not self.habits.trusting:
+            return (
+                "it may run programs of the project, and nothing here can confine it. "
+                "Setting lsp.sandbox to off, in your own settings, starts it all the same."
+            )
+        return None
+
+    async def close(self) -> None:
+        slots = list(self.slots.values())
+        self.slots = {}
+        await asyncio.gather(*(slot.close() for slot in slots))
+
+
+async def load_library() -> None:
+    """The protocol's types take half a second to import: never on the event loop. Raises LspError."""
+    try:
+        from retinue.capabilities.lsp.connection import converter
+
+        await asyncio.to_thread(converter)
+    except ImportError:
+        message = f"questions to language servers need the optional part 'lsp'. Install it: {EXTRA}"
+        raise LspError("LSP_SERVER_NOT_FOUND", message) from None

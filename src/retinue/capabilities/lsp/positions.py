@@ -1,0 +1,77 @@
+"""Places in a text: lines and columns from 1 for people and models, from 0 and in the server's units for servers.
+
+A column counts characters. Servers count UTF-16 units unless something else was agreed on, so a
+line with an emoji before the place has different numbers on both sides.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Literal
+
+from retinue.core.lean import dataclass
+
+Encoding = Literal["utf-8", "utf-16", "utf-32"]
+
+_LINE_END = re.compile(r"\r\n|\n|\r")
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Zero-based, in characters."""
+
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.line + 1}:{self.column + 1}"
+
+
+class Document:
+    """The text of a file, by lines as the protocol counts them: form feeds and the like end none."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    @cached_property
+    def lines(self) -> list[str]:
+        return _LINE_END.split(self.text)
+
+    def line(self, number: int) -> str:
+        return self.lines[number] if 0 <= number < len(self.lines) else ""
+
+    def to_units(self, spot: Spot, encoding: Encoding) -> int:
+        """The column of a spot as a server counts. One behind the end of its line is at the end."""
+        return _units(self.line(spot.line)[: spot.column], encoding)
+
+    def to_spot(self, line: int, units: int, encoding: Encoding) -> Spot:
+        """A place of a server. One inside of a character is before it."""
+        text = self.line(line)
+        if encoding == "utf-32" or text.isascii():
+            return Spot(line, min(units, len(text)))
+        column = 0
+        for character in text:
+            units -= _units(character, encoding)
+            if units < 0:
+                break
+            column += 1
+        return Spot(line, column)
+
+    def occurrences(self, word: str, line: int | None = None) -> Iterator[Spot]:
+        """Where `word` stands by itself, comments and strings included, from the top."""
+        if not word:
+            return
+        pattern = re.compile(rf"(?<!\w){re.escape(word)}(?!\w)")
+        numbers = range(len(self.lines)) if line is None else (line,)
+        for number in numbers:
+            for match in pattern.finditer(self.line(number)):
+                yield Spot(number, match.start())
+
+
+def _units(text: str, encoding: Encoding) -> int:
+    if text.isascii() or encoding == "utf-32":
+        return len(text)
+    name = "utf-8" if encoding == "utf-8" else "utf-16-le"
+    return len(text.encode(name, "surrogatepass")) // (1 if encoding == "utf-8" else 2)

@@ -1,0 +1,334 @@
+"""One server at work in one root: what it can do, what it was told, and what it says of files."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from retinue.capabilities.lsp.catalog import ServerKind
+from retinue.capabilities.lsp.connection import Connection, Program, notified
+from retinue.capabilities.lsp.errors import LspError, RefusedError, ServerFailedError
+from retinue.capabilities.lsp.handshake import PROVIDERS, answered, introduction
+from retinue.capabilities.lsp.inventory import Inventory
+from retinue.capabilities.lsp.positions import Encoding
+from retinue.core.lean import dataclass
+from retinue.tools.threads import in_thread
+
+if TYPE_CHECKING:
+    from lsprotocol import types
+
+MOST_OPEN = 16
+QUIET_SECONDS = 0.3
+"""How long a server that sends diagnostics by itself must be silent to have said all."""
+_AGAIN = frozenset({-32801, -32802, -32800})
+"""Content modified, server cancelled, request cancelled: ask again."""
+_FROM_FILES = frozenset({"textDocument/diagnostic", "workspace/diagnostic"})
+"""Servers read what these are about while they answer, and say that they are reading."""
+_ATTEMPTS = 4
+_GOODBYE_SECONDS = 2.0
+_PATIENCE_SECONDS = 10.0
+"""How long an answer of a server that does not know all yet is held back."""
+
+Mark = tuple[int, int]
+
+
+class UnsupportedError(Exception):
+    """The server does not offer this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file as it was when it was read. `mark` tells later versions from it."""
+
+    path: Path
+    text: str
+    mark: Mark
+
+
+class Session:
+    """Made by `start`; `close` ends the program."""
+
+    def __init__(self, kind: ServerKind, root: Path, program: Program) -> None:
+        self.kind = kind
+        self.root = root
+        self._connection = Connection(program, self._answer, self._heard)
+        self._inventory = Inventory(kind, root)
+        self._syncing = asyncio.Lock()
+        self._open: OrderedDict[Path, tuple[Mark, int]] = OrderedDict()
+        self._versions = 0
+        self._progress: set[str] = set()
+        self._quiescent = True
+        self._loads = 0
+        """How often it has begun to read something."""
+        self._registered: dict[str, Any] = {}
+        self._pushed: dict[str, list[types.Diagnostic]] = {}
+        self._news = asyncio.Event()
+        self._capabilities: Mapping[str, Any] | None = None
+        """As the server wrote them: the library does not know all that servers offer."""
+        self.encoding: Encoding = "utf-16"
+
+    @classmethod
+    async def start(cls, kind: ServerKind, root: Path, program: Program, seconds: float) -> Session:
+        """Raises ServerFailedError or LspError; the program is ended then."""
+        self = cls(kind, root, program)
+        try:
+            looking = asyncio.create_task(in_thread(self._inventory.look))
+            result = await self._connection.request("initialize", introduction(kind, root), seconds, typed=False)
+            self._capabilities = _capabilities(result)
+            self.encoding = _encoding(self._capabilities.get("positionEncoding"))
+            await self._connection.notify("initialized", {})
+            await self._connection.notify("workspace/didChangeConfiguration", {"settings": dict(kind.settings)})
+            await looking
+        except RefusedError as error:
+            await self.close()
+            raise ServerFailedError(f"{kind.name} refused to start: {error}") from None
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    @property
+    def live(self) -> bool:
+        return self._connection.live
+
+    @property
+    def why_gone(self) -> str | None:
+        return self._connection.why_gone
+
+    @property
+    def pid(self) -> int:
+        return self._connection.program.pid
+
+    @property
+    def busy(self) -> bool:
+        """Whether it says that it is still reading the project."""
+        return bool(self._progress) or not self._quiescent
+
+    @property
+    def sources(self) -> list[Path]:
+        return self._inventory.paths()
+
+    async def close(self) -> None:
+        """Politely, then by force. Bounded in time."""
+        if self._connection.live and self._capabilities is not None:
+            with suppress(LspError, RefusedError):
+                await self._connection.request("shutdown", None, _GOODBYE_SECONDS)
+                await self._connection.notify("exit")
+        await asyncio.shield(asyncio.ensure_future(self._connection.close()))
+
+    # What it is told
+
+    async def sync(self) -> None:
+        """Tells the server what changed on the disk since the last question."""
+        async with self._syncing:
+            changes = await in_thread(self._inventory.look)
+            for path in [path for path, (mark, _) in self._open.items() if _mark(path) != mark]:
+                await self._shut(path)
+            if changes:
+                events = [{"uri": path.as_uri(), "type": how} for path, how in changes]
+                await self._connection.notify("workspace/didChangeWatchedFiles", {"changes": events})
+
+    async def open(self, source: Source) -> str:
+        """The server looks at exactly this text from now on. Returns its URI."""
+        uri = source.path.as_uri()
+        async with self._syncing:
+            known = self._open.get(source.path)
+            if known is not None and known[0] == source.mark:
+                self._open.move_to_end(source.path)
+                return uri
+            if known is not None:
+                await self._shut(source.path)
+            while len(self._open) >= MOST_OPEN:
+                await self._shut(next(iter(self._open)))
+            self._versions += 1
+            self._pushed.pop(str(source.path), None)
+            self._open[source.path] = (source.mark, self._versions)
+            document = {
+                "uri": uri,
+                "languageId": self.kind.language(source.path),
+                "version": self._versions,
+                "text": source.text,
+            }
+            await self._connection.notify("textDocument/didOpen", {"textDocument": document})
+        return uri
+
+    async def _shut(self, path: Path) -> None:
+        self._open.pop(path, None)
+        self._pushed.pop(str(path), None)
+        await self._connection.notify("textDocument/didClose", {"textDocument": {"uri": path.as_uri()}})
+
+    # What it is asked
+
+    def offers(self, method: str) -> bool:
+        if method in self._registered:
+            return True
+        name = PROVIDERS.get(method)
+        return name is None or (self._capabilities or {}).get(name) not in (None, False)
+
+    @property
+    def looks_at_workspaces(self) -> bool:
+        """Whether it finds problems in files that nobody asked about."""
+        static = (self._capabilities or {}).get("diagnosticProvider")
+        provider = self._registered.get("textDocument/diagnostic") or static
+        return isinstance(provider, Mapping) and provider.get("workspaceDiagnostics") is True
+
+    async def ask(self, method: str, params: Any, seconds: float) -> Any:
+        """The answer. A server that is still reading the project does not know all of it: it is
+        asked again when it is done, as far as the time allows. Raises UnsupportedError, LspError,
+        RefusedError."""
+        if not self.offers(method):
+            raise UnsupportedError(method)
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + seconds
+        reading, loads = self.busy, self._loads
+        found = await self._asked(method, params, seconds)
+        if method in _FROM_FILES:
+            return found
+        if reading or self.busy or self._loads != loads:
+            left = give_up - loop.time()
+            ready = await self.settled(min(left, _PATIENCE_SECONDS) if found else left)
+            if ready and give_up > loop.time():
+                found = await self._asked(method, params, max(give_up - loop.time(), 0.1))
+        return found
+
+    async def _asked(self, method: str, params: Any, seconds: float) -> Any:
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                return await self._connection.request(method, params, seconds)
+            except RefusedError as error:
+                if error.code not in _AGAIN or attempt == _ATTEMPTS:
+                    raise
+                await asyncio.sleep(0.1 * attempt)
+        raise AssertionError
+
+    async def settled(self, seconds: float) -> bool:
+        """Whether it has read the project, after waiting at most this long."""
+        return await self._until(lambda: not self.busy, seconds)
+
+    async def diagnostics(self, source: Source, seconds: float) -> list[types.Diagnostic] | None:
+        """What it finds wrong with a file; None when it has not said so in time."""
+        uri = await self.open(source)
+        if self.offers("textDocument/diagnostic"):
+            try:
+                report = await self.ask("textDocument/diagnostic", {"textDocument": {"uri": uri}}, seconds)
+            except LspError as error:
+                if error.code != "LSP_TIMEOUT":
+                    raise
+                return None
+            return list(getattr(report, "items", None) or ())
+        return await self._pushed_for(str(source.path), seconds)
+
+    async def _pushed_for(self, path: str, seconds: float) -> list[types.Diagnostic] | None:
+        give_up = asyncio.get_running_loop().time() + seconds
+        if not await self._until(lambda: path in self._pushed, seconds):
+            return None
+        if self.busy:
+            await self.settled(give_up - asyncio.get_running_loop().time())
+        seen = None
+        while seen is not self._pushed.get(path):  # some say what is quick to find first
+            seen = self._pushed.get(path)
+            left = give_up - asyncio.get_running_loop().time()
+            await self._until(partial(self._has_other, path, seen), min(QUIET_SECONDS, left))
+        return self._pushed.get(path)
+
+    def _has_other(self, path: str, than: list[types.Diagnostic] | None) -> bool:
+        return self._pushed.get(path) is not than
+
+    async def _until(self, condition: Callable[[], bool], seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(max(seconds, 0)):
+                while not condition():
+                    if not self.live:
+                        raise ServerFailedError(f"the language server is gone: {self.why_gone}.")
+                    await self._news.wait()
+        except TimeoutError:
+            return condition()
+        return True
+
+    # What it says
+
+    def _answer(self, method: str, params: Any) -> Any:
+        if method == "client/registerCapability" and isinstance(params, Mapping):
+            for each in params.get("registrations") or ():
+                if isinstance(each, Mapping):
+                    self._registered[str(each.get("method"))] = each.get("registerOptions")
+            return None
+        return answered(method, params, self.kind, self.root)
+
+    def _heard(self, method: str, params: Any) -> None:
+        if not isinstance(params, Mapping):
+            return
+        match method:
+            case "textDocument/publishDiagnostics":
+                from lsprotocol import types
+
+                found = notified(types.PublishDiagnosticsParams, params)
+                path = path_of(found.uri) if found is not None else None
+                if found is None or path is None or self._is_old(path, found.version):
+                    return
+                self._pushed[str(path)] = list(found.diagnostics)
+            case "$/progress":
+                token, value = str(params.get("token")), params.get("value")
+                step = value.get("kind") if isinstance(value, Mapping) else None
+                if step == "begin":
+                    self._loads += 1
+                    self._progress.add(token)
+                elif step == "end":
+                    self._progress.discard(token)
+            case "experimental/serverStatus":
+                self._quiescent = params.get("quiescent") is not False
+            case "$/gone":
+                pass
+            case _:
+                return
+        self._news.set()
+        self._news = asyncio.Event()
+
+    def _is_old(self, path: Path, version: int | None) -> bool:
+        """Whether something is said of a text that the server does not have any more."""
+        known = self._open.get(path)
+        return version is not None and known is not None and version < known[1]
+
+
+def _capabilities(result: Any) -> Mapping[str, Any]:
+    found = result.get("capabilities") if isinstance(result, Mapping) else None
+    if not isinstance(found, Mapping):
+        raise ServerFailedError("the language server does not say what it can do.")
+    return found
+
+
+def _encoding(said: Any) -> Encoding:
+    return said if said in ("utf-8", "utf-32") else "utf-16"
+
+
+Spawn = Callable[[ServerKind, tuple[str, ...], Path], Awaitable[Program]]
+"""Starts a server's program in a root. Raises ServerFailedError."""
+
+
+def path_of(uri: str) -> Path | None:
+    """The file that a URI names; None for what is in no file."""
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        return None
+    if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
+        return None
+    text = unquote(parts.path)
+    if os.name == "nt" and text.startswith("/"):
+        text = text[1:]
+    return Path(os.path.normpath(text)) if "\0" not in text else None
+
+
+def _mark(path: Path) -> Mark | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return (found.st_mtime_ns, found.st_size)

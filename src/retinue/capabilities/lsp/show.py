@@ -1,0 +1,160 @@
+"""Answers of servers as text for a model: places as `path:line:column`, bounded, nothing hidden."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from retinue.capabilities.lsp.positions import Document, Encoding, Spot
+from retinue.capabilities.lsp.session import path_of
+from retinue.capabilities.lsp.sources import read_source
+from retinue.core.lean import dataclass
+from retinue.core.tool import ToolContext
+from retinue.tools.errors import ToolError
+from retinue.tools.paths import confine, shown, visible
+from retinue.tools.truncate import head_and_tail
+
+if TYPE_CHECKING:
+    from lsprotocol import types
+
+MOST_ITEMS = 200
+MOST_CHARACTERS = 60_000
+_LINE = 200
+SEVERITY = {1: "error", 2: "warning", 3: "info", 4: "hint"}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place as a server names it: file, line and column from 0, the column in its own units."""
+
+    path: Path | None
+    uri: str
+    line: int
+    units: int
+
+
+class Texts:
+    """The files that an answer is about, each read once. Those outside of the workspace are not."""
+
+    def __init__(self, context: ToolContext, encoding: Encoding) -> None:
+        self._context = context
+        self.encoding = encoding
+        self._documents: dict[Path, Document | None] = {}
+
+    def document(self, path: Path) -> Document | None:
+        if path not in self._documents:
+            try:
+                place = confine(str(path), self._context)
+                self._documents[path] = Document(read_source(place).text)
+            except (ToolError, OSError):
+                self._documents[path] = None
+        return self._documents[path]
+
+    def is_inside(self, path: Path | None) -> bool:
+        """Whether a file is of the workspace, where the run may look."""
+        return path is not None and any(root == path or root in path.parents for root in self._context.roots)
+
+    def name(self, path: Path | None, uri: str = "") -> str:
+        return shown(path, self._context) if path is not None else visible(uri)
+
+    def spot(self, place: Place) -> Spot:
+        document = self.document(place.path) if place.path is not None else None
+        if document is None:
+            return Spot(place.line, place.units)
+        return document.to_spot(place.line, place.units, self.encoding)
+
+    def at(self, place: Place, *, with_line: bool = True) -> str:
+        """`path:line:column`, with the line that stands there."""
+        text = f"{self.name(place.path, place.uri)}:{self.spot(place)}"
+        document = self.document(place.path) if place.path is not None else None
+        if document is None:
+            return f"{text}  (outside the workspace)"
+        line = document.line(place.line).strip()
+        return f"{text}  {self.short(line)}" if with_line and line else text
+
+    @staticmethod
+    def short(line: str) -> str:
+        return visible(line[:_LINE])
+
+
+def places(result: Any) -> list[Place]:
+    """Locations and links to them, one or many, as one list without repetitions."""
+    if result is None:
+        return []
+    found: dict[Place, None] = {}
+    for entry in result if isinstance(result, Sequence) else (result,):
+        uri = getattr(entry, "uri", None) or entry.target_uri
+        place = getattr(entry, "range", None) or entry.target_selection_range
+        found[Place(path_of(uri), uri, place.start.line, place.start.character)] = None
+    return list(found)
+
+
+def listed(lines: Iterable[str], what: str, total: int | None = None, outside: int = 0) -> str:
+    """At most so many lines, with a count of those left out, and of those `outside` the workspace."""
+    every = list(lines)
+    total = len(every) if total is None else total
+    kept = every[:MOST_ITEMS]
+    if total > len(kept):
+        kept.append(f"[{total - len(kept):,} more of {total:,} {what}; ask about fewer files or a narrower place]")
+    if outside:
+        kept.append(f"[{outside:,} more outside the workspace]")
+    return bounded("\n".join(kept))
+
+
+def bounded(text: str) -> str:
+    return head_and_tail(text, MOST_CHARACTERS, "ask about less at once", head_share=0.8)
+
+
+def prose(contents: Any) -> str:
+    """What a server says in one of its four shapes."""
+    if contents is None:
+        return ""
+    if isinstance(contents, str):
+        return contents.strip()
+    if isinstance(contents, Sequence):
+        return "\n\n".join(text for text in map(prose, contents) if text)
+    language = getattr(contents, "language", None)
+    value = str(getattr(contents, "value", contents)).strip()
+    if language and value:
+        return f"```{language}\n{value}\n```"
+    return re.sub(r"\n{3,}", "\n\n", value)
+
+
+class Problem(NamedTuple):
+    """One diagnostic. They sort by how bad they are, then by place."""
+
+    grade: int
+    path: str
+    line: int
+    column: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line + 1}:{self.column + 1} {SEVERITY[self.grade]}: {self.text}"
+
+
+def problems(path: Path, found: Iterable[types.Diagnostic], texts: Texts, severity: str) -> list[Problem]:
+    """What a server says is wrong with a file. `severity` is the least to keep."""
+    least = next((number for number, name in SEVERITY.items() if name == severity), 4)
+    kept = []
+    for each in found:
+        grade = int(each.severity) if each.severity is not None else 1
+        if grade > least:
+            continue
+        start = each.range.start
+        spot = texts.spot(Place(path, "", start.line, start.character))
+        code = f" [{each.code}]" if each.code not in (None, "") else ""
+        message = visible(" ".join(str(each.message).split()))
+        kept.append(Problem(grade, texts.name(path), spot.line, spot.column, f"{message}{code}"))
+    return kept
+
+
+def summary(found: Iterable[Problem]) -> str:
+    """`2 errors, 1 warning`."""
+    counts = Counter(each.grade for each in found)
+    plural = {1: "errors", 2: "warnings", 4: "hints"}
+    parts = [(counts[grade], name, plural.get(grade, name)) for grade, name in SEVERITY.items() if counts[grade]]
+    return ", ".join(f"{number} {many if number > 1 else one}" for number, one, many in parts)

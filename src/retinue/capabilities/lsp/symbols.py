@@ -1,0 +1,121 @@
+"""Symbols by name: which of those a server lists a model means."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from retinue.capabilities.lsp.positions import Document, Encoding, Spot
+from retinue.capabilities.lsp.session import path_of
+from retinue.core.lean import dataclass
+
+if TYPE_CHECKING:
+    from lsprotocol import types
+
+_PARTS = re.compile(r"\.|::|#|/")
+_COMMENTS = ("#", "//", "/*", "*", "--", ";")
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A symbol of a file. `names` are those of what it is in, and its own."""
+
+    names: tuple[str, ...]
+    kind: str
+    spot: Spot
+    detail: str = ""
+
+    @property
+    def depth(self) -> int:
+        return len(self.names) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A symbol of the workspace. `line` and `units` are the server's."""
+
+    names: tuple[str, ...]
+    kind: str
+    path: Path
+    line: int
+    units: int
+
+
+def parts_of(query: str) -> tuple[str, ...]:
+    """`Class.method`, `Class::method` and `method()` as names."""
+    plain = query.strip().removesuffix("()")
+    return tuple(part for part in _PARTS.split(plain) if part)
+
+
+def outline(result: Any, document: Document, encoding: Encoding) -> list[Named]:
+    """The symbols of a file from the top, whichever of the two shapes a server gives."""
+    found = list(_named(result or (), (), document, encoding))
+    return sorted(found, key=lambda each: (each.spot.line, each.spot.column))
+
+
+def _named(entries: Iterable[Any], above: tuple[str, ...], document: Document, encoding: Encoding) -> Iterator[Named]:
+    for entry in entries:
+        place = getattr(entry, "selection_range", None) or entry.location.range
+        spot = document.to_spot(place.start.line, place.start.character, encoding)
+        container = getattr(entry, "container_name", None)
+        names = (*(above or ((container,) if container else ())), entry.name)
+        if spot.column == 0 or not hasattr(entry, "selection_range"):  # the older shape has the whole range only
+            spot = next(document.occurrences(entry.name, spot.line), spot)
+        yield Named(names, kind_name(entry.kind), spot, getattr(entry, "detail", None) or "")
+        yield from _named(getattr(entry, "children", None) or (), names, document, encoding)
+
+
+def matching(symbols: Sequence[Named], query: str, line: int | None) -> list[Named]:
+    """Those that a query means: the whole path of names if it has one, else the last ones. Of
+    several, those on `line` (from 0) if there are any."""
+    wanted = parts_of(query)
+    if not wanted:
+        return []
+    found = [each for each in symbols if each.names[-len(wanted) :] == wanted]
+    whole = [each for each in found if each.names == wanted]
+    if whole and len(wanted) > 1:
+        found = whole
+    on_line = [each for each in found if each.spot.line == line]
+    return on_line or found
+
+
+def mentioned(document: Document, query: str, line: int | None) -> Spot | None:
+    """Where a name first stands in a text, in code rather than in a comment."""
+    wanted = parts_of(query)
+    if not wanted:
+        return None
+    spots = list(document.occurrences(wanted[-1], line))
+    code = [spot for spot in spots if not document.line(spot.line).lstrip().startswith(_COMMENTS)]
+    return next(iter(code or spots), None)
+
+
+def in_workspace(result: Any, query: str | None = None) -> list[Found]:
+    """What `workspace/symbol` gave; with a query, only what has that name."""
+    wanted = parts_of(query) if query else ()
+    found = []
+    for entry in result or ():
+        path = path_of(entry.location.uri)
+        if path is None:
+            continue
+        names = (*parts_of(entry.container_name or ""), entry.name)
+        if wanted and (entry.name != wanted[-1] or not _inside(wanted[:-1], names, path)):
+            continue
+        place = getattr(entry.location, "range", None)
+        line, units = (place.start.line, place.start.character) if place is not None else (0, 0)
+        found.append(Found(names, kind_name(entry.kind), path, line, units))
+    return found
+
+
+def _inside(above: tuple[str, ...], names: tuple[str, ...], path: Path) -> bool:
+    """Servers differ in what they call the container: a class, a module, or nothing. Where they
+    say nothing, the file may be what was meant."""
+    if not above:
+        return True
+    return names[-1 - len(above) : -1] == above or (len(names) == 1) or path.stem == above[-1]
+
+
+def kind_name(kind: types.SymbolKind) -> str:
+    """`EnumMember` as people write it."""
+    return re.sub(r"(?<!^)(?=[A-Z])", " ", kind.name).lower()

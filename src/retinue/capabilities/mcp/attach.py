@@ -1,0 +1,318 @@
+"""The tools of MCP servers that one run has: which servers, which of their tools, and when.
+
+Servers are the configured ones, fewer if the agent's file names some, plus those its file brings
+inline; what a file above a child leaves out, the child does not have. All tools
+pass the same policy as built-in ones, at the launch and when they appear later. Above a threshold
+they are told by name only and loaded by `tool_search`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from retinue.capabilities.mcp.places import any_file
+from retinue.capabilities.mcp.scope import Scope, may_have_servers
+from retinue.core.request import RunRequest
+from retinue.core.tool import Tool
+from retinue.errors import LaunchError
+from retinue.tools.filter import Selection
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from retinue.capabilities.mcp.config import ServerConfig
+    from retinue.capabilities.mcp.elicit import Question
+    from retinue.capabilities.mcp.pool import Habits, Server
+    from retinue.core.spec import ToolPolicy
+    from retinue.log.query import Reader
+    from retinue.runs.launch import Launch
+    from retinue.runs.member import Member
+    from retinue.runs.world import World
+    from retinue.tools.tool_search.deferred import Deferred
+
+SEARCH = "tool_search"
+_owners = count(1)
+_REQUIRED_PATIENCE = 3
+
+Choose = Callable[[Mapping[str, Tool]], Selection]
+
+
+async def serve(request: RunRequest, world: World, notes: list[str], *, has_parent: bool) -> Served | None:
+    """The servers of a run, with the tools they are known to have; None for a run that has none,
+    which costs nothing. Raises LaunchError when a required server is missing."""
+    spec, settings = request.spec, world.settings.settings
+    if not may_have_servers(spec):
+        return None
+    named = bool(spec.servers or spec.required_servers or settings.mcp_servers) or world.extensions.has_servers
+    if not named and not any_file(world.cwd, world.environment, claude=settings.mcp_claude_servers):
+        return None
+    from retinue.capabilities.mcp.servers import chosen_servers, habits_of
+
+    meant = world.extensions.with_servers(spec)
+    above = request.ceiling.servers
+    scope = Scope(meant, None if above is None else frozenset(above))
+    configs = chosen_servers(request, world, scope, notes)
+    served = Served(request, world, scope, configs, habits_of(world), has_parent=has_parent)
+    await served.start(notes)
+    return served if configs else None
+
+
+class Served:
+    """The servers of one run. `settle` decides at the launch; `late` tells the loop the rest."""
+
+    def __init__(
+        self,
+        request: RunRequest,
+        world: World,
+        scope: Scope,
+        configs: tuple[ServerConfig, ...],
+        habits: Habits,
+        *,
+        has_parent: bool,
+    ) -> None:
+        from retinue.capabilities.mcp.pool import loop_pool
+
+        self._settings = world.settings.settings
+        self._spec = request.spec
+        self._scope = scope
+        self._roots = _roots(request, world)
+        pool, owner = loop_pool(), str(next(_owners))
+        self.servers: tuple[Server, ...] = tuple(
+            pool.server(config, habits, self._roots, owner if config.inline else "") for config in configs
+        )
+        self.has_parent = has_parent
+        self.wrap: Callable[[tuple[Tool, ...]], tuple[Tool, ...]] = tuple
+        """Puts the guard around tools that come late, as around those of the launch."""
+        self.person: Callable[[str, Question], Any] | None = None
+        """Puts a question to whoever is behind the run; None where nobody is."""
+        self._seen: dict[int, int] = {}
+        self._known: dict[str, Tool] = {}
+        self._admitted: dict[str, Tool] = {}
+        self._late: dict[str, Tool] = {}
+        self._wrapped: dict[str, Tool] = {}
+        self.choose: Choose | None = None
+        """What the policy of the run makes of tools."""
+        self._limit: frozenset[str] | None = None
+        self._deferred: Deferred | None = None
+
+    # At the launch
+
+    async def start(self, notes: list[str]) -> None:
+        """Starts what is not known yet, all at once, and waits as long as the settings say."""
+        required = [server for server in self.servers if self._scope.requires(server.config.name)]
+        unknown = [server for server in self.servers if server.listing is None or server in required]
+        wait = self._settings.mcp_start_timeout_seconds * (_REQUIRED_PATIENCE if required else 1)
+        starts = {server: asyncio.ensure_future(server.ready()) for server in unknown}
+        for task in starts.values():
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        if starts:
+            await asyncio.wait(starts.values(), timeout=wait)
+        for server, task in starts.items():
+            why = _why_not(server, task, wait)
+            if why is None:
+                continue
+            if server in required:
+                raise _missing(self._spec.name, server.config.name, why)
+            notes.append(f"MCP server '{server.config.name}' is not available: {why}")
+        for server in self.servers:
+            if server.listing is not None:
+                notes.extend(f"MCP server '{server.config.name}': {each}" for each in server.listing.problems)
+        self._look()
+
+    @property
+    def tools(self) -> Mapping[str, Tool]:
+        """Every tool that its servers are known to have and the run's file selects."""
+        return self._known
+
+    @property
+    def server_names(self) -> frozenset[str]:
+        return frozenset(server.config.name for server in self.servers)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Every tool of a server that the run may use, loaded or not."""
+        self._look()
+        return frozenset((*self._admitted, *self._late))
+
+    def policy(self, policy: ToolPolicy) -> ToolPolicy:
+        return self._scope.policy(policy, self._known, self.server_names)
+
+    def settle(self, tools: tuple[Tool, ...], window: int) -> tuple[Tool, ...]:
+        """The tools to offer from the first request on. A file that denies tool_search gets
+        all at once."""
+        mine = {tool.spec.name: tool for tool in tools if tool.spec.name in self._known}
+        self._admitted = mine
+        if self._scope.denies(SEARCH) or not self._too_many(mine, window):
+            return tools
+        from retinue.tools.tool_search.deferred import Deferred
+        from retinue.tools.tool_search.tool import ToolSearchTool
+
+        shown = {name for name in mine if self._scope.names_exactly(name)}
+        self._deferred = Deferred({name: tool for name, tool in mine.items() if name not in shown})
+        kept = tuple(tool for tool in tools if tool.spec.name not in self._deferred.names)
+        return (*kept, ToolSearchTool(self._deferred))
+
+    def _too_many(self, tools: Mapping[str, Tool], window: int) -> bool:
+        settings = self._settings
+        if settings.tool_search_mode != "auto" or not tools:
+            return settings.tool_search_mode == "always" and bool(tools)
+        if settings.tool_search_threshold is not None and len(tools) > settings.tool_search_threshold:
+            return True
+        if settings.tool_search_share is None:
+            return False
+        from retinue.loop.tokens import overhead
+
+        return overhead("", [tool.spec for tool in tools.values()]) > settings.tool_search_share * window
+
+    # While it runs
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keeps the servers from being closed."""
+        for server in self.servers:
+            server.hold(self, self._roots)
+        try:
+            yield
+        finally:
+            for server in self.servers:
+                server.release(self)
+
+    def late(self) -> tuple[Tool, ...]:
+        """What the run has beyond the tools of its launch: found by search, or new."""
+        self._look()
+        tools = (*(self._deferred.loaded if self._deferred else ()), *self._late.values())
+        new = tuple(tool for tool in tools if tool.spec.name not in self._wrapped)
+        self._wrapped |= {tool.spec.name: tool for tool in (self.wrap(new) if new else ())}
+        return tuple(self._wrapped.values())
+
+    def _look(self) -> None:
+        """Takes notice of lists that have changed. New tools pass the policy of the launch."""
+        new: dict[str, Tool] = {}
+        for server in self.servers:
+            if self._seen.get(id(server)) != server.version or id(server) not in self._seen:
+                self._seen[id(server)] = server.version
+                new |= {name: tool for name, tool in self._made(server) if name not in self._known}
+        self._known |= {name: tool for name, tool in new.items() if name not in self._known}
+        if self.choose is None or not new:  # before the launch has decided, all are candidates
+            return
+        chosen = self.choose({**self._admitted, **new}).tools
+        admitted = {name: tool for name, tool in new.items() if name in chosen and self._may(name)}
+        if self._deferred is not None:
+            self._deferred.offer(admitted)
+        else:
+            self._late |= admitted
+        self._admitted |= admitted
+
+    def _made(self, server: Server) -> Iterator[tuple[str, Tool]]:
+        from retinue.capabilities.mcp.tool import served_tool
+
+        if server.listing is None:
+            return
+        settings = self._settings
+        for listed in server.listing.tools:
+            if self._scope.selects(server.config.name, listed.name):
+                tool = served_tool(
+                    server,
+                    listed,
+                    characters=settings.mcp_output_characters,
+                    seconds=settings.mcp_call_timeout_seconds,
+                    ask=self._ask,
+                )
+                yield tool.spec.name, tool
+
+    def _may(self, name: str) -> bool:
+        return self._limit is None or name in self._limit
+
+    async def _ask(self, call_id: str, question: Question) -> str | None:
+        if self.person is None:
+            return None
+        answer: str | None = await self.person(call_id, question)
+        return answer
+
+    # Taken up again
+
+    def bounded(self, names: frozenset[str]) -> None:
+        """A resumed run whose parent is gone has what it had: nothing new is admitted to it."""
+        self._limit = names
+        self._admitted = {name: tool for name, tool in self._admitted.items() if name in names}
+        if self._deferred is not None:
+            self._deferred.keep(names)
+
+    def recall(self, reader: Reader, run_id: str) -> None:
+        """Loads again what the run had loaded by search, as its log tells."""
+        if self._deferred is None:
+            return
+        from retinue.core.events import ToolEnded
+        from retinue.tools.tool_search.deferred import loaded_names
+
+        for _, event in reader.ordered(run_id, ("tool.ended",)):
+            body = event.body
+            if isinstance(body, ToolEnded) and body.name == SEARCH and not body.result.is_error:
+                self._deferred.recall(loaded_names(body.result.text))
+
+
+def tool_names(launch: Launch) -> frozenset[str]:
+    """Tools of servers that a run has besides those it was started with."""
+    return launch.served.names if launch.served is not None else frozenset()
+
+
+def serving(launch: Launch) -> AbstractContextManager[None]:
+    return launch.served.held() if launch.served is not None else nullcontext()
+
+
+def late_tools(
+    member: Member, world: World, wrap: Callable[[tuple[Tool, ...]], tuple[Tool, ...]], resumed: bool
+) -> Callable[[], tuple[Tool, ...]]:
+    """What the loop of a run asks for tools that it gets later. `wrap` guards them."""
+    served = member.handle.launch.served
+    if served is None:
+        return tuple
+    served.wrap = wrap
+    served.person = partial(_question, member, world)
+    if resumed:
+        served.recall(world.log.reader, member.id)
+    return served.late
+
+
+async def _question(member: Member, world: World, call_id: str, question: Question) -> str | None:
+    """Through the inbox, like everything people are asked."""
+    guard = world.guards.get(member.id)
+    if guard is None:
+        return None
+    answer = await world.desk.question(
+        question.title, question.options, party=guard.party, call_id=call_id, detail=question.detail
+    )
+    return None if answer.by in ("policy", "expiry") else answer.choice
+
+
+async def close_servers() -> None:
+    """Ends at once every server that no run holds."""
+    pool = sys.modules.get("retinue.capabilities.mcp.pool")
+    if pool is not None:
+        await pool.loop_pool().close_unused()
+
+
+def _roots(request: RunRequest, world: World) -> tuple[Path, ...]:
+    roots = (request.cwd, *(world.cwd / root for root in world.settings.settings.extra_roots))
+    return tuple(root.expanduser().resolve() for root in roots)
+
+
+def _why_not(server: Server, task: asyncio.Future[Any], wait: float) -> str | None:
+    if not task.done():
+        return f"it was not ready within {wait:g} s; its tools are admitted when it is"
+    error = task.exception()
+    return str(error) if error is not None else None
+
+
+def _missing(agent: str, name: str, why: str) -> LaunchError:
+    return LaunchError(
+        f"The agent '{agent}' requires the MCP server '{name}', which is not available: {why}.",
+        remedy=f"See what is wrong with: retinue servers check {name}",
+    )

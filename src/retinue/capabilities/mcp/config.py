@@ -1,0 +1,214 @@
+"""One MCP server as someone configured it: checked, with its variables filled in.
+
+The forms of every system are taken: `command` and `args` for a program, `url` for HTTP (`type`
+or `transport` says which kind), `${VAR}` and `${VAR:-default}` in any text. A server that is
+configured badly is a server with a `problem`, never an exception: the others still work, and
+whoever needs this one is told why it is not there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import field, replace
+from typing import Any, Literal
+
+import orjson
+
+from retinue.core.lean import dataclass
+
+Transport = Literal["stdio", "http", "sse"]
+
+_TRANSPORTS: Mapping[str, Transport] = {
+    "stdio": "stdio",
+    "local": "stdio",
+    "http": "http",
+    "streamable-http": "http",
+    "streamablehttp": "http",
+    "streamable_http": "http",
+    "remote": "http",
+    "sse": "sse",
+}
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_NAME_LENGTH = 64
+CONCURRENCY = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """`personal` is True when only the user can have configured it; others need consent before
+    they start. `trust_annotations` (personal servers only) believes a server that says a tool
+    only reads. `origin` names the file or setting, for messages."""
+
+    name: str
+    transport: Transport = "stdio"
+    command: str = ""
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: str | None = None
+    url: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    concurrency: int = CONCURRENCY
+    start_seconds: float | None = None
+    call_seconds: float | None = None
+    restart: bool = True
+    trust_annotations: bool = False
+    personal: bool = True
+    inline: bool = False
+    origin: str = ""
+    problem: str | None = None
+
+    @property
+    def digest(self) -> str:
+        """Equal for configurations that may share one connection."""
+        told = (self.transport, self.command, self.args, sorted(self.env.items()), self.cwd, self.url)
+        rest = (sorted(self.headers.items()), self.concurrency, self.call_seconds, self.restart)
+        who = (self.name, self.trust_annotations)
+        return hashlib.sha256(orjson.dumps([told, rest, who])).hexdigest()[:24]
+
+    @property
+    def target(self) -> str:
+        """What is started or called, for people: never with values of `env` or `headers`."""
+        return self.url.partition("?")[0] if self.url else " ".join((self.command, *self.args))
+
+
+def read_server(
+    name: str, raw: Any, environment: Mapping[str, str], *, origin: str, personal: bool = True, inline: bool = False
+) -> ServerConfig | None:
+    """The server of one entry; None when its file switched it off."""
+    base = ServerConfig(name=name, origin=origin, personal=personal, inline=inline)
+    if not isinstance(raw, Mapping):
+        return replace(base, problem="its configuration is not an object")
+    if raw.get("disabled") is True or raw.get("enabled") is False:
+        return None
+    try:
+        return _read(base, raw, environment)
+    except _BadError as bad:
+        return replace(base, problem=str(bad))
+
+
+class _BadError(Exception):
+    """Completes "the server cannot be used: …"."""
+
+
+def _read(base: ServerConfig, raw: Mapping[str, Any], environment: Mapping[str, str]) -> ServerConfig:
+    if not base.name.strip() or not base.name.isprintable() or len(base.name) > _NAME_LENGTH:
+        raise _BadError(f"a server's name is one printable line of at most {_NAME_LENGTH} characters")
+    filled = _Filler(environment)
+    command, args = _command(raw, filled)
+    url = _endpoint(raw, filled)
+    transport = _transport(raw, command, url)
+    if transport == "stdio":
+        if not command:
+            raise _BadError("it has neither `command` nor `url`")
+        url = ""
+    elif not url.startswith(("http://", "https://")):
+        raise _BadError("`url` must start with http:// or https://")
+    return replace(
+        base,
+        transport=transport,
+        command=command if transport == "stdio" else "",
+        args=args if transport == "stdio" else (),
+        env=_texts(raw.get("env"), "env", filled),
+        cwd=filled(_text(raw.get("cwd"), "cwd")) or None,
+        url=url,
+        headers=_texts(raw.get("headers"), "headers", filled),
+        concurrency=_whole(raw.get("concurrency"), "concurrency", CONCURRENCY),
+        start_seconds=_seconds(raw, "startTimeout", "start_timeout"),
+        call_seconds=_seconds(raw, "timeout", "callTimeout"),
+        restart=raw.get("autoReconnect") is not False,
+        trust_annotations=base.personal and raw.get("trustAnnotations") is True,
+    )
+
+
+class _Filler:
+    """Fills variables in; one that is neither set nor has a default makes the server unusable."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = environment
+
+    def __call__(self, text: str) -> str:
+        return _VARIABLE.sub(self._value, text)
+
+    def _value(self, match: re.Match[str]) -> str:
+        name, default = match.groups()
+        value = self._environment.get(name) or default
+        if value is None:
+            raise _BadError(f"the variable {name} is not set; set it, or write ${{{name}:-DEFAULT}}")
+        return value
+
+
+def _command(raw: Mapping[str, Any], filled: _Filler) -> tuple[str, tuple[str, ...]]:
+    """`command` is a program, or (as opencode writes it) a program with its arguments."""
+    said: Any = raw.get("command")
+    given = raw.get("args") or []
+    if not isinstance(given, list):
+        raise _BadError("`args` must be a list of texts")
+    if isinstance(said, list):
+        said, given = (said[0] if said else None), [*said[1:], *given]
+    if not all(isinstance(each, (str, int, float)) for each in given):
+        raise _BadError("`args` must be a list of texts")
+    words = (filled(_text(said, "command")), *(filled(str(each)) for each in given))
+    if any("\0" in word for word in words):
+        raise _BadError("`command` and `args` cannot hold a NUL character")
+    return words[0].strip(), words[1:]
+
+
+def _endpoint(raw: Mapping[str, Any], filled: _Filler) -> str:
+    said = raw.get("url") or raw.get("httpUrl") or raw.get("serverUrl")
+    return filled(_text(said, "url")).strip()
+
+
+def _transport(raw: Mapping[str, Any], command: str, url: str) -> Transport:
+    said = raw.get("type") or raw.get("transport")
+    if said is None:
+        return "http" if url and not command else "stdio"
+    known = _TRANSPORTS.get(str(said).lower())
+    if known is None:
+        raise _BadError(f"its transport '{said}' is not one of stdio, http, sse")
+    return known
+
+
+def _text(value: Any, key: str) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise _BadError(f"`{key}` must be a text")
+    return value
+
+
+def _texts(value: Any, key: str, filled: _Filler) -> dict[str, str]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise _BadError(f"`{key}` must be an object of texts")
+    found: dict[str, str] = {}
+    for name, each in value.items():
+        if isinstance(each, bool) or not isinstance(each, (str, int, float)):
+            raise _BadError(f"`{key}.{name}` must be a text")
+        text = filled(str(each))
+        if "\0" in f"{name}{text}" or not str(name) or "=" in str(name):
+            raise _BadError(f"`{key}` has a name or value that cannot be passed on")
+        found[str(name)] = text
+    return found
+
+
+def _whole(value: Any, key: str, default: int) -> int:
+    if value is None:
+        return default
+    if type(value) is not int or not 1 <= value <= 1_000:
+        raise _BadError(f"`{key}` must be a whole number from 1 to 1000")
+    return value
+
+
+def _seconds(raw: Mapping[str, Any], *keys: str) -> float | None:
+    """Milliseconds from 1000 on, as other systems write them; seconds below."""
+    for key in keys:
+        value = raw.get(key)
+        if value is None:
+            continue
+        if type(value) not in (int, float) or not 0 < value <= 86_400_000:
+            raise _BadError(f"`{key}` must be a number of seconds, or of milliseconds from 1000 on")
+        return value / 1000 if value >= 1000 else float(value)
+    return None

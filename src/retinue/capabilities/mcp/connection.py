@@ -1,0 +1,304 @@
+"""One connection to one server, from the handshake to its end.
+
+The library's contexts must be left by the task that entered them, so a connection is a task of
+its own (`_keep`); calls come from any other task. When the server dies, when it is told to stop
+and when the task itself is cancelled, the same lines run, and the process is ended in them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from retinue.capabilities.mcp.config import ServerConfig
+from retinue.capabilities.mcp.errlog import ErrorLog
+from retinue.capabilities.mcp.listing import Listing, listing
+from retinue.capabilities.mcp.patience import Patience
+from retinue.capabilities.mcp.process import CannotStartError, ServerProcess
+from retinue.core.lean import dataclass
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp.client import ClientRequestContext, IncomingMessage
+    from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult, ErrorData, ListRootsResult
+
+_LIST_PAGES = 100
+_CLOSE_SECONDS = 4.0
+_PING_SECONDS = 5.0
+Progress = Callable[[str], None]
+Elicit = Callable[["ElicitRequestParams"], Awaitable["ElicitResult"]]
+
+
+class ServerGoneError(Exception):
+    """The connection ended during or before a call. `sent` says whether the server may have
+    begun to work on it."""
+
+    def __init__(self, message: str, *, sent: bool = True) -> None:
+        super().__init__(message)
+        self.sent = sent
+
+
+class ServerError(Exception):
+    """The server answered with an error of the protocol."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a connection needs to know of the world. `roots` gives the folders it may be told of."""
+
+    cwd: Path
+    environment: Mapping[str, str]
+    log: ErrorLog
+    roots: Callable[[], tuple[Path, ...]]
+    elicit: Elicit
+    changed: Callable[[Listing], None]
+
+
+class Connection:
+    """`open` it once. `listing` is always the newest list of its tools."""
+
+    def __init__(self, config: ServerConfig, around: Surroundings) -> None:
+        self.config = config
+        self._around = around
+        self._client: Client | None = None
+        self._process: ServerProcess | None = None
+        self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._over = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._asking = False
+        self.uses_roots = False
+        self.listing = Listing(())
+
+    @property
+    def live(self) -> bool:
+        return self._client is not None and not self._over.is_set()
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process is not None else None
+
+    async def open(self, seconds: float) -> None:
+        """Raises CannotStartError when the server is not ready in time. Nothing is left then."""
+        self._task = asyncio.create_task(self._keep(), name=f"mcp {self.config.name}")
+        try:
+            async with asyncio.timeout(seconds):
+                await asyncio.shield(self._opened)
+        except TimeoutError:
+            await self.close()
+            raise CannotStartError(f"it did not answer within {seconds:g} s{self._said()}") from None
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Ends the connection and its process; bounded in time."""
+        self._over.set()
+        task = self._task
+        if task is None or task.done():
+            return
+        if not self._opened.done():
+            task.cancel()  # still in the handshake: nobody there listens to `_over`
+        done, _ = await asyncio.wait({task}, timeout=_CLOSE_SECONDS)
+        if not done:
+            self.cut()
+            task.cancel()
+            await asyncio.wait({task}, timeout=_CLOSE_SECONDS)
+
+    def cut(self) -> None:
+        """The process is ended by its launcher, without our doing anything more."""
+        self._over.set()
+        if self._process is not None:
+            self._process.cut()
+
+    async def call(self, name: str, arguments: Mapping[str, Any], patience: Patience, tell: Progress) -> CallToolResult:
+        """Raises ServerGoneError, ServerError or TimeoutError. Cancelling tells the server so."""
+        from mcp import MCPError
+        from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST
+        from pydantic import ValidationError
+
+        client = self._client
+        if client is None or self._over.is_set():
+            raise ServerGoneError(self._why_gone(), sent=False)
+
+        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+            patience.again()
+            share = f"{progress:g}/{total:g}" if total else f"{progress:g}"
+            tell(f"{share} {message or ''}".strip() + "\n")
+
+        try:
+            async with patience:
+                return await client.call_tool(name, dict(arguments), progress_callback=on_progress)
+        except TimeoutError:  # which is an OSError, too
+            raise
+        except MCPError as error:
+            if error.code == CONNECTION_CLOSED:
+                self._over.set()
+                raise ServerGoneError(self._why_gone()) from error
+            if error.code == INVALID_REQUEST and error.message == "Session terminated":
+                self._over.set()
+                raise ServerGoneError("it has forgotten this session", sent=False) from error
+            raise ServerError(f"{error.message} (code {error.code})") from error
+        except ValidationError as error:
+            raise ServerError(f"its answer does not follow the protocol ({error.error_count()} problems)") from error
+        except RuntimeError as error:
+            raise ServerError(str(error)) from error
+        except OSError as error:
+            self._over.set()
+            raise ServerGoneError(f"the connection failed: {error}") from error
+
+    async def check(self) -> None:
+        """After a call that took too long: a server that does not answer a ping either is given
+        up, so that the next call gets a new one."""
+        from mcp_types import EmptyResult, PingRequest
+
+        if self._client is None or self._client.session.initialize_result is None:
+            return
+        try:
+            async with asyncio.timeout(_PING_SECONDS):
+                await self._client.session.send_request(PingRequest(), EmptyResult)
+        except Exception:  # noqa: BLE001 - whatever it is, it is no answer
+            self._around.log.note("[retinue] it does not answer a ping: the connection is closed")
+            await self.close()
+
+    # The connection's own task
+
+    async def _keep(self) -> None:
+        try:
+            async with AsyncExitStack() as stack:
+                client = await self._connect(stack)
+                self.listing = await self._list(client)
+                self._client = client
+                if not self._opened.done():
+                    self._opened.set_result(None)
+                self._around.changed(self.listing)
+                await self._over.wait()
+        except asyncio.CancelledError:
+            if not self._opened.done():
+                self._opened.set_exception(CannotStartError("it was given up"))
+                self._opened.exception()  # whoever waited may be gone
+            raise
+        except BaseException as error:
+            if not self._opened.done():
+                self._opened.set_exception(CannotStartError(f"{_reason(error)}{self._said()}"))
+                self._opened.exception()  # whoever waited may be gone
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            self._client = None
+            self._over.set()
+
+    async def _connect(self, stack: AsyncExitStack) -> Client:
+        """Shakes hands as every server can; a server that only knows the newest way is asked
+        that way."""
+        from mcp import MCPError
+        from mcp_types import METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION
+
+        try:
+            return await self._shake_hands(stack, "legacy")
+        except MCPError as error:
+            if error.code not in (METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION):
+                raise
+        return await self._shake_hands(stack, "auto")
+
+    async def _shake_hands(self, outer: AsyncExitStack, mode: str) -> Client:
+        from mcp import Client
+        from mcp_types import Implementation
+
+        async with AsyncExitStack() as stack:
+            client = Client(
+                await self._transport(stack),
+                mode=mode,
+                client_info=Implementation(name="retinue", version=_version()),
+                list_roots_callback=self._roots,
+                elicitation_callback=self._elicit,
+                logging_callback=self._logged,
+                message_handler=self._heard,
+                cache=None,
+            )
+            await stack.enter_async_context(client)
+            outer.push_async_exit(stack.pop_all())
+        return client
+
+    async def _transport(self, stack: AsyncExitStack) -> Any:
+        from retinue.capabilities.mcp.transport import http_streams, program_streams
+
+        if self.config.transport != "stdio":
+            return http_streams(self.config, self._around.log)
+        around = self._around
+        self._process = await ServerProcess.start(self.config, around.cwd, around.environment, around.log)
+        stack.push_async_callback(self._process.end)
+        return program_streams(self._process, around.log, self._over.set)
+
+    async def _list(self, client: Client) -> Listing:
+        """Every page of its tools; none for a server that has no tools."""
+        found: list[Any] = []
+        if client.server_capabilities.tools is not None:
+            cursor: str | None = None
+            for _ in range(_LIST_PAGES):
+                page = await client.list_tools(cursor=cursor)
+                found += page.tools
+                cursor = page.next_cursor
+                if cursor is None:
+                    break
+        return listing(found, uses_roots=self.uses_roots)
+
+    # What the server asks and tells
+
+    async def _heard(self, message: IncomingMessage) -> None:
+        from mcp_types import ToolListChangedNotification
+
+        if isinstance(message, ToolListChangedNotification) and not self._asking:
+            self._asking = True
+            asyncio.get_running_loop().call_later(0.05, self._relist)
+
+    def _relist(self) -> None:
+        """Once for a burst of notices, in a task of its own: the reader must not wait for it."""
+        self._asking = False
+        if self.live:
+            task = asyncio.create_task(self._list_again())
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    async def _list_again(self) -> None:
+        if self._client is not None:
+            with suppress(Exception):  # the old list stays good if the new one cannot be had
+                async with asyncio.timeout(30):
+                    self.listing = await self._list(self._client)
+                self._around.changed(self.listing)
+
+    async def _roots(self, context: ClientRequestContext) -> ListRootsResult | ErrorData:
+        from mcp_types import ListRootsResult, Root
+
+        self.uses_roots = True
+        folders = self._around.roots()
+        return ListRootsResult(roots=[Root(uri=each.as_uri(), name=each.name) for each in folders])  # type: ignore[arg-type]  # pydantic reads the text
+
+    async def _elicit(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
+        return await self._around.elicit(params)
+
+    async def _logged(self, params: Any) -> None:
+        self._around.log.note(f"{params.level}: {str(params.data)[:2_000]}", "[log] ")
+
+    def _why_gone(self) -> str:
+        code = self._process.code if self._process is not None else None
+        return f"it has ended{'' if code is None else f' (exit code {code})'}{self._said()}"
+
+    def _said(self) -> str:
+        last = self._around.log.tail.strip().splitlines()[-3:]
+        return f"; it last said: {' | '.join(last)[:400]}" if last else ""
+
+
+def _reason(error: BaseException) -> str:
+    """The innermost cause of what a task group wrapped."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    text = str(error).strip().splitlines()
+    return text[0] if text else type(error).__name__
+
+
+def _version() -> str:
+    from retinue import __version__
+
+    return __version__

@@ -1,0 +1,161 @@
+"""The tools of a server as it lists them, and their memory on disk.
+
+A server's list is remembered under the digest of its configuration, so that a run can be told
+of its tools without starting it. What is remembered is checked again whenever it is connected.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from retinue.core.lean import dataclass
+from retinue.models.tool_schema import folded_keywords, portable_schema
+from retinue.settings.jsonfile import read_object
+from retinue.settings.places import private_folder
+
+MEMORY_SECONDS = 24 * 3600
+MOST_TOOLS = 2_000
+_DESCRIPTION = 8_000
+_SCHEMA_BYTES = 128 * 1024
+_KEY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+_NOT_KEY = re.compile(r"[^a-zA-Z0-9_.-]+")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One tool of a server. `read_only` is what the server claims of it."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    read_only: bool = False
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    tools: tuple[Listed, ...]
+    uses_roots: bool = False
+    problems: tuple[str, ...] = ()
+    at: float = field(default=0.0)
+
+
+def listing(raw: Iterable[Any], *, uses_roots: bool = False) -> Listing:
+    """From the library's `Tool` objects. A tool that no model could be offered is left out, and
+    said; a name that comes twice counts once."""
+    kept: dict[str, Listed] = {}
+    problems: list[str] = []
+    for tool in raw:
+        made = _listed(tool)
+        if made.problem is not None:
+            problems.append(f"{made.name[:80]!r}: {made.problem}")
+        elif len(kept) >= MOST_TOOLS:
+            problems.append(f"it has more than {MOST_TOOLS} tools: the rest is left out")
+            break
+        else:
+            kept.setdefault(made.name, made)
+            problems += _adapted(made)
+    return Listing(tuple(kept.values()), uses_roots, tuple(problems), time.time())
+
+
+def _adapted(tool: Listed) -> list[str]:
+    """What of a tool's parameters providers refuse, and what becomes of it."""
+    said: list[str] = []
+    if folded := folded_keywords(tool.parameters):
+        keywords = " and ".join(folded)
+        said.append(
+            f"{tool.name[:80]!r}: model providers refuse {keywords} at the top of its parameters; it is offered with "
+            "one object that has all of them, and the condition in words"
+        )
+    if renamed := safe_keys(tool.parameters)[1]:
+        pairs = ", ".join(f"{old!r} as {new!r}" for new, old in renamed.items())
+        said.append(f"{tool.name[:80]!r}: model providers refuse some of its argument names; offered are {pairs}"[:400])
+    return said
+
+
+def safe_keys(schema: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, str]]:
+    """Return a schema whose argument names providers take, and the names that were changed, new
+    to old. Anthropic refuses the whole request for a name outside `^[a-zA-Z0-9_.-]{1,64}$`
+    (claude-code#79418, composio#3500); only the top level is checked (decocms/studio#6874)."""
+    portable = portable_schema(schema).parameters
+    properties = portable["properties"]
+    if all(_KEY.fullmatch(name) for name in properties):
+        return schema, {}
+    renamed: dict[str, str] = {}
+    for name in properties:
+        if _KEY.fullmatch(name):
+            continue
+        base = _NOT_KEY.sub("_", name)[:56] or "argument"
+        fresh, number = base, 2
+        while fresh in properties or fresh in renamed:
+            fresh, number = f"{base}_{number}", number + 1
+        renamed[fresh] = name
+    new_of = {old: new for new, old in renamed.items()}
+    changed = {**portable, "properties": {new_of.get(name, name): child for name, child in properties.items()}}
+    if "required" in portable:
+        changed["required"] = [new_of.get(name, name) for name in portable["required"]]
+    return changed, renamed
+
+
+def _listed(tool: Any) -> Listed:
+    schema = tool.input_schema
+    description = _CONTROL.sub("", tool.description or tool.title or "").strip()[:_DESCRIPTION]
+    read_only = bool(tool.annotations and tool.annotations.read_only_hint)
+    if not tool.name or len(tool.name) > 200:
+        return Listed(tool.name, "", {}, problem="its name has no usable length")
+    if not isinstance(schema, dict) or schema.get("type", "object") != "object":
+        return Listed(tool.name, "", {}, problem="its parameters are not a JSON object")
+    try:
+        size = len(orjson.dumps(schema))
+    except (TypeError, ValueError):
+        return Listed(tool.name, "", {}, problem="its parameters are not JSON")
+    if size > _SCHEMA_BYTES:
+        return Listed(tool.name, "", {}, problem=f"its parameters take more than {_SCHEMA_BYTES} bytes")
+    return Listed(tool.name, description, {"type": "object", "properties": {}, **schema}, read_only)
+
+
+class ListingMemory:
+    """One small file per configuration. Losing it costs a connection, nothing else."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def recall(self, digest: str) -> Listing | None:
+        """None when there is none, or it is too old to build on."""
+        data = read_object(self._folder / f"{digest}.json").data
+        try:
+            at = float(data["at"])
+            tools = tuple(Listed(t["name"], t["description"], t["parameters"], t["read_only"]) for t in data["tools"])
+            problems = tuple(said for tool in tools for said in _adapted(tool))
+            found = Listing(tools, bool(data["uses_roots"]), problems, at)
+        except (KeyError, TypeError, ValueError):
+            return None
+        return found if 0 <= time.time() - at < MEMORY_SECONDS else None
+
+    def keep(self, digest: str, found: Listing) -> None:
+        tools = [
+            {"name": t.name, "description": t.description, "parameters": t.parameters, "read_only": t.read_only}
+            for t in found.tools
+        ]
+        data = orjson.dumps({"at": found.at, "uses_roots": found.uses_roots, "tools": tools})
+        with suppress(OSError):
+            path = private_folder(self._folder) / f"{digest}.json"
+            fresh = path.with_suffix(f".{os.getpid()}.{secrets.token_hex(4)}")
+            fresh.write_bytes(data)
+            fresh.chmod(0o600)
+            fresh.replace(path)
+
+    def forget(self, digest: str) -> None:
+        with suppress(OSError):
+            (self._folder / f"{digest}.json").unlink(missing_ok=True)

@@ -1,0 +1,171 @@
+"""A server's process: its own session, watched by the launcher, never left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from retinue.capabilities.mcp.config import ServerConfig
+from retinue.capabilities.mcp.errlog import ErrorLog
+
+KEPT_VARIABLES = frozenset(
+    "HOME LOGNAME PATH SHELL TERM USER LANG LANGUAGE TZ TMPDIR TEMP TMP "
+    "HTTP_PROXY HTTPS_PROXY NO_PROXY http_proxy https_proxy no_proxy "
+    "SSL_CERT_FILE SSL_CERT_DIR NODE_EXTRA_CA_CERTS "
+    "APPDATA HOMEDRIVE HOMEPATH LOCALAPPDATA PATHEXT PROCESSOR_ARCHITECTURE SYSTEMDRIVE SYSTEMROOT USERNAME "
+    "USERPROFILE PROGRAMFILES PROGRAMDATA COMSPEC WINDIR".split()
+)
+"""What a server gets of our environment; everything else it needs is in its configuration."""
+_KEPT_PREFIXES = ("LC_", "XDG_")
+
+_LAUNCHER = Path(__file__).with_name("launcher.py")
+_ASKED_SECONDS = 1.0
+_ENDED_SECONDS = 5.0
+
+
+class CannotStartError(Exception):
+    """Completes "the server … cannot be used: …"."""
+
+
+def server_environment(environment: Mapping[str, str], config: ServerConfig) -> dict[str, str]:
+    kept = {name: value for name, value in environment.items() if _may_pass(name, value)}
+    return {**kept, **config.env}
+
+
+def _may_pass(name: str, value: str) -> bool:
+    return (name in KEPT_VARIABLES or name.startswith(_KEPT_PREFIXES)) and not value.startswith("()")
+
+
+class ServerProcess:
+    """Made by `start`. `end` is bounded in time and safe to repeat; `cut` needs no event loop."""
+
+    def __init__(self, process: Process, lifeline: int | None, log: ErrorLog) -> None:
+        self._process = process
+        self._lifeline = lifeline
+        self._log = log
+        self._stderr = asyncio.create_task(self._listen())
+
+    @classmethod
+    async def start(
+        cls, config: ServerConfig, cwd: Path, environment: Mapping[str, str], log: ErrorLog
+    ) -> ServerProcess:
+        """Raises CannotStartError."""
+        program, folder = find_program(config, cwd, environment)
+        env = server_environment(environment, config)
+        return await cls.launch([program, *config.args], folder, env, log)
+
+    @classmethod
+    async def launch(cls, argv: list[str], folder: Path, env: dict[str, str], log: ErrorLog) -> ServerProcess:
+        """A program that is known to be there, watched. Raises CannotStartError."""
+        command = argv[0]
+        try:
+            if os.name == "nt" or not sys.executable or getattr(sys, "frozen", False):  # no interpreter to watch with
+                return cls(await _spawn(argv, folder, env, ()), None, log)
+            ours, lifeline = os.pipe()
+            try:
+                argv = [sys.executable, "-I", "-S", str(_LAUNCHER), str(ours), *argv]
+                process = await _spawn(argv, folder, env, (ours,))
+            except BaseException:
+                os.close(lifeline)
+                raise
+            finally:
+                os.close(ours)
+        except (OSError, ValueError) as error:
+            raise CannotStartError(f"{command} cannot be started: {error}") from error
+        return cls(process, lifeline, log)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def code(self) -> int | None:
+        return self._process.returncode
+
+    async def read(self) -> bytes:
+        """The next piece of output; empty at its end."""
+        assert self._process.stdout is not None
+        return await self._process.stdout.read(256 * 1024)
+
+    async def write(self, data: bytes) -> None:
+        """Raises OSError when nobody reads any more."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(data)
+        await self._process.stdin.drain()
+
+    def cut(self) -> None:
+        """Everything the server started is ended from here on, whatever becomes of us."""
+        if self._lifeline is not None:
+            os.close(self._lifeline)
+            self._lifeline = None
+        elif self._process.returncode is None:
+            self._kill()
+
+    async def end(self) -> None:
+        """Closes its input, as the protocol says a server is asked to go; then it has to."""
+        try:
+            if self._process.stdin is not None:
+                self._process.stdin.close()
+            if not await self._gone(_ASKED_SECONDS):
+                self.cut()
+                if not await self._gone(_ENDED_SECONDS):
+                    self._kill()
+                    await self._gone(1.0)
+        finally:
+            self.cut()
+            self._stderr.cancel()
+            self._log.end()
+            transport = getattr(self._process, "_transport", None)
+            if transport is not None:  # or a pipe that a daemon still holds keeps it open
+                transport.close()
+
+    def _kill(self) -> None:
+        """The leader of the session, and its group where there are groups."""
+        with suppress(ProcessLookupError, PermissionError):
+            if hasattr(os, "killpg"):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            else:
+                self._process.kill()
+
+    async def _gone(self, seconds: float) -> bool:
+        """Whether it ended in time. `Process.wait` would also wait for its pipes."""
+        deadline = asyncio.get_running_loop().time() + seconds
+        while self._process.returncode is None:
+            if asyncio.get_running_loop().time() > deadline:
+                return False
+            await asyncio.sleep(0.005)
+        return True
+
+    async def _listen(self) -> None:
+        assert self._process.stderr is not None
+        while data := await self._process.stderr.read(64 * 1024):
+            self._log.feed(data)
+
+
+def find_program(config: ServerConfig, cwd: Path, environment: Mapping[str, str]) -> tuple[str, Path]:
+    """Return the program of a server and the folder it is started in. Raise CannotStartError where
+    one of them is not there; nothing is started."""
+    env = server_environment(environment, config)
+    folder = (cwd / Path(config.cwd).expanduser()) if config.cwd else cwd
+    program = shutil.which(config.command, path=env.get("PATH"))
+    if program is None and os.sep in config.command and (folder / config.command).is_file():
+        program = str(folder / config.command)
+    if program is None:
+        raise CannotStartError(f"the command '{config.command}' was not found")
+    if not folder.is_dir():
+        raise CannotStartError(f"its working directory {folder} does not exist")
+    return program, folder
+
+
+async def _spawn(argv: list[str], cwd: Path, env: dict[str, str], passed: tuple[int, ...]) -> Process:
+    own_session = os.name != "nt"
+    return await asyncio.create_subprocess_exec(
+        *argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd=cwd, env=env, start_new_session=own_session, pass_fds=passed
+    )

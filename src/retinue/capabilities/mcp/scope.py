@@ -1,0 +1,193 @@
+"""Which servers and which of their tools an agent's file means, in the words of its dialect.
+
+Without a list of tools an agent has every server's; with one, those it names (`mcp__server`,
+`mcp__server__*`, `mcp__server__tool`, CodingCode's `server:tool`). A server that the file names in
+its own servers (`mcpServers`) gives all its tools on top of the list, unless the list names some of
+them. pi: a list of tools is about built-in ones, and `extensions`, `exclude_extensions` and `ext:`
+selectors are about servers, which together are the extension `mcp`. CodingCode: an agent has the
+servers that its file names, in `mcpServers` or in its list of tools, and no others. Everywhere a file
+that names servers has no others, and an isolated agent has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from fnmatch import fnmatchcase
+
+from retinue.core.spec import AgentSpec, ToolPolicy
+from retinue.core.tool import Tool
+from retinue.core.toolnames import canonical, served_alias, served_name
+from retinue.tools.filter import split_entry
+
+_EVERY = frozenset({"*", "all"})
+_EXTENSION = "mcp"
+_SEARCH = "tool_search"
+_LISTS_BUILTINS = frozenset({"pi"})
+"""Dialects whose list of tools says nothing about those of servers."""
+_NAMES_SERVERS = frozenset({"codingcode"})
+"""Dialects in which an agent has no server that its file does not name."""
+
+
+def may_have_servers(spec: AgentSpec) -> bool:
+    """Cheap, and False for most agents that list their tools."""
+    if spec.isolated:
+        return False
+    if spec.required_servers or spec.servers:
+        return True
+    if spec.servers is not None:
+        return False
+    allow = spec.tools.allow
+    if allow is None and spec.dialect in _NAMES_SERVERS:
+        return False
+    if allow is None or spec.dialect in _LISTS_BUILTINS:
+        return spec.tools.extensions is not False
+    if spec.tools.selectors or _with_one_mark(spec):
+        return True
+    return any(_pattern(entry) is not None or entry in _EVERY for entry in allow)
+
+
+class Scope:
+    """`above` are the only configured servers that the runs above leave it; None for all."""
+
+    def __init__(self, spec: AgentSpec, above: frozenset[str] | None) -> None:
+        self._spec = spec
+        self._above = above
+        self._named = None if spec.servers is None else {server.name for server in spec.servers}
+        allow = spec.tools.allow
+        self._listed = allow is not None and not any(entry.strip().lower() in _EVERY for entry in allow)
+        self._patterns = tuple(filter(None, map(_pattern, allow or ())))
+        self._selectors = tuple(_selector(each) for each in spec.tools.selectors)
+
+    def wants(self, name: str) -> bool:
+        """Whether a configured server is one of the run's."""
+        if self._above is not None and name not in self._above:
+            return False
+        if any(fnmatchcase(_prefix(name), pattern) for pattern in map(_whole_server, self._spec.tools.deny) if pattern):
+            return False
+        if self.requires(name):
+            return True
+        if self._named is not None and name not in self._named:
+            return False
+        if self._named is None and not self._extends(name):
+            return False
+        return self._reaches(name)
+
+    def missing(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Required servers that nobody has configured."""
+        known = [name.lower() for name in names]
+        return tuple(
+            each for each in self._spec.required_servers if not any(fnmatchcase(name, each.lower()) for name in known)
+        )
+
+    def requires(self, name: str) -> bool:
+        return any(fnmatchcase(name.lower(), each.lower()) for each in self._spec.required_servers)
+
+    def selects(self, server: str, tool: str) -> bool:
+        """Whether the `ext:` selectors, if there are any, leave this tool in. Where a selector
+        names tools of a server, those without tools do not widen it."""
+        if not self._selectors:
+            return True
+        mine = [only for extension, only in self._selectors if extension in (server.lower(), _EXTENSION)]
+        narrow = [only for only in mine if only]
+        return tool in narrow or served_name(server, tool) in narrow if narrow else bool(mine)
+
+    def denies(self, tool: str) -> bool:
+        """Whether the file denies a built-in tool altogether."""
+        entries = [split_entry(each) for each in self._spec.tools.deny]
+        names = [name for name, argument in entries if argument is None]
+        return any(name.lower() in _EVERY or tool in canonical(name) or fnmatchcase(tool, name) for name in names)
+
+    def names_exactly(self, tool: str) -> bool:
+        """Whether the file asks for exactly this tool: then it is never deferred."""
+        return tool in self._patterns
+
+    def policy(self, policy: ToolPolicy, tools: Mapping[str, Tool], servers: Iterable[str]) -> ToolPolicy:
+        """With the tools of servers that the file means without listing them, and without the
+        selectors that were about servers."""
+        mine = {_EXTENSION, *(name.lower() for name in servers)}
+        selectors = tuple(each for each in policy.selectors if _selector(each)[0] not in mine)
+        policy = replace(policy, selectors=selectors)
+        if policy.allow is not None:  # it is added where it is needed
+            policy = replace(policy, allow=tuple(each for each in policy.allow if canonical(each) != (_SEARCH,)))
+        if not self._listed or policy.allow is None or not self._implied:
+            return policy
+        narrowed = tuple(f"{_prefix(name)}__" for name in servers if self._lists_tools_of(name))
+        implied = [tool for tool in tools if not tool.startswith(narrowed)] if narrowed else tools
+        return replace(policy, allow=(*policy.allow, *implied))
+
+    @property
+    def _implied(self) -> bool:
+        if self._spec.dialect in _LISTS_BUILTINS or self._selectors:
+            return True
+        return self._named is not None
+
+    def _lists_tools_of(self, server: str) -> bool:
+        """Whether the list names tools of a server one by one: then these are all it gives."""
+        if self._spec.dialect in _LISTS_BUILTINS:
+            return False
+        return any(_touches(pattern, server) for pattern in self._patterns)
+
+    def _reaches(self, name: str) -> bool:
+        """Whether a list of tools, if it counts, has anything of the server."""
+        if self._implied:
+            return True
+        if not self._listed and self._spec.dialect not in _NAMES_SERVERS:
+            return True
+        if any(pattern == _prefix(name) or _touches(pattern, name) for pattern in self._patterns):
+            return True
+        prefix = _prefix(name).removeprefix("mcp__")
+        return any(entry.startswith(f"{prefix}_") for entry in _with_one_mark(self._spec))
+
+    def _extends(self, name: str) -> bool:
+        tools = self._spec.tools
+        mine = {name.lower(), _EXTENSION}
+        if mine & {each.lower() for each in tools.exclude_extensions}:
+            return False
+        if isinstance(tools.extensions, tuple):
+            return bool({*mine, "*"} & {each.lower() for each in tools.extensions})
+        if self._selectors:
+            return any(extension in mine for extension, _ in self._selectors)
+        return tools.extensions is not False
+
+
+def _with_one_mark(spec: AgentSpec) -> tuple[str, ...]:
+    """The entries of an opencode list that may be tools of servers: `server_tool`, `server_*`."""
+    if spec.dialect != "opencode":
+        return ()
+    return tuple(entry for entry in spec.tools.allow or () if "_" in entry and not canonical(entry))
+
+
+def _prefix(server: str) -> str:
+    return served_name(server, "").removesuffix("__")
+
+
+def _pattern(entry: str) -> str | None:
+    """What an entry of a list says about tools of servers; None if nothing."""
+    name = split_entry(entry)[0]
+    if name.startswith("mcp__"):
+        return None if name.startswith("mcp__*") else name
+    return served_alias(name) if not name.startswith("ext:") else None
+
+
+def _whole_server(entry: str) -> str | None:
+    """A denial of everything a server has, as a pattern of `mcp__server`."""
+    name, argument = split_entry(entry)
+    if argument is not None:
+        return None
+    if name.lower() in _EVERY or name == "mcp__*":
+        return "*"
+    name = name if name.startswith("mcp__") else served_alias(name) or ""
+    if name.endswith("__*"):
+        return name.removesuffix("__*")
+    return name if name.startswith("mcp__") and "__" not in name.removeprefix("mcp__") else None
+
+
+def _touches(pattern: str, server: str) -> bool:
+    prefix = f"{_prefix(server)}__"
+    return pattern.startswith(prefix) or ("*" in pattern and fnmatchcase(prefix, f"{pattern.split('*')[0]}*"))
+
+
+def _selector(text: str) -> tuple[str, str]:
+    extension, _, tool = text.removeprefix("ext:").partition("/")
+    return extension.strip().lower(), tool.strip()

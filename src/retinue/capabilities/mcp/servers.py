@@ -1,0 +1,116 @@
+"""The configured servers of a project, as its runs may use them: found, scoped, consented to."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from retinue.capabilities.mcp.config import ServerConfig, read_server
+from retinue.capabilities.mcp.discover import Configured, configured_servers
+from retinue.capabilities.mcp.listing import ListingMemory
+from retinue.capabilities.mcp.pool import Habits
+from retinue.capabilities.mcp.scope import Scope
+from retinue.core.request import RunRequest
+from retinue.errors import LaunchError
+
+if TYPE_CHECKING:
+    from retinue.guard.trust_subjects import Subject
+    from retinue.runs.world import World
+
+_SETTINGS_FILES = ("settings.json", "settings.local.json")
+_START_SECONDS = 120.0
+"""How long a server may take to start when nobody waits for it any more."""
+
+
+def project_servers(world: World) -> Configured:
+    """Every server that is configured here."""
+    found: Configured | None = world.round.get("servers")
+    if found is None:
+        settings = world.settings.settings
+        found = configured_servers(
+            world.cwd,
+            world.environment,
+            settings=settings.mcp_servers,
+            origin=lambda name: settings.origin(f"mcp_servers.{name}"),
+            claude=settings.mcp_claude_servers,
+            extra=world.extensions.servers(),
+        )
+        world.round.keep("servers", found)
+    return found
+
+
+def chosen_servers(request: RunRequest, world: World, scope: Scope, notes: list[str]) -> tuple[ServerConfig, ...]:
+    """The servers of a run. Raises LaunchError when one that it requires cannot be among them."""
+    spec = request.spec
+    configured = project_servers(world)
+    notes += configured.problems if request.parent_id is None else ()
+    chosen = {name: config for name, config in configured.servers.items() if scope.wants(name)}
+    for server in spec.servers or ():
+        if server.config is not None:
+            where = spec.path or f"agent {spec.name}"
+            config = read_server(server.name, server.config, world.environment, origin=where, inline=True)
+            if config is not None:
+                chosen[server.name] = config
+        elif server.name not in configured.servers:
+            notes.append(f"MCP server '{server.name}' is not configured: it is left out.")
+    missing = scope.missing(chosen)
+    if missing:
+        raise LaunchError(
+            f"The agent '{spec.name}' requires MCP servers that are not configured here: {', '.join(missing)}.",
+            remedy="Add them to mcpServers in the settings, or to .mcp.json. See: retinue servers list",
+        )
+    return tuple(config for config in chosen.values() if _may_start(config, world, scope, spec.name, notes))
+
+
+def is_trusted(config: ServerConfig, world: World) -> bool:
+    """Whether a server may start: the user's own may, a project's after consent to its file."""
+    if config.personal:
+        return True
+    try:
+        return world.trust.is_trusted(Path(config.origin), Path(config.origin).read_bytes())
+    except OSError:
+        return False
+
+
+def server_subjects(world: World) -> list[Subject]:
+    """The files of the project that bring servers, for `retinue trust`."""
+    from retinue.guard.trust_subjects import Subject
+
+    brought: dict[str, list[str]] = {}
+    for config in project_servers(world).servers.values():
+        if not config.personal and Path(config.origin).name not in _SETTINGS_FILES:
+            brought.setdefault(config.origin, []).append(f"MCP server {config.name}: {config.target[:160]}")
+    found = []
+    for origin, lines in brought.items():
+        with suppress(OSError):
+            found.append(Subject(Path(origin), (Path(origin).read_bytes(),), tuple(lines)))
+    return found
+
+
+def habits_of(world: World) -> Habits:
+    home, settings = world.home, world.settings.settings
+    return Habits(
+        cwd=world.cwd,
+        environment=world.environment,
+        logs=home / "logs" / "mcp",
+        memory=ListingMemory(home / "cache" / "mcp"),
+        redact=world.redactor,
+        start_seconds=max(_START_SECONDS, settings.mcp_start_timeout_seconds),
+        linger_seconds=settings.mcp_linger_seconds,
+    )
+
+
+def _may_start(config: ServerConfig, world: World, scope: Scope, agent: str, notes: list[str]) -> bool:
+    why = config.problem
+    if why is None and not is_trusted(config, world):
+        why = f"{config.origin} is not trusted. Consent with: retinue trust add {config.origin}"
+    if why is None:
+        return True
+    if scope.requires(config.name):
+        raise LaunchError(
+            f"The agent '{agent}' requires the MCP server '{config.name}', which cannot be used: {why}",
+            remedy=f"See what is wrong with: retinue servers check {config.name}",
+        )
+    notes.append(f"MCP server '{config.name}' cannot be used: {why}")
+    return False

@@ -1,0 +1,118 @@
+"""The streams over which the client of the `mcp` library talks to a server.
+
+For programs they are ours: the library's own would let noise on standard output fill the
+terminal, a line without end fill the memory, and a kill -9 of us leave servers behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from retinue.capabilities.mcp.config import ServerConfig
+from retinue.capabilities.mcp.errlog import ErrorLog
+from retinue.capabilities.mcp.process import ServerProcess
+
+if TYPE_CHECKING:
+    from mcp.client._transport import TransportStreams
+
+MESSAGE_BYTES = 32 * 1024 * 1024
+"""The longest line a server may send. Longer ones end the connection."""
+
+
+@asynccontextmanager
+async def program_streams(
+    process: ServerProcess, log: ErrorLog, ended: Callable[[], None]
+) -> AsyncGenerator[TransportStreams, None]:
+    """The process itself belongs to the caller, who ends it; `ended` is called when nothing more
+    comes from it."""
+    import anyio
+    from mcp.shared.message import SessionMessage
+
+    inbox_in, inbox = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    outbox, outbox_out = anyio.create_memory_object_stream[SessionMessage](0)
+
+    async def receive() -> None:
+        with inbox_in, suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
+            async for line in _lines(process, log):
+                message = _parse(line, log)
+                if message is not None:
+                    await inbox_in.send(message)
+        ended()
+
+    async def send() -> None:
+        with outbox_out, suppress(OSError, anyio.ClosedResourceError):
+            async for message in outbox_out:
+                text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+                await process.write(text.encode() + b"\n")
+
+    tasks = [asyncio.create_task(receive()), asyncio.create_task(send())]
+    try:
+        yield inbox, outbox
+    finally:
+        for stream in (inbox, outbox):
+            stream.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks, timeout=1.0)
+
+
+async def _lines(process: ServerProcess, log: ErrorLog) -> AsyncGenerator[bytes, None]:
+    pieces: list[bytes] = []
+    size = 0
+    while data := await process.read():
+        *lines, rest = data.split(b"\n")
+        if lines:
+            lines[0] = b"".join((*pieces, lines[0]))
+            pieces, size = [], 0
+            for line in lines:
+                yield line
+        pieces.append(rest)
+        size += len(rest)
+        if size > MESSAGE_BYTES:
+            log.note(f"[retinue] a message of more than {MESSAGE_BYTES} bytes: the connection is closed")
+            return
+
+
+def _parse(line: bytes, log: ErrorLog) -> Any:
+    """The message of a line; None for what is none, which is kept where people can see it."""
+    from mcp.shared.message import SessionMessage
+    from mcp_types import jsonrpc_message_adapter
+
+    line = line.strip()
+    if line.startswith(b"{"):
+        try:
+            return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+        except ValueError:
+            pass
+    log.note(line[:500].decode("utf-8", "replace"), "[stdout] ")
+    return None
+
+
+@asynccontextmanager
+async def http_streams(config: ServerConfig, log: ErrorLog) -> AsyncGenerator[TransportStreams, None]:
+    """Streamable HTTP, or the older server-sent events. Refusals are kept in the log, since the
+    library does not tell their number."""
+    from mcp.shared._httpx_utils import create_mcp_http_client
+
+    async def heard(response: Any) -> None:
+        if response.status_code >= 400:
+            log.note(f"{response.request.method}: {response.status_code} {response.reason_phrase}", "[http] ")
+
+    if config.transport == "sse":
+        from mcp.client.sse import sse_client
+
+        async with sse_client(config.url, headers=dict(config.headers)) as streams:
+            yield streams
+        return
+    from mcp.client.streamable_http import streamable_http_client
+
+    client = create_mcp_http_client(headers=dict(config.headers))
+    client.event_hooks = {"response": [heard]}
+    async with (
+        client,
+        streamable_http_client(config.url, http_client=client, max_sse_event_size=MESSAGE_BYTES) as streams,
+    ):
+        yield streams

@@ -1,0 +1,78 @@
+"""What a run is told of its memory. The words that never change come first, the index last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from retinue.capabilities.memory.index import read_index
+from retinue.capabilities.memory.places import INDEX
+from retinue.core.lean import dataclass
+from retinue.core.spec import MemoryScope
+from retinue.guard.safe_folder import Place
+from retinue.runs.prompt import shipped
+
+_SCOPES: dict[MemoryScope, str] = {
+    "user": "scope: user, for all projects",
+    "project": "scope: project, shared by everyone who works on it",
+    "local": "scope: local, for this project on this machine",
+}
+
+
+_TOOLS = {
+    False: "Use the write and edit tools with absolute paths in this folder.",
+    True: "Your write and edit tools work in this folder only: use absolute paths in it.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The memory of one run. `own` is written, if anything is; `others` are only read."""
+
+    agent: str
+    scope: MemoryScope
+    own: Place
+    others: tuple[Place, ...] = ()
+    writable: bool = False
+    confined: bool = False
+    """The run's write and edit tools are for this memory and nothing else."""
+
+    @property
+    def folder(self) -> Path:
+        return self.own.real
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """All that may be read."""
+        return (self.folder, *(place.real for place in self.others))
+
+    def block(self) -> str:
+        """The part of the prompt. Reads the index; makes nothing."""
+        text = shipped("memory" if self.writable else "memory_readonly").replace("{{scope}}", _SCOPES[self.scope])
+        if self.writable:
+            text = text.replace("{{folder}}", _line(self.folder)).replace("{{tools}}", _TOOLS[self.confined])
+        parts = [text, *self._indexes()]
+        return "\n\n".join(parts)
+
+    def _indexes(self) -> Sequence[str]:
+        index = read_index(self.own)
+        found = [_framed(index, "")] if index else []
+        for place in self.others:
+            theirs = read_index(place)
+            if theirs:
+                found.append(_framed(theirs, f' from="{_line(place.real)}"' if self.writable else ' from="elsewhere"'))
+        if found:
+            return found
+        if self.writable:
+            return [
+                f"There is no {INDEX} yet. Create it at {_line(self.folder / INDEX)} when you have something to note."
+            ]
+        return ["There is no memory available."]
+
+
+def _framed(index: str, attributes: str) -> str:
+    return f"<memory_index{attributes}>\n{index.replace('</memory_index', '< /memory_index')}\n</memory_index>"
+
+
+def _line(path: Path) -> str:
+    return "".join(letter if letter.isprintable() else " " for letter in str(path)).replace('"', "'")

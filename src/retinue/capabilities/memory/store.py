@@ -1,0 +1,241 @@
+"""Memories as wholes: looked at, packed to travel, unpacked elsewhere, merged.
+
+Nothing here loses text. Where two versions of a file meet, one keeps the name and the other
+stands beside it as `NAME.conflict-DIGEST.md`; of the index, which is a list, the lines that only
+one has are added to the other.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import tarfile
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from retinue.capabilities.memory.places import INDEX, check_name
+from retinue.core.lean import dataclass
+from retinue.core.spec import MemoryScope
+from retinue.errors import StateError, UsageError
+from retinue.guard.safe_folder import DEEPEST, LARGEST, MOST_FILES, ChangedError, Place, files, read, write
+
+MANIFEST = "retinue-memory.json"
+_FORMAT = 1
+_ATTEMPTS = 20
+_LARGEST_ARCHIVE = 64 * 2**20
+
+Content = Mapping[str, bytes]
+"""The files of a memory: paths with `/` below its folder, and what is in them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What an archive holds."""
+
+    agent: str
+    scope: MemoryScope
+    content: Content
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What a merge did to one folder: paths of files that are new in it, that have another text
+    now, and that stand beside another version."""
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    conflicts: tuple[str, ...] = ()
+
+
+def content_of(place: Place) -> dict[str, bytes]:
+    """Every file of a memory. Links and files that are too large to be notes are left out."""
+    found: dict[str, bytes] = {}
+    for names in files(place):
+        try:
+            data = read(place, *names, most=LARGEST + 1)
+        except OSError:
+            continue
+        if len(data) <= LARGEST:
+            found["/".join(names)] = data
+    return found
+
+
+def pack(snapshot: Snapshot) -> bytes:
+    """The same memory always gives the same bytes."""
+    listed = {path: hashlib.sha256(data).hexdigest() for path, data in sorted(snapshot.content.items())}
+    manifest = {"format": _FORMAT, "agent": snapshot.agent, "scope": snapshot.scope, "files": listed}
+    buffer = io.BytesIO()
+    with (
+        gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as zipped,
+        tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        _add(archive, MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=True).encode())
+        for path in listed:
+            _add(archive, f"memory/{path}", snapshot.content[path])
+    return buffer.getvalue()
+
+
+def _add(archive: tarfile.TarFile, name: str, data: bytes) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode = len(data), 0o600
+    archive.addfile(entry, io.BytesIO(data))
+
+
+def unpack(data: bytes) -> Snapshot:
+    """Raises UsageError for anything but an archive of `pack`: one with links, with paths that
+    lead out, with files that are not listed or not as listed, or one that is too large."""
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as zipped:
+            whole = zipped.read(_LARGEST_ARCHIVE + 1)
+        if len(whole) > _LARGEST_ARCHIVE:
+            raise _refused("it is too large for notes")
+        with tarfile.open(fileobj=io.BytesIO(whole), mode="r:") as archive:
+            found = _entries(archive)
+    except (tarfile.TarError, zlib.error, OSError, EOFError, ValueError) as error:
+        raise _refused(f"it is not an archive of a memory ({type(error).__name__})") from error
+    manifest = _manifest(found.pop(MANIFEST, None))
+    content = {path.removeprefix("memory/"): each for path, each in found.items()}
+    digests = {path: hashlib.sha256(each).hexdigest() for path, each in content.items()}
+    if digests != manifest["files"]:
+        raise _refused("its files are not those it lists")
+    return Snapshot(check_name(manifest["agent"]), manifest["scope"], content)
+
+
+def _entries(archive: tarfile.TarFile) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    for entry in archive:
+        if len(found) > MOST_FILES:
+            raise _refused(f"it holds more than {MOST_FILES:,} files")
+        if not entry.isreg():
+            raise _refused(f"{entry.name!r} is not a regular file")
+        if entry.name != MANIFEST and not _is_safe(entry.name):
+            raise _refused(f"{entry.name!r} leads out of the folder of a memory")
+        if entry.name in found:
+            raise _refused(f"{entry.name!r} is in it twice")
+        if entry.size > LARGEST:
+            raise _refused("it is too large for notes")
+        file = archive.extractfile(entry)
+        found[entry.name] = file.read() if file is not None else b""
+    return found
+
+
+def _is_safe(name: str) -> bool:
+    path = PurePosixPath(name)
+    parts = path.parts
+    if len(parts) < 2 or parts[0] != "memory" or len(parts) > DEEPEST or str(path) != name:
+        return False
+    return all(part[0] != "." and part.isprintable() and not set(part) & set('\\:<>|?*"') for part in parts)
+
+
+def _manifest(data: bytes | None) -> dict[str, Any]:
+    try:
+        found = json.loads(data or b"")
+    except (ValueError, RecursionError) as error:
+        raise _refused(f"it has no {MANIFEST}") from error
+    known = isinstance(found, dict) and found.get("format") == _FORMAT
+    if not known or found.get("scope") not in ("user", "project", "local") or not isinstance(found.get("agent"), str):
+        raise _refused(f"its {MANIFEST} is of another kind")
+    return dict(found)
+
+
+def _refused(why: str) -> UsageError:
+    return UsageError(f"The archive is refused: {why}.", remedy="Make one with: retinue memory snapshot AGENT")
+
+
+def merge(content: Content, place: Place) -> Merged:
+    """Puts `content` into a memory. What it has keeps its name; another version of a file comes
+    beside it."""
+
+    def once() -> Merged:
+        there = content_of(place)
+        wanted: dict[str, bytes] = {}
+        for path, data in content.items():
+            old = there.get(path)
+            if old is None:
+                wanted[path] = data
+            elif old != data and path == INDEX:
+                wanted[path] = union(old, data)
+            elif old != data:
+                wanted[conflict_name(path, data)] = data
+        return _become(place, there, wanted)
+
+    return _settled(once)
+
+
+def sync(first: Place, second: Place) -> tuple[Merged, Merged]:
+    """Both hold the same afterwards: where versions differ, that of `first` has the name in both,
+    and that of `second` stands beside it in both. Doing it again changes nothing."""
+
+    def once(place: Place) -> Merged:
+        one, other = content_of(first), content_of(second)
+        wanted = dict(one)
+        for path, data in other.items():
+            mine = one.get(path)
+            if mine is None:
+                wanted[path] = data
+            elif mine != data and path == INDEX:
+                wanted[path] = union(mine, data)
+            elif mine != data:
+                wanted[conflict_name(path, data)] = data
+        return _become(place, one if place is first else other, wanted)
+
+    return _settled(lambda: once(first)), _settled(lambda: once(second))
+
+
+def _settled(work: Callable[[], Merged]) -> Merged:
+    """Again from the start where an agent wrote meanwhile; each step leaves everything whole."""
+    for _ in range(_ATTEMPTS):
+        try:
+            return work()
+        except ChangedError:
+            continue
+    raise StateError("The memory keeps changing.", remedy="Try again when no agent writes it.")
+
+
+def _become(place: Place, there: Content, wanted: Content) -> Merged:
+    added: list[str] = []
+    changed: list[str] = []
+    conflicts: list[str] = []
+    copies_first = sorted(wanted.items(), key=lambda item: (".conflict-" not in item[0], item[0]))
+    for path, data in copies_first:  # so that at no moment a version is nowhere
+        old = there.get(path)
+        if old == data:
+            continue
+        write(place, path.split("/"), data, over=old)
+        if ".conflict-" in path:
+            conflicts.append(path)
+        else:
+            (added if old is None else changed).append(path)
+    return Merged(tuple(added), tuple(changed), tuple(conflicts))
+
+
+def union(first: bytes, second: bytes) -> bytes:
+    """`first` with the lines that only `second` has, in their order, at the end."""
+    known = {line.strip() for line in first.splitlines()}
+    more = [line for line in second.splitlines() if line.strip() and line.strip() not in known]
+    if not more:
+        return first
+    start = first if not first or first.endswith(b"\n") else first + b"\n"
+    return start + b"\n".join(more) + b"\n"
+
+
+def conflict_name(path: str, data: bytes) -> str:
+    """Another version of the same file, named by what is in it: the same one comes only once."""
+    digest = hashlib.sha256(data).hexdigest()[:8]
+    folder, slash, name = path.rpartition("/")
+    stem, dot, suffix = name.rpartition(".")
+    plain = stem if dot else name
+    return f"{folder}{slash}{plain.split('.conflict-')[0]}.conflict-{digest}{dot}{suffix if dot else ''}"
+
+
+def describe(place: Place) -> list[tuple[str, int]]:
+    """The files of a memory with their sizes."""
+    return [(path, len(data)) for path, data in content_of(place).items()]
+
+
+def default_archive(agent: str, folder: Path) -> Path:
+    return folder / f"{agent}.memory.tar.gz"

@@ -1,0 +1,255 @@
+"""The permissions of a run, put together: settings, files, mode, parent, what its file allows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from retinue.core.lean import dataclass
+from retinue.core.spec import PermissionMode, PermissionRule
+from retinue.core.toolnames import ALIASES, canonical
+from retinue.guard.permissions.modes import effective_mode
+from retinue.guard.permissions.place import Place
+from retinue.guard.permissions.policy import Limit, Policy
+from retinue.guard.permissions.rule import Rule, is_about_files, names_tool, parse_rule, rule_of_pattern
+from retinue.guard.permissions.sources import Block, Sources, claude_blocks, gather, policy_blocks
+
+if TYPE_CHECKING:
+    from retinue.capabilities.permissions.bounds import Bound
+    from retinue.capabilities.worktree.attach import Isolation
+    from retinue.core.request import RunRequest
+    from retinue.core.tool import Tool
+    from retinue.runs.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Patterns:
+    """What stood in parentheses in an agent's file (`Bash(git *)`), by tool: `Selection` of
+    tools/filter.py has both."""
+
+    allowed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    denied: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    rules: tuple[PermissionRule, ...] = ()
+    """Its `permission` map, in order."""
+
+    def __bool__(self) -> bool:
+        return bool(self.allowed or self.denied or self.rules)
+
+
+NO_PATTERNS = Patterns()
+_NAMES = {
+    "permissions_allow": "allow",
+    "permissions_ask": "ask",
+    "permissions_deny": "deny",
+    "permissions_default_mode": "defaultMode",
+    "permissions_additional_directories": "additionalDirectories",
+    "permissions_disable_bypass": "disableBypass",
+}
+
+
+def permissions_for(
+    request: RunRequest,
+    world: World,
+    parent: Policy | None,
+    patterns: Patterns,
+    notes: list[str],
+    bounds: Sequence[Bound] = (),
+    isolation: Isolation | None = None,
+) -> Policy:
+    """`parent` is the policy of the run that started this one, as it is now: a child has all its
+    restrictions, and the grants of this moment. `notes` gets what the outcome should tell (the
+    same that `mode_for` says); of a child only what its parent has not said. `bounds` are those of
+    the runs above it, for one whose parent is gone. Rules about the checkout hold in the worktree
+    of `isolation`."""
+    spec, where = request.spec, str(request.cwd)
+    copied = (str(isolation.top), str(isolation.main)) if isolation is not None else None
+    rules, limits = _of_file(spec.path or f"agent {spec.name}", patterns, where, notes)
+    presets = spec.dialect == "codingcode"
+    for bound in bounds if parent is None else ():
+        more, narrower = _of_file(bound.agent, bound.patterns, bound.base, notes)
+        rules, limits, presets = (*rules, *more), (*limits, *narrower), presets or bound.presets
+    if presets:
+        from retinue.guard.permissions.presets import preset_rules
+
+        rules += preset_rules()
+    if parent is not None:
+        mode = mode_for(request, world, parent.mode, notes)
+        above, roots = parent.place, parent.place.roots
+        others = roots if roots[0] == where else roots[1:]
+        place = Place.of(where, others, above.home, copied, above.programs, above.consented, world.real)
+        return parent.fork(mode, rules, place=place, limits=limits, presets=presets)
+    mode = mode_for(request, world, None, notes)
+    sources = _sources(world)
+    extra = (*world.settings.settings.extra_roots, *sources.directories)
+    home = world.environment.get("HOME") or str(Path.home())
+    folders, programs = (str(world.cwd / each) for each in extra), world.environment.get("PATH", "")
+
+    def consented(path: Path, content: bytes) -> bool:
+        return world.trust.is_trusted(path, content)
+
+    place = Place.of(where, folders, home, copied, programs, consented, world.real)
+    every = (*sources.rules, *rules)
+    walls, masks = _walls(world, every, notes)
+    return Policy(mode, place, every, limits=limits, presets=presets, walls=walls, masks=masks)
+
+
+def _walls(world: World, rules: Sequence[Rule], notes: list[str]) -> tuple[bool, bool]:
+    """Whether commands that nobody allowed can be walled in here, and whether files that rules
+    deny can be kept from all others. What cannot be enforced is noted."""
+    from retinue.capabilities.sandbox.attach import can_mask, can_sandbox
+
+    settings = world.settings.settings
+    walls = can_sandbox(settings)
+    about = next((rule for rule in rules if rule.kind != "allow" and is_about_files(rule)), None)
+    if about is None:
+        return walls, False
+    masks = can_mask(settings)
+    if not masks:
+        notes.append(
+            f"Rules about files ({about.text}) hold for the file tools and for commands that name a file; other "
+            "commands of a shell cannot be kept from files here (see: retinue doctor)."
+        )
+    return walls, masks
+
+
+def mode_for(request: RunRequest, world: World, above: PermissionMode | None, notes: list[str]) -> PermissionMode:
+    """The mode that the run's policy will have, for those who decide before there is one.
+    `above` is the parent's mode; None for a run without a parent, which then also notes what is
+    wrong with the rules."""
+    sources, spec = _sources(world), request.spec
+    if above is None:
+        notes += sources.notes
+    mode = effective_mode(
+        above or request.permission_mode or sources.mode or "default",
+        spec,
+        trusted=spec.permission_mode is None or world.trust.trusts(spec),
+        bypass_disabled=sources.bypass_disabled,
+        notes=notes,
+    )
+    if mode == "auto" and above != "auto" and not world.settings.settings.permissions_auto_model:
+        notes.append("The mode auto has no model to judge calls (permissions.autoModel): it asks as default does.")
+    return mode
+
+
+def permitted(tools: Mapping[str, Tool], request: RunRequest, world: World, notes: list[str]) -> tuple[Tool, ...]:
+    """The tools that no rule takes away by name: what is always denied, no model need see."""
+    denied = [rule for rule in _sources(world).rules if rule.kind == "deny" and rule.bare]
+    if not denied:
+        return tuple(tools.values())
+    kept = []
+    for name, tool in tools.items():
+        rule = next((rule for rule in denied if names_tool(rule, name)), None)
+        if rule is None:
+            kept.append(tool)
+        elif request.parent_id is None:
+            notes.append(f"{name} is withheld: {rule.source} denies {rule.text}")
+    return tuple(kept)
+
+
+def rule_notes(world: World) -> tuple[str, ...]:
+    """What is wrong with the permission rules of all files, one sentence each."""
+    return tuple(_sources(world).notes)
+
+
+def _trusted(world: World, path: Path) -> bool:
+    try:
+        return world.trust.is_trusted(path, path.read_bytes())
+    except OSError:
+        return False
+
+
+def _of_file(
+    source: str, patterns: Patterns, base: str, notes: list[str]
+) -> tuple[tuple[Rule, ...], tuple[Limit, ...]]:
+    """The patterns of an agent's file as rules. One that cannot be read allows nothing."""
+    denied = [
+        _made(tool, pattern, "deny", source, base, notes)
+        for tool, listed in patterns.denied.items()
+        for pattern in listed
+    ]
+    limits = []
+    for tool, listed in patterns.allowed.items():
+        allowed = (_made(tool, pattern, "allow", source, base, notes) for pattern in listed)
+        limits.append(Limit(tool, tuple(rule for rule in allowed if rule is not None), source))
+    rules = tuple(rule for rule in denied if rule is not None)
+    if patterns.rules:
+        from retinue.guard.permissions.file_rules import rules_of_file
+
+        more, narrower = rules_of_file(patterns.rules, source=source, base=base)
+        rules, limits = (*rules, *more), [*limits, *narrower]
+    return rules, tuple(limits)
+
+
+def _made(tool: str, pattern: str, kind: Any, source: str, base: str, notes: list[str]) -> Rule | None:
+    made = rule_of_pattern(tool, pattern, kind, source=source, base=base)
+    if isinstance(made, Rule):
+        return made
+    instead = "every call of it is denied" if kind == "deny" else "it allows nothing"
+    notes.append(f"{source}: {tool}({pattern}) {made}; {instead}")
+    whole = parse_rule(tool, kind, source=source, base=base) if kind == "deny" else None
+    return whole if isinstance(whole, Rule) else None
+
+
+def _sources(world: World) -> Sources:
+    """Read once for runs that start together; files that change count for the next."""
+    found: Sources | None = world.round.get("permissions")
+    if found is None:
+        notes: list[str] = []
+        blocks = [
+            *claude_blocks(world.cwd, world.environment, notes),
+            *_own_blocks(world, notes),
+            *policy_blocks(notes),
+        ]
+        found = gather(blocks, lambda path: _trusted(world, path))
+        found.notes[:0] = [*notes, *_unknown_tools(found.rules, world)]
+        world.round.keep("permissions", found)
+    return found
+
+
+def _unknown_tools(rules: Sequence[Rule], world: World) -> list[str]:
+    """What to say about rules for tools that there are none of: most likely a slip in a name."""
+    notes = []
+    for rule in rules:
+        name = next(iter(rule.tools)) if len(rule.tools) == 1 else ""
+        if name and not name.startswith("mcp__") and not canonical(name):
+            notes += _about_unknown(rule, name, world)
+    return notes
+
+
+def _about_unknown(rule: Rule, name: str, world: World) -> list[str]:
+    from difflib import get_close_matches
+
+    from retinue.agents.lint.tools import ELSEWHERE
+    from retinue.agents.own_names import in_dialect
+
+    if name.lower() in ELSEWHERE or any(name.lower() == own.lower() for own in world.tools):
+        return []
+    near = get_close_matches(name.lower(), [alias for alias in ALIASES if len(alias) > 3], n=1, cutoff=0.8)
+    if not near and any(plugin.code for plugin in world.extensions.plugins.found):
+        return []  # which tools a plugin has is known only when it is imported
+    meant = f"; did you mean {in_dialect(near[0], 'claude')[0]}?" if near else ""
+    lost = "it allows nothing" if rule.kind == "allow" else "it does NOT protect anything until it is corrected"
+    return [f"{rule.source}: the {rule.kind} rule {rule.text!r} names a tool that does not exist{meant} ({lost})"]
+
+
+def _own_blocks(world: World, notes: list[str]) -> list[Block]:
+    """Our own settings, layer by layer; what the files got wrong about them is named."""
+    blocks = []
+    for layer in world.settings.layers:
+        content = {name: layer.values[key] for key, name in _NAMES.items() if key in layer.values}
+        if content:
+            base = world.cwd
+            if layer.origin.layer in ("user", "project", "local"):
+                base = Path(layer.origin.where).parent.parent
+            blocks.append(Block(layer.origin.where, os.fspath(base), content, not layer.origin.personal))
+    for problem in world.settings.problems:
+        if problem.field.startswith("permissions.deny"):
+            notes.append(f"{problem}: it does NOT protect anything until it is corrected")
+        elif not problem.field:
+            notes.append(f"{problem}: deny rules in it do NOT protect anything")
+        elif problem.field.startswith("permissions."):
+            notes.append(str(problem))
+    return blocks

@@ -1,0 +1,232 @@
+"""The guard of one run, put together: its permissions, its hooks, and where it asks people.
+
+Permissions of a child are forked from its parent's when it starts, so grants flow down and never
+up or sideways. What people allow beyond one call goes where they said: to the run, to every run
+of the agent (kept in the log), or as a rule into the settings of the project.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import field, replace
+from typing import TYPE_CHECKING
+
+from retinue.capabilities.hooks.attach import hooks_for
+from retinue.capabilities.memory.attach import with_memory
+from retinue.capabilities.permissions.attach import permissions_for
+from retinue.capabilities.permissions.auto import classifier_for
+from retinue.capabilities.web.attach import taint_of
+from retinue.core.events import Body, Warned
+from retinue.core.lean import dataclass
+from retinue.core.tool import Preview, Tool
+from retinue.core.toolnames import TOOLS
+from retinue.errors import RetinueError
+from retinue.guard.desk_party import Party
+from retinue.guard.gate import Gate, gated
+from retinue.guard.permissions.policy import Policy
+
+if TYPE_CHECKING:
+    from retinue.core.inbox import InboxAnswer
+    from retinue.guard.permissions.policy import Policy
+    from retinue.guard.taint import Taint
+    from retinue.runs.member import Member
+    from retinue.runs.quote import Quote
+    from retinue.runs.world import World
+
+_ABOUT = 60
+"""Characters of a task that stand for a description where there is none."""
+Wrap = Callable[[tuple[Tool, ...]], tuple[Tool, ...]]
+
+
+@dataclass(slots=True, eq=False)
+class Guard:
+    """What stands between a run and its tools, while it lives."""
+
+    member: Member
+    permissions: Policy
+    party: Party
+    taint: Taint | None = None
+    recalled: set[str] = field(default_factory=set)
+
+    def is_of(self, other: Member) -> bool:
+        """Whether its run is one of the same agent: the same name, from the same source."""
+        mine, its = self.member.handle.launch.request.spec, other.handle.launch.request.spec
+        return (mine.name, mine.source) == (its.name, its.source)
+
+
+def gatekeeper(member: Member, world: World, inner: Wrap, *, resumed: bool = False) -> Wrap:
+    """Puts every tool of a run that begins behind its gate, outside of what `inner` puts around
+    it. `resumed` runs may have asked something before: they take the answer when they ask it
+    again."""
+    guard = Guard(member, _permissions(member, world), _party(member, world, resumed), taint_of(member, world))
+    world.guards[member.id] = guard
+
+    async def granted(rule: str, answer: InboxAnswer) -> None:
+        await grant(guard, world, rule, answer)
+
+    gate = Gate(
+        with_memory(guard.permissions, member.handle.launch, world),
+        hooks_for(member, world),
+        guard.party,
+        lambda: world.desk,
+        granted,
+        recall=lambda: _recall(guard, world),
+        redact=lambda text: world.redactor(text),
+        classify=classifier_for(guard.permissions, world),
+        previews=lambda name: _preview(member, name),
+        taint=guard.taint,
+    )
+    isolation = member.handle.launch.isolation
+    if isolation is None:
+        return lambda tools: gated(inner(tools), gate)
+    from retinue.capabilities.worktree.tools import kept_home
+
+    return lambda tools: kept_home(gated(inner(tools), gate), isolation)
+
+
+def _preview(member: Member, name: str) -> Preview | None:
+    tool = next((tool for tool in member.handle.launch.tools if tool.spec.name == name), None)
+    return getattr(tool, "preview", None)
+
+
+def _permissions(member: Member, world: World) -> Policy:
+    """Forked from those of the parent as they are now. A program vouches for tools of its own,
+    unless a rule forbids or asks. What is wrong with the patterns of its
+    file is said once: the rest of the notes the launch has said."""
+    handle = member.handle
+    launch, notes = handle.launch, list[str]()
+    above = world.guards.get(member.parent.id) if member.parent is not None else None
+    parent = above.permissions if above else None
+    made = permissions_for(launch.request, world, parent, launch.patterns, notes, launch.bounds, launch.isolation)
+    if above is None:
+        for tool in world.custom_tools:
+            if tool.spec.name not in TOOLS:
+                with suppress(ValueError):  # a name that no rule can hold is asked about
+                    made.grant(tool.spec.name)
+    new = [note for note in notes if note not in launch.notes]
+    if new:
+        handle.launch = replace(launch, notes=(*launch.notes, *new))
+        for note in new:
+            world.log.append(handle.place, Warned("launch", note))
+    return made
+
+
+def _party(member: Member, world: World, resumed: bool) -> Party:
+    handle = member.handle
+
+    def record(body: Body) -> None:
+        world.log.append(handle.place, body)
+        member.observe(body)
+
+    about = member.description or " ".join(handle.launch.request.task.split())[:_ABOUT]
+    party = Party(handle.place, handle.agent, handle.controls, record, description=about, resting=member.resting)
+    if resumed:
+        from retinue.log.inbox import leftovers
+
+        party.leftovers = leftovers(world.log.reader, handle.id)
+    return party
+
+
+def withheld_from(run_id: str, world: World) -> Callable[[str], bool] | None:
+    """Which files a search of the run must leave out; None where all may be read."""
+    guard = world.guards.get(run_id)
+    return guard.permissions.withheld() if guard is not None else None
+
+
+async def release(member: Member, world: World) -> None:
+    """The run is over: it has no rights any more, and what it had asked is withdrawn."""
+    guard = world.guards.pop(member.id, None)
+    if guard is not None and guard.party.leftovers:
+        with suppress(RetinueError):  # a log that cannot be written is reported by those who write runs
+            await world.desk.run_ended(guard.party)
+
+
+async def grant(guard: Guard, world: World, rule: str, answer: InboxAnswer) -> None:
+    """Gives `rule` to whom the answer names, and lets go on who waits for nothing else."""
+    match answer.choice:
+        case "allow-run":
+            guard.permissions.grant(rule)
+        case "allow-agent":
+            await _keep(guard, world, rule, answer.by)
+            for other in [each for each in world.guards.values() if each.is_of(guard.member)]:
+                other.permissions.grant(rule)
+        case "always":
+            await _write(guard, world, rule)
+            for other in list(world.guards.values()):
+                other.permissions.grant(rule)
+        case _:
+            return
+    await world.desk.rejudge()
+
+
+async def ask_quote(member: Member, world: World, quote: Quote) -> bool:
+    """Whether a person agrees that the run starts very many agents."""
+    from retinue.core.inbox import InboxItem
+    from retinue.guard.desk import new_item_id
+
+    guard = world.guards.get(member.id)
+    if guard is None:
+        return False
+    place = guard.party.place
+    item = InboxItem(
+        id=new_item_id(),
+        kind="quote",
+        run_id=place.run_id,
+        root_id=place.root_id,
+        agent=guard.party.agent,
+        description=guard.party.description,
+        title=f"start {quote.agents} more agents" if quote.agents != 1 else "start 1 more agent",
+        detail=quote.text,
+        payload={"agents": quote.agents, "text": quote.text},
+        reason="This run has started as many agents as it may without being asked (quoteAbove).",
+        options=("allow", "deny"),
+    )
+    answer = await world.desk.ask(item, guard.party)
+    return answer.choice == "allow"
+
+
+async def _keep(guard: Guard, world: World, rule: str, by: str) -> None:
+    from retinue.log.inbox import grant as store
+
+    spec = guard.member.handle.launch.request.spec
+    await world.log.transact(lambda connection: store(connection, spec.name, spec.source, rule, by))
+
+
+async def _write(guard: Guard, world: World, rule: str) -> None:
+    """The rule as a line of the project's local settings. A file that cannot be written leaves
+    it to this session, and the run says so."""
+    from retinue.capabilities.trust.attach import consent_stays
+    from retinue.settings.write import Append, save_settings, target_file
+
+    with consent_stays(world, target_file(world.cwd, "local", world.environment)):
+        saved = await asyncio.to_thread(
+            save_settings,
+            {"permissions.allow": Append(rule)},
+            cwd=world.cwd,
+            target="local",
+            environment=world.environment,
+        )
+    if saved.persisted:
+        world.__dict__.pop("settings", None)
+    else:
+        text = f"{rule} is allowed for this session only: {saved.problem}"
+        guard.party.record(Warned("settings", text))
+
+
+def _recall(guard: Guard, world: World) -> bool:
+    """What people allowed this agent, or an agent above it, in earlier runs or elsewhere."""
+    from retinue.log.inbox import granted
+
+    new = False
+    member: Member | None = guard.member
+    while member is not None:
+        spec = member.handle.launch.request.spec
+        for rule in granted(world.log.reader, spec.name, spec.source):
+            if rule not in guard.recalled:
+                guard.recalled.add(rule)
+                guard.permissions.grant(rule)
+                new = True
+        member = member.parent
+    return new

@@ -1,0 +1,245 @@
+"""The plugins of a project as its runs may use them: found, consented to, put where things are read.
+
+Agents and skills of a plugin are texts and count like those of a project. What runs (tools, hooks,
+servers) counts when only the user can have put the plugin there, or someone has consented to
+exactly the content it has now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from retinue.capabilities.plugins.plugin import Plugin, Plugins
+from retinue.capabilities.plugins.visible import agent_folders, skill_folders, visible_plugins
+
+if TYPE_CHECKING:
+    from retinue.capabilities.hooks.handler import Handler
+    from retinue.capabilities.plugins.tools import Workshop
+    from retinue.core.spec import AgentSpec
+    from retinue.guard.trust_subjects import Subject
+    from retinue.runs.world import World
+
+ROOTS = ("CLAUDE_PLUGIN_ROOT", "RETINUE_PLUGIN_ROOT")
+"""What a plugin's hooks and servers call its folder."""
+
+
+class Extensions:
+    """One per process and project. Folders are looked at again in every round of the event loop;
+    what has not changed costs a few calls of `stat`."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._workshop: Workshop | None = None
+
+    @property
+    def plugins(self) -> Plugins:
+        world = self._world
+        found: Plugins | None = world.round.get("plugins")
+        if found is None:
+            found = visible_plugins(world.cwd, world.environment, world.settings)
+            world.round.keep("plugins", found)
+        return found
+
+    @property
+    def agents(self) -> tuple[tuple[str, Path], ...]:
+        """Folders of agents, each under the name of its plugin."""
+        return agent_folders(self.plugins)
+
+    @property
+    def skills(self) -> tuple[tuple[str, Path], ...]:
+        """Folders of skills, each under the name of its plugin."""
+        return skill_folders(self.plugins)
+
+    @property
+    def workshop(self) -> Workshop:
+        """Where tools of plugins are made; loaded when a run may have some."""
+        if self._workshop is None:
+            from retinue.capabilities.plugins.tools import Workshop
+
+            self._workshop = Workshop(self._world)
+        return self._workshop
+
+    def why_not(self, plugin: Plugin) -> str | None:
+        """Why what a plugin runs has no effect; None if it has."""
+        if plugin.personal or not plugin.acts or self._world.trust.everything:
+            return None
+        round_, key = self._world.round, ("plugin", plugin.place)
+        known: str | None = round_.get(key)
+        if known is None:
+            known = round_.keep(key, self._unconsented(plugin))
+        return known or None
+
+    def _unconsented(self, plugin: Plugin) -> str:
+        from retinue.capabilities.plugins.content import UnboundError, content_digest
+
+        try:
+            if self._world.trust.is_trusted(plugin.place, content_digest(plugin.place)):
+                return ""
+        except UnboundError as error:
+            return f"nobody can consent to it: {error}"
+        return f"it is not trusted. Consent with: retinue trust add {plugin.place}"
+
+    def notes(self) -> list[str]:
+        """What the run a person starts should say: plugins that are broken, or without effect."""
+        plugins = self.plugins
+        found = list(plugins.problems)
+        for plugin in plugins.found:
+            why = self.why_not(plugin)
+            if why is not None:
+                found.append(f"Plugin '{plugin.name}' runs without its {_acting(plugin)}: {why}")
+        return found
+
+    # Hooks and servers
+
+    @property
+    def has_hooks(self) -> bool:
+        return any(plugin.hooks for plugin in self.plugins.found)
+
+    def hooks(self, problems: list[str]) -> list[Handler]:
+        """The handlers of all plugins that may have a say."""
+        from retinue.capabilities.hooks.sources import read_hooks
+
+        found: list[Handler] = []
+        for plugin in self.plugins.found:
+            if not plugin.hooks or self.why_not(plugin) is not None:
+                continue
+            roots = self._roots(plugin)
+            project = None if plugin.personal else self._world.cwd
+            for table in plugin.hooks:
+                made = read_hooks(table.value, f"plugin '{plugin.name}'", "claude", problems, project)
+                found += [_rooted(handler, roots) for handler in made]
+        return found
+
+    @property
+    def has_servers(self) -> bool:
+        return any(plugin.servers for plugin in self.plugins.found)
+
+    def servers(self) -> list[tuple[str, Mapping[str, Any]]]:
+        """Tables of servers for `configured_servers`, each with what brought it. A plugin that
+        comes first has the name."""
+        found: list[tuple[str, Mapping[str, Any]]] = []
+        for plugin in reversed(self.plugins.found):
+            if plugin.servers and self.why_not(plugin) is None:
+                roots = self._roots(plugin)
+                tables = [_with_variables(_filled(table.value, roots), roots) for table in plugin.servers]
+                found += [(f"plugin {plugin.where}", table if plugin.personal else _modest(table)) for table in tables]
+        return found
+
+    def with_servers(self, spec: AgentSpec) -> AgentSpec:
+        """A file that names a plugin as extension means its servers, too."""
+        tools = spec.tools
+        said = (*(tools.extensions if isinstance(tools.extensions, tuple) else ()), *tools.exclude_extensions)
+        if not (said or tools.selectors) or not self.has_servers:
+            return spec
+        brought = {name: sorted(plugin.server_names) for plugin in self.plugins.found for name in plugin.names}
+
+        def more(names: tuple[str, ...]) -> tuple[str, ...]:
+            return (*names, *(server for name in names for server in brought.get(name.strip().lower(), ())))
+
+        selectors = list(tools.selectors)
+        for selector in tools.selectors:
+            name, slash, tool = selector.removeprefix("ext:").partition("/")
+            selectors += [f"ext:{server}{slash}{tool}" for server in brought.get(name.strip().lower(), ())]
+        extensions = more(tools.extensions) if isinstance(tools.extensions, tuple) else tools.extensions
+        wider = replace(
+            tools,
+            extensions=extensions,
+            exclude_extensions=more(tools.exclude_extensions),
+            selectors=tuple(selectors),
+        )
+        return replace(spec, tools=wider)
+
+    def _roots(self, plugin: Plugin) -> dict[str, str]:
+        """What programs of a plugin find in their environment. Python among them keeps its caches
+        elsewhere: those in the folder are not part of what was consented to."""
+        caches = self._world.home / "cache" / "python"
+        return {**dict.fromkeys(ROOTS, str(plugin.place)), "PYTHONPYCACHEPREFIX": str(caches)}
+
+    # Consent
+
+    def subjects(self, specs: list[AgentSpec]) -> list[Subject]:
+        """What `retinue trust` asks about: plugins of the project, and those that its agents
+        bring by path."""
+        from retinue.capabilities.plugins.content import UnboundError, content_digest
+        from retinue.guard.trust_subjects import Subject
+
+        found: list[Subject] = []
+        brought = [plugin for spec in specs for plugin in self.workshop.brought(spec) if isinstance(plugin, Plugin)]
+        for plugin in {each.place: each for each in (*self.plugins.found, *brought)}.values():
+            if plugin.personal or not plugin.acts:
+                continue
+            try:
+                digest = content_digest(plugin.place)
+            except UnboundError:
+                continue
+            found.append(Subject(plugin.place, (digest,), tuple(what_runs(plugin))))
+        return found
+
+
+def what_runs(plugin: Plugin) -> list[str]:
+    """What of a plugin needs consent, one line each."""
+    from retinue.guard.trust_subjects import settings_subject
+
+    lines = [f"Python code: {code}" for code in plugin.code]
+    for table in plugin.hooks:
+        subject = settings_subject(table.path, {"hooks": table.value}, b"")
+        lines += subject.what if subject is not None else ()
+    for table in plugin.servers:
+        lines += [f"MCP server {name}: {_brief(raw)}" for name, raw in table.value.items()]
+    return lines
+
+
+def _acting(plugin: Plugin) -> str:
+    parts = {"tools": plugin.code, "hooks": plugin.hooks, "servers": plugin.servers}
+    return ", ".join(name for name, part in parts.items() if part)
+
+
+def _brief(raw: Any) -> str:
+    table = raw if isinstance(raw, Mapping) else {}
+    arguments = table.get("args")
+    words = [table.get("command") or table.get("url") or "?", *(arguments if isinstance(arguments, list) else ())]
+    return " ".join(map(str, words))[:160]
+
+
+def _modest(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Servers of a project, consented to or not, are not believed what they say of their tools."""
+    return {
+        name: {key: value for key, value in raw.items() if key != "trustAnnotations"}
+        if isinstance(raw, Mapping)
+        else raw
+        for name, raw in table.items()
+    }
+
+
+def _with_variables(table: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
+    """Servers that are programs with these in their environment; the rest as they are."""
+    return {
+        name: {**raw, "env": {**variables, **(raw.get("env") or {})}}
+        if isinstance(raw, Mapping) and "command" in raw and isinstance(raw.get("env") or {}, Mapping)
+        else raw
+        for name, raw in table.items()
+    }
+
+
+def _rooted(handler: Handler, roots: Mapping[str, str]) -> Handler:
+    """A shell finds the folder in its environment; what no shell reads has it filled in."""
+    known = replace(handler, environment={**roots, **handler.environment})
+    if handler.kind != "exec":
+        return known
+    return replace(known, target=_filled(handler.target, roots), arguments=tuple(_filled(handler.arguments, roots)))
+
+
+def _filled(value: Any, roots: Mapping[str, str]) -> Any:
+    """`${CLAUDE_PLUGIN_ROOT}` in texts at any depth."""
+    if isinstance(value, str):
+        for name, folder in roots.items():
+            value = value.replace(f"${{{name}}}", folder)
+        return value
+    if isinstance(value, Mapping):
+        return {key: _filled(each, roots) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_filled(each, roots) for each in value]
+    return value

@@ -1,0 +1,219 @@
+"""The tools of a plugin: its modules are imported when the first run of a process needs them.
+
+An import happens in a thread of its own and in bounded time. Whatever it does (raise, exit, hang)
+is a sentence about that plugin, and every other one works. Modules of a folder are compiled from
+their text, never from a cache, and import each other relatively (`from . import helper`).
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import re
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+from typing import Any, get_args
+
+import orjson
+
+from retinue.capabilities.plugins.plugin import Plugin
+from retinue.core.effects import EffectKind
+from retinue.core.lean import dataclass
+from retinue.core.tool import Tool, ToolSpec
+from retinue.core.toolnames import ALIASES
+
+_PACKAGE = "retinue_plugin_"
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_EFFECTS = frozenset(get_args(EffectKind))
+_roots: dict[str, Plugin] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The tools of one plugin by name, and what is wrong with it."""
+
+    plugin: Plugin
+    tools: Mapping[str, Tool]
+    problems: tuple[str, ...] = ()
+
+
+def load_tools(plugin: Plugin, seconds: float) -> Loaded:
+    """Imports what a plugin has of tools, waiting at most `seconds`. Blocks: call it in a thread.
+    Never raises for what the plugin does."""
+    tools: dict[str, Tool] = {}
+    problems: list[str] = []
+    if not plugin.entry:
+        _forget(_package(plugin))
+    for code in plugin.code:
+        value, problem = _bounded(functools.partial(_imported, plugin, code), seconds)
+        if problem:
+            problems.append(f"{code} {problem}")
+            continue
+        for tool in value:
+            name = tool.spec.name
+            why = _unfit(tool.spec) or ("there are two tools of that name" if name in tools else "")
+            if why:
+                problems.append(f"its tool '{str(name)[:80]}' is left out: {why}")
+            else:
+                tools[name] = tool
+    return Loaded(plugin, tools, tuple(problems))
+
+
+def _bounded(work: Callable[[], list[Tool]], seconds: float) -> tuple[list[Tool], str]:
+    """What `work` gives, or why it gives nothing. A thread that hangs is left behind: it keeps
+    nothing from ending."""
+    done: list[tuple[list[Tool], str]] = []
+
+    def target() -> None:
+        try:
+            done.append((work(), ""))
+        except BaseException as error:  # noqa: BLE001 - a plugin may even try to exit
+            done.append(([], f"failed on import: {_told(error)}"))
+
+    thread = threading.Thread(target=target, name="plugin import", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return done[0] if done else ([], f"did not finish its import within {seconds:g} s")
+
+
+def _told(error: BaseException) -> str:
+    """The last line of what went wrong, with its place in the plugin."""
+    text = " ".join(str(error).split())[:300]
+    frame = error.__traceback__
+    place = ""
+    while frame is not None:
+        module = frame.tb_frame.f_globals.get("__name__", "")
+        if module.startswith(_PACKAGE):
+            place = f" ({Path(frame.tb_frame.f_code.co_filename).name}, line {frame.tb_lineno})"
+        frame = frame.tb_next
+    return f"{type(error).__name__}{': ' if text else ''}{text}{place}"
+
+
+def _imported(plugin: Plugin, code: str) -> list[Tool]:
+    if plugin.entry:
+        module, _, attribute = plugin.entry.partition(":")
+        found: Any = importlib.import_module(module)
+        for name in filter(None, attribute.split(".")):
+            found = getattr(found, name)
+        return _tools_of(found)
+    _install()
+    base = _package(plugin)
+    name = base if plugin.file is not None else f"{base}.{code}"
+    return _tools_of(importlib.import_module(name))
+
+
+def _tools_of(found: Any) -> list[Tool]:
+    """Of a module: its list `tools`, else every tool it defines. Also a tool, a list of tools, or
+    a function that gives either."""
+    if _is_tool(found):
+        return [found]
+    if isinstance(found, ModuleType):
+        listed = found.__dict__.get("tools")
+        if not isinstance(listed, (list, tuple)):
+            own = {id(value): value for name, value in vars(found).items() if _is_tool(value)}
+            return list(own.values())
+        found = listed
+    elif not isinstance(found, Sequence) and callable(found):
+        if inspect.signature(found).parameters:
+            raise TypeError("an entry point that is a function is called without arguments")
+        return _tools_of(found())
+    if not isinstance(found, (list, tuple)) or not all(map(_is_tool, found)):
+        raise TypeError("it gives something that is no tool; make tools with retinue.tool")
+    return list(found)
+
+
+def _is_tool(value: Any) -> bool:
+    if isinstance(value, type):
+        return False
+    return isinstance(getattr(value, "spec", None), ToolSpec) and callable(getattr(value, "run", None))
+
+
+def _unfit(spec: ToolSpec) -> str:
+    """Why no model can be offered a tool with this spec; empty if one can."""
+    name = spec.name
+    if not isinstance(name, str) or not _TOOL_NAME.fullmatch(name):
+        return "a name has at most 64 letters, digits, '_' and '-'"
+    if name.lower() in ALIASES or name.lower().startswith("mcp__"):
+        return "Retinue has a tool of that name, which no plugin can replace"
+    if not isinstance(spec.description, str) or not spec.description.strip():
+        return "it has no description"
+    if not isinstance(spec.effects, frozenset) or not spec.effects <= _EFFECTS:
+        return f"its effects must be a frozenset out of {', '.join(sorted(_EFFECTS))}"
+    try:
+        shape = orjson.loads(orjson.dumps(spec.parameters))
+    except (TypeError, ValueError):
+        shape = None
+    if not isinstance(shape, dict) or shape.get("type") != "object":
+        return "its parameters must be a JSON Schema of an object"
+    return ""
+
+
+# Modules of folders
+
+
+def _package(plugin: Plugin) -> str:
+    """The name under which a folder or a file is imported: its own, wherever it lies."""
+    place = str(plugin.place)
+    mark = hashlib.sha256(place.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    name = f"{_PACKAGE}{re.sub(r'[^A-Za-z0-9_]', '_', plugin.name)}_{mark}"
+    _roots[name] = plugin
+    return name
+
+
+def _forget(package: str) -> None:
+    """So that files are read as they are now."""
+    for module in [each for each in list(sys.modules) if each == package or each.startswith(f"{package}.")]:
+        del sys.modules[module]
+
+
+def _install() -> None:
+    if not any(isinstance(each, _Finder) for each in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())  # before Python's own, which would use its caches
+
+
+class _Finder(MetaPathFinder):
+    """Finds modules of plugins, which are on nobody's path."""
+
+    def find_spec(self, fullname: str, path: Any, target: ModuleType | None = None) -> ModuleSpec | None:
+        package, _, below = fullname.partition(".")
+        plugin = _roots.get(package)
+        if plugin is None:
+            return None
+        if plugin.file is not None:
+            return _spec(fullname, plugin.file) if not below else None
+        assert plugin.root is not None
+        folder = plugin.root.joinpath(*below.split(".")) if below else plugin.root
+        for file in (folder / "__init__.py", folder.with_name(f"{folder.name}.py")):
+            if below and file.is_file():
+                return _spec(fullname, file, folder if file.name == "__init__.py" else None)
+        if not folder.is_dir():
+            return None
+        spec = ModuleSpec(fullname, None, is_package=True)
+        spec.submodule_search_locations = [str(folder)]
+        return spec
+
+
+def _spec(name: str, file: Path, folder: Path | None = None) -> ModuleSpec | None:
+    return importlib.util.spec_from_file_location(
+        name, file, loader=_Loader(name, str(file)), submodule_search_locations=[str(folder)] if folder else None
+    )
+
+
+class _Loader(SourceFileLoader):
+    """Compiles the text of the file. What such a module prints goes to standard error: standard
+    output is for what the user asked for."""
+
+    def path_stats(self, path: str) -> Mapping[str, Any]:
+        raise OSError("the caches of Python are not used for plugins")
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__dict__.setdefault("print", functools.partial(print, file=sys.stderr))
+        super().exec_module(module)

@@ -1,0 +1,276 @@
+"""What a run keeps beside its work: its list of things to do, and its questions to those above.
+
+A question goes to the run that started the asking one, if that can hear it: it lives, works on
+meanwhile, and has a tool to answer with (`steer_subagent`). Whatever it then says to the child is
+the answer. A person is asked through the inbox: at once when the run above is the main agent or
+cannot hear, otherwise when it has not answered for a while. The first answer counts and takes the
+question back everywhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Coroutine
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from retinue.core.companion import Reply, Todo
+from retinue.core.events import Body, TodosUpdated
+from retinue.core.lean import dataclass
+from retinue.errors import RetinueError
+from retinue.loop.controls import Controls
+from retinue.runs.notify import escape
+from retinue.runs.offer import STEER, can_answer
+from retinue.tools.delegation.frame import as_data
+
+if TYPE_CHECKING:
+    from retinue.core.inbox import InboxAnswer
+    from retinue.guard.desk_party import Party
+    from retinue.runs.member import Member
+    from retinue.runs.plan_mode import PlanMode
+    from retinue.runs.world import World
+
+_NOBODY = frozenset({"policy", "expiry"})
+_SHOWN = 200
+
+
+@dataclass(slots=True, eq=False)
+class _Question:
+    """`heard` is set with the answer of the run above; `waits` says that the asking call waits."""
+
+    id: str
+    text: str
+    options: tuple[str, ...]
+    heard: asyncio.Future[str]
+    waits: bool
+    task: asyncio.Task[None] | None = None
+
+
+class RunCompanion:
+    """Of one run, for one leg of it."""
+
+    def __init__(self, member: Member, world: World, *, resumed: bool) -> None:
+        self._member = member
+        self._world = world
+        self._open: list[_Question] = []
+        self._unanswered: list[str] = []
+        self.todos: tuple[Todo, ...] = _written(world, member.id) if resumed else ()
+        self.plan: PlanMode | None = None
+        """Where a run in plan mode hands in its plan."""
+
+    # What is to be done
+
+    def write_todos(self, todos: tuple[Todo, ...]) -> None:
+        self.todos = todos
+        body = TodosUpdated(todos)
+        self._world.log.append(self._member.handle.place, body)
+        self._member.observe(body)
+
+    def reminder(self) -> str:
+        """The list, for a conversation that has just been shortened."""
+        if not self.todos:
+            return ""
+        head = "Your list of what is to be done (todo). Update it if it is behind your work:"
+        return "\n".join([head, *map(todo_line, self.todos)])
+
+    async def hand_in(self, plan: str, call_id: str) -> Reply:
+        return Reply("nobody") if self.plan is None else await self.plan.hand_in(plan, call_id)
+
+    # Questions
+
+    async def ask(self, question: str, options: tuple[str, ...], call_id: str) -> Reply:
+        redact = self._world.redactor  # what is asked leaves the run: no secret goes along
+        question, options = redact(question), tuple(map(redact, options))
+        above = self._listener()
+        if above is None and not self._world.can_ask:
+            self._unanswered.append(question)
+            return Reply("nobody", "nobody is there who could.")
+        waits = self._world.settings.settings.questions == "wait"
+        asked = _Question(os.urandom(3).hex(), question, options, asyncio.get_running_loop().create_future(), waits)
+        self._open.append(asked)
+        if above is not None and not above.handle.controls.steer(self._put(asked), "notification"):
+            above = None
+        if waits:
+            try:
+                with self._member.handle.controls.waiting(call_id):
+                    reply = await self._answered(asked, above, self._party(), call_id)
+            finally:
+                self._open.remove(asked)
+            if reply.kind == "nobody":
+                self._unanswered.append(question)
+            return reply
+        asked.task = asyncio.create_task(self._later(asked, above), name=f"question {asked.id}")
+        return Reply("passed-on")
+
+    def hear(self, text: str) -> bool:
+        """Someone above says something to the run. True when it is the answer that it waits for:
+        then it hears it as that and not as a message."""
+        asked = next((each for each in self._open if not each.heard.done()), None)
+        if asked is None:
+            return False
+        asked.heard.set_result(text)
+        return asked.waits
+
+    async def close(self) -> None:
+        """The run is over: what it asked is taken back."""
+        tasks = [asked.task for asked in self._open if asked.task is not None]
+        self._unanswered += [asked.text for asked in self._open if not asked.heard.done()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._open.clear()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What whoever reads the result should know: they can still answer."""
+        return tuple(
+            f"It asked and was not answered: {_cut(text)} Resume {self._member.id} with the answer."
+            for text in dict.fromkeys(self._unanswered)
+        )
+
+    def _listener(self) -> Member | None:
+        """The run above, if it can hear and answer. One that waits for this run cannot."""
+        above = self._member.parent
+        if above is None or not above.live or not self._member.background:
+            return None
+        return above if can_answer(above.handle.launch) else None
+
+    def _party(self) -> Party | None:
+        guard = self._world.guards.get(self._member.id)
+        return guard.party if guard is not None else None
+
+    async def _answered(
+        self, asked: _Question, above: Member | None, party: Party | None, call_id: str | None
+    ) -> Reply:
+        """The first answer there is. Nothing of this goes on when it returns or is cancelled."""
+        tasks: dict[str, asyncio.Task[Any]] = {}
+
+        def begin(name: str, work: Coroutine[Any, Any, Any]) -> None:
+            tasks[name] = asyncio.create_task(work, name=f"question {asked.id} {name}")
+
+        def ask_person() -> bool:
+            if "person" in tasks or party is None or not self._world.can_ask:
+                return "person" in tasks
+            begin("person", self._person(asked, party, call_id))
+            return True
+
+        try:
+            begin("above", _result(asked.heard))
+            if above is not None:
+                begin("end", above.handle.wait_settled())
+                begin("patience", self._member.clock.sleep(self._patience))
+            if (above is None or above.depth == 0) and not ask_person() and above is None:
+                return Reply("nobody", "nobody is there who could.")
+            while True:
+                await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_COMPLETED)
+                reply = self._reply(tasks, above)
+                if reply is not None:
+                    return reply
+                for name in [name for name, task in tasks.items() if task.done()]:
+                    del tasks[name]
+                if ("end" not in tasks or "patience" not in tasks) and not ask_person():
+                    return Reply("nobody", "the agent that started you has not answered.")
+        finally:
+            for task in tasks.values():
+                task.cancel()
+            await asyncio.gather(*tasks.values(), return_exceptions=True)
+
+    def _reply(self, tasks: dict[str, asyncio.Task[Any]], above: Member | None) -> Reply | None:
+        """What the tasks that are done come to; None when others may still bring an answer."""
+        heard, person = tasks["above"], tasks.get("person")
+        if heard.done():
+            return Reply("answered", heard.result(), above.handle.agent if above is not None else "")
+        if person is None or not person.done():
+            return None
+        answer: InboxAnswer | None = person.result()
+        if answer is not None:
+            return Reply("answered", _said(answer), answer.by or "the user")
+        if "patience" in tasks and "end" in tasks:
+            return None  # the run above may still say something
+        return Reply("nobody", "it was put to the user, too.")
+
+    async def _person(self, asked: _Question, party: Party, call_id: str | None) -> InboxAnswer | None:
+        """What a person answers; None when nobody did."""
+        detail = f"Asked by {self._member.handle.agent}: {self._member.description}".rstrip(": ")
+        answer = await self._world.desk.question(asked.text, asked.options, party=party, call_id=call_id, detail=detail)
+        return None if answer.by in _NOBODY else answer
+
+    async def _later(self, asked: _Question, above: Member | None) -> None:
+        """Brings the answer as a message, while the run works on. What the run above says reaches
+        it as any other message; a person's answer is brought here."""
+        party = self._party()
+        # A mailbox of nobody, so that no clock of the run stands still; and no events in its record.
+        quiet = replace(party, controls=Controls(), record=_nothing) if party is not None else None
+        with suppress(RetinueError):
+            reply = await self._answered(asked, above, quiet, None)
+            if reply.kind == "answered" and not asked.heard.done():
+                text = f'The answer to your question "{_cut(asked.text)}": {reply.text}'
+                self._member.handle.controls.steer(text)
+            elif reply.kind == "nobody":
+                self._unanswered.append(asked.text)
+        self._open.remove(asked)
+
+    @property
+    def _patience(self) -> float:
+        return self._world.settings.settings.question_patience_seconds
+
+    def _put(self, asked: _Question) -> str:
+        """The question as the run above reads it: framed, so that it cannot pass for more."""
+        member = self._member
+        lines = [
+            "<agent-question>",
+            f"<agent-id>{member.id}</agent-id>",
+            f"<question-id>{asked.id}</question-id>",
+            f"<agent>{escape(' '.join(f'{member.handle.agent}: {member.description}'.split()))}</agent>",
+            f"<question>{escape(as_data(asked.text))}</question>",
+            *(f"<option>{escape(as_data(option))}</option>" for option in asked.options),
+            "</agent-question>",
+            f"An agent you started asks this{' and waits' if asked.waits else '; it works on meanwhile'}. "
+            f'Answer with {STEER} (agent_id "{member.id}"): your message is the answer.',
+        ]
+        return "\n".join(lines)
+
+
+def todo_line(todo: Todo) -> str:
+    """One entry for people and models: `[x] done`, `[>] at work`, `[ ] to come`."""
+    mark = {"completed": "x", "in_progress": ">", "pending": " "}[todo.status]
+    return f"[{mark}] {todo.content}"
+
+
+def companion_for(member: Member, world: World, *, resumed: bool) -> RunCompanion:
+    """Made when a leg of the run begins."""
+    member.companion = RunCompanion(member, world, resumed=resumed)
+    return member.companion
+
+
+async def part(member: Member) -> tuple[str, ...]:
+    """The run is over. Gives what its result should say."""
+    if member.companion is None:
+        return ()
+    await member.companion.close()
+    return member.companion.notes
+
+
+def _written(world: World, run_id: str) -> tuple[Todo, ...]:
+    found = world.log.reader.ordered(run_id, ("todos.updated",))
+    body = found[-1][1].body if found else None
+    return body.todos if isinstance(body, TodosUpdated) else ()
+
+
+def _said(answer: InboxAnswer) -> str:
+    return " ".join(filter(None, (answer.choice, answer.message))) or "(an empty answer)"
+
+
+async def _result(future: asyncio.Future[str]) -> str:
+    return await asyncio.shield(future)
+
+
+def _nothing(body: Body) -> None:
+    """A question that nobody waits for leaves no events in the run: it is in the inbox."""
+
+
+def _cut(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"

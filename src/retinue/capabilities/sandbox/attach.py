@@ -1,0 +1,208 @@
+"""Which runs have their programs confined, and how: the sandbox as a part of a run.
+
+A command that nobody said yes to, and every command of a read-only run, can change nothing and
+reach nobody. A run in a worktree of its own can change only that. Other commands are confined to
+their workspace where the settings say so; what rules about files forbid, they can never touch.
+Children of a read-only run are read-only: a shell of theirs would be its hands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from retinue.settings.places import home
+
+if TYPE_CHECKING:
+    from retinue.core.permission import Clearance
+    from retinue.core.request import RunRequest
+    from retinue.core.spec import PermissionMode
+    from retinue.core.tool import ToolContext
+    from retinue.guard.permissions.policy import Policy
+    from retinue.guard.sandbox.policy import Limits, Network
+    from retinue.guard.sandbox.policy import Policy as SandboxPolicy
+    from retinue.runs.launch import Launch
+    from retinue.runs.world import World
+    from retinue.settings.table import Settings
+
+_MEGABYTE = 1024 * 1024
+
+
+def is_readonly(request: RunRequest, mode: PermissionMode, settings: Settings, notes: list[str]) -> bool:
+    """Whether a run may change nothing: because its file or mode says so, no run above it could
+    let it, or it was written for devkit-pi, whose agents write only with `allowWrite`."""
+    if bool(request.spec.readonly) or mode == "plan":
+        return True
+    if request.ceiling.readonly:
+        notes.append("It is read-only: the agent that started it can change nothing.")
+        return True
+    if request.spec.dialect != "devkit" or settings.allow_write:
+        return False
+    notes.append(
+        "It runs read-only: agents written for devkit-pi write only with the setting allowWrite "
+        "(retinue settings set allowWrite true)."
+    )
+    return True
+
+
+def can_sandbox(settings: Settings) -> bool:
+    """Whether a read-only run can have a shell here. Quick: nothing is started for it."""
+    if settings.sandbox_mode == "off":
+        return False
+    from retinue.guard.sandbox.probe import can_confine
+
+    return can_confine()
+
+
+def can_mask(settings: Settings) -> bool:
+    """Whether files can be kept from programs that are free otherwise. Starts one, once."""
+    if not can_sandbox(settings):
+        return False
+    from retinue.guard.sandbox.probe import masks_work
+
+    return masks_work()
+
+
+def put_up_walls(current: Callable[[], Launch], world: World, context: ToolContext) -> None:
+    """Give a run's shells their walls. Nothing is made before the first program starts. `current`
+    gives the run's launch, whose rights grow when plan mode ends."""
+    settings, launch = world.settings.settings, current()
+    if not any(tool.spec.confinable for tool in launch.tools) or not can_sandbox(settings):
+        return
+    from retinue.guard.walls import RunWalls
+
+    def permissions() -> Policy:
+        return world.guards[context.run_id].permissions
+
+    def make_policy(clearance: Clearance) -> SandboxPolicy | None:
+        if current().readonly or clearance == "walls":
+            return _readonly_policy(launch, world, context)
+        return _open_policy(launch, world, context, clearance)
+
+    context.confine = RunWalls(context.run_id, permissions, make_policy, _objects_of(context))
+    if launch.readonly:
+        context.confinement = context.confine("walls")
+
+
+def renew_walls(context: ToolContext) -> None:
+    """The rights of the run are others now: the next command gets walls that fit."""
+    from retinue.guard.walls import RunWalls
+
+    if isinstance(context.confine, RunWalls):
+        context.confine.renew()
+
+
+def _readonly_policy(launch: Launch, world: World, context: ToolContext) -> SandboxPolicy:
+    from retinue.guard.sandbox.policy import Policy as SandboxPolicy
+
+    settings, isolation = world.settings.settings, launch.isolation
+    more = (*isolation.writable, *isolation.shown) if isolation is not None else ()
+    return SandboxPolicy(
+        reach="system",
+        hidden=(world.home, *_hidden(settings, world)),
+        shown=(context.outputs, *context.roots, *more, *_shown(settings, world)),
+        network=_network(settings),
+        limits=_limits(settings),
+        pass_environment=settings.sandbox_pass_environment,
+        home=home(world.environment),
+        path=world.tool_environment.get("PATH"),
+    )
+
+
+def _open_policy(launch: Launch, world: World, context: ToolContext, clearance: Clearance) -> SandboxPolicy | None:
+    """What a command may do that somebody said yes to: everything but what is hidden and kept."""
+    from retinue.guard.sandbox.policy import Policy as SandboxPolicy
+    from retinue.guard.sandbox.policy import protected_places
+
+    settings, isolation = world.settings.settings, launch.isolation
+    whole = settings.sandbox_mode == "workspace"
+    narrow = whole or isolation is not None
+    if not narrow and not can_mask(settings):
+        return None
+    kept: tuple[Path, ...] = ()
+    writable: tuple[Path, ...] = ()
+    if isolation is not None:
+        writable = isolation.writable
+    elif whole:
+        writable = context.roots
+        kept = tuple(place for root in context.roots for place in protected_places(root))
+    if clearance != "person":
+        kept = (*kept, *_protected(launch, world, context))
+    unasked = clearance == "mode" or narrow
+    secret = clearance == "mode" or whole
+    return SandboxPolicy(
+        change="listed" if narrow else "all",
+        writable=writable,
+        readonly=kept,
+        hidden=(*((world.home,) if unasked else ()), *_hidden(settings, world)),
+        shown=(context.outputs, *context.roots, *writable, *(isolation.shown if isolation else ())),
+        network=_network(settings) if whole else "on",
+        limits=_limits(settings),
+        pass_environment=settings.sandbox_pass_environment,
+        home=home(world.environment) if secret else None,
+    )
+
+
+def _protected(launch: Launch, world: World, context: ToolContext) -> tuple[Path, ...]:
+    from retinue.guard.permissions.protected import protected_paths
+
+    rules = world.guards[context.run_id].permissions.allowing
+    named = [rule.specifier.lower() for rule in rules if rule.specifier and "edit" in rule.tools]
+    return protected_paths(context.roots, home(world.environment), named)
+
+
+def _objects_of(context: ToolContext) -> Callable[[tuple[str, ...]], tuple[Path, ...]]:
+    """Find the objects of the repository, if it holds a copy of one of these files."""
+    # Not the context itself, which holds the walls that hold this: the circle would keep all three.
+    root, environment = context.root, context.environment
+    found: dict[tuple[str, ...], tuple[Path, ...]] = {}
+
+    def objects(hidden: tuple[str, ...]) -> tuple[Path, ...]:
+        if hidden not in found:
+            from retinue.guard.git import tracked_objects
+
+            found[hidden] = tracked_objects(root, hidden, environment)
+        return found[hidden]
+
+    return objects
+
+
+async def put_away(context: ToolContext) -> None:
+    """At the run's end: its scratch folders go, whatever is in them."""
+    walls = context.confine
+    if walls is None:
+        return
+    if walls.in_use:
+        await asyncio.shield(asyncio.to_thread(walls.close))
+    else:
+        walls.close()  # nothing to remove, so no thread either
+
+
+def _network(settings: Settings) -> Network:
+    chosen = settings.sandbox_network
+    if isinstance(chosen, str):
+        return "on" if chosen == "on" else "off"
+    return chosen or "off"
+
+
+def _shown(settings: Settings, world: World) -> tuple[Path, ...]:
+    return tuple(world.cwd / Path(place).expanduser() for place in settings.sandbox_shown)
+
+
+def _hidden(settings: Settings, world: World) -> tuple[Path, ...]:
+    return tuple(world.cwd / Path(place).expanduser() for place in settings.sandbox_hidden)
+
+
+def _limits(settings: Settings) -> Limits:
+    from retinue.guard.sandbox.policy import Limits
+
+    memory, largest = settings.sandbox_memory_mb, settings.sandbox_file_mb
+    return Limits(
+        processes=settings.sandbox_processes,
+        memory_bytes=None if memory is None else memory * _MEGABYTE,
+        cpu_seconds=settings.sandbox_cpu_seconds,
+        file_bytes=None if largest is None else largest * _MEGABYTE,
+        scratch_bytes=None if settings.sandbox_scratch_mb is None else settings.sandbox_scratch_mb * _MEGABYTE,
+    )

@@ -1,0 +1,246 @@
+"""Fires what is due. Looks once a second, so that clocks may jump and machines may sleep.
+
+Any number of processes may do so for one project: a slot is claimed in the log, by one of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from retinue.capabilities.schedule.plan import Plan, plan, when_of
+from retinue.capabilities.schedule.start import session_of, start_job
+from retinue.capabilities.schedule.times import next_after, parse_schedule
+from retinue.core.clock import Timer
+from retinue.core.ids import new_run_id
+from retinue.core.lean import dataclass
+from retinue.core.states import LIVE
+from retinue.errors import RetinueError, StateError, UnknownRunError, UsageError
+from retinue.log import schedules
+from retinue.log.owner import this_process
+from retinue.log.schedules import Job, Missed, Orphan
+
+if TYPE_CHECKING:
+    from retinue.runs.crew import Supervisor
+
+TICK_SECONDS = 1.0
+COURTESY_SECONDS = 10.0
+"""How long a job of a session is left to the process in which that session lives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fired:
+    """What became of a slot. `error` says why no run started; both are None when it was passed
+    over, for `why`."""
+
+    job: Job
+    slot: float
+    run_id: str | None = None
+    error: str | None = None
+    why: str = ""
+
+
+Heard = Callable[[Fired], None]
+
+
+class Scheduler:
+    """The jobs of one project, as one process sees them. Costs nothing until `begin`."""
+
+    def __init__(self, crew: Supervisor, heard: Heard = lambda fired: None) -> None:
+        self._crew = crew
+        self._heard = heard
+        self._timer: Timer | None = None
+        self._task: asyncio.Task[list[Fired]] | None = None
+        self._orphans_at = 0.0
+
+    @property
+    def active(self) -> bool:
+        return self._timer is not None
+
+    # Jobs
+
+    def jobs(self) -> list[Job]:
+        """All of the project, the next one first."""
+        return schedules.jobs(self._crew.world.log.reader)
+
+    async def add(
+        self,
+        agent: str,
+        prompt: str,
+        schedule: str,
+        *,
+        name: str = "",
+        zone: str | None = None,
+        missed: Missed | None = None,
+        jitter: float | None = None,
+        session_id: str | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> Job:
+        """Raises UsageError for what is no schedule, an agent nobody knows, a name that is taken."""
+        settings, now = self._crew.settings, self._crew.clock.now()
+        if not settings.scheduling_enabled:
+            raise UsageError("Scheduling is switched off here.", remedy="retinue settings set schedulingEnabled true")
+        if not prompt.strip():
+            raise UsageError("The task is empty.", remedy="Say what the agent should do.")
+        spec = self._crew.world.catalog().find(agent).spec
+        when = parse_schedule(schedule, now, zone)
+        job = Job(
+            id=secrets.token_hex(4),
+            name=(name or f"{spec.name} {when.text}").strip()[:200],
+            agent=spec.name,
+            prompt=prompt,
+            kind=when.kind,
+            text=when.text,
+            at=when.at,
+            seconds=when.seconds,
+            expression=when.expression,
+            zone=when.zone,
+            options=options or {},
+            session_id=session_id,
+            missed=missed or settings.schedule_missed,
+            jitter=settings.schedule_jitter_seconds if jitter is None else jitter,
+            created_at=now,
+            anchor=now,
+            next_at=next_after(when, now, now),
+        )
+        added = await self._crew.world.log.transact(lambda db: schedules.add(db, job, settings.schedule_max_jobs))
+        self._emit("added", added)
+        return added
+
+    async def remove(self, wanted: str) -> Job:
+        job = self.find(wanted)
+        await self._crew.world.log.transact(lambda db: schedules.remove(db, job.id))
+        self._emit("removed", job)
+        return job
+
+    async def enable(self, wanted: str, enabled: bool) -> Job:
+        """Switching on again passes over what was due meanwhile. Raises UsageError for a job
+        whose only time is over."""
+        job, now = self.find(wanted), self._crew.clock.now()
+        next_at = next_after(when_of(job), now, job.anchor) if enabled else job.next_at
+        if enabled and next_at is None:
+            raise UsageError(f"The time of {job.name} is over.", remedy="Remove it and add it anew.")
+        await self._crew.world.log.transact(lambda db: schedules.enable(db, job.id, enabled, next_at))
+        self._emit("updated", replace(job, enabled=enabled, next_at=next_at))
+        return self.find(job.id)
+
+    def find(self, wanted: str) -> Job:
+        return schedules.find(self._crew.world.log.reader, wanted)
+
+    async def run_now(self, wanted: str) -> Fired:
+        """Starts a job at once, besides its slots."""
+        job = self.find(wanted)
+        return await self._start(job, self._crew.clock.now(), new_run_id())
+
+    # Time
+
+    def begin(self) -> None:
+        """From now on this process fires, too."""
+        if self._timer is not None:
+            return
+        self._timer = self._crew.clock.call_later(0.0, self._look)
+        if "outlet" in self._crew.__dict__:
+            self._crew.outlet.scheduler_ready(sum(job.enabled for job in self.jobs()))
+
+    async def end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def _look(self) -> None:
+        self._timer = self._crew.clock.call_later(TICK_SECONDS, self._look)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self.tick(), name="schedules")
+            self._task.add_done_callback(lambda task: None if task.cancelled() else task.exception())
+
+    async def tick(self) -> list[Fired]:
+        """One look: everything that is due is decided. Failures are in what it gives."""
+        if not self._crew.settings.scheduling_enabled:
+            return []
+        now, reader = self._crew.clock.now(), self._crew.world.log.reader
+        fired: list[Fired] = []
+        for job in schedules.due(reader, now):
+            decided = plan(job, now)
+            if decided is not None and decided.act != "wait" and not self._leave_to_session(job, now):
+                fired += await self._decide(job, decided, now)
+        if now - self._orphans_at >= 60 * TICK_SECONDS:
+            self._orphans_at = now
+            for orphan in schedules.orphans(reader, this_process()):
+                fired += await self._adopt(orphan, now)
+        for each in fired:
+            self._heard(each)
+        return fired
+
+    async def _decide(self, job: Job, decided: Plan, now: float) -> list[Fired]:
+        log = self._crew.world.log
+        why = "missed" if decided.act == "pass" else "overlap" if self._still_runs(job) else ""
+        run_id = None if why else new_run_id()
+        passed = decided.passed + (why == "overlap")
+        claimed = await log.transact(
+            lambda db: schedules.claim(
+                db,
+                job,
+                decided.slot,
+                decided.next_at,
+                "fired" if run_id else "missed" if why == "missed" else "overlap",
+                owner=log.owner,
+                now=now,
+                run_id=run_id,
+                passed=passed,
+            )
+        )
+        if not claimed:
+            return []
+        if run_id is None:
+            return [Fired(job, decided.slot, why=why)]
+        return [await self._start(job, decided.slot, run_id)]
+
+    async def _start(self, job: Job, slot: float, run_id: str) -> Fired:
+        error = None
+        try:
+            await start_job(self._crew, job, run_id)
+        except RetinueError as failure:
+            error = str(failure)
+        started = None if error else run_id
+        await self._crew.world.log.transact(lambda db: schedules.record(db, job.id, slot, started, error))
+        self._emit("error" if error else "fired", job, agentId=started, error=error)
+        return Fired(job, slot, started, error)
+
+    async def _adopt(self, orphan: Orphan, now: float) -> list[Fired]:
+        """A process died between claiming a slot and starting its run."""
+        log, again = self._crew.world.log, orphan.job.missed == "catch-up"
+        result: schedules.Result = "fired" if again else "missed"
+        if not await log.transact(lambda db: schedules.reclaim(db, orphan, log.owner, result, now)):
+            return []
+        if not again:
+            return [Fired(orphan.job, orphan.slot, why="missed")]
+        return [await self._start(orphan.job, orphan.slot, orphan.run_id)]
+
+    def _still_runs(self, job: Job) -> bool:
+        if job.last_run is None:
+            return False
+        try:
+            return self._crew.world.log.reader.run(job.last_run).state in LIVE
+        except (UnknownRunError, StateError):
+            return False
+
+    def _leave_to_session(self, job: Job, now: float) -> bool:
+        """Its session lives in another process, which can tell its main agent of the end."""
+        if job.session_id is None or session_of(self._crew, job) is not None or job.next_at is None:
+            return False
+        try:
+            alive = self._crew.world.log.reader.run(job.session_id).state in LIVE
+        except (UnknownRunError, StateError):
+            return False
+        return alive and now - job.next_at < COURTESY_SECONDS
+
+    def _emit(self, what: str, job: Job, **more: Any) -> None:
+        """For programs that listen; nobody does before the bus is first used."""
+        if "outlet" in self._crew.__dict__:
+            data = {"type": what, "jobId": job.id, "name": job.name, "schedule": job.text, **more}
+            self._crew.outlet.scheduled(data)

@@ -1,0 +1,91 @@
+"""A job becomes a run: of the session it belongs to if that lives here, else one of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from retinue.capabilities.permissions.bounds import bounds_below
+from retinue.capabilities.skills.attach import with_initial_prompt
+from retinue.core.delegation import Refusal, SpawnCall
+from retinue.core.request import Ceiling, RunRequest
+from retinue.core.spec import AgentSpec
+from retinue.errors import LaunchError, RetinueError
+from retinue.log.schedules import Job
+from retinue.runs.ceiling import ceiling_of
+from retinue.runs.resolution import merge, resolve_type
+
+if TYPE_CHECKING:
+    from retinue.runs.crew import Supervisor
+    from retinue.runs.member import Member
+
+
+async def start_job(crew: Supervisor, job: Job, run_id: str) -> Member:
+    """In the background and past the queue. Its end is announced to the session's main agent: at
+    once where that is here, and else when it is taken up. Raises RetinueError when it cannot start."""
+    found = resolve_type(job.agent, crew.world.catalog(), crew.settings)
+    if isinstance(found, Refusal):
+        raise LaunchError(found.message, remedy=f"Correct the job: retinue schedule list. It is named {job.name}.")
+    parent = session_of(crew, job)
+    options = dict(job.options)
+    rights = options.pop("rights", None)
+    request = request_for(crew, found.spec, job.prompt, options, parent)
+    if parent is None:
+        request = _of_absent_session(crew, job, request, rights)
+    notes = (f"started by the schedule {job.name} ({job.text})", *((found.note,) if found.note else ()))
+    return await crew.start(
+        request, parent=parent, description=job.name, background=True, notes=notes, run_id=run_id, queued=False
+    )
+
+
+def session_of(crew: Supervisor, job: Job) -> Member | None:
+    """The main run the job belongs to, if it is of this process, at work or idle."""
+    return crew.members.get(job.session_id or "")
+
+
+def rights_of(me: Member, request: RunRequest) -> dict[str, Any]:
+    """What a job may not do because the run that asks for it may not, for when that is gone."""
+    launch = me.handle.launch
+    ceiling = ceiling_of(request, launch)
+    if bounds_below(launch):  # patterns hold while their run is there to ask; without it nothing is changed
+        ceiling = replace(ceiling, readonly=True)
+    return {"ceiling": ceiling.said(), "mode": launch.mode}
+
+
+def _of_absent_session(crew: Supervisor, job: Job, request: RunRequest, rights: Any) -> RunRequest:
+    """A child of the session all the same, whose main agent hears of it when it is taken up; with
+    no more rights than the run had that asked for the job."""
+    if isinstance(rights, Mapping):
+        ceiling = Ceiling.read(rights.get("ceiling"))
+        request = replace(request, ceiling=ceiling, permission_mode=rights.get("mode"))
+    try:
+        row = crew.world.log.reader.run(job.session_id) if job.session_id else None
+    except RetinueError:
+        row = None
+    return request if row is None else replace(request, parent_id=row.id, root_id=row.root_id)
+
+
+def request_for(
+    crew: Supervisor, spec: AgentSpec, prompt: str, options: Mapping[str, Any], parent: Member | None
+) -> RunRequest:
+    """What a job asks for, as a call of the Agent tool would: the file decides first."""
+    call = SpawnCall(prompt=prompt, agent=spec.name, **options)
+    merged = merge(spec, call, crew.settings)
+    if merged.isolated:
+        spec = replace(spec, subagents=False)
+    above = parent.handle.launch.request if parent else None
+    return RunRequest(
+        spec=spec,
+        task=with_initial_prompt(spec, prompt, crew.world),
+        cwd=above.cwd if above else crew.world.cwd,
+        model=merged.model if merged.model != spec.model.name else None,
+        thinking=merged.thinking,
+        limits={} if merged.max_turns is None else {"max_turns": merged.max_turns or None},
+        schema=spec.output_schema,
+        parent_id=parent.id if parent else None,
+        root_id=parent.handle.place.root_id if parent else None,
+        depth=parent.depth + 1 if parent else 1,
+        isolation="worktree" if merged.isolation else None,
+        permission_mode=above.permission_mode if above else None,
+    )

@@ -1,0 +1,159 @@
+"""When a job is due: forms people write, and the next moment after any other.
+
+    +10m                        once, ten minutes from now (s, m, h, d; combined: +1h30m)
+    5m, every 5m                every five minutes
+    0 0 9 * * 1-5               cron with seconds: weekdays at nine; five fields mean minutes
+    2027-03-01T09:00[+01:00]    once, at that time; without a zone, local time
+
+Cron slots follow the zone's clock through daylight-saving changes: a slot that a change skips
+fires once after it, one that comes twice fires once.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from pathlib import Path
+
+from retinue.core.lean import dataclass
+from retinue.errors import UsageError
+from retinue.log.schedules import Kind
+
+FORMS = (
+    "Accepted: a delay such as +10m or +1h30m (once), an interval such as 5m or 2h (repeated), a time such as "
+    "2027-03-01T09:00 (once), or cron with 5 or 6 fields such as 0 0 9 * * 1-5 (with 6, seconds come first)."
+)
+SHORTEST = 1.0
+LONGEST = 100 * 366 * 86_400.0
+_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_SPAN = re.compile(r"(\+)?((?:\d{1,12}[smhd])+)", re.ASCII)
+_PART = re.compile(r"(\d+)([smhd])", re.ASCII)
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}[T ]")
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """A schedule after reading. `at` is of `once`, `seconds` of `interval`, `expression` and
+    `zone` of `cron`; `text` is what a store keeps and a person sees."""
+
+    kind: Kind
+    text: str
+    at: float = 0.0
+    seconds: float = 0.0
+    expression: str = ""
+    zone: str = ""
+
+
+def parse_schedule(text: str, now: float, zone: str | None = None) -> When:
+    """Raises UsageError, with the accepted forms, for anything that would never or always fire."""
+    said = " ".join(text.split()).removeprefix("every ")
+    span = _SPAN.fullmatch(said.lower())
+    if span:
+        return _span(said, bool(span[1]), span[2], now)
+    if _DATE.match(said):
+        return _moment(said, now, zone)
+    if len(said.split()) in (5, 6):
+        return _cron(said, now, zone)
+    raise _invalid(text)
+
+
+def next_after(when: When, after: float, anchor: float) -> float | None:
+    """The first slot later than `after`; None when there is none. Intervals count from `anchor`,
+    so that a restart does not move them."""
+    if when.kind == "once":
+        return when.at if when.at > after else None
+    if when.kind == "interval":
+        if after < anchor:
+            return anchor + when.seconds
+        steps = math.floor((after - anchor) / when.seconds) + 1
+        slot = anchor + steps * when.seconds
+        return slot if slot > after else slot + when.seconds
+    return _next_cron(when.expression, zone_of(when.zone), after)
+
+
+def zone_of(name: str | None) -> tzinfo:
+    """The zone of that name; without one, this machine's. Raises UsageError for an unknown name."""
+    from zoneinfo import ZoneInfo
+
+    try:
+        return ZoneInfo(name) if name else _local()
+    except (KeyError, ValueError, OSError) as error:
+        raise UsageError(
+            f"There is no time zone '{name}'.", remedy="Use a name such as Europe/Berlin or UTC."
+        ) from error
+
+
+def local_zone_name() -> str:
+    """What is stored with a job, so that it fires by the clock of the person who made it; empty
+    where this machine does not name its zone."""
+    return getattr(_local(), "key", "") or ""
+
+
+def _span(text: str, once: bool, span: str, now: float) -> When:
+    seconds = float(sum(int(number) * _UNITS[unit] for number, unit in _PART.findall(span)))
+    if not SHORTEST <= seconds <= LONGEST:
+        raise UsageError(f'Invalid schedule "{text}": it must be between 1 second and 100 years.', remedy=FORMS)
+    return When("once", text, at=now + seconds) if once else When("interval", text, seconds=seconds)
+
+
+def _moment(text: str, now: float, zone: str | None) -> When:
+    try:
+        found = datetime.fromisoformat(text)
+        if found.tzinfo is None:
+            found = found.replace(tzinfo=zone_of(zone))
+        at = found.timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise _invalid(text) from None
+    if at <= now:
+        raise UsageError(f"Scheduled time {text} is in the past.", remedy=FORMS)
+    return When("once", text, at=at)
+
+
+def _cron(text: str, now: float, zone: str | None) -> When:
+    expression = text.replace("?", "*")
+    name = zone or local_zone_name()
+    first = _next_cron(expression, zone_of(name), now)
+    if first is None:
+        raise UsageError(f'The schedule "{text}" would never fire.', remedy=FORMS)
+    return When("cron", text, expression=expression, zone=name)
+
+
+def _next_cron(expression: str, zone: tzinfo, after: float) -> float | None:
+    from cronsim import CronSim, CronSimError
+
+    try:
+        slots = CronSim(expression, datetime.fromtimestamp(after, zone))
+        slot = next(slots).timestamp()
+        while slot <= after:  # the hour that comes twice
+            slot = next(slots).timestamp()
+        return slot
+    except StopIteration:
+        return None
+    except (CronSimError, ValueError, OverflowError):
+        raise _invalid(expression) from None
+
+
+def _local() -> tzinfo:
+    from zoneinfo import ZoneInfo
+
+    name = os.environ.get("TZ", "").lstrip(":")
+    if not name:
+        try:
+            name = str(Path("/etc/localtime").resolve()).partition("zoneinfo/")[2]
+        except OSError:
+            name = ""
+    try:
+        return ZoneInfo(name) if name else _offset()
+    except (KeyError, ValueError, OSError):
+        return _offset()
+
+
+def _offset() -> tzinfo:
+    """The offset of now: all that is known where the zone has no name."""
+    return timezone(datetime.now(UTC).astimezone().utcoffset() or timedelta())
+
+
+def _invalid(text: str) -> UsageError:
+    return UsageError(f'Invalid schedule "{text}".', remedy=FORMS)

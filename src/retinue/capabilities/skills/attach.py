@@ -1,0 +1,234 @@
+"""Skills of a run: which it can see, which it begins with, and what one may bring.
+
+A run has the `skill` tool where its file does not say otherwise and there are skills. What a skill
+allows its user (`allowed-tools`) counts for the rest of the run, if the skill is the user's own or
+someone has consented to exactly that file of the project.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from retinue.capabilities.plugins.tools import has_only_builtins
+from retinue.core.spec import AgentSpec, ToolPolicy
+from retinue.core.tool import Tool
+from retinue.core.toolnames import canonical
+from retinue.settings.places import repository_root
+from retinue.tools.filter import split_entry
+
+if TYPE_CHECKING:
+    from retinue.capabilities.skills.library import Library
+    from retinue.capabilities.skills.tool import Loaded
+    from retinue.core.request import RunRequest
+    from retinue.core.skill import Skill
+    from retinue.guard.trust_subjects import Subject
+    from retinue.runs.member import Member
+    from retinue.runs.world import World
+
+SKILL = "skill"
+
+
+def library_of(world: World) -> Library | None:
+    """The skills that can be seen from here; None where no folder of skills exists."""
+    known: tuple[Library | None] | None = world.round.get("skills")
+    if known is None:
+        known = world.round.keep("skills", (_library(world),))
+    return known[0]
+
+
+def _library(world: World) -> Library | None:
+    from retinue.capabilities.skills.roots import skill_roots
+
+    roots = skill_roots(world.cwd, world.environment, extra=_extra(world), plugins=world.extensions.skills)
+    existing = [root for root in roots if os.path.isdir(root.path)]  # noqa: PTH112 - asked at every launch
+    if not existing:
+        return None
+    from retinue.capabilities.skills.library import Library
+
+    return Library(existing)
+
+
+def _extra(world: World) -> tuple[str, ...]:
+    """A project's files name only folders of the project: what is in them, agents can read."""
+    settings = world.settings.settings
+    if not settings.skills_paths or settings.origin("skills_paths").personal:
+        return settings.skills_paths
+    project = (repository_root(world.cwd) or world.cwd).resolve()
+    resolved = ((each, (world.cwd / Path(each).expanduser()).resolve()) for each in settings.skills_paths)
+    return tuple(each for each, path in resolved if project in (path, *path.parents))
+
+
+def skill_tools(request: RunRequest, world: World, *, spawns: bool) -> dict[str, Tool]:
+    """The tool that loads skills, for a run that may have it. `spawns`: skills that want an
+    agent of their own can have one."""
+    spec = request.spec
+    if not world.settings.settings.skills_enabled or not _on_demand(spec):
+        return {}
+    library = library_of(world)
+    if library is None or not library.invocable():
+        return {}
+    from retinue.capabilities.skills.tool import SkillTool
+
+    return {SKILL: SkillTool(library, spawns=spawns)}
+
+
+def _on_demand(spec: AgentSpec) -> bool:
+    """Names preload exactly these, but for Claude Code's agents, which can load others as well."""
+    if has_only_builtins(spec) or spec.skills is False:
+        return False
+    if isinstance(spec.skills, tuple) and spec.dialect != "claude":
+        return False
+    allow = spec.tools.allow
+    if spec.skills is True or allow is None:
+        return True
+    return any(entry in ("*", "all") or SKILL in canonical(split_entry(entry)[0]) for entry in allow)
+
+
+def _preloaded_names(spec: AgentSpec) -> tuple[str, ...]:
+    """The skills that stand in its prompt from the start; an isolated agent has none."""
+    return spec.skills if isinstance(spec.skills, tuple) and not spec.isolated else ()
+
+
+def with_skills(policy: ToolPolicy, spec: AgentSpec) -> ToolPolicy:
+    """A file that asks for all skills need not list the tool that loads them."""
+    if spec.skills is True and policy.allow and not {"*", "all"} & set(policy.allow):
+        return replace(policy, allow=(*policy.allow, SKILL))
+    return policy
+
+
+def skills_text(request: RunRequest, world: World, tools: Mapping[str, Tool], notes: list[str]) -> str:
+    """What the prompt says of skills: those the file names whole, a line for each that can be
+    loaded."""
+    names = _preloaded_names(request.spec)
+    if not names and SKILL not in tools:
+        return ""
+    from retinue.capabilities.skills.block import listing, preloaded
+    from retinue.capabilities.skills.library import Library
+
+    library = library_of(world) or Library(())
+    parts = [preloaded(names, library, notes)] if names else []
+    tokens = world.settings.settings.skills_list_tokens
+    if SKILL in tools and tokens:
+        parts.append(listing(library.invocable(), tokens))
+    return "\n\n".join(part for part in parts if part)
+
+
+def files_of_skills(
+    request: RunRequest, world: World, tools: Mapping[str, Tool]
+) -> Callable[[str], Path | None] | None:
+    """The folder of the skill that a resolved path leads into, if the run may read it; None for a
+    run without skills."""
+    names = _preloaded_names(request.spec)
+    if not names and SKILL not in tools:
+        return None
+
+    def folder(path: str) -> Path | None:
+        library = library_of(world)
+        found = library.owner(path) if library is not None else None
+        if library is None or found is None:
+            return None
+        skill, place = found
+        loadable = SKILL in tools and skill.model_invocable
+        return place if loadable or any(library.find(name) == skill for name in names) else None
+
+    return folder
+
+
+def spoken(text: str, world: World) -> str:
+    """What a person said, with `/name arguments` at the start become the skill of that name. A
+    text that names none, or one that is not for people, stays as it is."""
+    if not text.startswith("/"):
+        return text
+    word, _, arguments = text[1:].partition(" ")
+    name, newline, rest = word.partition("\n")
+    library = library_of(world)
+    skill = library.find(name) if library is not None else None
+    if library is None or skill is None or not skill.user_invocable or skill.problem:
+        return text
+    try:
+        body, bundled = (
+            library.text(skill, f"{rest} {arguments}".strip() if newline else arguments),
+            library.files(skill),
+        )
+    except OSError:
+        return text
+    listed = f"\n\nFiles of this skill, in {skill.folder}: {', '.join(bundled)}" if bundled else ""
+    return f"Follow this skill now, /{skill.name}:\n\n{body}{listed}"
+
+
+def with_initial_prompt(spec: AgentSpec, task: str, world: World) -> str:
+    """Return `task` after the words with which the agent's file begins every conversation. They may name a
+    skill, as the words of a person may."""
+    if not spec.initial_prompt:
+        return task
+    return f"{spoken(spec.initial_prompt, world)}\n\n{task}"
+
+
+def connect(member: Member, world: World, tools: tuple[Tool, ...]) -> None:
+    """Gives the run's skill tool its way to agents, through their gate, and to the guard. `tools`
+    are those of the run, each behind its gate."""
+    launch = member.handle.launch
+    tool = next((tool for tool in launch.tools if tool.spec.name == SKILL), None)
+    if tool is None:
+        return
+    from retinue.capabilities.skills.tool import SkillTool
+
+    if not isinstance(tool, SkillTool):
+        return
+    if "spawn" in tool.spec.effects:
+        tool.agent = next((each for each in tools if each.spec.name == "Agent"), None)
+    tool.loaded = _granting(member, world)
+
+
+def _granting(member: Member, world: World) -> Loaded:
+    async def loaded(skill: Skill) -> tuple[str, ...]:
+        guard = world.guards.get(member.id)
+        if not skill.allowed_tools or guard is None:
+            return ()
+        if not _is_trusted(skill, world):
+            return (f"its allowed-tools have no effect: {skill.path} is not trusted (see: retinue trust)",)
+        have = {each.spec.name for each in member.handle.launch.tools}
+        refused = []
+        for entry in skill.allowed_tools:
+            name, pattern = split_entry(entry)
+            for each in [own for own in (name, *canonical(name)) if own in have][:1]:
+                try:
+                    guard.permissions.grant(each if pattern is None else f"{each}({pattern})")
+                except ValueError:
+                    refused.append(entry)
+        return (f"these of its allowed-tools cannot be understood: {', '.join(refused)}",) if refused else ()
+
+    return loaded
+
+
+def _is_trusted(skill: Skill, world: World) -> bool:
+    if skill.source == "user":
+        return True
+    library = library_of(world)
+    try:
+        return library is not None and world.trust.is_trusted(skill.path, library.content(skill))
+    except OSError:
+        return False
+
+
+def skill_subjects(world: World) -> list[Subject]:
+    """The skills of a project that would allow something, for those who consent."""
+    library = library_of(world)
+    if library is None:
+        return []
+    from retinue.guard.trust_subjects import Subject
+
+    found = []
+    for skill in library.all():
+        if skill.allowed_tools and skill.source == "project":
+            try:
+                content = library.content(skill)
+            except OSError:
+                continue
+            what = (f"skill {skill.name} allows: {', '.join(skill.allowed_tools)}",)
+            found.append(Subject(skill.path, (content,), what))
+    return found

@@ -1,0 +1,279 @@
+"""All skills that can be seen from a folder.
+
+Each root is searched breadth first, entries in the order of their bytes: a file NAME.md of the
+root itself, then folders NAME with a SKILL.md, the shallower first. Nothing is looked for inside
+of a skill's folder, and links are not followed. What was read is kept, and looked at again by
+the times, sizes and inodes of the folders and files it came from.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from retinue.agents.scan import Signature, just_written, signed
+from retinue.capabilities.memory.places import is_safe
+from retinue.capabilities.skills.parse import body_of, parse_skill_file
+from retinue.capabilities.skills.roots import Root
+from retinue.capabilities.skills.substitute import substitute
+from retinue.core.skill import Skill
+from retinue.guard.safe_folder import Place, files, read
+
+FILE = "SKILL.md"
+DEEPEST = 6
+MOST = 20_000
+LARGEST = 2 * 2**20
+MOST_BUNDLED = 200
+_LINK = "It is a symbolic link, and those are not followed."
+_UNSAFE = "Its name is not safe: use letters, digits, '-', '_' and '.', beginning with a letter or digit."
+
+
+class _Known(NamedTuple):
+    """`signatures` prove, while they hold, that nothing changed; None while nothing can."""
+
+    signatures: list[tuple[str, Signature]] | None
+    skills: tuple[Skill, ...]
+    titles: dict[str, str]
+    """Names that frontmatter gives, to the names of folders."""
+    refused: tuple[tuple[str, str], ...] = ()
+
+
+class Library:
+    """Implements `domain.skill.SkillLibrary`."""
+
+    def __init__(self, roots: Iterable[Root]) -> None:
+        self.roots = tuple(roots)
+
+    def all(self) -> tuple[Skill, ...]:
+        """Every skill, strongest first; of one name only the first."""
+        found: dict[str, Skill] = {}
+        for root in self.roots:
+            for skill in _root(root).skills:
+                found.setdefault(skill.name, skill)
+        return tuple(found.values())
+
+    def shadowed(self) -> tuple[Skill, ...]:
+        """Those that a stronger one of the same name replaces."""
+        winners = {skill.path for skill in self.all()}
+        return tuple(skill for root in self.roots for skill in _root(root).skills if skill.path not in winners)
+
+    def refused(self) -> tuple[tuple[str, str], ...]:
+        """What lies where skills lie and is not used, each path with the reason."""
+        return tuple(each for root in self.roots for each in _root(root).refused)
+
+    def invocable(self) -> tuple[Skill, ...]:
+        return tuple(skill for skill in self.all() if skill.model_invocable and not skill.problem)
+
+    def find(self, name: str) -> Skill | None:
+        """By the name of its folder or file, by the name in its frontmatter, or by either
+        without regard to case. A plugin's may be called without the plugin's name."""
+        if not is_name(name):
+            return None
+        everything = self.all()
+        by_name = {skill.name: skill for skill in everything}
+        if name in by_name:
+            return by_name[name]
+        for root in self.roots:
+            title = _root(root).titles.get(name)
+            if title is not None:
+                return by_name.get(title)
+        lowered = name.lower()
+        for skill in everything:
+            if lowered in (skill.name.lower(), skill.name.lower().rpartition(":")[2]):
+                return skill
+        return None
+
+    def text(self, skill: Skill, arguments: str = "") -> str:
+        return substitute(body_of(_data(self._root_of(skill), skill)), skill, arguments)
+
+    def content(self, skill: Skill) -> bytes:
+        """The bytes of its file: what consent to it is about."""
+        return _data(self._root_of(skill), skill)
+
+    def files(self, skill: Skill) -> tuple[str, ...]:
+        if skill.folder is None:
+            return ()
+        place = _place(self._root_of(skill), skill.folder)
+        found = ("/".join(names) for names in files(place) if names != (FILE,))
+        return tuple(each for each, _ in zip(found, range(MOST_BUNDLED), strict=False))
+
+    def owner(self, path: str) -> tuple[Skill, Path] | None:
+        """The skill in whose folder a resolved path leads, and that folder resolved."""
+        for root in self.roots:
+            top = os.path.realpath(root.path)
+            if not path.startswith(top + os.sep):
+                continue
+            parts = Path(path[len(top) + 1 :]).parts
+            folders = {str(skill.folder): skill for skill in _root(root).skills if skill.folder is not None}
+            for count in range(1, len(parts)):
+                skill = folders.get(str(root.path.joinpath(*parts[:count])))
+                if skill is not None:
+                    return skill, Path(top, *parts[:count])
+        return None
+
+    def _root_of(self, skill: Skill) -> Root:
+        for root in self.roots:
+            if root.path in skill.path.parents:
+                return root
+        raise FileNotFoundError(2, "It is in no folder of skills", str(skill.path))
+
+
+def is_name(name: str) -> bool:
+    plugin, colon, own = name.partition(":")
+    return is_safe(plugin) and (not colon or is_safe(own))
+
+
+@cache
+def _cache() -> dict[Root, _Known]:
+    return {}
+
+
+def _root(root: Root) -> _Known:
+    known = _cache().get(root)
+    if known is None or known.signatures is None or not _unchanged(known.signatures):
+        known = _cache()[root] = _search(root, known)
+    return known
+
+
+def _unchanged(signatures: list[tuple[str, Signature]]) -> bool:
+    lstat = os.lstat
+    try:
+        for path, (modified, changed, size, inode) in signatures:
+            found = lstat(path)
+            if (
+                found.st_ctime_ns != changed
+                or found.st_mtime_ns != modified
+                or found.st_size != size
+                or found.st_ino != inode
+            ):
+                return False
+    except OSError:
+        return False
+    return True
+
+
+class _Search:
+    def __init__(self, root: Root, known: _Known | None) -> None:
+        self.root = root
+        self.now = time.time_ns()
+        self.sure = True
+        self.signatures: list[tuple[str, Signature]] = []
+        self.skills: dict[str, Skill] = {}
+        self.titles: dict[str, str] = {}
+        self.refused: list[tuple[str, str]] = []
+        self._old = {} if known is None or known.signatures is None else dict(known.signatures)
+        self._skills = {} if known is None else {str(skill.path): skill for skill in known.skills}
+        self._titles = {} if known is None else {own: title for title, own in known.titles.items()}
+
+    def sign(self, path: str, found: os.stat_result) -> bool:
+        """Whether the path is as it was the last time."""
+        signature = signed(found)
+        self.signatures.append((path, signature))
+        if just_written(signature, self.now):
+            self.sure = False
+            return False
+        return self._old.get(path) == signature
+
+    def add(self, name: str, path: str, folder: str | None, found: os.stat_result) -> None:
+        if not is_safe(name):
+            self.refused.append((path, _UNSAFE))
+            return
+        full = f"{self.root.plugin}:{name}" if self.root.plugin else name
+        same = self.sign(path, found)
+        if full in self.skills or len(self.skills) >= MOST:
+            return
+        before = self._skills.get(path) if same else None
+        if before is not None:
+            self.skills[full] = before
+            title = self._titles.get(full, "")
+        else:
+            self.skills[full], title = _read(self.root, full, Path(path), Path(folder) if folder else None)
+        if title and title != name:
+            self.titles.setdefault(title, full)
+
+
+def _search(root: Root, known: _Known | None) -> _Known:
+    search = _Search(root, known)
+    try:
+        found = os.lstat(root.path)
+    except OSError:
+        return _Known(None, (), {})
+    if not stat.S_ISDIR(found.st_mode):
+        return _Known(None, (), {}, ((str(root.path), _LINK),) if stat.S_ISLNK(found.st_mode) else ())
+    level = [str(root.path)]
+    for depth in range(DEEPEST):
+        below: list[str] = []
+        for folder in level:
+            below += _look(search, folder, flat=depth == 0)
+        level = below
+        if not level:
+            break
+    made = tuple(search.skills.values())
+    return _Known(search.signatures if search.sure else None, made, search.titles, tuple(search.refused))
+
+
+def _look(search: _Search, folder: str, *, flat: bool) -> list[str]:
+    """Takes the skills of one folder, and gives the folders to look into next."""
+    try:
+        search.sign(folder, os.lstat(folder))
+        with os.scandir(folder) as entries:
+            listed = sorted(entries, key=lambda entry: os.fsencode(entry.name))
+    except OSError:
+        search.sure = False
+        return []
+    folders = []
+    for entry in listed:
+        name = entry.name
+        if name[0] == ".":
+            continue
+        if entry.is_symlink():
+            if entry.is_dir() or (flat and name.lower().endswith(".md")):
+                search.refused.append((entry.path, _LINK))
+        elif flat and name.lower().endswith(".md") and name != FILE:
+            if entry.is_file(follow_symlinks=False):
+                search.add(name[:-3], entry.path, None, entry.stat(follow_symlinks=False))
+        elif name != "node_modules" and entry.is_dir(follow_symlinks=False):
+            folders.append(entry)
+    below = []
+    for entry in folders:
+        path = f"{entry.path}/{FILE}"
+        try:
+            found = os.lstat(path)
+        except OSError:
+            below.append(entry.path)
+            continue
+        if stat.S_ISREG(found.st_mode):
+            search.add(entry.name, path, entry.path, found)
+        else:
+            search.sure = False  # it may become a file without a trace here
+            search.refused.append((path, _LINK if stat.S_ISLNK(found.st_mode) else "It is not a regular file."))
+    return below
+
+
+def _read(root: Root, name: str, path: Path, folder: Path | None) -> tuple[Skill, str]:
+    skill = Skill(name=name, path=path, source=root.source, folder=folder)
+    try:
+        data = _data(root, skill)
+    except OSError as error:
+        problem = f"The file cannot be read: {error.strerror or error}."
+        return Skill(name=name, path=path, source=root.source, folder=folder, problem=problem), ""
+    return parse_skill_file(data, name, path, folder, root)
+
+
+def _data(root: Root, skill: Skill) -> bytes:
+    place = _place(root, skill.path.parent)
+    data = read(place, skill.path.name, most=LARGEST + 1)
+    if len(data) > LARGEST:
+        raise OSError(27, f"it has more than {LARGEST // 2**20} MB", str(skill.path))
+    return data
+
+
+def _place(root: Root, folder: Path) -> Place:
+    """A folder of a root, with no link from the root on."""
+    top = str(root.path)
+    return Place(root.path.parent, (root.path.name, *Path(str(folder)[len(top) + 1 :]).parts))

@@ -1,0 +1,120 @@
+"""A skill's file: what its frontmatter says, and its text."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+from retinue.agents.frontmatter import read, split
+from retinue.capabilities.skills.roots import Root
+from retinue.core.skill import Skill
+
+_KNOWN = {
+    *("name", "description", "when_to_use", "argument-hint", "arguments", "disable-model-invocation"),
+    *("user-invocable", "allowed-tools", "context", "agent", "background", "model"),
+}
+_ALSO = {"when-to-use": "when_to_use", "allowed_tools": "allowed-tools", "argument_hint": "argument-hint"}
+_ALSO |= {"disable_model_invocation": "disable-model-invocation", "user_invocable": "user-invocable"}
+_TRUE = frozenset({"true", "yes", "on", "1", "y"})
+_FALSE = frozenset({"false", "no", "off", "0", "n", ""})
+_FIRST = 400
+
+
+def parse_skill_file(data: bytes, name: str, path: Path, folder: Path | None, root: Root) -> tuple[Skill, str]:
+    """The skill, and the name its frontmatter gives it. Never raises: a file that cannot be read
+    is a skill with a problem."""
+    parts = split(data)
+    if parts.error is not None and not parts.body:
+        return Skill(name=name, path=path, source=root.source, folder=folder, problem=parts.error.message), ""
+    matter = read(parts.block, _KNOWN.__contains__) if parts.block is not None else None
+    said = (
+        {} if matter is None else {_ALSO.get(item.key.lower(), item.key.lower()): item.value for item in matter.items}
+    )
+    description = _text(said.get("description"))
+    if not description and (folder is not None or matter is not None):
+        description = _first_paragraph(parts.body)
+    context = _text(said.get("context")).lower()
+    skill = Skill(
+        name=name,
+        path=path,
+        source=root.source,
+        folder=folder,
+        description=description,
+        when_to_use=_text(said.get("when_to_use")),
+        argument_hint=_text(said.get("argument-hint")),
+        arguments=_names(said.get("arguments")),
+        allowed_tools=_tools(said.get("allowed-tools")),
+        # A loose file that says nothing about itself is loaded only by whoever knows it.
+        model_invocable=not _flag(said.get("disable-model-invocation"), False)
+        and (folder is not None or bool(description)),
+        user_invocable=_flag(said.get("user-invocable"), True),
+        fork=context == "fork",
+        agent=_text(said.get("agent")) or None,
+        background=None if said.get("background") is None else _flag(said.get("background"), False),
+        model=_text(said.get("model")) or None,
+        extra={key: value for key, value in said.items() if key not in _KNOWN},
+        problem=matter.error.message if matter is not None and matter.error is not None else "",
+    )
+    return skill, _text(said.get("name"))
+
+
+def body_of(data: bytes) -> str:
+    return split(data).body.strip()
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value.strip()
+    if isinstance(value, list | tuple):
+        return ", ".join(_text(each) for each in value)
+    return "" if value is None or isinstance(value, dict) else str(value)
+
+
+def _flag(value: Any, otherwise: bool) -> bool:
+    """What cannot be understood counts as not said."""
+    word = str(value).strip().lower()
+    return word in _TRUE if word in _TRUE or (word in _FALSE and value is not None) else otherwise
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        value = value.replace(",", " ").split()
+    if not isinstance(value, list | tuple):
+        return ()
+    found = (each.get("name") if isinstance(each, dict) else each for each in value)
+    return tuple(each.strip() for each in found if isinstance(each, str) and each.strip().isidentifier())
+
+
+def _tools(value: Any) -> tuple[str, ...]:
+    """A list, or a string with commas or spaces between the names; patterns keep what is in
+    their parentheses."""
+    if isinstance(value, list | tuple):
+        return tuple(_text(each) for each in value if _text(each))
+    if not isinstance(value, str):
+        return ()
+    found, depth, word = [], 0, ""
+    for letter in value:
+        depth += (letter == "(") - (letter == ")" and depth > 0)
+        if depth == 0 and (letter == "," or letter.isspace()):
+            found.append(word)
+            word = ""
+        else:
+            word += letter
+    return tuple(each for each in (*found, word) if each)
+
+
+def _first_paragraph(body: str) -> str:
+    for block in body.split("\n\n"):
+        text = " ".join(line for line in block.strip().splitlines() if not line.lstrip().startswith("#")).strip()
+        if text:
+            return text[:_FIRST]
+    return ""
+
+
+def words(arguments: str) -> list[str]:
+    """What is given to a skill, split as a shell would; as plain words where it could not."""
+    try:
+        return shlex.split(arguments)
+    except ValueError:
+        return arguments.split()

@@ -1,0 +1,111 @@
+"""skill: instructions on demand, with the files that belong to them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from retinue.core.effects import ToolEffect
+from retinue.core.skill import Skill, SkillLibrary
+from retinue.core.tool import Spellings, Tool, ToolContext, ToolOutput, ToolSpec, failed, ok
+from retinue.core.toolnames import TOOLS
+from retinue.tools.arguments import Arguments
+from retinue.tools.base import Aliases, names_of, parameters_of
+from retinue.tools.errors import ToolError
+from retinue.tools.threads import in_thread
+
+NAME = "skill"
+_FOUND = 12
+_SHOWN = 200
+_PROPERTIES = {
+    "name": {"type": "string", "description": "Name of the skill"},
+    "arguments": {"type": "string", "description": "What the skill is given"},
+}
+_ALIASES: Aliases = {"name": ("skill", "skill_name", "command"), "arguments": ("args", "input")}
+
+Loaded = Callable[[Skill], Awaitable[tuple[str, ...]]]
+"""Told of a skill that was loaded; gives what the model should know about it."""
+
+
+class SkillTool:
+    """Belongs to one run. `agent` runs skills that want an agent of their own; without it they
+    are loaded like any other, and the result says so."""
+
+    def __init__(self, library: SkillLibrary, *, spawns: bool = False) -> None:
+        self.library = library
+        self.agent: Tool | None = None
+        self.loaded: Loaded | None = None
+        parameters = parameters_of(_PROPERTIES, ("name",))
+        self.spec = ToolSpec(
+            name=NAME,
+            description=Path(__file__).with_name("prompt.md").read_text(encoding="utf-8").strip(),
+            parameters=parameters,
+            effects=TOOLS[NAME] | {"spawn"} if spawns else TOOLS[NAME],
+            spellings=Spellings(parameters, names_of(_ALIASES)),
+        )
+
+    async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
+        given = Arguments(NAME, arguments, _ALIASES)
+        try:
+            name = given.text("name").strip().removeprefix("/")
+            words = given.optional_text("arguments") or ""
+        except ToolError as error:
+            return failed(str(error))
+        skill = await in_thread(lambda: self.library.find(name))
+        if skill is None or skill.problem or not skill.model_invocable:
+            return failed(await in_thread(lambda: self._why_not(name, skill)))
+        try:
+            text = await in_thread(lambda: self.library.text(skill, words))
+        except OSError as error:
+            return failed(f"The skill {skill.name} cannot be read: {error.strerror or error}.")
+        if skill.fork and self.agent is not None:
+            return await self._forked(call_id, skill, text, context)
+        notes = await self.loaded(skill) if self.loaded is not None else ()
+        if skill.fork:
+            notes = (*notes, "It is meant for an agent of its own, which cannot be started here: follow it yourself.")
+        bundled = await in_thread(lambda: self.library.files(skill))
+        return ok(_shown(skill, text, bundled, notes), ToolEffect(reads=(str(skill.path),)))
+
+    async def _forked(self, call_id: str, skill: Skill, text: str, context: ToolContext) -> ToolOutput:
+        """Through the gate of the tool that starts agents, like any other start."""
+        assert self.agent is not None
+        request: dict[str, Any] = {
+            "prompt": text,
+            "description": f"skill {skill.name}",
+            "subagent_type": skill.agent or "general-purpose",
+            "run_in_background": skill.background is True,
+        }
+        if skill.model:
+            request["model"] = skill.model
+        return await self.agent.run(call_id, request, context)
+
+    def _why_not(self, name: str, skill: Skill | None) -> str:
+        if skill is not None and skill.problem:
+            return f"The skill {skill.name} cannot be used: {skill.problem}"
+        if skill is not None:
+            return f"The skill {skill.name} is only for people (disable-model-invocation)."
+        known = list(self.library.invocable())
+        from difflib import get_close_matches
+
+        close = get_close_matches(name.lower(), [each.name.lower() for each in known], n=3, cutoff=0.6)
+        words = [word for word in name.lower().split() if word]
+        found = [each for each in known if each.name.lower() in close]
+        found += [
+            each
+            for each in known
+            if each not in found and all(word in f"{each.name} {each.description}".lower() for word in words)
+        ]
+        if not found:
+            return f'There is no skill "{name[:_SHOWN]}", and none is about it.'
+        lines = [f"- {each.name}: {' '.join(each.description.split())[:_SHOWN]}" for each in found[:_FOUND]]
+        more = [f"- ... and {len(found) - _FOUND} more"] if len(found) > _FOUND else []
+        return "\n".join([f'There is no skill "{name[:_SHOWN]}". These may be meant:', *lines, *more])
+
+
+def _shown(skill: Skill, text: str, bundled: tuple[str, ...], notes: tuple[str, ...]) -> str:
+    parts = [f"# Skill: {skill.name}", text]
+    if skill.folder is not None and bundled:
+        listed = "\n".join(f"- {name}" for name in bundled)
+        parts.append(f"Files of this skill, in {skill.folder}; open them with read:\n{listed}")
+    return "\n\n".join([*parts, *(f"Note: {note}" for note in notes)])

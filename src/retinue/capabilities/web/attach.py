@@ -1,0 +1,76 @@
+"""The web as a part of runs: its tools, made with the settings and keys of this process; which
+hosts the rules of a run let it reach; and what it means for a run to have read its pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from retinue.core.permission import ToolUse
+from retinue.core.tool import Tool
+from retinue.core.toolnames import TOOLS
+
+if TYPE_CHECKING:
+    from retinue.capabilities.web.service import Web
+    from retinue.guard.taint import Taint
+    from retinue.runs.member import Member
+    from retinue.runs.world import World
+
+
+class Browsing:
+    """The way of this process to the web. Nothing is loaded before the first call of a tool."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def tools(self) -> dict[str, Tool]:
+        """What runs search and read the web with; nothing where the settings take it away."""
+        if not self._world.settings.settings.web_enabled:
+            return {}
+        from retinue.capabilities.web.fetch_content import FetchContentTool
+        from retinue.capabilities.web.get_search_content import GetSearchContentTool
+        from retinue.capabilities.web.web_search import WebSearchTool
+
+        kinds = (WebSearchTool, FetchContentTool, GetSearchContentTool)
+        return {kind.name: kind(lambda: self.web) for kind in kinds}
+
+    @cached_property
+    def web(self) -> Web:
+        """For other tools, too, that fetch something: `download` is behind the same guard."""
+        from retinue.capabilities.web.service import Web
+
+        world = self._world
+        return Web(lambda: world.settings.settings, world.environment, lambda: world.transport, world.state / "web")
+
+
+def reach_of(world: World, run_id: str) -> Callable[[str], str | None]:
+    """Whether a run may talk to a host that its call did not name: None, or why not. What would
+    have to be asked is left to a call of its own, which the gate then asks about."""
+
+    def why_not(url: str) -> str | None:
+        guard = world.guards.get(run_id)
+        if guard is None:
+            return None
+        decision = guard.permissions.decide(ToolUse("fetch_content", {"url": url}, TOOLS["fetch_content"]))
+        match decision.verdict:
+            case "allow":
+                return None
+            case "deny":
+                return decision.reason
+            case _:
+                return "No rule allows that host. If you need the page, fetch that URL itself."
+
+    return why_not
+
+
+def taint_of(member: Member, world: World) -> Taint | None:
+    """What is known of the strangers a run has listened to; None where nobody wants to know. A
+    resumed run remembers, and so does one whose agents listened."""
+    if world.settings.settings.web_taint == "off":
+        return None
+    from retinue.guard.taint import Taint
+    from retinue.log.activity import first_host
+
+    above = world.guards.get(member.parent.id) if member.parent is not None else None
+    return Taint(above.taint if above else None, first_host(world.log.reader, member.id))

@@ -1,0 +1,129 @@
+"""A connection to an address that was checked, for a host whose name stays in Host and TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+
+from retinue.capabilities.web.errors import FetchError
+from retinue.capabilities.web.fetch.addresses import Address, connectable
+from retinue.capabilities.web.fetch.resolve import Pin
+from retinue.http.address import Address as Place
+from retinue.http.address import display_url, parse_url, proxy_for
+from retinue.http.connect import default_tls
+from retinue.http.connection import Connection
+
+_LONGEST_HEAD = 256 * 1024
+_PATIENCE = 2.0
+"""Seconds for an address, while there are others: a route that swallows everything is common."""
+
+
+class PageConnection(Connection):
+    """An exchange with a server nobody vouches for: its head is bounded, and its body comes out
+    as it was sent, to be unpacked by whoever bounds that."""
+
+    def __init__(self, address: Place) -> None:
+        super().__init__(address)
+        self._head = 0
+
+    def data_received(self, data: bytes) -> None:
+        if not self.status:
+            self._head += len(data)
+            if self._head > _LONGEST_HEAD:
+                self._fail("garbage", f"{self.address.origin} sent headers without an end.")
+                self.abort()
+                self._wake()
+                return
+        super().data_received(data)
+
+    def on_headers_complete(self) -> None:
+        status = self._status_code()
+        if status < 200:
+            self.headers = {}
+            return
+        self.status = status
+
+    async def inside(self, tls: ssl.SSLContext | None) -> PageConnection:
+        """What a proxy tunnels through this connection, once it agreed."""
+        inner = PageConnection(self.address)
+        transport = self._transport
+        self._end_watch()
+        transport.set_protocol(inner)
+        if tls is not None:
+            secured = await self._loop.start_tls(transport, inner, tls, server_hostname=self.address.host)
+            if secured is None:
+                raise ConnectionResetError("closed while TLS was starting")
+            transport = secured
+        inner.attach(transport)
+        return inner
+
+
+Connect = Callable[[Pin, ssl.SSLContext | None], Awaitable[PageConnection]]
+
+
+async def connect(pin: Pin, tls: ssl.SSLContext | None = None) -> PageConnection:
+    """To the first of the pinned addresses that answers. Raises OSError or FetchError."""
+    place = Place(pin.target.scheme, pin.target.host, pin.target.port)
+    proxy = None if pin.allowed else proxy_for(place)
+    problem: OSError | None = None
+    for address in pin.addresses:
+        last = address == pin.addresses[-1]
+        try:
+            async with asyncio.timeout(None if last else _PATIENCE):
+                if proxy is not None:
+                    return await _through(proxy, place, address, tls)
+                return await _direct(place, address, tls)
+        except ssl.SSLError:
+            raise
+        except OSError as error:
+            problem = error
+    raise problem or OSError("there is no address to connect to")
+
+
+async def _direct(place: Place, address: Address, tls: ssl.SSLContext | None) -> PageConnection:
+    loop = asyncio.get_running_loop()
+    sock = socket.socket(socket.AF_INET if address.version == 4 else socket.AF_INET6, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        await loop.sock_connect(sock, (str(address), place.port))
+        if connectable(sock.getpeername()[0]) != address:
+            raise FetchError("PRIVATE_NETWORK_BLOCKED", f"{place.host} was not reached at the checked address.")
+        _, connection = await loop.create_connection(
+            lambda: PageConnection(place),
+            sock=sock,
+            ssl=(tls or default_tls()) if place.secure else None,
+            server_hostname=place.host if place.secure else None,
+        )
+    except BaseException:
+        sock.close()
+        raise
+    return connection
+
+
+async def _through(proxy: str, place: Place, address: Address, tls: ssl.SSLContext | None) -> PageConnection:
+    """The proxy is told the address, not the name: it cannot look it up differently."""
+    try:
+        relay, _, authorization = parse_url(proxy)
+    except ValueError:
+        raise FetchError("NETWORK_ERROR", f"The proxy {display_url(proxy)} is not an http or https URL.") from None
+    loop = asyncio.get_running_loop()
+    _, connection = await loop.create_connection(
+        lambda: PageConnection(place),
+        relay.host,
+        relay.port,
+        ssl=default_tls() if relay.secure else None,
+        server_hostname=relay.host if relay.secure else None,
+    )
+    host = f"[{address}]" if address.version == 6 else str(address)
+    head = f"CONNECT {host}:{place.port} HTTP/1.1\r\nhost: {host}:{place.port}\r\n"
+    head += f"proxy-authorization: {authorization}\r\n" if authorization else ""
+    try:
+        if not await connection.exchange(f"{head}\r\n".encode("ascii"), b"", None) or connection.status != 200:
+            said = f"answered {connection.status}" if connection.status else "hung up"
+            raise FetchError("NETWORK_ERROR", f"The proxy {display_url(proxy)} {said} when asked for {place.origin}.")
+        return await connection.inside((tls or default_tls()) if place.secure else None)
+    except BaseException:
+        connection.abort()
+        raise

@@ -1,0 +1,223 @@
+"""One page of the public web: looked up, checked, connected to, bounded, redirects included.
+
+Guaranteed: every address that is connected to was judged before, and is the one that was judged;
+this holds for every redirect. Time and size are bounded, also of what is packed. The request
+carries no cookie, no credential and nothing about the user.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from retinue.capabilities.web.errors import FetchError, Problem
+from retinue.capabilities.web.fetch.allowed import AllowedHosts
+from retinue.capabilities.web.fetch.cache import Cache, Kept
+from retinue.capabilities.web.fetch.polite import Politeness
+from retinue.capabilities.web.fetch.resolve import Pin, Resolver, check_target, pin, system_resolver
+from retinue.capabilities.web.fetch.unpack import ACCEPTED, Unpacker
+from retinue.capabilities.web.fetch.url import Target, follow, parse_target
+from retinue.core.lean import dataclass
+from retinue.http.transport import TransportError
+from retinue.models.retry_after import retry_after
+
+if TYPE_CHECKING:
+    from retinue.capabilities.web.fetch.connect import Connect, PageConnection
+
+MOST_REDIRECTS = 5
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_CONNECT_SECONDS = 8.0
+
+Permit = Callable[[str], str | None]
+"""Whether a host that only a redirect has named may be asked: None, or why not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """An answer with a status of success. `url` is where it came from in the end; `hosts` are all
+    that had a part in it, also when it was still fresh in the cache."""
+
+    url: str
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    truncated: bool
+    hosts: tuple[str, ...] = ()
+    cached: bool = False
+
+    @property
+    def content_type(self) -> str:
+        return self.headers.get("content-type", "")
+
+
+class Fetcher:
+    """`resolve` and `connect` are where names and connections come from. `tls` replaces the
+    system's certificates."""
+
+    def __init__(
+        self,
+        *,
+        allowed: AllowedHosts | None = None,
+        politeness: Politeness | None = None,
+        cache: Cache | None = None,
+        seconds: float = 20.0,
+        resolve: Resolver = system_resolver,
+        connect: Connect | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self.allowed = allowed or AllowedHosts(())
+        self.seconds = seconds
+        self._politeness = politeness or Politeness()
+        self._cache = cache
+        self._resolve = resolve
+        self._connect = connect
+        self._tls = tls
+
+    async def fetch(self, url: str, *, most: int, permit: Permit = lambda url: None, accept: str = "") -> Fetched:
+        """At most `most` bytes of what is at `url`. Raises FetchError, whatever the other side does.
+        Waiting for other requests to the same host is not counted as the host's time."""
+        hosts: list[str] = []
+        try:
+            async with asyncio.timeout(self.seconds) as clock:
+                return await self._follow(parse_target(url), most, permit, accept, hosts, clock)
+        except TimeoutError:
+            failure = FetchError("TIMEOUT", f"{url[:200]} did not answer completely in {self.seconds:g} seconds.")
+        except FetchError as error:
+            failure = error
+        failure.hosts = tuple(dict.fromkeys(hosts))
+        raise failure
+
+    async def _follow(
+        self, target: Target, most: int, permit: Permit, accept: str, hosts: list[str], clock: asyncio.Timeout
+    ) -> Fetched:
+        first = target.host
+        for _ in range(MOST_REDIRECTS + 1):
+            found = await self._one(target, most, accept, hosts, clock)
+            if isinstance(found, Fetched):
+                return found
+            target = follow(target, found)
+            if target.host != first:
+                reason = permit(target.full_url)
+                if reason is not None:
+                    raise FetchError("NOT_PERMITTED", f"It redirects to {target.full_url}. {reason}")
+        raise FetchError("TOO_MANY_REDIRECTS", f"More than {MOST_REDIRECTS} redirects, the last one to {target.url}.")
+
+    async def _one(
+        self, target: Target, most: int, accept: str, hosts: list[str], clock: asyncio.Timeout
+    ) -> Fetched | str:
+        """One exchange: an answer, or where it is."""
+        exempt = check_target(target, self.allowed)
+        space = f"{'allowed' if exempt else 'public'} {most}"
+        kept = await asyncio.to_thread(self._cache.get, target.url, space) if self._cache else None
+        if kept is not None and kept.fresh_until > time.time():
+            return _again(kept, tuple(dict.fromkeys((*hosts, target.host))))
+        loop = asyncio.get_running_loop()
+        left = (clock.when() or loop.time()) - loop.time()
+        clock.reschedule(None)
+        async with self._politeness.turn(target.host):
+            clock.reschedule(loop.time() + left)
+            place = await pin(target, self.allowed, self._resolve)
+            hosts.append(target.host)
+            connection = await self._connected(place)
+            try:
+                return await self._exchange(connection, place, kept, space, most, accept, hosts)
+            except TransportError as error:
+                problem: Problem = "ENCODING" if error.problem == "garbage" else "NETWORK_ERROR"
+                raise FetchError(problem, error.message) from None
+            finally:
+                connection.abort()
+
+    async def _connected(self, place: Pin) -> PageConnection:
+        if self._connect is None:
+            from retinue.capabilities.web.fetch.connect import connect
+
+            self._connect = connect
+        authority = place.target.authority
+        try:
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                return await self._connect(place, self._tls)
+        except TimeoutError:
+            raise FetchError("TIMEOUT", f"{authority} did not accept a connection.") from None
+        except ssl.SSLCertVerificationError as error:
+            reason = error.verify_message or "verification failed"
+            raise FetchError("NETWORK_ERROR", f"The certificate of {authority} is not trusted: {reason}.") from None
+        except ssl.SSLError as error:
+            reason = (error.reason or "handshake failed").replace("_", " ").lower()
+            raise FetchError("NETWORK_ERROR", f"No TLS with {authority}: {reason}.") from None
+        except TransportError as error:
+            raise FetchError("NETWORK_ERROR", error.message) from None
+        except OSError as error:
+            raise FetchError(
+                "NETWORK_ERROR", f"{authority} cannot be reached: {error.strerror or 'no connection'}."
+            ) from None
+
+    async def _exchange(
+        self,
+        connection: PageConnection,
+        place: Pin,
+        kept: Kept | None,
+        space: str,
+        most: int,
+        accept: str,
+        hosts: list[str],
+    ) -> Fetched | str:
+        target = place.target
+        head = _head(target, accept, kept.conditions if kept else {})
+        if not await connection.exchange(head, b"", self.seconds):
+            raise FetchError("NETWORK_ERROR", f"{target.authority} closed the connection without an answer.")
+        status, headers = connection.status, connection.headers
+        contacted = tuple(dict.fromkeys(hosts))
+        if status in _REDIRECTS and headers.get("location"):
+            return headers["location"].encode("latin-1").decode("utf-8", "replace")
+        if status == 304 and kept is not None and self._cache is not None:
+            await asyncio.to_thread(self._cache.refresh, kept, space, headers)
+            return _again(kept, contacted)
+        if not 200 <= status < 300:
+            raise self._refusal(target, status, headers)
+        unpacked = Unpacker(headers.get("content-encoding", ""), most)
+        while (piece := await connection.read()) and unpacked.feed(piece):
+            pass
+        body = bytes(unpacked.data)
+        if self._cache is not None:
+            await asyncio.to_thread(self._cache.put, target.url, space, headers, body, unpacked.full)
+        return Fetched(target.url, status, dict(headers), body, unpacked.full, contacted)
+
+    def _refusal(self, target: Target, status: int, headers: Mapping[str, str]) -> FetchError:
+        wait = retry_after(headers)
+        if status == 429 or (status == 503 and wait is not None):
+            self._politeness.close(target.host, 5.0 if wait is None else wait)
+            later = "" if wait is None else f" It asks to be left alone for {wait:.0f} seconds."
+            return FetchError(
+                "RATE_LIMITED", f"{target.host} answered {status}: too many requests.{later}", status=status
+            )
+        words = {401: "it wants a login", 403: "it refuses", 404: "there is no such page", 410: "the page is gone"}
+        reason = words.get(status, "the server failed" if status >= 500 else "no page came")
+        return FetchError("HTTP_STATUS", f"{target.url} answered {status}: {reason}.", status=status)
+
+
+def _again(kept: Kept, hosts: tuple[str, ...]) -> Fetched:
+    return Fetched(kept.url, 200, kept.headers, kept.body, kept.truncated, hosts, cached=True)
+
+
+def _head(target: Target, accept: str, conditions: Mapping[str, str]) -> bytes:
+    lines = {
+        "host": target.authority,
+        "user-agent": user_agent(),
+        "accept": accept or "text/markdown, text/html;q=0.9, application/xhtml+xml;q=0.9, */*;q=0.5",
+        "accept-language": "en;q=0.9, *;q=0.5",
+        "accept-encoding": ACCEPTED,
+        "connection": "close",
+        **{name: value for name, value in conditions.items() if value.isascii() and value.isprintable()},
+    }
+    text = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+    return f"GET {target.path} HTTP/1.1\r\n{text}\r\n".encode("ascii")
+
+
+def user_agent() -> str:
+    """Who is asking, honestly, so that a site can tell and say no."""
+    from retinue import __version__
+
+    return f"Mozilla/5.0 (compatible; Retinue/{__version__}; fetches pages a user asked about)"

@@ -1,0 +1,138 @@
+"""Who is asked, in which order, and what becomes of it when nobody answers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from retinue.capabilities.web.errors import WebError
+from retinue.capabilities.web.fetch.resolve import has_network
+from retinue.capabilities.web.search.protocol import Searcher, in_time
+from retinue.capabilities.web.store import Found, Result
+from retinue.core.lean import dataclass
+from retinue.http.urls import is_loopback
+from retinue.settings.table_web import SEARCHERS
+
+if TYPE_CHECKING:
+    from retinue.http.transport import Transport
+    from retinue.settings.table import Settings
+
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
+_SETUP = (
+    "No search service is set up. Install DuckDuckGo's with: pip install 'retinue[web]'; or set "
+    "BRAVE_SEARCH_API_KEY, TAVILY_API_KEY, EXA_API_KEY or web.searxngUrl."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a search gave. `notes` say who was asked in vain before."""
+
+    found: tuple[Found, ...]
+    provider: str
+    hosts: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+class Search:
+    """The services as settings and environment have them."""
+
+    def __init__(self, settings: Settings, environment: Mapping[str, str], transport: Transport) -> None:
+        self._settings = settings
+        self._environment = environment
+        self._transport = transport
+
+    def order(self) -> list[Searcher]:
+        """Those that can be asked, in order. A named one is asked alone. Raises WebError when
+        there is none, with what to do."""
+        named = self._settings.web_provider
+        if named != "auto":
+            searcher = self._make(named)
+            why = searcher.missing()
+            if why is not None:
+                raise WebError("PROVIDER_UNAVAILABLE", f"{named} cannot be asked: {why}.", provider=named)
+            return [searcher]
+        names = dict.fromkeys((*self._settings.web_provider_priority, *SEARCHERS))
+        ready = [searcher for name in names if (searcher := self._make(name)).missing() is None]
+        if not ready:
+            raise WebError("PROVIDER_UNAVAILABLE", _SETUP)
+        return sorted(ready, key=lambda searcher: searcher.tier)
+
+    def setup(self) -> dict[str, str | None]:
+        """Every service, and what it lacks before it can be asked; None where nothing."""
+        return {name: self._make(name).missing() for name in SEARCHERS}
+
+    async def run(self, queries: Sequence[str], count: int) -> Made:
+        """All queries with the first service that answers them. Raises WebError."""
+        problems: list[WebError] = []
+        for searcher in self.order():
+            try:
+                found = await self._ask(searcher, queries, count)
+            except WebError as error:
+                problems.append(error)
+                continue
+            hosts = tuple(dict.fromkeys([*(host for each in problems for host in each.hosts), searcher.host]))
+            return Made(found, searcher.name, hosts, tuple(str(error) for error in problems))
+        first = problems[0]
+        raise WebError(
+            first.code,
+            " ".join(error.message for error in problems),
+            hosts=tuple(dict.fromkeys(host for each in problems for host in each.hosts)),
+            provider=first.provider,
+            limited=first.limited,
+        )
+
+    async def _ask(self, searcher: Searcher, queries: Sequence[str], count: int) -> tuple[Found, ...]:
+        if not (is_loopback(f"http://{searcher.host}") or has_network() or any(map(os.environ.get, _PROXIES))):
+            raise WebError(
+                "NETWORK_ERROR",
+                "There is no network: this machine has no route to the internet.",
+                provider=searcher.name,
+            )
+
+        async def one(query: str) -> list[Result]:
+            work = searcher.search(query, count)
+            found: list[Result] = await in_time(searcher.name, searcher.host, self._settings.web_timeout_seconds, work)
+            return found[:count]
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(one(query)) for query in queries]
+        except ExceptionGroup as several:
+            for error in several.exceptions:
+                if isinstance(error, WebError):
+                    raise error from None
+            raise
+        return tuple(Found(query, tuple(task.result())) for query, task in zip(queries, tasks, strict=True))
+
+    def _make(self, name: str) -> Searcher:
+        from retinue.capabilities.web.search import services
+
+        get = self._environment.get
+        match name:
+            case "brave":
+                base = get("BRAVE_SEARCH_BASE_URL") or "https://api.search.brave.com"
+                return services.Brave(self._transport, base, get("BRAVE_SEARCH_API_KEY", ""))
+            case "tavily":
+                base = get("TAVILY_BASE_URL") or "https://api.tavily.com"
+                return services.Tavily(self._transport, base, get("TAVILY_API_KEY", ""))
+            case "exa":
+                return services.Exa(
+                    self._transport, get("EXA_BASE_URL") or "https://api.exa.ai", get("EXA_API_KEY", "")
+                )
+            case "searxng":
+                return services.SearXNG(self._transport, self._settings.web_searxng_url or "")
+            case "ddgs":
+                from retinue.capabilities.web.search.duckduckgo import DuckDuckGo
+
+                return DuckDuckGo(self._settings.web_timeout_seconds)
+            case _:
+                return self._native()
+
+    def _native(self) -> Searcher:
+        from retinue.capabilities.web.search.native import Native
+        from retinue.models.providers import Providers
+
+        return Native(self._transport, Providers(self._settings, self._environment), self._settings.web_native_model)

@@ -1,0 +1,118 @@
+"""The search that a model's provider has itself: Anthropic, OpenAI, Gemini.
+
+One small request per query, whose text nobody reads: only the sources count. Its tokens are not
+in the run's own account.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from retinue.capabilities.web.search.protocol import HttpSearcher, results
+from retinue.capabilities.web.store import Result
+
+if TYPE_CHECKING:
+    from retinue.http.transport import Transport
+    from retinue.models.providers import Provider, Providers
+
+_APIS = ("anthropic", "openai-responses", "gemini")
+_SMALL = {"anthropic": "haiku", "openai-responses": "mini", "gemini": "flash"}
+
+
+class Native(HttpSearcher):
+    name = "native"
+    tier = 3
+
+    def __init__(self, transport: Transport, providers: Providers, model: str | None) -> None:
+        self._provider, self._model = _chosen(providers, model)
+        base = self._provider.base_url if self._provider else ""
+        super().__init__(transport, base, self._provider.api_key if self._provider else "")
+
+    def missing(self) -> str | None:
+        return None if self._provider else "set a key of Anthropic, OpenAI or Gemini, or web.nativeModel"
+
+    async def search(self, query: str, count: int) -> list[Result]:
+        assert self._provider is not None
+        ask = {"anthropic": self._anthropic, "openai-responses": self._openai, "gemini": self._gemini}
+        rows = list(await ask[self._provider.api](f"Search the web for: {query}"))
+        return results(rows, f"native ({self._provider.id})", url="url", title="title", snippet="snippet")[:count]
+
+    async def _anthropic(self, text: str) -> Iterator[Mapping[str, Any]]:
+        body = {
+            "model": self._model,
+            "max_tokens": 1024,
+            "messages": [{"role": "user", "content": text}],
+            "tools": [{"type": "web_search_20250305", "name": "web_search", "max_uses": 1}],
+        }
+        headers = {"x-api-key": self._key, "anthropic-version": "2023-06-01"}
+        return _of_anthropic(await self.post("/v1/messages", body, headers))
+
+    async def _openai(self, text: str) -> Iterator[Mapping[str, Any]]:
+        body = {"model": self._model, "input": text, "tools": [{"type": "web_search"}]}
+        return _of_openai(await self.post("/responses", body, {"authorization": f"Bearer {self._key}"}))
+
+    async def _gemini(self, text: str) -> Iterator[Mapping[str, Any]]:
+        body = {"contents": [{"role": "user", "parts": [{"text": text}]}], "tools": [{"google_search": {}}]}
+        path = f"/v1beta/models/{self._model}:generateContent"
+        return _of_gemini(await self.post(path, body, {"x-goog-api-key": self._key}))
+
+
+def _chosen(providers: Providers, wanted: str | None) -> tuple[Provider | None, str]:
+    """The provider to ask, and with which model: the one that was named, else a small one of the
+    first provider that has a key."""
+    if wanted:
+        name, _, model = wanted.partition("/")
+        provider = providers.get("openai-responses" if name == "openai" else name)
+        usable = provider is not None and provider.problem is None and provider.api in _APIS
+        return (provider, model) if usable else (None, "")
+    for api in _APIS:
+        provider = providers.get(api)
+        if provider is not None and provider.problem is None and not provider.custom:
+            small = [info.id for info in providers.models_of(provider) if _SMALL[api] in info.id]
+            if small:
+                return provider, small[0]
+    return None, ""
+
+
+def _of_anthropic(data: Any) -> Iterator[Mapping[str, Any]]:
+    blocks = _list(data, "content")
+    cited = {
+        citation.get("url"): citation.get("cited_text", "")
+        for block in blocks
+        for citation in _list(block, "citations")
+    }
+    for block in blocks:
+        if block.get("type") == "web_search_tool_result":
+            for row in _list(block, "content"):
+                yield {**row, "snippet": cited.get(row.get("url"), "")}
+
+
+def _of_openai(data: Any) -> Iterator[Mapping[str, Any]]:
+    for item in _list(data, "output"):
+        for part in _list(item, "content"):
+            text = part.get("text", "")
+            for note in _list(part, "annotations"):
+                if note.get("type") == "url_citation":
+                    end = note.get("start_index") or 0
+                    start = max(0, text.rfind("\n", 0, end))
+                    yield {**note, "snippet": text[start:end].strip()}
+
+
+def _of_gemini(data: Any) -> Iterator[Mapping[str, Any]]:
+    for candidate in _list(data, "candidates"):
+        grounding = candidate.get("groundingMetadata")
+        said: dict[int, str] = {}
+        for support in _list(grounding, "groundingSupports"):
+            segment = support.get("segment")
+            for index in support.get("groundingChunkIndices") or ():
+                said.setdefault(index, segment.get("text", "") if isinstance(segment, Mapping) else "")
+        for number, chunk in enumerate(_list(grounding, "groundingChunks")):
+            source = chunk.get("web")
+            if isinstance(source, Mapping):
+                yield {"url": source.get("uri"), "title": source.get("title"), "snippet": said.get(number, "")}
+
+
+def _list(data: Any, name: str) -> list[Mapping[str, Any]]:
+    found = data.get(name) if isinstance(data, Mapping) else None
+    return [each for each in found if isinstance(each, Mapping)] if isinstance(found, list) else []

@@ -1,0 +1,124 @@
+"""The web as tools use it: pages that can be read, searches, and where they are kept."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from retinue.capabilities.web.errors import FetchError
+from retinue.capabilities.web.fetch.allowed import AllowedHosts
+from retinue.capabilities.web.fetch.cache import Cache
+from retinue.capabilities.web.fetch.fetcher import Fetched, Fetcher, Permit
+from retinue.capabilities.web.fetch.polite import Politeness
+from retinue.capabilities.web.fetch.resolve import Resolver, system_resolver
+from retinue.capabilities.web.store import Result, Store
+from retinue.core.tool import ToolContext
+
+if TYPE_CHECKING:
+    from retinue.capabilities.web.fetch.connect import Connect
+    from retinue.capabilities.web.search.choose import Search
+    from retinue.http.transport import Transport
+    from retinue.settings.table import Settings
+
+MOST_URLS = 10
+
+
+class Web:
+    """One per process and project. `settings` are read at every call, so they apply at once;
+    `environment` holds the keys; `folder` is where pages are kept. `resolve`, `connect` and `tls`
+    are where names, connections and trust come from."""
+
+    def __init__(
+        self,
+        settings: Callable[[], Settings],
+        environment: Mapping[str, str],
+        transport: Callable[[], Transport],
+        folder: Path,
+        *,
+        resolve: Resolver = system_resolver,
+        connect: Connect | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._settings = settings
+        self.environment = environment
+        self.transport = transport
+        self._folder = folder
+        self._resolve = resolve
+        self._connect = connect
+        self._tls = tls
+        first = settings()
+        self._politeness = Politeness(first.web_host_concurrency, first.web_host_delay_seconds)
+
+    @property
+    def settings(self) -> Settings:
+        return self._settings()
+
+    def fetcher(self) -> Fetcher:
+        """As the settings are now."""
+        settings = self.settings
+        cache = Cache(self._folder, most=settings.web_cache_max_entries, seconds=settings.web_cache_seconds)
+        return Fetcher(
+            allowed=AllowedHosts(settings.web_allow_hosts),
+            politeness=self._politeness,
+            cache=cache if settings.web_cache_enabled else None,
+            seconds=settings.web_timeout_seconds,
+            resolve=self._resolve,
+            connect=self._connect,
+            tls=self._tls,
+        )
+
+    async def download(self, url: str, *, most: int, permit: Permit = lambda url: None) -> Fetched:
+        """The bytes at a URL, for tools that read more than text. Raises FetchError."""
+        return await self.fetcher().fetch(url, most=most, permit=permit, accept="*/*")
+
+    async def page(self, url: str, permit: Permit) -> tuple[Result, tuple[str, ...]]:
+        """A page as text, and the hosts that were contacted for it. Raises FetchError."""
+        settings = self.settings
+        fetched = await self.fetcher().fetch(url, most=settings.web_max_response_bytes, permit=permit)
+        try:
+            result = await asyncio.to_thread(_read, fetched, settings.web_max_stored_content_chars)
+        except FetchError as error:
+            error.hosts = fetched.hosts
+            raise
+        return result, fetched.hosts
+
+    async def pages(
+        self, urls: Sequence[str], permit: Permit
+    ) -> list[tuple[str, Result | FetchError, tuple[str, ...]]]:
+        """All of them side by side, in order; each with what came of it and the hosts contacted."""
+
+        async def one(url: str) -> tuple[str, Result | FetchError, tuple[str, ...]]:
+            try:
+                result, hosts = await self.page(url, permit)
+            except FetchError as error:
+                return url, error, error.hosts
+            return url, result, hosts
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(url)) for url in urls]
+        return [task.result() for task in tasks]
+
+    def search(self) -> Search:
+        from retinue.capabilities.web.search.choose import Search
+
+        return Search(self.settings, self.environment, self.transport())
+
+    def store(self, context: ToolContext) -> Store:
+        return Store(context.outputs, most=self.settings.web_max_stored_results)
+
+
+def _read(fetched: Fetched, most: int) -> Result:
+    from retinue.capabilities.web.handlers.read import read
+
+    found = read(fetched.body, fetched.content_type, fetched.url, truncated=fetched.truncated)
+    return Result(
+        url=fetched.url,
+        title=found.title[:300],
+        content=found.text[:most],
+        truncated=fetched.truncated or len(found.text) > most,
+        content_type=found.kind,
+        warning=found.warning or "",
+    )

@@ -1,0 +1,129 @@
+"""What a run has found on the web, addressed by id, for as long as its outputs are kept.
+
+It lies beside the run's other outputs, so it is there again when the run is resumed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+from retinue.core.lean import dataclass
+
+_ID = re.compile(r"web-[0-9a-f]{8}")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One result of a search, or one page."""
+
+    url: str
+    title: str = ""
+    snippet: str = ""
+    source: str = ""
+    content: str = ""
+    truncated: bool = False
+    content_type: str = ""
+    warning: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The results of one query; of a fetch, all pages under no query."""
+
+    query: str
+    results: tuple[Result, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    id: str
+    kind: Literal["search", "fetch"]
+    found: tuple[Found, ...]
+
+    @property
+    def results(self) -> list[Result]:
+        return [result for each in self.found for result in each.results]
+
+
+class Store:
+    """The answers of one run, in a folder of files. A file that cannot be read is not there."""
+
+    def __init__(self, outputs: Path, *, most: int = 100) -> None:
+        self._folder = outputs / "web"
+        self._most = most
+
+    def add(self, kind: Literal["search", "fetch"], found: Sequence[Found]) -> Answer:
+        answer = Answer(f"web-{secrets.token_hex(4)}", kind, tuple(found))
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = self._folder / f"{answer.id}.json"
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        data = {"at": time.time(), **asdict(answer)}
+        try:
+            temporary.write_text(json.dumps(data, ensure_ascii=False), "utf-8", "replace")
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        for old in self._newest_first()[self._most :]:
+            with suppress(OSError):
+                (self._folder / f"{old}.json").unlink()
+        return answer
+
+    def get(self, identifier: str) -> Answer | None:
+        if not _ID.fullmatch(identifier):
+            return None
+        try:
+            data = json.loads((self._folder / f"{identifier}.json").read_text("utf-8"))
+            found = tuple(
+                Found(str(each["query"]), tuple(Result(**result) for result in each["results"]))
+                for each in data["found"]
+            )
+            return Answer(identifier, data["kind"], found)
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def ids(self) -> list[str]:
+        """The newest first."""
+        return self._newest_first()
+
+    def _newest_first(self) -> list[str]:
+        found: list[tuple[int, str]] = []
+        with suppress(OSError):
+            for entry in os.scandir(self._folder):
+                if entry.name.endswith(".json") and not entry.name.startswith("."):
+                    found.append((entry.stat().st_mtime_ns, entry.name.removesuffix(".json")))
+        return [name for _, name in sorted(found, reverse=True)]
+
+
+def as_value(answer: Answer) -> dict[str, Any]:
+    """The answer for programs: camelCase, without what is empty."""
+
+    def plain(result: Result) -> dict[str, Any]:
+        given = {
+            "url": result.url,
+            "title": result.title,
+            "snippet": result.snippet,
+            "source": result.source,
+            "content": result.content,
+            "contentType": result.content_type,
+            "parseWarning": result.warning,
+        }
+        data: dict[str, Any] = {name: value for name, value in given.items() if value}
+        return {**data, "truncated": result.truncated} if answer.kind == "fetch" else data
+
+    if answer.kind == "fetch":
+        return {"responseId": answer.id, "results": [plain(result) for result in answer.results]}
+    return {
+        "responseId": answer.id,
+        "queries": [
+            {"query": each.query, "results": [plain(result) for result in each.results]} for each in answer.found
+        ],
+    }

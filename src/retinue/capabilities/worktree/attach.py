@@ -1,0 +1,342 @@
+"""Runs in worktrees: made before the run exists, its only workspace while it lives, saved when it ends.
+
+A run that asks for isolation gets it or does not start. Runs that it starts work inside its
+worktree, under the same limits, unless they ask for one of their own, which is then made from it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from retinue.core.lean import dataclass
+from retinue.core.tool import Tool, ToolContext
+from retinue.errors import LaunchError
+
+if TYPE_CHECKING:
+    from retinue.capabilities.worktree.save import Saved
+    from retinue.capabilities.worktree.worktree import Worktree
+    from retinue.core.delegation import Delegation
+    from retinue.core.hook import Hooks
+    from retinue.core.outcome import Outcome
+    from retinue.core.request import RunRequest
+    from retinue.runs.launch import Launch
+    from retinue.runs.member import Member
+    from retinue.runs.world import World
+
+_FOLDER = "worktrees"
+"""A name in the path of every worktree of ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Isolation:
+    """The worktree a run works in. `own` is False for one that belongs to a run above it;
+    `asked_in` is the folder for which it was asked."""
+
+    run: str
+    top: Path
+    git: Path
+    main: Path
+    asked_in: Path
+    own: bool = True
+    shown: tuple[Path, ...] = ()
+    """Repositories of worktrees above it, whose objects its own borrows."""
+
+    @property
+    def writable(self) -> tuple[Path, ...]:
+        """What programs of the run may change: the worktree and its own repository, nothing else."""
+        return (self.top, self.git)
+
+
+@dataclass(frozen=True, slots=True)
+class Leg:
+    """An earlier leg of a run that is taken up again, and the branch it was saved on, if any."""
+
+    branch: str | None = None
+
+
+async def prepared(
+    request: RunRequest,
+    world: World,
+    run_id: str,
+    delegation: Delegation | None = None,
+    parent: Launch | None = None,
+    *,
+    description: str = "",
+    leg: Leg | None = None,
+    heard: bool = False,
+) -> Launch:
+    """As `launch.prepare`, in the workspace that the request asks for. Raises LaunchError when it
+    cannot be had: nothing is left of the attempt then."""
+    from retinue.runs.launch import check, prepare
+
+    above = None if leg is None or request.cwd.is_dir() else _above(request.cwd, world)
+    if above is not None:
+        raise _gone(above)
+    own, inside = _wants_own(request, world, leg), _FOLDER in request.cwd.parts
+    if own or inside:
+        check(request.spec, request)  # before anything is made or taken over
+    isolation: Isolation | None = None
+    notes: tuple[str, ...] = ()
+    if own:
+        worktree = await _worktree(request, world, run_id, description, leg)
+        isolation, notes = _isolation(worktree, request.cwd), worktree.notes
+    else:
+        isolation = await asyncio.to_thread(_inherited, request.cwd, world) if inside else None
+        if "worktree" in (request.isolation, request.spec.isolation):
+            notes = ("it works in the checkout itself: worktrees are switched off (worktreeIsolation)",)
+    if isolation is None:
+        launch = await prepare(request, world, delegation, parent, heard=heard)
+        return replace(launch, notes=(*notes, *launch.notes)) if notes else launch
+    placed = request
+    try:
+        if isolation.own:
+            placed = replace(request, cwd=Path(worktree.record.work))
+        launch = await prepare(placed, world, delegation, parent, isolation, heard=heard)
+    except BaseException:
+        if isolation.own:
+            await asyncio.shield(_finish(world, run_id))
+        raise
+    launch = _with_safe_shell(launch, world)
+    if world.settings.settings.extra_roots:
+        notes = (*notes, "extraRoots do not apply: the run keeps to its worktree")
+    return replace(launch, notes=(*notes, *launch.notes))
+
+
+async def dismissed(launch: Launch, world: World) -> None:
+    """The run of `launch` does not start after all."""
+    if launch.isolation is not None and launch.isolation.own:
+        await asyncio.shield(_finish(world, launch.isolation.run))
+
+
+async def left(member: Member, world: World, outcome: Outcome) -> Outcome:
+    """The run is over: its work is on a branch and its worktree gone, or the outcome says where it
+    is and why. Also ends worktrees of runs above that waited only for this one."""
+    from retinue.capabilities.hooks.attach import hooks_for
+
+    isolation = member.handle.launch.isolation
+    if isolation is None:
+        return outcome
+    if isolation.own:
+        waiting = [each.id for each in _working_inside(member)]
+        keep = f"runs still work in it: {', '.join(waiting)}" if waiting else ""
+        outcome = _told(outcome, await asyncio.shield(_finish(world, isolation.run, keep)), isolation)
+        await _announce_removal(hooks_for(member, world), isolation)
+    above = member.parent
+    while above is not None:
+        theirs = above.handle.launch.isolation
+        if theirs is not None and theirs.own and not above.live and not _working_inside(above, but=member):
+            await asyncio.shield(_finish(world, theirs.run))
+        above = above.parent
+    return outcome
+
+
+def confined(context: ToolContext, isolation: Isolation | None) -> ToolContext:
+    """What the tools of an isolated run may touch: its worktree. `instead` lets them say which
+    path was meant."""
+    if isolation is None:
+        return context
+    from retinue.capabilities.worktree.shell_state import without_git
+
+    work = context.roots[0]
+    roots = (work,) if work == isolation.top else (work, isolation.top)
+    return replace(
+        context, roots=roots, instead=(isolation.main, isolation.top), environment=without_git(context.environment)
+    )
+
+
+def branch_of(world: World, run_id: str) -> str | None:
+    """Where the last ended leg of a run was saved, as the log has it."""
+    from retinue.core.events import RunEnded
+
+    ended = world.log.reader.ordered(run_id, ("run.ended",))
+    bodies = [event.body for _, event in ended if isinstance(event.body, RunEnded)]
+    return next((body.outcome.branch for body in reversed(bodies) if body.outcome.branch), None)
+
+
+def _with_safe_shell(launch: Launch, world: World) -> Launch:
+    """A shell that nothing confines could reach the main checkout in a thousand ways, and no look
+    at a command finds them all: without a sandbox an isolated run has none, unless its user has
+    said that looking is enough. Either is in the outcome."""
+    from retinue.capabilities.sandbox.attach import can_sandbox
+
+    settings, isolation = world.settings.settings, launch.isolation
+    shells = [tool.spec.name for tool in launch.tools if tool.spec.confinable]
+    if isolation is None or not shells or can_sandbox(settings):
+        return launch
+    if settings.worktree_shell == "checked":
+        from retinue.capabilities.worktree.shell import CheckedShell
+
+        note = f"commands of {', '.join(shells)} are only checked: nothing here can keep programs to the worktree"
+        tools: tuple[Tool, ...] = tuple(
+            CheckedShell(tool, isolation) if tool.spec.confinable else tool for tool in launch.tools
+        )
+    else:
+        note = f"{', '.join(shells)} was withheld: programs cannot be kept to the worktree here (see: retinue doctor)"
+        tools = tuple(tool for tool in launch.tools if not tool.spec.confinable)
+    return replace(launch, tools=tools, notes=(*launch.notes, note))
+
+
+def _wants_own(request: RunRequest, world: World, leg: Leg | None) -> bool:
+    if leg is not None:
+        return request.isolation == "worktree"
+    wanted = request.isolation == "worktree" or request.spec.isolation == "worktree"
+    return wanted and world.settings.settings.worktree_isolation
+
+
+async def _worktree(request: RunRequest, world: World, run_id: str, description: str, leg: Leg | None) -> Worktree:
+    from retinue.capabilities.trust.attach import has_git_consent
+    from retinue.capabilities.worktree.worktree import Wanted, make, reopen
+
+    if leg is not None:
+        again = await asyncio.to_thread(reopen, world.state, run_id)
+        if again is not None:
+            return again
+        await _finish(world, run_id)
+    settings = world.settings.settings
+    branch, start = await asyncio.to_thread(_saved_at, request.cwd, world, run_id, leg)
+    wanted = Wanted(
+        run=run_id,
+        cwd=request.cwd,
+        state=world.state,
+        environment=world.environment,
+        agent=request.spec.name,
+        description=description or request.task,
+        from_dirty=settings.worktree_from_dirty,
+        include_file=settings.worktree_include,
+        base_ref=settings.worktree_base_ref,
+        start=start,
+        branch=branch,
+        consented=await asyncio.to_thread(has_git_consent, world, request.cwd),
+    )
+    # Not cancelled half-way: a thread cannot be, and what it makes must have an owner.
+    making = asyncio.ensure_future(asyncio.to_thread(make, wanted))
+    try:
+        worktree = await asyncio.shield(making)
+    except asyncio.CancelledError:
+        await asyncio.wait({making})
+        await _finish(world, run_id)
+        raise
+    left_over = await asyncio.to_thread(_left_over, world, run_id)
+    return replace(worktree, notes=(*worktree.notes, left_over)) if left_over else worktree
+
+
+def _left_over(world: World, run_id: str) -> str:
+    """That dead processes left worktrees behind is said to whoever makes the next one."""
+    from retinue.capabilities.worktree.record import records
+    from retinue.capabilities.worktree.save import finish
+
+    dead = [each for each in records(world.state) if each.run != run_id and not each.busy()]
+    for each in [each for each in dead if each.phase in ("making", "removing")]:  # there is nothing to lose in them
+        finish(world.state, each.run, world.environment, leftover=True)
+        dead.remove(each)
+    few = "1 worktree of an ended run is" if len(dead) == 1 else f"{len(dead)} worktrees of ended runs are"
+    return f"{few} left over: see `retinue worktrees list`, and `retinue worktrees clean`" if dead else ""
+
+
+def _saved_at(cwd: Path, world: World, run_id: str, leg: Leg | None) -> tuple[str | None, str | None]:
+    from retinue.capabilities.worktree.home import BRANCH
+    from retinue.guard.git import Git
+
+    if leg is None:
+        return None, None
+    branch = leg.branch or f"{BRANCH}{run_id}"
+    start = Git(cwd, world.environment).ask("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}^{{commit}}")
+    return (branch, start) if start is not None else (None, None)
+
+
+def _isolation(worktree: Worktree, asked_in: Path, *, own: bool = True) -> Isolation:
+    from retinue.capabilities.worktree.repository import borrowed_from
+
+    record = worktree.record
+    shown = borrowed_from(record)
+    return Isolation(record.run, record.path, record.git, Path(record.repository), asked_in, own, shown)
+
+
+def _inherited(cwd: Path, world: World) -> Isolation | None:
+    """The worktree of ours that `cwd` is in: a run started there keeps to it. If its process is
+    dead it is this one's from now on, so that nobody removes it meanwhile."""
+    run = _above(cwd, world)
+    if run is None:
+        return None
+    from retinue.capabilities.worktree.record import load, place
+    from retinue.capabilities.worktree.worktree import Worktree, reopen
+
+    record = load(place(world.state) / f"{run}.json")
+    if record is None:
+        return None
+    worktree = Worktree(record) if record.busy() else reopen(world.state, run)
+    if worktree is None:
+        raise _gone(run)
+    return _isolation(worktree, cwd, own=False)
+
+
+def _above(cwd: Path, world: World) -> str | None:
+    """The run in whose worktree `cwd` is, or was."""
+    if _FOLDER not in cwd.parts:
+        return None
+    from retinue.capabilities.worktree.record import place
+
+    real, folder = Path(os.path.realpath(cwd)), Path(os.path.realpath(place(world.state)))
+    return real.relative_to(folder).parts[0] if folder in real.parents else None
+
+
+def _gone(above: str) -> LaunchError:
+    return LaunchError(
+        f"It worked in the worktree of run {above}, which has been saved and removed.",
+        remedy=f"Take that one up, it can go on with this one then: retinue runs resume {above}",
+    )
+
+
+async def _finish(world: World, run_id: str, keep: str = "") -> Saved | None:
+    from retinue.capabilities.worktree.save import finish
+
+    return await asyncio.to_thread(finish, world.state, run_id, world.environment, keep=keep)
+
+
+def _working_inside(member: Member, but: Member | None = None) -> list[Member]:
+    mine = member.handle.launch.isolation
+    if mine is None:
+        return []
+    others = [(each, each.handle.launch.request.cwd) for each in member.descendants() if each is not but and each.live]
+    return [each for each, cwd in others if mine.top in (cwd, *cwd.parents)]
+
+
+def _told(outcome: Outcome, saved: Saved | None, isolation: Isolation) -> Outcome:
+    """The outcome with what became of the worktree: in the text, where whoever reads the result
+    sees it, unless the text is a document for programs."""
+    from retinue.capabilities.worktree.home import merge_hint
+
+    if saved is None:
+        return replace(outcome, notes=(*outcome.notes, "its worktree was gone before it ended"))
+    outcome = replace(outcome, branch=saved.branch, notes=(*outcome.notes, *saved.notes))
+    if saved.branch is None:
+        return outcome
+    hint = f"Changes saved to branch `{saved.branch}`. Merge with: {merge_hint(saved.branch)}"
+    hint += f" (in {isolation.main})" if isolation.main not in (isolation.asked_in, *isolation.asked_in.parents) else ""
+    if outcome.value is not None or not outcome.text:
+        return replace(outcome, notes=(*outcome.notes, hint))
+    return replace(outcome, text=f"{outcome.text}\n\n---\n{hint}")
+
+
+async def announce_creation(hooks: Hooks, isolation: Isolation) -> None:
+    """Tells hooks of a new worktree; one that objects, or fails, prevents the run. Raises
+    LaunchError then. A path that one prints is not taken: only a worktree of ours is isolated."""
+    if not isolation.own or not hooks.listens("WorktreeCreate"):
+        return
+    said = await hooks.fire("WorktreeCreate", isolation.run, _payload(isolation))
+    if said.verdict == "deny" or said.failures or said.stop is not None:
+        why = said.reason or said.stop or "; ".join(said.failures)
+        raise LaunchError(f"A WorktreeCreate hook refused the worktree: {why}", remedy="See: retinue settings list")
+
+
+async def _announce_removal(hooks: Hooks, isolation: Isolation) -> None:
+    if hooks.listens("WorktreeRemove"):
+        await hooks.fire("WorktreeRemove", isolation.run, _payload(isolation))
+
+
+def _payload(isolation: Isolation) -> dict[str, str]:
+    return {"name": isolation.run, "worktree_path": str(isolation.top), "repository": str(isolation.main)}

@@ -1,0 +1,219 @@
+"""The integration queue: finished branches of agents, one at a time, rebased, checked, merged or parked.
+
+Each is rebased in a worktree of its own that nobody else sees, the project's check command runs
+there, and only then the target moves, forwards, from exactly the commit the check was made on. A
+branch that does not make it is parked with the reason and stays as it is. Killed or interrupted at
+any point, the target is either where it was or at a commit that was checked.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from retinue.capabilities.worktree.home import BRANCH
+from retinue.capabilities.worktree.integrate_state import Entry, Queue
+from retinue.capabilities.worktree.remove import registered, remove_folder
+from retinue.capabilities.worktree.repository import identity
+from retinue.core.lean import dataclass
+from retinue.errors import UsageError
+from retinue.guard.git import Git, GitError, clean, paths
+from retinue.settings.places import private_folder
+
+TAIL = 4000
+_ATTEMPTS = 3
+_WHOLE = {"GIT_LFS_SKIP_SMUDGE": "0"}
+"""People work in these checkouts: large files belong in them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """`onto` is the branch that grows; `check` a shell command that must succeed, None for none."""
+
+    git: Git
+    state: Path
+    onto: str
+    check: str | None = None
+    check_seconds: float = 3600.0
+
+
+def pending(git: Git, onto: str, queue: Queue, busy: Sequence[str] = ()) -> list[str]:
+    """Branches of agents that are not in `onto`, oldest first, but for those that were merged or
+    parked as they are now, and those of runs that are still at work."""
+    listed = git.text("for-each-ref", "--sort=committerdate", "--format=%(objectname) %(refname:short)",
+                      f"--no-merged=refs/heads/{onto}", f"refs/heads/{BRANCH}*")  # fmt: skip
+    found = [line.split(" ", 1) for line in listed.splitlines()]
+    return [
+        name for tip, name in found if queue.settled(name, tip, onto) is None and not any(run in name for run in busy)
+    ]
+
+
+def target_of(git: Git, onto: str | None) -> str:
+    """The branch to grow: the given one, or the one checked out here. Raises UsageError."""
+    name = onto or git.ask("symbolic-ref", "--quiet", "--short", "HEAD")
+    if not name:
+        raise UsageError("HEAD is detached: there is no branch to integrate into.", remedy="Name one with --onto.")
+    if git.ask("rev-parse", "--verify", "--quiet", f"refs/heads/{name}") is None:
+        raise UsageError(f"There is no branch '{name}' here.", remedy="See: git branch")
+    return name
+
+
+def check_target(git: Git, onto: str) -> Path | None:
+    """The checkout of `onto`, if it has one. Raises UsageError when that has uncommitted changes."""
+    where = _checkout(git, onto)
+    if where is not None and git.at(where)("status", "--porcelain", "-z", "--untracked-files=no"):
+        raise UsageError(
+            f"{where} has uncommitted changes, and '{onto}' is checked out there.",
+            remedy="Commit or stash them first: nothing was integrated.",
+        )
+    return where
+
+
+def integrate(plan: Plan, branches: Sequence[str], tell: Callable[[Entry], None]) -> list[Entry]:
+    """Takes the branches one after another; `tell` hears of each at once. Raises StateError when
+    another process is integrating in this project."""
+    done: list[Entry] = []
+    with Queue.open(plan.state) as queue:
+        _remove_stale(plan)
+        for branch in branches:
+            entry = _one(plan, branch)
+            queue.put(entry)
+            done.append(entry)
+            tell(entry)
+    return done
+
+
+def _one(plan: Plan, branch: str) -> Entry:
+    tip = plan.git.ask("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}^{{commit}}")
+    if tip is None:
+        return Entry(
+            branch=branch, tip="", onto=plan.onto, state="parked", reason="there is no such branch", at=time.time()
+        )
+    entry = Entry(branch=branch, tip=tip, onto=plan.onto, state="parked", at=time.time())
+    try:
+        for _ in range(_ATTEMPTS):
+            found = _attempt(plan, entry)
+            if found is not None:
+                return found
+    except (GitError, OSError) as error:
+        return entry.because(f"git failed: {error}")
+    return entry.because(f"'{plan.onto}' moved while it was being checked, {_ATTEMPTS} times in a row")
+
+
+def _attempt(plan: Plan, entry: Entry) -> Entry | None:
+    """None when the target moved meanwhile."""
+    base = plan.git.text("rev-parse", f"refs/heads/{plan.onto}")
+    folder = Path(tempfile.mkdtemp(prefix="retinue-integrate-", dir=private_folder(plan.state / "integrate")))
+    try:
+        plan.git("worktree", "add", "--quiet", "--detach", "--force", str(folder), entry.tip)
+        inside = plan.git.at(folder)
+        inside = inside.having(**identity(inside), **_WHOLE)
+        conflicts = _rebase(inside, base)
+        if conflicts is not None:
+            return entry.because("it conflicts with the target", files=tuple(conflicts))
+        rebased = inside.text("rev-parse", "HEAD")
+        if rebased == base:
+            return entry.merged(base, "everything in it is in the target already")
+        failed = _check(plan, folder)
+        if failed is not None:
+            return entry.because(*failed)
+        return entry.merged(rebased) if _advance(plan, base, rebased) else None
+    finally:
+        _remove(plan, folder)
+
+
+def _rebase(git: Git, base: str) -> list[str] | None:
+    """None when it worked; otherwise the files in conflict, and everything is as before."""
+    options = ("-c", "rebase.autoStash=false", "-c", "rebase.updateRefs=false", "-c", "rerere.enabled=false")
+    try:
+        git(*options, "rebase", "--quiet", "--no-verify", "--no-autosquash", base)
+    except GitError:
+        files = paths(git("diff", "--name-only", "--diff-filter=U", "-z"))
+        git.ask("rebase", "--abort")
+        if not files:
+            raise
+        return files
+    return None
+
+
+def _check(plan: Plan, folder: Path) -> tuple[str, str] | None:
+    """Why the check did not succeed, and the end of what it said; None when it did. Nothing that it
+    started outlives it."""
+    if plan.check is None:
+        return None
+    with tempfile.TemporaryFile() as output:
+        started = subprocess.Popen(  # noqa: S602 - a command line of the user's own
+            plan.check, shell=True, cwd=folder, env=_environment(plan.git.environment), stdin=subprocess.DEVNULL,
+            stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+        try:
+            code = started.wait(plan.check_seconds)
+            why = f"the check failed with exit code {code}" if code else ""
+        except subprocess.TimeoutExpired:
+            why = f"the check took longer than {plan.check_seconds:g} s"
+        finally:
+            _end(started)
+        size = output.seek(0, os.SEEK_END)
+        output.seek(max(0, size - TAIL))
+        return (why, output.read().decode("utf-8", "replace")) if why else None
+
+
+def _environment(environment: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: value for name, value in clean(environment).items() if not name.startswith("GIT_") and name != "LC_ALL"
+    }
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except (OSError, AttributeError):
+        process.kill()
+    process.wait()
+
+
+def _advance(plan: Plan, base: str, rebased: str) -> bool:
+    """Moves the target forwards; False when it is no longer where it was. A checkout of it moves
+    with it, or nothing does."""
+    where = _checkout(plan.git, plan.onto)
+    if where is None:
+        try:
+            plan.git("update-ref", "-m", "retinue: integrated", f"refs/heads/{plan.onto}", rebased, base)
+        except GitError:
+            if plan.git.text("rev-parse", f"refs/heads/{plan.onto}") == base:
+                raise
+            return False
+        return True
+    there = plan.git.at(where).having(**_WHOLE)
+    if there.text("rev-parse", "HEAD") != base:
+        return False
+    if there("status", "--porcelain", "-z", "--untracked-files=no"):
+        raise GitError(("merge",), f"{where} has uncommitted changes by now")
+    there("merge", "--quiet", "--ff-only", "--no-verify", rebased)
+    return True
+
+
+def _checkout(git: Git, branch: str) -> Path | None:
+    for block in git.text("worktree", "list", "--porcelain").split("\n\n"):
+        lines = block.split("\n")
+        if f"branch refs/heads/{branch}" in lines and "bare" not in lines:
+            return Path(lines[0].removeprefix("worktree "))
+    return None
+
+
+def _remove(plan: Plan, folder: Path) -> None:
+    if plan.git.ask("worktree", "remove", "--force", "--force", str(folder)) is None:
+        for entry in registered(plan.git.folder / plan.git.text("rev-parse", "--git-common-dir"), folder):
+            remove_folder(entry)
+    remove_folder(folder)
+
+
+def _remove_stale(plan: Plan) -> None:
+    """What a killed process, or a git of its, left: the queue is ours now, so it is nobody's."""
+    for folder in (plan.state / "integrate").glob("retinue-integrate-*"):
+        _remove(plan, folder)

@@ -1,0 +1,189 @@
+"""The repository of a worktree: the user's history to read, and nothing of the user's to change.
+
+A worktree that git links to the main checkout shares its branches, stash, config and objects:
+`git stash`, `git branch -D` or `git gc` in one is felt in the other. So the copy gets a repository
+of its own that borrows the objects of the user's (`objects/info/alternates`) and starts with the
+same branches and tags. Whatever an agent does with git stays in it until it is brought home.
+
+Nothing an agent can write to is trusted: before Retinue itself runs git here, outside of any
+sandbox, `distrust` puts back everything that could make git run a program or write elsewhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from retinue.capabilities.worktree.record import Record, load
+from retinue.guard.git import Git, GitError
+
+FALLBACK_NAME, FALLBACK_EMAIL = "Retinue", "retinue@localhost"
+
+_COPIED = ("user.", "author.", "committer.", "remote.", "branch.", "filter.", "diff.", "merge.", "submodule.", "lfs.")
+_COPIED_CORE = ("autocrlf", "eol", "filemode", "ignorecase", "symlinks", "precomposeunicode", "longpaths")
+_NOT_OURS = ("commondir", "config.worktree", "gitdir", "hooks")
+"""What a repository of ours never has, and what would lead git elsewhere or run programs."""
+
+
+def create(record: Record, source: Git, head: str) -> Git:
+    """Makes the repository, detached at `head`, without a checkout."""
+    git = record.git
+    git.mkdir(mode=0o700)
+    for folder in ("objects/info", "objects/pack", "refs/heads", "refs/tags", "logs", "info"):
+        (git / folder).mkdir(parents=True)
+    _configure(record)
+    (git / "HEAD").write_text(f"{head}\n")
+    listed = source("for-each-ref", "--format=%(objectname) %(refname)", "refs/heads", "refs/tags", "refs/remotes")
+    (git / "packed-refs").write_bytes(b"# pack-refs with: sorted \n" + listed)
+    _copy_info(record, git, ("shallow", "info/exclude", "info/attributes"))
+    return opened(record, source.environment, consented=source.consented)
+
+
+def opened(record: Record, environment: Mapping[str, str], *, consented: bool = False) -> Git:
+    """git in the worktree, with the repository that is its own."""
+    there = record.path.is_dir() and not record.path.is_symlink()
+    return Git(record.path if there else record.git, environment, git_dir=record.git, consented=consented)
+
+
+def home(record: Record, environment: Mapping[str, str]) -> Git:
+    """git in the checkout that the worktree was made from. One that is a worktree of ours itself
+    is not trusted either."""
+    above = above_of(record)
+    if above is None:
+        return Git(Path(record.repository), environment)
+    return distrust(above, environment)
+
+
+def borrowed_from(record: Record) -> tuple[Path, ...]:
+    """The repositories of ours that this one borrows objects from, nearest first."""
+    above = above_of(record)
+    return (above.git, *borrowed_from(above)) if above is not None else ()
+
+
+@contextlib.contextmanager
+def aside(record: Record, environment: Mapping[str, str]) -> Iterator[Git]:
+    """git on the files and objects of a worktree, with a configuration that nobody but us can reach:
+    reading files into objects runs the filters it names, and a program of the agent's that is
+    still alive could change any other under our hands."""
+    folder = record.path.with_name(f"{record.run}.aside")
+    shutil.rmtree(folder, ignore_errors=True)
+    for each in ("objects", "refs", "info"):
+        (folder / each).mkdir(parents=True, mode=0o700)
+    try:
+        (folder / "HEAD").write_text("ref: refs/heads/none\n")
+        (folder / "config").write_bytes(_config_of(record))
+        _copy_info(record, folder, ("info/exclude", "info/attributes"))
+        objects = str(record.git / "objects")
+        yield Git(record.path, environment, git_dir=folder).having(GIT_OBJECT_DIRECTORY=objects)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def above_of(record: Record) -> Record | None:
+    """The worktree that it was made from, if that is one of ours."""
+    common = Path(record.common)
+    above = load(common.with_suffix(".json")) if common.suffix == ".git" else None
+    return above if above is not None and above.git == common else None
+
+
+def distrust(record: Record, environment: Mapping[str, str]) -> Git:
+    """The repository without anything that its agent could have put there to be run or written to
+    by us. Raises GitError when it holds links: then nothing in it is where it seems to be."""
+    git = record.git
+    if git.is_symlink() or not git.is_dir():
+        raise GitError(("open", str(git)), "the repository of the worktree is gone")
+    for folder, folders, files in os.walk(git):
+        for name in (*folders, *files):
+            if (Path(folder) / name).is_symlink():
+                raise GitError(("open", str(git)), f"there is a symbolic link in it: {Path(folder) / name}")
+    for name in _NOT_OURS:
+        path = git / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    _configure(record)
+    return opened(record, environment).having(GIT_ALLOW_PROTOCOL="file")
+
+
+def unlock(record: Record) -> None:
+    """Removes what a git that was killed left locked in the repository. Only for one in which no
+    program of its run is at work."""
+    for folder, _, files in os.walk(record.git) if not record.git.is_symlink() else ():
+        for name in files:
+            if name.endswith(".lock"):
+                (Path(folder) / name).unlink(missing_ok=True)
+
+
+def identity(git: Git) -> dict[str, str]:
+    """The variables that make a commit of ours the user's, or nobody's where git knows none, or
+    would have to guess."""
+    if git.ask("var", "GIT_COMMITTER_IDENT") is not None and git.ask("config", "user.email"):
+        return {}
+    return {
+        f"GIT_{who}_{what}": value
+        for who in ("AUTHOR", "COMMITTER")
+        for what, value in (("NAME", FALLBACK_NAME), ("EMAIL", FALLBACK_EMAIL))
+    }
+
+
+def _copy_info(record: Record, target: Path, names: tuple[str, ...]) -> None:
+    for name in names:
+        theirs = Path(record.common) / name
+        if theirs.is_file() and not theirs.is_symlink():
+            shutil.copyfile(theirs, target / name)
+
+
+def configuration(record: Record, source: Git) -> str:
+    """What the repository of a worktree is set to: a part of the settings of `source`, the checkout
+    it is made from, and no program that nobody has consented to. Decided once, when it is made, so
+    that nothing which changes there later can start one when it is saved."""
+    above = above_of(record)
+    if above is not None:
+        return above.config
+    said = [each for each in source.settings() if each.scope in ("local", "worktree")]
+    kept = [each for each in said if _is_copied(each.name) and (source.consented or each.starts is None)]
+    extensions = [each for each in kept if each.name in _EXTENSIONS]
+    lines = ["[core]", f"\trepositoryformatversion = {1 if extensions else 0}", "\tbare = false"]
+    lines += ["\tlogallrefupdates = true", "[gc]", "\tauto = 0", "\tpruneExpire = never"]
+    for each in kept:
+        lines += _entry(each.name, each.value)
+    if not any(each.name == "user.email" for each in source.settings()):
+        lines += ["[user]", f"\tname = {FALLBACK_NAME}", f"\temail = {FALLBACK_EMAIL}"]
+    return "\n".join(lines) + "\n"
+
+
+def _is_copied(name: str) -> bool:
+    return name.startswith(_COPIED) or name in _EXTENSIONS or name.removeprefix("core.") in _COPIED_CORE
+
+
+def _config_of(record: Record) -> bytes:
+    # A record of an older version has none: then the barest settings that git can work with.
+    return (record.config or _BARE_CONFIG).encode("utf-8", "surrogateescape")
+
+
+def _configure(record: Record) -> None:
+    objects = Path(record.common) / "objects"
+    if "\n" in str(objects) or str(objects).startswith('"'):
+        raise GitError(("worktree", "add"), f"the folder {str(objects)!r} has a name that git cannot borrow from")
+    (record.git / "objects" / "info").mkdir(parents=True, exist_ok=True)
+    (record.git / "objects" / "info" / "alternates").write_bytes(os.fsencode(objects) + b"\n")
+    (record.git / "config").write_bytes(_config_of(record))
+
+
+_EXTENSIONS = frozenset({"extensions.objectformat", "extensions.partialclone"})
+_BARE_CONFIG = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tlogallrefupdates = true\n"
+
+
+def _entry(key: str, value: str) -> list[str]:
+    section, _, rest = key.partition(".")
+    below, _, name = rest.rpartition(".")
+    head = f'[{section} "{_escaped(below)}"]' if below else f"[{section}]"
+    return [head, f'\t{name} = "{_escaped(value)}"']
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")

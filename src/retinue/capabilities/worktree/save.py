@@ -1,0 +1,203 @@
+"""The end of a worktree: everything an agent made is brought home, and only then is it removed.
+
+What is in it and not committed becomes a commit. All commits that were made in it go into the
+user's repository: the one it stands at as branch `retinue-agent-<run>`, other branches of the
+agent beside it, and commits it abandoned under `refs/retinue/<run>/`, where no garbage collection
+finds them. Any doubt keeps the directory and says where it is. Every step can be repeated, so a
+process that is killed in the middle leaves nothing that the next one cannot finish.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from retinue.capabilities.worktree.home import Brought, bring_home
+from retinue.capabilities.worktree.include import changed
+from retinue.capabilities.worktree.record import Record, held, load, place, records, store
+from retinue.capabilities.worktree.remove import discard, locked_by_user
+from retinue.capabilities.worktree.repository import aside, distrust, home, unlock
+from retinue.capabilities.worktree.tree import commit_tree, copied_index, subject, tree_of
+from retinue.core.lean import dataclass
+from retinue.guard.git import Git, GitError, paths
+
+MOST_NAMED = 10
+_UNFINISHED = {"MERGE_HEAD": "merge", "rebase-merge": "rebase", "rebase-apply": "rebase", "CHERRY_PICK_HEAD": "pick"}
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """`branch` holds the work, None if there is none. `kept` is the directory that stayed, and
+    why is among the `notes`; without it nothing is left."""
+
+    branch: str | None = None
+    kept: Path | None = None
+    notes: tuple[str, ...] = ()
+    changed: bool = False
+    """Whether this made or moved the branch."""
+
+
+def finish(
+    state: Path, run: str, environment: Mapping[str, str], *, keep: str = "", leftover: bool = False
+) -> Saved | None:
+    """Saves and removes the worktree of `run`. `keep` is a reason to leave the directory after
+    saving. None when there is none; with `leftover` also when anybody has it, or takes it up just
+    now. What another process has taken up is never touched."""
+    with held(state, run, wait=not leftover) as mine:
+        record = load(place(state) / f"{run}.json") if mine else None
+        if record is None or (leftover and record.busy()):
+            return None
+        if record.elsewhere():
+            pid = record.owner.pid if record.owner else 0
+            note = f"its worktree stays at {record.path}: process {pid} works in it"
+            return Saved(record.branch, record.path, (note,))
+        if record.phase in ("making", "removing"):
+            discard(record, environment)
+            return Saved(record.branch, record.path if record.path.exists() else None)
+        try:
+            return _save(state, record, environment, keep)
+        except (GitError, OSError, ValueError, LookupError) as error:
+            return _kept(record, f"what it holds could not be saved ({error})")
+
+
+def _save(state: Path, record: Record, environment: Mapping[str, str], keep: str) -> Saved:
+    if locked_by_user(record):
+        return _kept(record, "it is locked by you (git worktree unlock lets it go)")
+    if not record.git.is_dir() and not record.path.exists():
+        discard(record, environment)
+        return Saved(record.branch, None, ("its worktree was deleted while nobody looked",))
+    notes: list[str] = []
+    git = distrust(record, environment)
+    unlock(record)
+    around = _made_from(state, record)  # asked first: what comes home from it later must be brought home, too
+    there = record.path.is_dir() and not record.path.is_symlink()
+    head, tree = git.text("rev-parse", "HEAD^{commit}", "HEAD^{tree}", "--").split("\n")[:2]
+    if there:
+        notes += [f"a {what} was not finished: its files are committed as they were"
+                  for name, what in _UNFINISHED.items() if (record.git / name).exists()]  # fmt: skip
+        head = _commit_leftovers(record, git, head, tree)
+    else:
+        notes.append("the directory of its worktree was deleted; its commits are saved")
+    main = home(record, environment)
+    brought = bring_home(record, git, main, head)
+    notes += brought.notes
+    record = store(replace(record, branch=brought.branch, tip=brought.tip))
+    why = keep or around or _made_from(state, record) or _inside(record, git, there)
+    if why:
+        return _kept(record, why, brought, tuple(notes), occupied=bool(keep))
+    if there:
+        notes += _not_saved(record, git)
+    record = store(replace(record, phase="removing"))
+    discard(record, environment)
+    left = record.path if record.path.exists() else None
+    if left is not None:
+        notes.append(f"everything is saved, but {left} could not be removed entirely")
+    return Saved(brought.branch, left, tuple(notes), brought.moved)
+
+
+def _kept(
+    record: Record, why: str, brought: Brought | None = None, notes: tuple[str, ...] = (), *, occupied: bool = False
+) -> Saved:
+    """`occupied`: runs of this process still work in it, so it stays theirs."""
+    with contextlib.suppress(OSError):  # a full disk, perhaps: it is listed as it was
+        store(replace(record, phase="kept", reason=why, owner=record.owner if occupied else None))
+    note = f"its worktree stays at {record.path}: {why}"
+    return Saved(
+        brought.branch if brought else record.branch, record.path, (*notes, note), brought.moved if brought else False
+    )
+
+
+def _commit_leftovers(record: Record, git: Git, head: str, committed: str) -> str:
+    """Commits what is not committed, as `git commit` would but for hooks and signatures. Gives the
+    commit it stands at then; `committed` is the tree of `head`."""
+    index = copied_index(record.git / "index", record.path.with_name(f"{record.run}.index"))
+    try:
+        with aside(record, git.environment) as filing:
+            tree = tree_of(filing, index, record.included.keys())
+            if tree == committed:
+                return head
+            made = commit_tree(filing, tree, head, subject(record.description or record.agent))
+        git("update-ref", "-m", "retinue: saved", "HEAD", made, head)
+        index.replace(record.git / "index")
+    finally:
+        index.unlink(missing_ok=True)
+        index.with_suffix(".index.lock").unlink(missing_ok=True)
+    return made
+
+
+def _not_saved(record: Record, git: Git) -> list[str]:
+    """What goes with the directory because git ignores it, by name."""
+    notes = []
+    lost = changed(dict(record.included), record.path)
+    if lost:
+        notes.append(f"ignored files that were copied in and changed there are not in the branch: {', '.join(lost)}")
+    listed = paths(git("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory"))
+    written = [name for name in listed if name not in record.included and not _holds_only_copies(record, name)]
+    if written:
+        more = f" and {len(written) - MOST_NAMED} more" if len(written) > MOST_NAMED else ""
+        notes.append(
+            f"ignored files it wrote are not in the branch and went with its worktree: "
+            f"{', '.join(written[:MOST_NAMED])}{more}"
+        )
+    return notes
+
+
+def _holds_only_copies(record: Record, folder: str) -> bool:
+    """Whether nothing but files that we copied in is in a folder that git ignores as a whole."""
+    if not folder.endswith("/"):
+        return False
+    for inside, _, files in os.walk(record.path / folder):
+        below = os.path.relpath(inside, record.path)
+        if any(os.path.join(below, name) not in record.included for name in files):  # noqa: PTH118 - for every file
+            return False
+    return True
+
+
+def _made_from(state: Path, record: Record) -> str:
+    """That another worktree needs this one's repository, if one does."""
+    for other in records(state):
+        if other.run != record.run and record.path in (Path(other.repository), *Path(other.repository).parents):
+            return f"the worktree of run {other.run} was made from it"
+    return ""
+
+
+def _inside(record: Record, git: Git, there: bool) -> str:
+    """Why the directory cannot go although its own commits are home."""
+    if (record.git / "modules").is_dir():
+        return "a submodule was filled in it, and may hold commits of its own"
+    if not there:
+        return ""
+    nested = next(_repositories(record.path, git), None)
+    if nested is not None:
+        return f"there is another repository in it: {nested}"
+    filled = [name for name in _submodules(git) if any(_files(record.path / name))]
+    return (
+        f"files were written where a submodule belongs, which no commit can hold: {', '.join(filled)}" if filled else ""
+    )
+
+
+def _submodules(git: Git) -> list[str]:
+    listed = paths(git("ls-files", "-z", "--stage"))
+    return [line.partition("\t")[2] for line in listed if line.startswith("160000 ")]
+
+
+def _files(folder: Path) -> Iterator[str]:
+    for _, _, files in os.walk(folder):
+        yield from files
+
+
+def _repositories(root: Path, git: Git) -> Iterator[Path]:
+    """Other repositories below `root`, in folders that git ignores, too, or in the place of the
+    pointer to its own."""
+    if (root / ".git").is_dir():
+        yield root
+    listed = paths(git("ls-files", "-z", "-t", "--stage", "--others", "--directory"))
+    links = [line.partition("\t")[2] for line in listed if not line.startswith("? ") and line[2:].startswith("160000 ")]
+    others = [line[2:].rstrip("/") for line in listed if line.startswith("? ") and line.endswith("/")]
+    for name in (*links, *others):
+        for folder, folders, files in os.walk(root / name):
+            if ".git" in folders or ".git" in files:
+                yield Path(folder)

@@ -1,0 +1,247 @@
+"""A copy of a repository for one run: made strictly, or not at all.
+
+It stands in the project's state folder, readable by its user alone, is known to git as a locked
+worktree of the main checkout (`git worktree list` names run and process, and the commit it began
+at cannot be pruned), and has a repository of its own (`worktree_repository`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from retinue.capabilities.worktree.base import base_of
+from retinue.capabilities.worktree.include import include, keep_out
+from retinue.capabilities.worktree.record import Record, held, load, place, store
+from retinue.capabilities.worktree.remove import LOCKED, discard, entries
+from retinue.capabilities.worktree.repository import above_of, aside, configuration, create, home, opened, unlock
+from retinue.capabilities.worktree.tree import commit_tree, copied_index, tree_of
+from retinue.core.lean import dataclass
+from retinue.errors import LaunchError
+from retinue.guard.git import Git, GitError
+from retinue.log.owner import this_process
+from retinue.settings.places import private_folder
+
+CHECKOUT_SECONDS = 900.0
+_WITHOUT = "Run it without isolation, or"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """`start` is the commit to begin at; None takes what `base_ref` says of the checkout that
+    `cwd` is in. `branch` is where an earlier leg of the run was saved."""
+
+    run: str
+    cwd: Path
+    state: Path
+    environment: Mapping[str, str]
+    agent: str = ""
+    description: str = ""
+    from_dirty: bool = False
+    include_file: str = ""
+    base_ref: Literal["head", "fresh"] = "head"
+    start: str | None = None
+    branch: str | None = None
+    consented: bool = False
+    """Someone has consented to the programs that the repository's settings name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Worktree:
+    record: Record
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The checkout that a folder belongs to."""
+
+    git: Git
+    top: Path
+    common: Path
+    head: str
+    below: str
+
+
+def make(wanted: Wanted) -> Worktree:
+    """A new worktree. Raises LaunchError with the reason; then nothing is left of it."""
+    source = source_of(wanted.cwd, wanted.environment, consented=wanted.consented)
+    if not _is_ours(source):
+        _check_programs(source)
+    folder = _folder(wanted, source)
+    with held(wanted.state, wanted.run):
+        if folder.exists() or folder.with_suffix(".git").exists():
+            raise LaunchError(f"{folder} exists already.", remedy="See: retinue worktrees list")
+        record = Record(
+            run=wanted.run,
+            folder=str(folder),
+            repository=str(source.top),
+            common=str(source.common),
+            base=source.head,
+            below=source.below,
+            agent=wanted.agent,
+            description=wanted.description,
+            branch=wanted.branch,
+            tip=wanted.start,
+            owner=this_process(),
+            at=time.time(),
+        )
+        store(record)
+        try:
+            return _fill(record, source, wanted)
+        except (GitError, OSError) as error:
+            discard(record, wanted.environment)
+            raise LaunchError(
+                f"The worktree could not be made: {error}",
+                remedy="isolation is strict: the run was not started, and nothing has changed.",
+            ) from error
+        except BaseException:
+            discard(record, wanted.environment)
+            raise
+
+
+def reopen(state: Path, run: str) -> Worktree | None:
+    """The worktree of an earlier leg of `run`, if it is still whole; this process has it then."""
+    with held(state, run):
+        record = load(place(state) / f"{run}.json")
+        if (
+            record is None
+            or record.phase in ("making", "removing")
+            or not (record.work.is_dir() and record.git.is_dir())
+        ):
+            return None
+        unlock(record)
+        return Worktree(store(replace(record, phase="open", reason="", owner=this_process())))
+
+
+def source_of(cwd: Path, environment: Mapping[str, str], *, consented: bool = False) -> Source:
+    """Where `cwd` is. Raises LaunchError when no worktree can be made from there."""
+    git, cwd = Git(cwd, environment, consented=consented), Path(os.path.realpath(cwd))
+    asked = ("--is-inside-work-tree", "--show-toplevel", "--git-common-dir")
+    try:
+        whole = git.ask("rev-parse", *asked, "HEAD^{commit}")  # unless something is wrong, one question is enough
+        said = (whole or git.text("rev-parse", *asked)).split("\n")
+    except GitError as error:
+        if "not a git repository" in error.why:
+            raise LaunchError(
+                f"A worktree was asked for, but {cwd} is in no git repository.",
+                remedy=f"{_WITHOUT} make it one: git init && git add -A && git commit",
+            ) from error
+        raise LaunchError(f"A worktree was asked for, but git cannot use {cwd}: {error.why}") from error
+    if len(said) != (3 if whole is None else 4) or said[0] != "true":
+        raise LaunchError(
+            f"A worktree was asked for, but {cwd} is in no checkout that one could be made from.",
+            remedy="Start in the checkout itself, not in a bare repository or inside .git.",
+        )
+    top, common = Path(os.path.realpath(said[1])), Path(os.path.realpath(cwd / said[2]))
+    if whole is None:
+        raise LaunchError(
+            f"A worktree was asked for, but the repository {top} has no commits.",
+            remedy=f"{_WITHOUT} commit something first: git commit --allow-empty -m start",
+        )
+    below = os.path.relpath(cwd, top)
+    return Source(git.at(top), top, common, said[3], "" if below == "." else below)
+
+
+def _check_programs(source: Source) -> None:
+    """Refuses a repository whose files go through programs of its own choice: without them they
+    would be wrong, and with them those programs would run unasked."""
+    what = source.git.needing_consent()
+    if what:
+        raise LaunchError(
+            f"A worktree was asked for, but files of {source.top} go through programs that its own settings "
+            f"name, and nobody has consented to them: {'; '.join(what[:3])}",
+            remedy=consent_remedy(source),
+        )
+
+
+def consent_remedy(source: Source) -> str:
+    """How to consent to what the settings of a repository start."""
+    return f"Look at them, and consent with: retinue trust add {source.common / 'config'}"
+
+
+def _folder(wanted: Wanted, source: Source) -> Path:
+    for folder in (wanted.state, place(wanted.state)):
+        if folder.is_symlink():
+            raise LaunchError(
+                f"{folder} is a symbolic link: a worktree is only made in a folder of Retinue's own.",
+                remedy="Replace the link by a folder, or set RETINUE_HOME to another place.",
+            )
+    folder = Path(os.path.realpath(private_folder(place(wanted.state)))) / wanted.run
+    if source.top in folder.parents and not _is_ours(source):
+        raise LaunchError(
+            f"The state folder {wanted.state} is inside the repository {source.top}: a worktree there would be "
+            "part of the checkout that it is to be kept from.",
+            remedy="Set RETINUE_HOME to a folder outside of the repository.",
+        )
+    return folder
+
+
+def _is_ours(source: Source) -> bool:
+    return load(source.common.with_suffix(".json")) is not None
+
+
+def _fill(record: Record, source: Source, wanted: Wanted) -> Worktree:
+    main = source.git if above_of(record) is None else home(record, wanted.environment)
+    notes: list[str] = []
+    base = wanted.start or base_of(main, wanted.base_ref, source.head, notes)
+    record.path.mkdir(mode=0o700)
+    main("worktree", "add", "--quiet", "--detach", "--no-checkout", "--lock", record.folder, base)
+    for entry in entries(record):
+        _say_why(entry / "locked", f"{LOCKED}{record.run}, process {os.getpid()}\n")
+    (record.path / ".git").unlink()
+    record = store(replace(record, config=configuration(record, main)))
+    git = create(record, main, base)
+    if wanted.from_dirty and wanted.start is None:
+        base = _with_changes(record, main, base, source.head, notes)
+        (record.git / "HEAD").write_text(f"{base}\n")
+    (record.path / ".git").write_bytes(b"gitdir: " + os.fsencode(record.git) + b"\n")
+    git("-c", "filter.lfs.required=false", "-c", "filter.lfs.process=", "-c", "filter.lfs.smudge=",
+        "read-tree", "--reset", "-u", base, seconds=CHECKOUT_SECONDS)  # fmt: skip
+    if (record.path / ".gitmodules").is_file():
+        notes.append("submodules are empty in the worktree: git submodule update --init fills them")
+    if not record.work.is_dir():
+        record.work.mkdir(parents=True)
+        notes.append(f"{record.below} is not in the commit that the worktree begins at, and is empty there")
+    included = include(main, record.path, wanted.include_file)
+    notes += included.notes
+    keep_out(included.files, record.git / "info" / "exclude")
+    plain = not wanted.from_dirty and wanted.start is None and above_of(record) is None
+    if plain and main("status", "--porcelain", "-z", "--ignore-submodules=all"):
+        notes.append("uncommitted changes of the main checkout are not in the worktree (setting worktree.fromDirty)")
+    record = replace(record, base=base, phase="open", included=included.files)
+    return Worktree(store(record), tuple(notes))
+
+
+def _say_why(lock: Path, reason: str) -> None:
+    """The reason of a lock, for `git worktree list` and for `locked_by_user`."""
+    lock.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+    with os.fdopen(os.open(lock, flags, 0o644), "w") as file:
+        file.write(reason)
+
+
+def _with_changes(record: Record, main: Git, base: str, head: str, notes: list[str]) -> str:
+    """A commit of the main checkout as it is now, with its objects in the new repository: neither
+    the user's index nor the stash nor any branch sees it."""
+    if base != head:
+        notes.append("uncommitted changes were left out: the worktree does not begin at HEAD (worktree.baseRef)")
+        return base
+    theirs = main.text("rev-parse", "--git-path", "index")
+    index = copied_index(main.folder / theirs, record.path.with_name(f"{record.run}.index"))
+    above = above_of(record)
+    try:
+        with contextlib.nullcontext(main) if above is None else aside(above, main.environment) as git:
+            git = git.having(GIT_OBJECT_DIRECTORY=str(record.git / "objects"))
+            tree = tree_of(git, index)
+            if tree == opened(record, main.environment, consented=main.consented).text("rev-parse", f"{head}^{{tree}}"):
+                return base
+            return commit_tree(git, tree, head, "retinue: uncommitted changes of the main checkout")
+    finally:
+        index.unlink(missing_ok=True)
+        index.with_suffix(".index.lock").unlink(missing_ok=True)

@@ -1,0 +1,180 @@
+"""How a run starts and handles other runs: the words between delegation tools and supervisor.
+
+The tools know only this file; the supervisor implements `Delegation` once per parent run, so
+that depth, ownership, budget and rights of that run apply to every call, whichever tool or
+face makes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import Literal, Protocol
+
+from retinue.core.budget import Budget
+from retinue.core.lean import dataclass
+from retinue.core.outcome import Outcome
+from retinue.core.usage import Usage
+
+Status = Literal[
+    "queued",
+    "starting",
+    "running",
+    "waiting",
+    "interrupted",
+    "completed",
+    "steered",
+    "aborted",
+    "stopped",
+    "timeout",
+    "over-budget",
+    "error",
+]
+JoinMode = Literal["async", "smart", "group"]
+Vocabulary = Literal["claude", "devkit", "codingcode"]
+
+LIVE_STATUSES: frozenset[Status] = frozenset({"queued", "starting", "running", "waiting"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpawnCall:
+    """What a caller asks for. None means "not said": the agent's file, then settings decide."""
+
+    prompt: str
+    description: str = ""
+    agent: str | None = None
+    model: str | None = None
+    thinking: str | None = None
+    max_turns: int | None = None
+    budget: Budget | None = None
+    background: bool | None = None
+    resume: str | None = None
+    isolated: bool | None = None
+    isolation: Literal["worktree", "off"] | None = None
+    inherit_context: bool | None = None
+    schedule: str | None = None
+    name: str | None = None
+    retry: str | None = None
+    """A retry handle: the stored call goes again, with what is given here laid over it."""
+    join: JoinMode | None = None
+    call_id: str | None = None
+    """The tool call that asked, if a tool did."""
+    vocabulary: Vocabulary = "claude"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildView:
+    """A run as its parent, a face or a tool sees it at one moment."""
+
+    id: str
+    agent: str
+    display_name: str
+    description: str
+    status: Status
+    handle: str | None = None
+    call_id: str | None = None
+    """The tool call that started it, if a tool did."""
+    background: bool = True
+    depth: int = 1
+    parent_id: str | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    duration_ms: int = 0
+    turns: int = 0
+    tool_uses: int = 0
+    usage: Usage = field(default_factory=Usage)
+    context_percent: float | None = None
+    compactions: int = 0
+    text: str = ""
+    """The result, or with a failure what had been said before."""
+    error: str | None = None
+    partial: bool = False
+    transcript: str | None = None
+    queue_position: int | None = None
+    consumed: bool = False
+    """The parent has read the result: no notification is due any more."""
+    notes: tuple[str, ...] = ()
+    activity: str = ""
+    outcome: Outcome | None = None
+    """How it ended, whole, for callers that report more than text; None where it is not at hand."""
+
+    @property
+    def live(self) -> bool:
+        return self.status in LIVE_STATUSES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """No run was started, steered or read. `code` is stable, `message` says what to do; `retry`
+    is a handle under which the call is kept."""
+
+    code: str
+    message: str
+    retry: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheduled:
+    """No run was started yet: a job will. `next_run` is when, as text."""
+
+    id: str
+    name: str
+    kind: str
+    next_run: str
+    notes: tuple[str, ...] = ()
+
+
+WaitEnd = Literal["completed", "timeout", "aborted", "pending_message"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waited:
+    """What a wait ended with. Only `completed` consumes the result."""
+
+    view: ChildView
+    end: WaitEnd
+
+
+class Delegation(Protocol):
+    """One parent's way to other runs. Nothing here raises for what a model can get wrong: it
+    gives a Refusal. Ids are exact ids, unique beginnings of at least 4 characters, or handles."""
+
+    async def spawn(self, call: SpawnCall) -> ChildView | Refusal:
+        """Starts or resumes. Returns when the run is in the log; a foreground run when it has
+        ended. Cancelling it stops a foreground child and leaves a background one alone."""
+        ...
+
+    async def schedule(self, call: SpawnCall) -> Scheduled | Refusal:
+        """Makes a job of a call that has a `schedule`; everything about it is checked now."""
+        ...
+
+    def view(self, agent_id: str) -> ChildView | Refusal: ...
+
+    async def wait(self, agent_id: str, seconds: float, call_id: str | None = None) -> Waited | Refusal:
+        """Waits for the end, through the queue, at most `seconds`; ends early when a steering
+        message for the parent is pending. Cancelling ends only the wait. `call_id` is the tool
+        call that waits: its own time limit stands still meanwhile."""
+        ...
+
+    def consume(self, agent_id: str) -> None:
+        """The parent has seen the result of an ended run: its notification is not needed."""
+        ...
+
+    def steer(self, agent_id: str, message: str) -> ChildView | Refusal: ...
+
+    def stop(self, agent_id: str) -> ChildView | Refusal: ...
+
+    def children(self) -> tuple[ChildView, ...]:
+        """The parent's own children, newest first."""
+        ...
+
+    def clear(self, agent_ids: tuple[str, ...], older_than_minutes: float, include_errors: bool) -> tuple[str, ...]:
+        """Forgets ended children (their log stays). Gives the ids that were cleared."""
+        ...
+
+    def transcript_lines(self, agent_id: str) -> list[str]:
+        """What the run has said and read so far as plain lines, for peeking."""
+        ...
+
+    def conversation(self, agent_id: str) -> str:
+        """The whole conversation as text, tool results shortened, for `verbose`."""
+        ...

@@ -1,0 +1,67 @@
+"""What the guard says about one tool call, and what it is told about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Any, Literal, Protocol
+
+from retinue.core.effects import EffectKind
+from retinue.core.lean import dataclass
+from retinue.core.spec import PermissionMode
+
+Verdict = Literal["allow", "ask", "deny"]
+Risk = Literal["low", "medium", "high"]
+Judge = Literal[
+    "mode", "rule", "protected", "critical", "unparsed", "walls", "hook", "classifier", "taint", "person", "policy"
+]
+"""`walls`: nobody said yes, and the command runs where it can change nothing."""
+
+Clearance = Literal["walls", "mode", "rule", "person"]
+"""Who said yes to a command, from nobody to a person: it decides what its shell can reach."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """One call as the guard judges it. `tool` is the canonical name, `arguments` what the model
+    sent, `effects` what the tool declares it may do."""
+
+    tool: str
+    arguments: Mapping[str, Any]
+    effects: frozenset[EffectKind] = frozenset()
+    call_id: str = ""
+    confined: bool = False
+    """It runs in a sandbox of the operating system that lets it change nothing and reach nobody."""
+    stopped: str = ""
+    """What it wanted when the walls stopped it: it is now asked about outside of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """`reason` is a sentence for people and for the model. `source` names the file, setting or
+    hook behind it. `rule` is the narrowest rule that would allow this call in future: what the
+    answer "always" writes down; None where no rule may."""
+
+    verdict: Verdict
+    reason: str
+    by: Judge
+    source: str = ""
+    risk: Risk = "low"
+    rule: str | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What was found out on the way, for the inbox item: the parts of a command, resolved paths."""
+
+
+class Permissions(Protocol):
+    """The rules of one run. Forked for a child: grants flow down, never up or sideways."""
+
+    @property
+    def mode(self) -> PermissionMode: ...
+
+    def decide(self, use: ToolUse) -> Decision:
+        """Deny on doubt, ask on what cannot be parsed. Never raises for any input."""
+        ...
+
+    def grant(self, rule: str) -> None:
+        """Allows what `rule` matches for this run, and for children forked from now on."""
+        ...

@@ -1,0 +1,74 @@
+"""What someone wants run. Built at the borders, checked once, then passed down unchanged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from pathlib import Path
+from typing import Any, Literal
+
+from retinue.core.budget import Budget
+from retinue.core.lean import dataclass
+from retinue.core.spec import AgentSpec, PermissionMode
+
+Pinned = Literal["model", "thinking", "limits"]
+EVERYTHING: frozenset[Pinned] = frozenset({"model", "thinking", "limits"})
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """The rights that a run cannot have because no run above it has them to give."""
+
+    readonly: bool = False
+    """It may change nothing."""
+    denied: tuple[str, ...] = ()
+    """Tools that the files of agents above it deny by name, as they write them."""
+    servers: tuple[str, ...] | None = None
+    """The only configured MCP servers it may use; None for all."""
+
+    def said(self) -> dict[str, Any]:
+        """As the log keeps it."""
+        return {"readonly": self.readonly, "denied": self.denied, "servers": self.servers}
+
+    @classmethod
+    def read(cls, data: object) -> Ceiling:
+        """From the log. What cannot be read gives no right to change anything."""
+        if not isinstance(data, Mapping):
+            return cls(readonly=True)
+        denied, servers = data.get("denied"), data.get("servers")
+        return cls(
+            readonly=bool(data.get("readonly", True)),
+            denied=tuple(map(str, denied)) if isinstance(denied, (list, tuple)) else (),
+            servers=tuple(map(str, servers)) if isinstance(servers, (list, tuple)) else None,
+        )
+
+
+NO_CEILING = Ceiling()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    spec: AgentSpec
+    task: str
+    cwd: Path
+    model: str | None = None
+    """`provider/model`, or a part of its name, as the caller asked."""
+    thinking: str | None = None
+    limits: Mapping[str, float | None] = field(default_factory=dict)
+    """What the caller said, by the field names of `Limits`; None there means no limit."""
+    pinned: frozenset[Pinned] = frozenset()
+    """Which of the above a person chose: it goes before what the file says, and the outcome
+    says so. What a model chose only fills what the file leaves open."""
+    budget: Budget | None = None
+    """What the run and all below it may spend, beside what its file and the settings say: the
+    tightest counts."""
+    schema: Mapping[str, Any] | None = None
+    permission_mode: PermissionMode | None = None
+    parent_id: str | None = None
+    root_id: str | None = None
+    depth: int = 0
+    context: Literal["fresh", "inherit"] = "fresh"
+    isolation: Literal["worktree"] | None = None
+    join_group: str | None = None
+    ceiling: Ceiling = NO_CEILING
+    """What the runs above it do not let it have."""

@@ -1,0 +1,207 @@
+"""The shape of a tool. The loop knows tools only through this file."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import field
+from pathlib import Path
+from typing import Any, Protocol
+
+from retinue.core.companion import Companion
+from retinue.core.effects import EffectKind, ToolEffect
+from retinue.core.lean import dataclass
+from retinue.core.messages import Content, Text
+from retinue.core.permission import Clearance
+
+
+@dataclass(frozen=True, slots=True)
+class Spellings:
+    """What a tool takes beyond the parameters that a model is shown. Models write calls as the
+    tools they were trained on want them; the loop turns such a call into this tool's own form
+    before anything judges or runs it.
+
+    `edits.old_string` names a parameter inside the objects of `edits`.
+    """
+
+    schema: Mapping[str, Any]
+    """The parameters that are taken: those that are shown, and those that are not."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Another name to the parameter it stands for."""
+    words: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """For a parameter with an enum: other words for its values."""
+    ignored: frozenset[str] = frozenset()
+    """Names that change nothing here and are dropped without a word."""
+    rewrite: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    """What names and words cannot express; sees the arguments first."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """What the model sees, plus the effects the tool may have.
+
+    `exclusive` tools of one turn run one after another, in call order; the others overlap.
+    `ends_run` marks a tool whose successful call is the run's answer (structured output).
+    """
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    effects: frozenset[EffectKind] = frozenset()
+    exclusive: bool = False
+    ends_run: bool = False
+    confinable: bool = False
+    """It starts programs only through the run's confinement, so a read-only run may have it."""
+    spellings: Spellings | None = None
+    """None for a tool whose calls are taken as its schema wants them and not otherwise."""
+    unavailable: Mapping[str, str] = field(default_factory=dict)
+    """Parameters that it has elsewhere and not here, and why: told to a model that sends one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutput:
+    """What one call gave back. A failing tool returns `is_error` with a text that tells the
+    model how to go on; exceptions are defects and are turned into the same shape."""
+
+    content: tuple[Content, ...]
+    is_error: bool = False
+    effect: ToolEffect = field(default_factory=ToolEffect)
+    value: Any = None
+
+    @property
+    def text(self) -> str:
+        return "\n".join(part.text for part in self.content if isinstance(part, Text))
+
+
+def ok(text: str, effect: ToolEffect | None = None) -> ToolOutput:
+    return ToolOutput((Text(text),), False, effect or ToolEffect())
+
+
+def failed(text: str, effect: ToolEffect | None = None) -> ToolOutput:
+    return ToolOutput((Text(text),), True, effect or ToolEffect(status="failed"))
+
+
+class Confinement(Protocol):
+    """How the programs of a run are started: inside the sandbox that its policy wants."""
+
+    def wrap(self, argv: Sequence[str], cwd: Path) -> list[str]:
+        """The same program, started by a launcher that confines it before it runs."""
+        ...
+
+    def environment(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """What such a program may know: no secrets, a scratch folder for what it must write."""
+        ...
+
+    @property
+    def readonly(self) -> bool:
+        """Whether such a program can change nothing that lasts, and reach nobody."""
+        ...
+
+    def explain(self, shown: str, code: int | None) -> str:
+        """Return what the walls kept a program from, judged by what it printed; "" if nothing."""
+        ...
+
+    def close(self) -> None:
+        """Removes the scratch folder, when no program of the run lives any more."""
+        ...
+
+
+class Walls(Protocol):
+    """The confinements of one run."""
+
+    def __call__(self, clearance: Clearance) -> Confinement | None:
+        """Return how a program starts after somebody, or nobody, has said yes to it."""
+        ...
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a confinement was made, so that there may be scratch folders."""
+        ...
+
+    def close(self) -> None:
+        """Remove the scratch folders, when no program of the run lives any more."""
+        ...
+
+
+class Ledger(Protocol):
+    """Who changed which file, across the runs of all processes of this project."""
+
+    def lease(self, path: Path) -> AbstractContextManager[None]:
+        """Held while a file is rewritten: no other run of any process writes it meanwhile."""
+        ...
+
+    def writing(self, path: Path, old: bytes | None, new: bytes | None, mode: int | None) -> None:
+        """Under the lease, right before the file gets the content `new`, or goes (None): keeps what
+        was there. `old` is None when there was no file; `mode` is then the one asked for, if any."""
+        ...
+
+    def wrote(self, path: Path, before: str | None, after: str | None) -> None:
+        """This run has changed the file; the arguments are content hashes."""
+        ...
+
+    def changed_by(self, path: Path, current: str) -> str | None:
+        """The agent and run that gave the file the content of that hash (empty: that took it
+        away), for people and models; None when no run of another did."""
+        ...
+
+
+@dataclass(slots=True)
+class ToolContext:
+    """What a call may use. One per run, shared by its calls.
+
+    `roots` are the resolved folders that paths are confined to; `root` (the first) is the
+    working directory. `outputs` is where whole outputs go when the model gets a part.
+    `seen` maps a resolved path to the content hash the run last read or wrote, which is how
+    stale writes are noticed. `progress` feeds the idle clock and live displays.
+    """
+
+    run_id: str
+    roots: tuple[Path, ...]
+    outputs: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+    seen: dict[str, str] = field(default_factory=dict)
+    progress: Callable[[str, str], None] = lambda call_id, text: None
+    tool_timeout: float | None = None
+    confinement: Confinement | None = None
+    """How programs of this call start; None starts them with the rights of this process."""
+    confine: Walls | None = None
+    """None where nothing is confined."""
+    ledger: Ledger | None = None
+    child: bool = False
+    """Another run has started this one."""
+    instead: tuple[Path, Path] | None = None
+    """A folder that must not be touched, and the copy of it where the run works instead."""
+    companion: Companion | None = None
+    """Where the run keeps what is to be done, and asks; None where there is no run."""
+    commands: object | None = None
+    """What the run has left at work in the background; None where nothing may be."""
+    transcripts: Callable[[], Iterable[str]] = tuple
+    """Files outside the workspace that the run may read: the transcripts of the runs it started."""
+    reach: Callable[[str], str | None] = lambda url: None
+    """Whether the rules of the run let it talk to the host of a URL that the call did not name,
+    such as that of a redirect: None, or why not."""
+    takes_documents: Callable[[], bool] = lambda: False
+    """Whether the model of the run reads PDFs itself."""
+    convert: Callable[[str, str, ToolContext], Awaitable[str]] | None = None
+    """Makes text of a document, given the call's id, the path and the context."""
+    withheld: Callable[[], Callable[[str], bool] | None] = lambda: None
+    """For one search: tells of an absolute path whether the rules of the run keep its content
+    from it; None where none does."""
+
+    @property
+    def root(self) -> Path:
+        return self.roots[0]
+
+
+Preview = Callable[[Mapping[str, Any], ToolContext], Awaitable[str]]
+"""What a call with these arguments would change, as a diff for people; it changes nothing. A
+tool that can tell has it as `preview`."""
+
+
+class Tool(Protocol):
+    @property
+    def spec(self) -> ToolSpec: ...
+
+    async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
+        """Guaranteed safe to cancel: no process, lock or half-written file stays behind."""
+        ...

@@ -1,0 +1,304 @@
+"""git as a program: the one module that starts it. No shell, no prompts, and never for ever.
+
+No git of ours starts a program that a repository names. What does so under a fixed name is always
+off, by `ALWAYS` and `VARIABLES`. What has a name of the repository's choice (filters, remotes, merge
+drivers: `domain/gitsettings.py`) is found by asking git which settings the files of the repository
+make, wherever they are (`commondir`, `config.worktree`, includes), and each is set to what the
+user's own files say, or to nothing. `consented` leaves those in effect; hooks and monitors stay off.
+
+Nothing of the caller's GIT_* variables reaches it: inside someone's git hook they would point
+every command at another repository or index.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
+from pathlib import Path
+
+from retinue.core.gitsettings import GitSetting, program_setting
+from retinue.core.lean import dataclass
+from retinue.models.keys import without_keys
+from retinue.settings.places import repository_root
+
+SECONDS = 120.0
+"""The longest one command may take, checking out a large tree included."""
+_TAIL = 600
+Done = subprocess.CompletedProcess[bytes]
+
+ALWAYS = (
+    (f"core.hooksPath={os.devnull}", "hooks are programs"),
+    ("core.fsmonitor=false", "a monitor is a program"),
+    ("core.untrackedCache=false", "it belongs to the monitor"),
+    ("core.pager=cat", "a pager is a program"),
+    ("core.alternateRefsCommand=true", "it is a program"),
+    ("gc.auto=0", "a collection outlives the command, and runs hooks"),
+    ("maintenance.auto=false", "the same"),
+    ("commit.gpgSign=false", "signing starts gpg.program"),
+    ("tag.gpgSign=false", "the same"),
+    ("log.showSignature=false", "checking starts gpg.program"),
+    ("merge.verifySignatures=false", "the same"),
+    ("submodule.recurse=false", "a git inside a submodule obeys that one's settings"),
+    ("fetch.recurseSubmodules=false", "the same"),
+    ("status.submoduleSummary=false", "the same"),
+    ("diff.submodule=short", "the same"),
+    ("safe.bareRepository=explicit", "a folder of the project may look like a repository (git 2.38)"),
+    ("advice.detachedHead=false", "nobody reads it"),
+    ("core.quotePath=false", "paths come as they are"),
+    ("core.safecrlf=false", "a warning would be an error"),
+)
+"""Settings of every git of ours, and why."""
+VARIABLES = (
+    ("LC_ALL", "C", "its words are read"),
+    ("GIT_TERMINAL_PROMPT", "0", "nobody answers"),
+    ("GIT_ASKPASS", "true", "stands before core.askPass, a program"),
+    ("SSH_ASKPASS", "true", "the same"),
+    ("GIT_EDITOR", "true", "stands before core.editor, a program"),
+    ("GIT_SEQUENCE_EDITOR", "true", "stands before sequence.editor, a program"),
+    ("GIT_PAGER", "cat", "stands before pager.<command>, a program"),
+    ("GIT_PROXY_COMMAND", "", "stands before core.gitProxy, a program"),
+    ("GIT_OPTIONAL_LOCKS", "0", "the user's index is only read"),
+    ("GIT_ALLOW_PROTOCOL", "none", "what is local stays local: no ssh, no upload-pack, no ext:: command"),
+    ("GIT_NO_LAZY_FETCH", "1", "missing objects are not fetched from a promisor (git 2.39.4)"),
+    ("GIT_LFS_SKIP_SMUDGE", "1", "large files stay pointers"),
+)
+"""Variables of every git of ours, and why. Callers override single ones with `having`."""
+REMOTES = "file:git:http:https:ssh"
+"""GIT_ALLOW_PROTOCOL for a fetch: what is not a command."""
+_COMMANDS = {
+    "status": ("--ignore-submodules=dirty",),
+    "diff": ("--no-ext-diff", "--no-textconv", "--ignore-submodules=dirty"),
+    "log": ("--no-ext-diff", "--no-textconv"),
+    "show": ("--no-ext-diff", "--no-textconv"),
+}
+"""Options that keep a command out of other repositories inside this one, and from converters."""
+_NEEDED = ("checkout", "promisor", "elsewhere")
+_OF_THE_REPOSITORY = ("local", "worktree")
+_PROBE = "retinue.probe"
+_HALF_MADE = re.compile(rb"failed to read [^\n]*worktrees/[^\n]+/commondir")
+_WAITS = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
+_KEPT = ("GIT_EXEC_PATH", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH")
+
+
+class GitError(Exception):
+    """A command of git failed, or took too long. The text is git's own, shortened."""
+
+    def __init__(self, arguments: Sequence[str], why: str, code: int | None = None) -> None:
+        self.command = "git " + " ".join(arguments[:3])
+        self.why = why.strip()[-_TAIL:] or "it said nothing"
+        self.code = code
+        super().__init__(f"{self.command}: {self.why}")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One setting, and the scope of the file it stands in."""
+
+    scope: str
+    name: str
+    value: str
+
+    @property
+    def starts(self) -> GitSetting | None:
+        """Its row in the table, if the repository says it and it can start a program."""
+        return program_setting(self.name, self.value) if self.scope in _OF_THE_REPOSITORY else None
+
+
+@dataclass(frozen=True, slots=True)
+class Git:
+    """git in one folder. With `git_dir` it works on that repository, one of our own, with `folder`
+    as the checkout, whatever files in it claim; `variables` are added to its environment.
+    `consented`: someone has consented to the programs that the repository names."""
+
+    folder: Path
+    environment: Mapping[str, str]
+    git_dir: Path | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
+    consented: bool = False
+    _said: list[tuple[Said, ...]] = field(default_factory=list)
+
+    def having(self, **variables: str) -> Git:
+        """The same with further variables in its environment."""
+        return replace(self, variables={**self.variables, **variables})
+
+    def at(self, folder: Path) -> Git:
+        """git in another checkout of the same repository. The same one is not asked for its settings again."""
+        if os.path.realpath(folder) == os.path.realpath(self.folder):
+            return replace(self, folder=folder)
+        return Git(folder, self.environment, consented=self.consented)
+
+    def __call__(self, *arguments: str, given: bytes | None = None, seconds: float = SECONDS) -> bytes:
+        """What it printed. Raises GitError."""
+        done = self._run(arguments, given, seconds)
+        if done.returncode != 0:
+            raise GitError(arguments, done.stderr.decode("utf-8", "replace"), done.returncode)
+        return done.stdout
+
+    def text(self, *arguments: str) -> str:
+        """Its first answer as text, without the line's end."""
+        return os.fsdecode(self(*arguments)).rstrip("\n")
+
+    def ask(self, *arguments: str) -> str | None:
+        """The same, or None when git says no."""
+        done = self._run(arguments, None, SECONDS)
+        return os.fsdecode(done.stdout).rstrip("\n") if done.returncode == 0 else None
+
+    def holds(self, *arguments: str) -> bool:
+        """Whether a command that only answers yes or no says yes. Raises GitError on neither."""
+        done = self._run(arguments, None, SECONDS)
+        if done.returncode not in (0, 1):
+            raise GitError(arguments, done.stderr.decode("utf-8", "replace"), done.returncode)
+        return done.returncode == 0
+
+    def settings(self) -> tuple[Said, ...]:
+        """Every setting in effect here, the weakest first, as git itself reads them. Asked once for
+        each object and its copies. Raises GitError."""
+        if not self._said:
+            self._said.append(self._ask_for_settings())
+        return self._said[0]
+
+    def needing_consent(self) -> list[str]:
+        """The settings of the repository without which its files cannot be checked out as they are
+        meant to be, and which nobody has consented to; one line each."""
+        if self.consented:
+            return []
+        found = [said for said in self.settings() if said.starts is not None and said.starts.kind in _NEEDED]
+        return [f"{said.name}: {said.value[:200]}" for said in found if not self._leads_home(said)]
+
+    def _leads_home(self, said: Said) -> bool:
+        """Whether a `core.worktree` names the folder it is used in, as that of a submodule does."""
+        top = repository_root(self.folder)
+        if said.name.lower() != "core.worktree" or top is None:
+            return False
+        meant = Path(self.text("rev-parse", "--absolute-git-dir"), said.value)
+        return os.path.realpath(meant) == os.path.realpath(top)
+
+    def _ask_for_settings(self) -> tuple[Said, ...]:
+        arguments = ("config", "--list", "-z", "--show-scope")
+        done = self._start(arguments, self._environment({_PROBE: "1"}), None, SECONDS)
+        if done.returncode != 0:
+            raise GitError(arguments, done.stderr.decode("utf-8", "replace"), done.returncode)
+        fields = os.fsdecode(done.stdout).split("\0")[:-1]
+        found = []
+        for scope, entry in zip(fields[::2], fields[1::2], strict=True):
+            name, _, value = entry.partition("\n")
+            found.append(Said(scope, name, value))
+        if not any(said.name == _PROBE for said in found):
+            raise GitError(arguments, "this git cannot be kept from programs of a repository: install 2.31 or newer")
+        return tuple(found)
+
+    def _overrides(self) -> dict[str, str]:
+        """What the repository names, set to what the user's own files say, or to nothing."""
+        if self.git_dir is not None or self.consented:
+            return {}
+        own = {said.name: said.value for said in self.settings() if said.scope not in _OF_THE_REPOSITORY}
+        over: dict[str, str] = {}
+        for said in self.settings():
+            row = said.starts
+            if row is None or row.kind == "elsewhere":
+                continue
+            section, _, rest = said.name.partition(".")
+            # Helpers add up, and only an empty one ends the list of those before it.
+            over[said.name] = row.off if section == "credential" else own.get(said.name, row.off)
+            if section == "filter":
+                over[f"filter.{rest.rpartition('.')[0]}.required"] = "false"
+            if section == "lfs":  # then git-lfs itself is not started
+                over |= {f"filter.lfs.{key}": "" for key in ("clean", "smudge", "process")}
+                over["filter.lfs.required"] = "false"
+        return over
+
+    def _run(self, arguments: Sequence[str], given: bytes | None, seconds: float) -> Done:
+        """Tried again where it met a worktree that another git was making in that very moment."""
+        environment = self._environment(self._overrides())
+        for wait in _WAITS:
+            done = self._start(arguments, environment, given, seconds)
+            if done.returncode == 0 or not _HALF_MADE.search(done.stderr):
+                return done
+            time.sleep(wait)
+        return self._start(arguments, environment, given, seconds)
+
+    def _environment(self, settings: Mapping[str, str]) -> dict[str, str]:
+        environment = clean(self.environment)
+        if self.consented:
+            environment |= {"GIT_ALLOW_PROTOCOL": REMOTES, "GIT_NO_LAZY_FETCH": "0"}
+        environment |= self.variables
+        if self.git_dir is not None:
+            where = {"GIT_DIR": self.git_dir, "GIT_COMMON_DIR": self.git_dir, "GIT_WORK_TREE": self.folder}
+            environment |= {name: str(value) for name, value in where.items()}
+        if settings:
+            environment["GIT_CONFIG_COUNT"] = str(len(settings))
+        for number, (name, value) in enumerate(settings.items()):
+            environment |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
+        return environment
+
+    def _start(
+        self, arguments: Sequence[str], environment: Mapping[str, str], given: bytes | None, seconds: float
+    ) -> Done:
+        try:
+            return subprocess.run(  # noqa: S603 - a fixed program, and no shell
+                command_line(arguments),
+                cwd=self.folder,
+                env=environment,
+                stdin=subprocess.DEVNULL if given is None else None,
+                input=given,
+                capture_output=True,
+                timeout=seconds,
+                check=False,
+            )
+        except FileNotFoundError as error:
+            missing = "git is not installed, or not in PATH" if self.folder.is_dir() else f"{self.folder} is gone"
+            raise GitError(arguments, missing) from error
+        except subprocess.TimeoutExpired as error:
+            raise GitError(arguments, f"it took longer than {seconds:g} s") from error
+        except OSError as error:
+            raise GitError(arguments, str(error)) from error
+
+
+def command_line(arguments: Sequence[str], settings: Sequence[str] = ()) -> list[str]:
+    """The command line of a git of ours, with further settings before the caller's own."""
+    words = ["git", "--no-pager"]
+    for option in (*(setting for setting, _ in ALWAYS), *settings):
+        words += ["-c", option]
+    given = list(arguments)
+    at = 0
+    while at < len(given) and given[at] == "-c":
+        at += 2
+    options = _COMMANDS.get(given[at], ()) if at < len(given) else ()
+    return [*words, *given[: at + 1], *options, *given[at + 1 :]]
+
+
+def clean(environment: Mapping[str, str]) -> dict[str, str]:
+    """`environment` without what would lead git elsewhere or make it wait for a person."""
+    known = without_keys(environment)
+    kept = {name: value for name, value in known.items() if not name.startswith("GIT_") or name in _KEPT}
+    kept.setdefault("PATH", os.environ.get("PATH", os.defpath))
+    return kept | {name: value for name, value, _ in VARIABLES}
+
+
+def paths(listed: bytes) -> list[str]:
+    """File names as git lists them with -z."""
+    return [os.fsdecode(name) for name in listed.split(b"\0") if name]
+
+
+def tracked_objects(folder: Path, paths: Sequence[str], environment: Mapping[str, str]) -> tuple[Path, ...]:
+    """Return the folder of a repository's objects if one of its commits or its index holds one of
+    these files, or where that cannot be told; nothing if none does."""
+    top = repository_root(folder)
+    if top is None:
+        return ()
+    inside = [os.path.relpath(path, top) for path in paths if path.startswith(f"{top}{os.sep}")]
+    if not inside:
+        return ()
+    git = Git(top, environment)
+    try:
+        objects = Path(git.text("rev-parse", "--path-format=absolute", "--git-path", "objects"))
+        indexed = git("--literal-pathspecs", "ls-files", "-z", "--", *inside)
+        committed = indexed or git("--literal-pathspecs", "rev-list", "--all", "-n", "1", "--", *inside, seconds=10.0)
+    except GitError:
+        objects = Path(top, ".git", "objects")
+        committed = b"?"
+    return (objects,) if committed else ()

@@ -1,0 +1,232 @@
+"""Files in places that others may have prepared: no symbolic link is ever followed to one.
+
+A place is a base that is trusted and the names below it. Every name is opened by descriptor with
+O_NOFOLLOW, so a link anywhere on the way is refused, also one put there between two looks. Where
+the system has no such calls (Windows) every name is looked at first.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from retinue.core.lean import dataclass
+
+BY_DESCRIPTOR = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
+LARGEST = 8 * 2**20
+MOST_FILES = 10_000
+DEEPEST = 16
+
+_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
+_CLOEXEC = getattr(os, "O_CLOEXEC", 0)
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _NOFOLLOW | _CLOEXEC
+_READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _NOFOLLOW | _CLOEXEC
+
+
+class LinkedError(OSError):
+    """Something on the way is a symbolic link, or not the kind of file it should be."""
+
+    def __init__(self, path: Path, what: str = "is a symbolic link") -> None:
+        super().__init__(errno.ELOOP, f"{path} {what}: it is not used")
+        self.path = path
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A folder: `names` below `base`. The base may be reached by links, nothing below it may. What
+    is made in a `private` one only its owner can read."""
+
+    base: Path
+    names: tuple[str, ...]
+    private: bool = False
+
+    def inside(self, *names: str) -> Place:
+        return Place(self.base, (*self.names, *names), self.private)
+
+    @property
+    def path(self) -> Path:
+        return self.base.joinpath(*self.names)
+
+    @property
+    def real(self) -> Path:
+        """The path as tools resolve it: only the base can hold links."""
+        return Path(os.path.realpath(self.base)).joinpath(*self.names)
+
+    def exists(self) -> bool:
+        """Whether it is a folder that can be used."""
+        try:
+            with opened(self):
+                return True
+        except OSError:
+            return False
+
+    def obstacle(self) -> str | None:
+        """Why it could not be made or used; None where nothing is in the way."""
+        try:
+            with opened(self):
+                return None
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            return error.strerror or str(error)
+
+
+@contextmanager
+def opened(place: Place, *, create: bool = False) -> Iterator[int]:
+    """A descriptor of the folder. Raises FileNotFoundError, LinkedError or another OSError."""
+    if not BY_DESCRIPTOR:
+        yield from _opened_by_name(place, create)
+        return
+    if create:
+        place.base.mkdir(parents=True, exist_ok=True)
+    folder = os.open(place.base, _FOLDER & ~_NOFOLLOW)
+    try:
+        for at, name in enumerate(place.names):
+            inner = _step(folder, name, place, at, (0o700 if place.private else 0o777) if create else None)
+            os.close(folder)
+            folder = inner
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def _step(folder: int, name: str, place: Place, at: int, mode: int | None) -> int:
+    try:
+        return os.open(name, _FOLDER, dir_fd=folder)
+    except FileNotFoundError:
+        if mode is None:
+            raise
+        with suppress(FileExistsError):
+            os.mkdir(name, mode, dir_fd=folder)
+        return _step(folder, name, place, at, None)
+    except OSError as error:
+        raise _explained(error, place.base.joinpath(*place.names[: at + 1])) from error
+
+
+def _explained(error: OSError, path: Path) -> OSError:
+    """ELOOP and ENOTDIR both come of a link that was not followed."""
+    if error.errno in (errno.ELOOP, errno.ENOTDIR):
+        return LinkedError(path, "is a symbolic link" if path.is_symlink() else "is not a folder")
+    return error
+
+
+def _opened_by_name(place: Place, create: bool) -> Iterator[int]:  # pragma: no cover - Windows
+    path = place.base
+    for name in place.names:
+        path = path / name
+        if path.is_symlink():
+            raise LinkedError(path)
+    if create:
+        path.mkdir(parents=True, exist_ok=True)
+    elif not path.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "No such folder", str(path))
+    yield -1
+
+
+def read(place: Place, *names: str, most: int = LARGEST) -> bytes:
+    """At most `most` bytes of a regular file below the folder. Never waits for a pipe."""
+    inside = place.inside(*names[:-1])
+    with opened(inside) as folder:
+        try:
+            if BY_DESCRIPTOR:
+                descriptor = os.open(names[-1], _READ, dir_fd=folder)
+            else:  # pragma: no cover - Windows
+                path = inside.path / names[-1]
+                if path.is_symlink():
+                    raise LinkedError(path)
+                descriptor = os.open(path, _READ | getattr(os, "O_BINARY", 0))
+        except OSError as error:
+            raise _explained(error, inside.path / names[-1]) from error
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise LinkedError(inside.path / names[-1], "is not a regular file")
+        return _whole(descriptor, min(most, found.st_size + 1), most)
+    finally:
+        os.close(descriptor)
+
+
+def _whole(descriptor: int, expected: int, most: int) -> bytes:
+    data = os.read(descriptor, expected)
+    while len(data) < most and (more := os.read(descriptor, min(most - len(data), 1 << 20))):
+        data += more
+    return data
+
+
+class ChangedError(OSError):
+    """Someone else has written the file meanwhile. Nothing was done to it."""
+
+
+def write(place: Place, names: Sequence[str], data: bytes, *, over: bytes | None) -> None:
+    """Puts a file below the folder in place of the content `over` (None: where there is none),
+    whole or not at all; folders are made as needed. Holds the lock that agents' own tools take
+    while they rewrite a file of that folder. Raises ChangedError when it is another one."""
+    inside = place.inside(*names[:-1])
+    with opened(inside, create=True) as folder, _locked(folder):
+        try:
+            now: bytes | None = read(place, *names, most=max(LARGEST, len(over or b"") + 1))
+        except FileNotFoundError:
+            now = None
+        if now != over:
+            raise ChangedError(errno.EAGAIN, "The file has changed meanwhile", str(inside.path / names[-1]))
+        _replace(folder, inside, names[-1], data)
+
+
+def _replace(folder: int, place: Place, name: str, data: bytes) -> None:
+    beside = f".retinue-{secrets.token_hex(8)}.tmp"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW | _CLOEXEC | getattr(os, "O_BINARY", 0)
+    where = {"dir_fd": folder} if BY_DESCRIPTOR else {}
+    start = "" if BY_DESCRIPTOR else f"{place.path}{os.sep}"
+    descriptor = os.open(start + beside, flags, 0o600 if place.private else 0o666, **where)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        if BY_DESCRIPTOR:
+            os.replace(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
+        else:  # pragma: no cover - Windows
+            Path(start + beside).replace(start + name)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(start + beside, **where)
+        raise
+
+
+@contextmanager
+def _locked(folder: int) -> Iterator[None]:
+    try:
+        import fcntl
+    except ImportError:  # pragma: no cover - Windows
+        yield
+        return
+    with suppress(OSError):  # a file system without locks: renaming is still whole or nothing
+        fcntl.flock(folder, fcntl.LOCK_EX)
+    yield
+
+
+def files(place: Place) -> tuple[tuple[str, ...], ...]:
+    """Every regular file below the folder, as names, in order; links, dot files and what is not
+    a file are left out. Bounded in number and depth."""
+    found: list[tuple[str, ...]] = []
+    pending: list[tuple[str, ...]] = [()]
+    while pending and len(found) < MOST_FILES:
+        names = pending.pop()
+        try:
+            with opened(place.inside(*names)) as folder:
+                listed = folder if BY_DESCRIPTOR else place.path.joinpath(*names)
+                with os.scandir(listed) as entries:
+                    for entry in entries:
+                        if entry.name.startswith("."):
+                            continue
+                        if entry.is_dir(follow_symlinks=False):
+                            if len(names) < DEEPEST:
+                                pending.append((*names, entry.name))
+                        elif entry.is_file(follow_symlinks=False):
+                            found.append((*names, entry.name))
+        except OSError:
+            continue
+    return tuple(sorted(found)[:MOST_FILES])

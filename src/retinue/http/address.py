@@ -1,0 +1,123 @@
+"""Where a URL leads: host, port, credentials and the proxy that the environment names."""
+
+from __future__ import annotations
+
+import os
+from base64 import b64encode
+from functools import lru_cache
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from retinue.core.lean import dataclass
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """What a connection is opened to; equal addresses share connections."""
+
+    scheme: str
+    host: str
+    port: int
+    proxy: str | None = None
+
+    @property
+    def secure(self) -> bool:
+        return self.scheme == "https"
+
+    @property
+    def authority(self) -> str:
+        name = f"[{self.host}]" if ":" in self.host else self.host
+        return name if self.port == _DEFAULT_PORTS[self.scheme] else f"{name}:{self.port}"
+
+    @property
+    def origin(self) -> str:
+        return f"{self.scheme}://{self.authority}"
+
+
+@lru_cache(maxsize=256)
+def parse_url(url: str) -> tuple[Address, str, str | None]:
+    """The address without proxy, the request target, and the `authorization` of user:password
+    in the URL. Raises ValueError with a text that is safe to show."""
+    try:
+        parts = urlsplit(url.strip())
+        port = parts.port or _DEFAULT_PORTS.get(parts.scheme)
+        host = _ascii(parts.hostname or "")
+    except (ValueError, UnicodeError):
+        raise ValueError(f"'{display_url(url)}' is not a URL.") from None
+    if port is None or not host:
+        raise ValueError(f"'{display_url(url)}' is not an http or https URL with a host name.")
+    target = parts.path or "/"
+    if parts.query:
+        target += "?" + parts.query
+    return Address(parts.scheme, host, port), target, _basic(parts)
+
+
+def _ascii(host: str) -> str:
+    """`host` as it is looked up. Most names need no codec, and loading that one takes a millisecond."""
+    if host.isascii() and all(0 < len(label) < 64 for label in host.split(".")):
+        return host
+    return host.encode("idna").decode("ascii")
+
+
+def display_url(url: str) -> str:
+    """The URL without user, password and query: fit for messages."""
+    text = url.strip().partition("?")[0]
+    scheme, mark, rest = text.rpartition("://")
+    before, slash, path = rest.partition("/")
+    return scheme + mark + before.rpartition("@")[2] + slash + path
+
+
+def proxy_for(address: Address) -> str | None:
+    """The proxy of HTTP_PROXY, HTTPS_PROXY or ALL_PROXY, unless NO_PROXY exempts the host.
+    Loopback never goes through a proxy: no proxy could reach this machine's loopback."""
+    if _loopback(address.host):
+        return None
+    env = os.environ
+    proxy = env.get(f"{address.scheme}_proxy") or env.get("all_proxy") or env.get("ALL_PROXY")
+    if not env.get(f"{address.scheme}_proxy"):
+        # A web server hands the client's "Proxy:" header to scripts as HTTP_PROXY: not ours then.
+        upper = f"{address.scheme.upper()}_PROXY"
+        if upper != "HTTP_PROXY" or "REQUEST_METHOD" not in env:
+            proxy = env.get(upper) or proxy
+    if not proxy:
+        return None
+    from urllib.request import proxy_bypass
+
+    if proxy_bypass(f"{address.host}:{address.port}") or _in_a_network(address.host):
+        return None
+    return proxy if "://" in proxy else "http://" + proxy
+
+
+def _in_a_network(host: str) -> bool:
+    """Whether NO_PROXY exempts a numeric address by a network such as 10.0.0.0/8, which the
+    standard library does not read."""
+    exempt = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+    if "/" not in exempt or not (":" in host or host[-1:].isdigit()):
+        return False
+    from ipaddress import ip_address, ip_network
+
+    try:
+        number = ip_address(host)
+    except ValueError:
+        return False
+    for entry in exempt.split(","):
+        try:
+            if "/" in entry and number in ip_network(entry.strip(), strict=False):
+                return True
+        except ValueError:
+            continue
+    return False
+
+
+def _loopback(host: str) -> bool:
+    return (
+        host in ("localhost", "::1") or host.endswith(".localhost") or (host.startswith("127.") and host[-1].isdigit())
+    )
+
+
+def _basic(parts: SplitResult) -> str | None:
+    if parts.username is None:
+        return None
+    pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return "Basic " + b64encode(pair.encode()).decode("ascii")

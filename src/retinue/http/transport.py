@@ -1,0 +1,260 @@
+"""One thin HTTP transport under every wire format: POST bytes, read a stream of bytes.
+
+Why not a ready client? They were measured (`bench/transport.py`; CPU as a ratio to bare httpx in
+the same run, byte code present; lowest and highest median of three runs on a busy machine):
+
+                         cold start    turn         64 in flight   delta, burst   delta, trickle
+    httpx 0.28              1             1             1              1               1
+    aiohttp 3.14         0.85 - 1.09   0.17 - 0.26   0.08 - 0.10    0.12 - 0.15    0.46 - 0.51
+    pyreqwest 0.15       0.34 - 0.44   0.09 - 0.19   0.04 - 0.07    0.10 - 0.19    0.13 - 0.16
+    this                 0.34 - 0.38   0.06 - 0.13   0.04 - 0.05    0.03 - 0.04    0.30 - 0.44
+
+aiohttp's import alone costs what all of httpx costs, and the whole product may cost 1.6 times
+that. pyreqwest aborted the interpreter at exit (SIGABRT: a Rust thread inside the GIL), closed or
+not, in 2 of 150 to 5 of 40 runs. What is left to write by hand is small, because the parsing is
+llhttp's (`httptools`): connect, pool, proxy, time out. HTTP/1.1, which every model server speaks.
+
+Guaranteed: certificates are verified; a cancelled or abandoned stream closes its connection;
+`close` never breaks a stream in flight; error texts hold no header, key or URL password.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, Self
+
+from retinue.http.address import Address, parse_url, proxy_for
+
+if TYPE_CHECKING:
+    import ssl
+
+    from retinue.http.connection import Connection
+
+TransportProblem = Literal[
+    "refused", "unreachable", "proxy", "certificate", "connect_timeout", "idle", "dropped", "garbage", "url"
+]
+
+CONNECT_SECONDS = 30.0
+IDLE_SECONDS = 600.0
+_MOST_HEADS = 64
+KEEP_SECONDS = 50.0
+"""Idle connections older than this are not reused: common servers drop them after a minute."""
+
+
+class TransportError(Exception):
+    """Below HTTP: no status exists. `problem` is what `failures.py` turns into a Failure.
+    `passing` False: trying again cannot help."""
+
+    def __init__(self, problem: TransportProblem, message: str, *, passing: bool = True) -> None:
+        super().__init__(message)
+        self.problem = problem
+        self.message = message
+        self.passing = passing
+
+
+class Response:
+    """Status and headers at once, the body as it arrives. Leave it through `async with`, or
+    call `close`: an unfinished body then closes its connection, a finished one is kept alive."""
+
+    __slots__ = ("_closed", "_connection", "_pool", "headers", "status")
+
+    def __init__(self, connection: Connection, pool: Pool) -> None:
+        self._connection = connection
+        self._pool = pool
+        self._closed = False
+        self.status: int = connection.status
+        self.headers: Mapping[str, str] = connection.headers
+
+    async def read(self) -> bytes:
+        """What has arrived since the last call, at least one byte; b"" once at the end.
+        Raises TransportError when the body cannot be completed."""
+        return await self._connection.read()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while piece := await self._connection.read():
+            yield piece
+
+    async def body(self, limit: int = 64 * 1024) -> bytes:
+        """The whole body, cut at `limit`; what arrived if the connection dies. For error texts."""
+        pieces: list[bytes] = []
+        size = 0
+        try:
+            async for piece in self:
+                pieces.append(piece)
+                size += len(piece)
+                if size >= limit:
+                    break
+        except TransportError:
+            pass
+        return b"".join(pieces)[:limit]
+
+    async def drain(self, seconds: float) -> None:
+        """Waits that long for the end of a body of which nothing more is wanted, so that its
+        connection can be used again."""
+        if not self._connection.complete:
+            try:
+                async with asyncio.timeout(seconds):
+                    while await self._connection.read():
+                        pass
+            except (TimeoutError, TransportError):
+                pass
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._pool.give_back(self._connection)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Pool:
+    """Idle connections of one event loop, newest first."""
+
+    def __init__(self) -> None:
+        self._idle: dict[Address, list[Connection]] = {}
+        self._closed = False
+
+    def take(self, address: Address, now: float) -> Connection | None:
+        waiting = self._idle.get(address)
+        while waiting:
+            connection = waiting.pop()
+            if connection.open and now - connection.idle_since < KEEP_SECONDS:
+                return connection
+            connection.abort()
+        return None
+
+    def give_back(self, connection: Connection) -> None:
+        if connection.reusable and not self._closed:
+            connection.rest()
+            self._idle.setdefault(connection.address, []).append(connection)
+        else:
+            connection.abort()
+
+    def close(self) -> None:
+        self._closed = True
+        for waiting in self._idle.values():
+            for connection in waiting:
+                connection.abort()
+        self._idle.clear()
+
+
+class Transport:
+    """Pooled connections without a limit on their number. Safe to share between models, runs
+    and event loops: each loop has its own pool."""
+
+    def __init__(
+        self,
+        *,
+        connect_timeout: float | None = CONNECT_SECONDS,
+        idle_timeout: float | None = IDLE_SECONDS,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """`idle_timeout` ends an exchange in which the server has been silent that long; there
+        is no total limit, the run has its own. `tls` replaces the system's certificates."""
+        self._tls = tls
+        self._connect_timeout = connect_timeout
+        self._idle_timeout = idle_timeout
+        self._heads: dict[tuple[object, ...], bytes] = {}
+        self._pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Pool] = weakref.WeakKeyDictionary()
+
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Response:
+        """Sends the request and waits for the head of the answer, whatever its status."""
+        return await self._exchange("POST", url, headers, body)
+
+    async def get(self, url: str, headers: Mapping[str, str]) -> Response:
+        return await self._exchange("GET", url, headers, b"")
+
+    async def _exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Response:
+        try:
+            address, target, authorization = parse_url(url)
+        except ValueError as error:
+            raise TransportError("url", str(error)) from None
+        if proxy := proxy_for(address):
+            address = replace(address, proxy=proxy)
+        head = self._head(method, target, address, authorization, headers, len(body))
+        loop = asyncio.get_running_loop()
+        pool = self._pools.get(loop)
+        if pool is None:
+            pool = self._pools[loop] = Pool()
+        while (connection := pool.take(address, loop.time())) is not None:
+            response = await self._send(connection, pool, head, body)
+            if response is not None:
+                return response
+        response = await self._send(await self._connect(address), pool, head, body)
+        if response is None:
+            raise TransportError("dropped", f"{address.origin} closed the connection without an answer.")
+        return response
+
+    def _head(
+        self,
+        method: str,
+        target: str,
+        address: Address,
+        authorization: str | None,
+        headers: Mapping[str, str],
+        size: int,
+    ) -> bytes:
+        """The request head. All but its last line is the same for every turn of an agent."""
+        key = (method, target, address, authorization, *headers.items())
+        start = self._heads.get(key)
+        if start is None:
+            if len(self._heads) >= _MOST_HEADS:
+                self._heads.clear()
+            start = self._heads[key] = render_head(method, target, address, authorization, headers)
+        return b"%bcontent-length: %d\r\n\r\n" % (start, size) if size or method == "POST" else start + b"\r\n"
+
+    async def _send(self, connection: Connection, pool: Pool, head: bytes, body: bytes) -> Response | None:
+        """None when the server hung up before the first byte of an answer: on a kept-alive
+        connection that is its right, and the next connection is tried."""
+        try:
+            if await connection.exchange(head, body, self._idle_timeout):
+                return Response(connection, pool)
+        except BaseException:
+            connection.abort()
+            raise
+        connection.abort()
+        return None
+
+    async def _connect(self, address: Address) -> Connection:
+        from retinue.http.connect import open_connection
+
+        return await open_connection(address, self._connect_timeout, self._tls)
+
+    async def close(self) -> None:
+        """Closes the idle connections of this event loop; the transport stays usable."""
+        pool = self._pools.pop(asyncio.get_running_loop(), None)
+        if pool is not None:
+            pool.close()
+            await asyncio.sleep(0)
+
+
+def render_head(
+    method: str, target: str, address: Address, authorization: str | None, headers: Mapping[str, str]
+) -> bytes:
+    """The request head without its end. Refuses what would break out of a header line, without
+    quoting it."""
+    if address.proxy is not None and not address.secure:
+        target = address.origin + target
+        proxy_authorization = parse_url(address.proxy)[2]
+        if proxy_authorization:
+            headers = {**headers, "proxy-authorization": proxy_authorization}
+    # identity: events are small and urgent; decompressing them costs more than it saves.
+    lines = [f"{method} {target} HTTP/1.1", f"host: {address.authority}", "accept-encoding: identity"]
+    if authorization and not any(name.lower() == "authorization" for name in headers):
+        lines.append(f"authorization: {authorization}")
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    for line in lines:
+        if not (line.isascii() and line.isprintable()):
+            name = line.partition(":")[0] if ":" in line else "the URL"
+            raise TransportError("url", f"The value of {name[:40]!r} holds a character that HTTP cannot carry.")
+    return "\r\n".join((*lines, "")).encode("ascii")

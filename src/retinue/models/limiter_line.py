@@ -1,0 +1,301 @@
+"""The line in front of one account: who may send now, and who waits for what.
+
+Requests go in the order they came. How long and how many at once is decided in `limiter_pace`,
+who goes first with a cold prompt cache in `limiter_prefix`; here is only the line. A request that
+is cancelled at any moment gives back its place or its slot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
+from retinue.core.clock import Clock, Timer
+from retinue.core.failure import Failure, FailureKind
+from retinue.core.format import format_wait
+from retinue.core.lean import dataclass
+from retinue.models.limiter_pace import Pace
+from retinue.models.limiter_prefix import WARM_SECONDS, Prefix, Prefixes
+from retinue.models.limiter_shared import Record, SharedLimits
+
+PATIENCE_SECONDS = 600.0
+"""A provider that closes for longer is not waited for: the request fails, and says until when."""
+BUSY: frozenset[FailureKind] = frozenset({"rate_limit", "overloaded"})
+_NO_ANSWER: frozenset[FailureKind] = frozenset({"server", "dropped", "timeout", "internal", "stopped"})
+
+Waiting = Callable[[], AbstractContextManager[None]]
+
+
+class _Waiter:
+    """One request in line. `place` is done when it may go, or will not."""
+
+    __slots__ = ("followed", "gate", "number", "place")
+
+    def __init__(self, number: int, gate: LimiterGate) -> None:
+        self.number = number
+        self.gate = gate
+        self.followed = False
+        self.place: asyncio.Future[Failure | None] = asyncio.get_running_loop().create_future()
+
+    def __lt__(self, other: _Waiter) -> bool:
+        return self.number < other.number
+
+
+class LimiterGate:
+    """The gate of one run (`retinue.models.retry.Gate`). `waiting` is entered while the run has
+    to wait, so that its idle clock can stand still."""
+
+    __slots__ = ("_limiter", "begun", "out", "prefix", "sent_at", "waiting")
+
+    def __init__(self, limiter: Limiter, prefix: Prefix[_Waiter] | None, waiting: Waiting | None) -> None:
+        self._limiter = limiter
+        self.prefix = prefix
+        self.waiting: Waiting = waiting or nullcontext
+        self.out = 0
+        self.sent_at = 0.0
+        self.begun = False
+
+    async def before(self) -> Failure | None:
+        """Returns when the request may be sent. A failure means that it must not be."""
+        if self._limiter.enter(self):
+            return None
+        with self.waiting():
+            return await self._limiter.wait(self)
+
+    def began(self) -> None:
+        """The first part of the answer is here."""
+        if self.out and not self.begun:
+            self.begun = True
+            self._limiter.answered(self)
+
+    def held(self) -> float:
+        """For how many seconds nobody of this account is let in."""
+        return self._limiter.state().held_seconds
+
+    async def after(self, failure: Failure | None) -> None:
+        """The request is over. Called while its task is being cancelled, nothing is learned."""
+        task = asyncio.current_task()
+        self._limiter.leave(self, failure, cut=task is not None and task.cancelling() > 0)
+
+
+@dataclass(frozen=True, slots=True)
+class LimiterState:
+    """`limit` None: as many at once as wish to. `held_seconds`: nobody sends for so long."""
+
+    provider: str
+    in_flight: int
+    waiting: int
+    limit: int | None
+    held_seconds: float
+
+
+class Limiter:
+    """One account. Requests wait in order of arrival; those behind a leader keep their place."""
+
+    def __init__(self, provider: str, key: str, clock: Clock, draw: Callable[[], float], shared: SharedLimits) -> None:
+        self.provider = provider
+        self.prefixes: Prefixes[_Waiter] = Prefixes()
+        self._key = key
+        self._clock = clock
+        self._pace = Pace(draw)
+        self._shared = shared
+        self._seen = 0
+        self._adopted: frozenset[Record] = frozenset()
+        self._in_flight = 0
+        self._numbers = 0
+        self._queue: list[_Waiter] = []
+        self._timer: Timer | None = None
+        self._due = math.inf
+
+    def state(self) -> LimiterState:
+        now, pace = self._clock.monotonic(), self._pace
+        return LimiterState(
+            provider=self.provider,
+            in_flight=self._in_flight,
+            waiting=sum(not waiter.place.done() for waiter in (*self._queue, *self.prefixes.followers())),
+            limit=None if pace.limit == math.inf else int(pace.limit),
+            held_seconds=max(pace.held_until - now, 0.0),
+        )
+
+    # Going in
+
+    def enter(self, gate: LimiterGate) -> bool:
+        """Lets a request go at once if nothing stands in its way."""
+        now = self._clock.monotonic()
+        self._hear(now)
+        if self._queue or self._pace.delay(now, self._in_flight) != 0.0:
+            return False
+        prefix = gate.prefix
+        if prefix is not None and self._has_leader(prefix, now):
+            return False
+        self._grant(gate, now)
+        return True
+
+    async def wait(self, gate: LimiterGate) -> Failure | None:
+        self._numbers += 1
+        waiter = _Waiter(self._numbers, gate)
+        heapq.heappush(self._queue, waiter)
+        self._admit()
+        try:
+            return await waiter.place
+        except asyncio.CancelledError:
+            if not waiter.place.cancelled() and waiter.place.result() is None:
+                self.leave(gate, None, cut=True)  # it had been let in before it could know
+            else:
+                self._admit()
+            raise
+
+    def _grant(self, gate: LimiterGate, now: float) -> None:
+        self._in_flight += 1
+        self._pace.sent(now)
+        gate.out += 1
+        gate.sent_at = now
+        gate.begun = False
+        prefix = gate.prefix
+        if prefix is not None and prefix.leader is None and now >= prefix.warm_until:
+            prefix.leader, prefix.led_at = gate, now
+
+    def _admit(self) -> None:
+        """Lets in whoever may go; arranges to look again when time alone can change that."""
+        now = self._clock.monotonic()
+        self._hear(now)
+        while self._queue:
+            waiter = self._queue[0]
+            if waiter.place.done():
+                heapq.heappop(self._queue)
+                continue
+            delay = self._pace.delay(now, self._in_flight)
+            if delay is None:
+                break
+            if delay > 0.0:
+                self._wait_for(delay, now)
+                return
+            heapq.heappop(self._queue)
+            prefix = waiter.gate.prefix
+            if prefix is not None and not waiter.followed and self._has_leader(prefix, now):
+                self._follow(prefix, waiter, now)
+            else:
+                self._grant(waiter.gate, now)
+                waiter.place.set_result(None)
+        self._rest()
+
+    def _wait_for(self, delay: float, now: float) -> None:
+        if delay > PATIENCE_SECONDS:
+            queue, self._queue = self._queue, []
+            failure = self._closed(delay)
+            for waiter in queue:
+                if not waiter.place.done():
+                    waiter.place.set_result(failure)
+            self._rest()
+        elif self._timer is None or now + delay < self._due:
+            self._rest()
+            self._due = now + delay
+            self._timer = self._clock.call_later(delay, self._look_again)
+
+    def _look_again(self) -> None:
+        self._timer, self._due = None, math.inf
+        self._admit()
+
+    def _rest(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer, self._due = None, math.inf
+
+    def _closed(self, seconds: float) -> Failure:
+        store = f", or remove {self._shared.folder} if it was lifted" if self._shared.folder is not None else ""
+        return Failure(
+            "rate_limit",
+            f"{self.provider} takes no requests of this account for another {format_wait(seconds)}.",
+            f"Resume the run then, use another key or model{store}.",
+            retry_after=seconds,
+        )
+
+    # Coming out
+
+    def answered(self, gate: LimiterGate) -> None:
+        now = self._clock.monotonic()
+        self._pace.answered(now, gate.sent_at, self._in_flight)
+        prefix = gate.prefix
+        if prefix is not None:
+            prefix.warm_until = now + WARM_SECONDS
+            if prefix.leader is gate:
+                self.prefixes.took(now - prefix.led_at)
+            if prefix.leader is not None:
+                self._release(prefix)
+        if self._queue:
+            self._admit()
+
+    def leave(self, gate: LimiterGate, failure: Failure | None, *, cut: bool) -> None:
+        if not gate.out:
+            return
+        gate.out -= 1
+        if failure is None and not cut and not gate.begun:
+            gate.begun = True
+            self.answered(gate)
+        elif failure is not None or not gate.begun:
+            self._learn(gate, failure)
+        self._in_flight -= 1
+        prefix = gate.prefix
+        if prefix is not None and prefix.leader is gate:
+            self._release(prefix, followed=False)
+        if self._queue:
+            self._admit()
+
+    def _learn(self, gate: LimiterGate, failure: Failure | None) -> None:
+        now = self._clock.monotonic()
+        if failure is None or (failure.kind in _NO_ANSWER and failure.retry_after is None):
+            self._pace.lost(gate.sent_at)
+        elif failure.kind not in BUSY and failure.retry_after is None:
+            self._pace.answered(now, gate.sent_at, self._in_flight)
+        elif self._pace.refused(now, gate.sent_at, self._in_flight, failure.retry_after, busy=failure.kind in BUSY):
+            wall = self._clock.now()
+            held = max(self._pace.held_until - now, 0.0)
+            limit = min(self._pace.limit, 1e6)
+            self._shared.publish(self._key, Record(wall + held, limit, wall))
+
+    # Behind a leader
+
+    def _has_leader(self, prefix: Prefix[_Waiter], now: float) -> bool:
+        """Whether someone else is about to warm this prefix."""
+        return prefix.leader is not None and now >= prefix.warm_until and now < prefix.led_at + self.prefixes.patience()
+
+    def _follow(self, prefix: Prefix[_Waiter], waiter: _Waiter, now: float) -> None:
+        prefix.followers.append(waiter)
+        if prefix.timer is None:
+            seconds = prefix.led_at + self.prefixes.patience() - now
+            prefix.timer = self._clock.call_later(seconds, lambda: self._tired(prefix))
+
+    def _tired(self, prefix: Prefix[_Waiter]) -> None:
+        """The leader takes too long: everyone goes, though the cache may be cold."""
+        self._release(prefix)
+        self._admit()
+
+    def _release(self, prefix: Prefix[_Waiter], *, followed: bool = True) -> None:
+        """Ends a lead. With `followed` the others need not follow anyone again; without, the
+        first of them leads."""
+        if prefix.timer is not None:
+            prefix.timer.cancel()
+            prefix.timer = None
+        prefix.leader = None
+        followers, prefix.followers = prefix.followers, []
+        for waiter in followers:
+            waiter.followed = followed
+            heapq.heappush(self._queue, waiter)
+
+    # From other processes
+
+    def _hear(self, now: float) -> None:
+        shared = self._shared
+        if now >= shared.next_look:
+            shared.look(now, self._clock.now())
+        if self._seen == shared.version:
+            return
+        self._seen = shared.version
+        wall, records = self._clock.now(), shared.records(self._key)
+        for record in records:
+            if record not in self._adopted:
+                self._pace.adopt(now, now + record.until - wall, record.limit, now + record.at - wall)
+        self._adopted = frozenset(records)

@@ -1,0 +1,164 @@
+"""What a run is told before its first message, put together from all who have a say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from retinue.capabilities.skills.attach import skills_text
+from retinue.core.effects import READ_ONLY
+from retinue.core.events import RunCreated
+from retinue.core.lean import replace
+from retinue.core.request import RunRequest
+from retinue.core.tool import Tool
+from retinue.core.toolnames import TOOLS
+from retinue.runs.ceiling import STARTING
+from retinue.runs.documentation import documentation_block, is_guide
+from retinue.runs.offer import policy_text
+from retinue.runs.prompt import Extras, Part, prompt_parts, reads_instructions
+from retinue.runs.prompt_environment import detect
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from retinue.capabilities.memory.block import Memory
+    from retinue.capabilities.worktree.attach import Isolation
+    from retinue.core.spec import PermissionMode
+    from retinue.log.query import Reader
+    from retinue.runs.launch import Launch
+    from retinue.runs.world import World
+
+
+def assemble(
+    request: RunRequest,
+    world: World,
+    parent: str | None,
+    tools: Mapping[str, Tool],
+    notes: list[str],
+    *,
+    mode: PermissionMode = "default",
+    isolation: Isolation | None = None,
+    memory: Memory | None = None,
+) -> tuple[Part, ...]:
+    """The parts of the system prompt. `parent` is the prompt of the run that starts this one.
+    Reads files and makes none; what could not be used is noted."""
+    spec, settings = request.spec, world.settings.settings
+    place = ("environment", request.cwd)
+    environment = world.round.get(place) or world.round.keep(place, detect(request.cwd))
+    skills = skills_text(request, world, tools, notes)
+    if spec.prompt_mode == "append" and parent and skills in parent:
+        skills = ""  # a twin has read it already
+    if is_guide(spec):
+        skills = documentation_block()
+    extras = Extras(skills=skills, memory=memory.block() if memory else "")
+    if settings.instructions_enabled and reads_instructions(spec, request.depth, parent):
+        instructions, not_taken = _instructions(request.cwd, world)
+        notes.extend(not_taken)
+        extras = replace(extras, instructions=instructions)
+    if request.depth == 0 and settings.inject_delegation_policy and STARTING & tools.keys():
+        extras = replace(extras, delegation=policy_text(world, request))
+    if isolation is not None:
+        from retinue.capabilities.worktree.prompt import worktree_notice
+
+        extras = replace(
+            extras, worktree=worktree_notice(isolation.top, isolation.main, from_dirty=settings.worktree_from_dirty)
+        )
+    extras = replace(extras, mode=_mode_line(mode, world, tools))
+    bridge = "" if STARTING & tools.keys() else _NO_AGENTS
+    return prompt_parts(spec, environment, parent=parent, depth=request.depth, extras=extras, bridge=bridge)
+
+
+def _instructions(cwd: Path, world: World) -> tuple[str, list[str]]:
+    """The instruction files for runs in `cwd`, and what was not taken of them. Read once for runs
+    that start together."""
+    from retinue.runs.instructions import project_instructions
+
+    def read() -> tuple[str, list[str]]:
+        notes: list[str] = []
+        return project_instructions(cwd, world.environment, notes), notes
+
+    return world.round.once(("instructions", cwd), read)
+
+
+_NO_AGENTS = "\n- You have no tool to start agents: what is said above about delegation is not for you."
+_NOBODY = (
+    "nobody is there who could answer. Go on as you think best and say what you assumed; if you cannot, end with "
+    "the question as your answer."
+)
+_UNATTENDED: frozenset[PermissionMode] = frozenset({"default", "acceptEdits", "plan"})
+
+
+def _mode_line(mode: PermissionMode, world: World, tools: Mapping[str, Tool]) -> str:
+    """What the run must know of its mode before it meets a refusal."""
+    lines = []
+    if mode == "plan" and "exit_plan" in tools:
+        lines.append(
+            "Plan mode: you only read until a plan of yours is approved. Study what you need, then hand it in with "
+            "exit_plan."
+        )
+    elif mode == "plan":
+        lines.append("Plan mode: you only read. Study what you need, then end with the plan as your answer.")
+    if mode in _UNATTENDED and not world.can_ask:
+        lines.append(
+            "Nobody can approve anything here: what does not run unasked is denied. Say what you could not do."
+        )
+    return "\n".join(lines)
+
+
+def prompt_above(request: RunRequest, world: World, parent: Launch | None) -> str | None:
+    """The prompt of the run that starts this one, as far as this one may know it: an agent that
+    omits the files with instructions does not get them through its parent either."""
+    if parent is None:
+        return None
+    spec, system = request.spec, parent.system
+    if parent.inherited and parent.request.spec.name == spec.name:
+        system = system[: parent.inherited]  # a twin of a twin: nothing is said twice
+    if not spec.omit_instructions or spec.prompt_mode != "append":
+        return system
+    told, _ = _instructions(parent.request.cwd, world)
+    return system.replace(told, "") if told else system
+
+
+def inherited(parts: tuple[Part, ...], parent: Launch | None) -> int:
+    """How many characters of the prompt are the beginning of the parent's."""
+    if parent is None or not parts or parts[0].name != "parent" or not parent.system.startswith(parts[0].text):
+        return 0
+    return len(parts[0].text)
+
+
+def kept(launch: Launch) -> Mapping[str, object]:
+    """The prompt for the log: of a twin without what is its parent's, which the log has there."""
+    return {"inherits": launch.inherited, "text": launch.system[launch.inherited :]}
+
+
+def restored(reader: Reader, created: RunCreated | None, parent_id: str | None) -> str | None:
+    """The prompt that a run had, byte by byte, so that what it goes on with extends what a
+    provider has seen. None for a run whose log does not tell."""
+    found = created.options.get("system") if created is not None else None
+    if not isinstance(found, Mapping) or not isinstance(found.get("text"), str):
+        return None
+    text: str = found["text"]
+    if not found.get("inherits"):
+        return text
+    if parent_id is None:
+        return None
+    first = next((event for event in reader.events(parent_id, limit=1)), None)
+    above = first.body if first is not None and isinstance(first.body, RunCreated) else None
+    base = restored(reader, above, first.parent_id if first is not None else None)
+    if base is None:
+        return None
+    inherits = found["inherits"]  # logs before 0.2 say only that it does: all of it
+    return (base if inherits is True else base[:inherits]) + text
+
+
+def why_absent(launch: Launch, world: World, name: str) -> str:
+    """Why a run has not got a tool that exists, for its model; empty where its file decided it."""
+    if name in world.unavailable:
+        return world.unavailable[name]
+    if name in ("ask_parent", "ask_user") and not world.can_ask:
+        return _NOBODY
+    if not launch.readonly or TOOLS.get(name, READ_ONLY) <= READ_ONLY:
+        return ""
+    if launch.mode == "plan":
+        return "this run is in plan mode and changes nothing."
+    return "this run is read-only."

@@ -1,0 +1,122 @@
+"""Carries out what other processes ask of the runs of this one.
+
+While runs live, the log is asked five times a second whether it has changed, and once a second
+the settings are; that costs a few microseconds, and nothing at all when no run lives. A command is
+taken in one transaction, so it is carried out once; its answer says what happens now, or why nothing
+does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, assert_never
+
+from retinue.core.clock import Timer
+from retinue.errors import StateError
+
+if TYPE_CHECKING:
+    from retinue.log.commands import Answer, Command, Ear
+    from retinue.runs.crew import Supervisor
+    from retinue.runs.member import Member
+
+LOOK_SECONDS = 0.2
+SETTINGS_EVERY = 5
+"""So many looks go by before someone asks whether a settings file has changed, too."""
+
+
+class Commands:
+    """Of one supervisor. `watch` when a run begins; it looks until none lives."""
+
+    def __init__(self, crew: Supervisor) -> None:
+        self._crew = crew
+        self._timer: Timer | None = None
+        self._ear: Ear | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self._looks = 0
+
+    def watch(self) -> None:
+        if self._timer is None:
+            self._timer = self._crew.clock.call_later(LOOK_SECONDS, self._look)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._serving is not None:
+            self._serving.cancel()
+
+    def _look(self) -> None:
+        self._timer = None
+        if not self._crew.busy:
+            return
+        if self._ear is None:
+            from retinue.log.commands import Ear  # a short run ends before anyone looks
+
+            log = self._crew.world.log
+            self._ear = Ear(log.reader, log.owner)
+        if self._serving is None and self._ear.hears():
+            self._serving = asyncio.create_task(self._serve(self._ear), name="commands of other processes")
+            self._serving.add_done_callback(self._served)
+        self._looks += 1
+        if self._looks % SETTINGS_EVERY == 0:
+            self._crew.notice_settings()  # such as how many may work at once
+        self.watch()
+
+    def _served(self, task: asyncio.Task[None]) -> None:
+        self._serving = None
+        if not task.cancelled():
+            task.exception()  # a log that cannot be written is reported by those who write runs
+
+    async def _serve(self, ear: Ear) -> None:
+        from retinue.log.commands import answer, take
+
+        log = self._crew.world.log
+        try:
+            taken = await log.transact(lambda connection: take(connection, log.owner))
+            answers = [(each.number, self.obey(each.command)) for each in taken]
+            if answers:
+                await log.transact(lambda connection: answer(connection, answers))
+        except StateError:
+            ear.again()
+            raise
+
+    def obey(self, command: Command) -> Answer:
+        """What becomes of one command, at once."""
+        from retinue.log.commands import Answer
+
+        member = self._crew.members.get(command.run_id)
+        if member is None or not member.live:
+            status = member.status if member is not None else "gone"
+            return Answer(command.run_id, False, f"Not delivered: the run has ended ({status}). {_resume(command)}")
+        try:
+            done, text = self._do(member, command)
+        except Exception as error:  # noqa: BLE001 - whoever asked must hear of it
+            return Answer(command.run_id, False, f"Retinue failed: {type(error).__name__}: {error}")
+        if not done:
+            text = f"Not delivered: the run is just ending. {_resume(command)}"
+        return Answer(command.run_id, done, text)
+
+    def _do(self, member: Member, command: Command) -> tuple[bool, str]:
+        crew, kind = self._crew, command.kind
+        match kind:
+            case "steer":
+                when = "when it starts" if member.status == "queued" else "after its current tool calls"
+                return crew.steer(member, command.text), f"Delivered: it reads this {when}."
+            case "stop":
+                return crew.stop(member, "Stopped by the user."), "It is stopping."
+            case "stop-tree":
+                count = crew.stop_tree(member, "Stopped by the user.")
+                others = f", and {count - 1} below it" if count > 1 else ""
+                return count > 0, f"It is stopping{others}."
+            case "compact":
+                return member.handle.controls.compact(), "It shortens its conversation before its next request."
+            case "background":
+                if crew.detach(member):
+                    return True, "It goes on in the background."
+                return True, "Nobody waits for it: there is nothing to move."
+            case _:
+                assert_never(kind)
+
+
+def _resume(command: Command) -> str:
+    return f"Go on with it: retinue runs resume {command.run_id}"

@@ -1,0 +1,348 @@
+"""One run's way to other runs: `Delegation` for the tools of that run.
+
+Everything a model may ask passes through here, so that ownership, depth, budget and the file's
+word are checked in one place. What it gets wrong comes back as a Refusal it can act on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from retinue.capabilities.permissions.gatekeeper import ask_quote
+from retinue.capabilities.skills.attach import with_initial_prompt
+from retinue.core.delegation import ChildView, Refusal, Scheduled, SpawnCall, Waited
+from retinue.core.events import ResultRead
+from retinue.core.request import RunRequest
+from retinue.core.states import LIVE
+from retinue.errors import OverBudgetError, RetinueError, SpawnDeniedError, StateError
+from retinue.runs.ceiling import startable_types
+from retinue.runs.fanout import FanOut, free_agents
+from retinue.runs.fork import inherited_context
+from retinue.runs.launch import choose_model
+from retinue.runs.member import Member
+from retinue.runs.quote import Wanted, quote
+from retinue.runs.readout import conversation_text, spoken_lines
+from retinue.runs.recover import Past, children, find_child, past
+from retinue.runs.resolution import Options, merge, resolve_type
+from retinue.tools.delegation.views import succeeded
+
+if TYPE_CHECKING:
+    from retinue.log.query import Reader
+    from retinue.runs.crew import Supervisor
+
+POLL_SECONDS = 0.25
+SHORTEST_PREFIX = 4
+SWITCHED_OFF = "Subagents are switched off in the settings. Do the task yourself."
+MOST_LISTED = 100
+_FINAL = frozenset({OverBudgetError.code, SpawnDeniedError.code})
+"""Refusals after which the same call must not be made again."""
+
+
+class Delegate:
+    """Bound to the run `run_id` of `supervisor`; made before the run exists, used while it does."""
+
+    def __init__(self, supervisor: Supervisor, run_id: str) -> None:
+        self._crew = supervisor
+        self._run_id = run_id
+
+    @cached_property
+    def _fan_out(self) -> FanOut:
+        """Counts the agents this run starts, so that very many of them need consent."""
+        crew = self._crew
+        return FanOut(
+            free_agents(crew.settings, can_ask=crew.world.can_ask),
+            lambda wanted: quote(wanted, crew.world.log.reader, at_once=crew.queue.limit),
+            ask=(lambda found: ask_quote(self._me, crew.world, found)) if crew.world.can_ask else None,
+            policy=crew.settings.quote_policy,
+            clock=crew.clock,
+        )
+
+    @property
+    def _me(self) -> Member:
+        return self._crew.members[self._run_id]
+
+    async def spawn(self, call: SpawnCall) -> ChildView | Refusal:
+        whole = self._crew.stash.take(call)
+        if isinstance(whole, Refusal):
+            return whole
+        if whole.resume:
+            return await self._resume(whole)
+        self._crew.notice_settings()
+        refusal = self._premature(whole)
+        if refusal is not None:
+            return refusal
+        found = resolve_type(
+            whole.agent,
+            self._crew.world.catalog(),
+            self._crew.settings,
+            vocabulary=whole.vocabulary,
+            strict=self._me.depth > 0,
+            allowed=startable_types(self._me.handle.launch.request.spec),
+        )
+        if isinstance(found, Refusal):
+            return self._stashed(found, whole)
+        options = merge(found.spec, whole, self._crew.settings)
+        notes = tuple(note for note in (found.note, *(f"ignored: {each}" for each in options.ignored)) if note)
+        request = await self._request(found.spec, whole, options)
+        try:
+            unasked = None if self._fan_out.take() else await self._consent(request, whole.call_id)
+            if unasked is not None:
+                return Refusal(code="FAN_OUT", message=unasked)
+            child = await self._crew.start(
+                request,
+                parent=self._me,
+                description=self._crew.world.redactor(whole.description) or found.spec.name,
+                background=options.background,
+                name=whole.name,
+                call_id=whole.call_id,
+                join=whole.join,
+                notes=notes,
+            )
+        except RetinueError as error:
+            return self._stashed(Refusal(code=error.code, message=str(error)), whole)
+        self._crew.stash.drop(whole.retry)
+        return await self._until_done(child, whole)
+
+    async def _consent(self, request: RunRequest, call_id: str | None) -> str | None:
+        """Why the agent must not be started; None when it may. Raises UnknownModelError."""
+        me = self._me.handle
+        model = (await choose_model(request, self._crew.world, [], me.launch)).info
+        with me.controls.waiting(call_id):
+            return await self._fan_out.admit(Wanted(request.spec.name, model))
+
+    async def schedule(self, call: SpawnCall) -> Scheduled | Refusal:
+        from retinue.capabilities.schedule.ask import schedule_call
+
+        whole = self._crew.stash.take(call)
+        if isinstance(whole, Refusal):
+            return whole
+        found = await schedule_call(self._crew, self._me, whole)
+        return self._stashed(found, whole) if isinstance(found, Refusal) else found
+
+    async def _resume(self, call: SpawnCall) -> ChildView | Refusal:
+        child = self._own(call.resume or "")
+        if isinstance(child, Refusal):
+            return child
+        if child.live:
+            return Refusal(
+                code="STILL_RUNNING",
+                message=f'Agent "{child.id}" is still {child.status}. Steer it, or wait for its result.',
+            )
+        if child.stopped_by == "person":
+            return Refusal(
+                code="STOPPED_BY_USER",
+                message=f'Agent "{child.id}" was stopped by the user and is not resumed by another agent.',
+            )
+        try:
+            again = await self._crew.resume(
+                child.id,
+                call.prompt,
+                budget=call.budget,
+                parent=self._me,
+                background=self._in_background(child, call),
+                call_id=call.call_id,
+                join=call.join,
+            )
+        except RetinueError as error:
+            return Refusal(code=error.code, message=str(error))
+        return await self._until_done(again, call)
+
+    def _in_background(self, child: Member | Past, call: SpawnCall) -> bool:
+        """Whether a resumed run works there: as for one that is started, its file has the say."""
+        of_file = child.handle.launch.request.spec.background if isinstance(child, Member) else child.pinned
+        by_default = self._crew.settings.background_by_default
+        return next((said for said in (of_file, call.background) if said is not None), by_default)
+
+    async def _until_done(self, child: Member, call: SpawnCall) -> ChildView:
+        """A foreground run is waited for; cancelling the wait stops it, and lasts until it has
+        stopped. Moving it to the background ends the wait."""
+        if child.background:
+            return self._crew.view(child)
+        with self._me.handle.controls.waiting(call.call_id):
+            try:
+                await child.settled_or_detached()
+            except asyncio.CancelledError:
+                if not child.background:
+                    self._crew.stop(child, "Stopped with the agent that waited for it.", by="agent")
+                    await child.handle.wait_settled()
+                raise
+        if not child.live:
+            self.consume(child.id)
+        return self._crew.view(child)
+
+    def view(self, agent_id: str) -> ChildView | Refusal:
+        child = self._own(agent_id)
+        return child if isinstance(child, Refusal) else self._seen(child)
+
+    async def wait(self, agent_id: str, seconds: float, call_id: str | None = None) -> Waited | Refusal:
+        child = self._own(agent_id)
+        if isinstance(child, Refusal):
+            return child
+        me, clock = self._me, self._crew.clock
+        deadline = clock.monotonic() + seconds
+        with me.handle.controls.waiting(call_id):
+            ended = asyncio.ensure_future(self._end_of(child))
+            try:
+                while not ended.done():
+                    if me.handle.controls.pending_steer:
+                        return Waited(view=self._seen(child), end="pending_message")
+                    left = deadline - clock.monotonic()
+                    if left <= 0:
+                        return Waited(view=self._seen(child), end="timeout")
+                    nap = asyncio.ensure_future(clock.sleep(min(left, POLL_SECONDS)))
+                    await asyncio.wait({ended, nap}, return_when=asyncio.FIRST_COMPLETED)
+                    nap.cancel()
+            finally:
+                ended.cancel()
+        return Waited(view=self._seen(child), end="completed")
+
+    async def _end_of(self, child: Member | Past) -> None:
+        """Returns when it is over, wherever it runs."""
+        if isinstance(child, Member):
+            await child.handle.wait_settled()
+            return
+        while self._crew.world.log.reader.run(child.id).state in LIVE:
+            await self._crew.clock.sleep(POLL_SECONDS)
+
+    def consume(self, agent_id: str) -> None:
+        child = self._own(agent_id)
+        if isinstance(child, Refusal) or child.live or (isinstance(child, Member) and child.consumed):
+            return
+        try:
+            self._crew.world.log.append(self._me.handle.place, ResultRead(child.id))
+        except StateError:  # this run is over or cannot be recorded: it has not read anything
+            return
+        if isinstance(child, Member):
+            self._crew.room(self._me).consumed(child)
+
+    def steer(self, agent_id: str, message: str) -> ChildView | Refusal:
+        child = self._own(agent_id)
+        if isinstance(child, Refusal):
+            return child
+        if not isinstance(child, Member) or not self._crew.steer(child, message):
+            advice = "Resume it to go on with it."
+            if child.stopped_by == "person":
+                advice = "The user stopped it: leave it, and tell the user what is missing."
+            message = f'Agent "{child.id}" is not running ({child.status}): the message was not delivered. {advice}'
+            return Refusal(code="NOT_RUNNING", message=message)
+        return self._crew.view(child)
+
+    def stop(self, agent_id: str) -> ChildView | Refusal:
+        child = self._own(agent_id)
+        if isinstance(child, Refusal):
+            return child
+        reason = "Stopped by the agent that started it."
+        if not isinstance(child, Member) or not self._crew.stop(child, reason, by="agent"):
+            return Refusal(code="NOT_RUNNING", message=f'Agent "{child.id}" has already ended ({child.status}).')
+        return self._crew.view(child)
+
+    def children(self) -> tuple[ChildView, ...]:
+        here = [self._crew.view(child) for child in reversed(self._me.children) if child.id not in self._me.cleared]
+        known = {child.id for child in self._me.children} | self._me.cleared
+        older = children(self._reader, self._run_id, MOST_LISTED, without=known)
+        return (*here, *(child.view() for child in older))
+
+    def clear(self, agent_ids: tuple[str, ...], older_than_minutes: float, include_errors: bool) -> tuple[str, ...]:
+        now = self._crew.clock.now()
+        cleared = []
+        for child in self.children():
+            if child.live or (agent_ids and child.id not in agent_ids):
+                continue
+            old = child.ended_at is not None and now - child.ended_at >= older_than_minutes * 60
+            if agent_ids or (old and (succeeded(child) or include_errors)):
+                self._me.cleared.add(child.id)
+                cleared.append(child.id)
+        self._me.children = [child for child in self._me.children if child.id not in self._me.cleared]
+        return tuple(cleared)
+
+    def transcript_lines(self, agent_id: str) -> list[str]:
+        child = self._own(agent_id)
+        return [] if isinstance(child, Refusal) else spoken_lines(self._reader.events(child.id))
+
+    def conversation(self, agent_id: str) -> str:
+        child = self._own(agent_id)
+        return "" if isinstance(child, Refusal) else conversation_text(self._reader.events(child.id))
+
+    @property
+    def _reader(self) -> Reader:
+        return self._crew.world.log.reader
+
+    def _seen(self, child: Member | Past) -> ChildView:
+        if isinstance(child, Member):
+            return self._crew.view(child)
+        return past(self._reader, self._reader.run(child.id)).view()
+
+    def _own(self, agent_id: str) -> Member | Past | Refusal:
+        """The child that an id, a beginning of one or a name means; nobody else's runs exist
+        here. Children of earlier processes are found in the log."""
+        wanted = agent_id.strip().removeprefix("@")
+        mine, meant = self._me.children, self._crew.members.get(wanted)
+        if meant is not None and meant.parent is self._me and wanted not in self._me.cleared:
+            return meant
+        for child in mine:
+            if wanted in (child.id, child.name):
+                return child
+        alike = [child for child in mine if len(wanted) >= SHORTEST_PREFIX and child.id.startswith(wanted)]
+        if len(alike) == 1:
+            return alike[0]
+        found = find_child(self._reader, self._run_id, wanted, SHORTEST_PREFIX) if wanted and not alike else None
+        if found is not None and found.id not in self._me.cleared:
+            return found
+        known = ", ".join(f"{child.id} ({child.description})" for child in mine if child.live) or "none"
+        if alike:
+            message = f'"{wanted}" could be any of {", ".join(child.id for child in alike)}.'
+        else:
+            message = f'Agent not found: "{wanted}". It may have been cleaned up. Running agents: {known}.'
+        return Refusal(code="AGENT_NOT_FOUND", message=message)
+
+    def _premature(self, call: SpawnCall) -> Refusal | None:
+        settings, depth = self._crew.settings, self._me.depth + 1
+        if depth > settings.max_subagent_depth:
+            message = (
+                f"Agents may be nested {settings.max_subagent_depth} deep at most; this one would be number {depth}."
+            )
+            return Refusal(code="SUBAGENT_DEPTH_EXCEEDED", message=message)
+        if not settings.subagents_enabled:  # since this run was offered the tool
+            return Refusal(code="SUBAGENTS_DISABLED", message=SWITCHED_OFF)
+        if not call.prompt.strip():
+            return Refusal(code="INVALID_INPUT", message="Missing required argument: prompt.")
+        return None
+
+    async def _request(self, spec: object, call: SpawnCall, options: Options) -> RunRequest:
+        from retinue.core.spec import AgentSpec
+
+        assert isinstance(spec, AgentSpec)
+        me = self._me.handle
+        task = call.prompt
+        if options.inherit_context:
+            await self._crew.world.log.flush()
+            task = inherited_context(self._crew.world.log.reader.conversation(me.id).messages) + task
+        parent = me.launch.request
+        if options.isolated:
+            spec = replace(spec, isolated=True, subagents=False)
+        return RunRequest(
+            spec=spec,
+            task=with_initial_prompt(spec, task, self._crew.world),
+            cwd=parent.cwd,
+            model=options.model if options.model != spec.model.name else None,
+            thinking=options.thinking,
+            limits={} if options.max_turns is None else {"max_turns": options.max_turns or None},
+            budget=call.budget,
+            schema=spec.output_schema,
+            parent_id=me.id,
+            root_id=me.place.root_id,
+            depth=self._me.depth + 1,
+            isolation="worktree" if options.isolation else None,
+            permission_mode=me.launch.mode,
+        )
+
+    def _stashed(self, refusal: Refusal, call: SpawnCall) -> Refusal:
+        """Keeps the call, so that the model corrects one field instead of writing it all again;
+        not where nothing that it could correct would help."""
+        if refusal.code in _FINAL:
+            return refusal
+        kept = replace(call, isolation=None) if call.isolation == "worktree" else call
+        return replace(refusal, retry=self._crew.stash.keep(kept))

@@ -1,0 +1,156 @@
+"""What others hold of a run while it goes on: watch it, steer it, stop it, wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from retinue.core.events import TRANSIENT, Event, RunEnded
+from retinue.core.outcome import Outcome
+from retinue.loop.controls import Controls
+
+if TYPE_CHECKING:
+    from retinue.capabilities.hooks.attach import RunHooks
+    from retinue.log.rows import RunPlace
+    from retinue.runs.crew import Supervisor
+    from retinue.runs.launch import Launch
+    from retinue.runs.member import Member
+
+
+class RunHandle:
+    """A run of this process. It exists in the log before anyone holds its handle, and goes on
+    whether or not anyone keeps it."""
+
+    def __init__(self, crew: Supervisor, place: RunPlace, launch: Launch) -> None:
+        self.place = place
+        self.launch = launch
+        self.controls = Controls()
+        self._crew = crew
+        self.hooks: RunHooks | None = None
+        self._log = crew.world.log
+        self._made_at = time.time()
+        self._ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+    @property
+    def id(self) -> str:
+        return self.place.run_id
+
+    @property
+    def agent(self) -> str:
+        return self.launch.request.spec.name
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """None until the run has ended."""
+        over = self._ended.done() and not self._ended.cancelled() and self._ended.exception() is None
+        return self._ended.result() if over else None
+
+    async def events(self, *, tree: bool = False) -> AsyncIterator[Event]:
+        """Every event from the first one on, each after it is in the log; ends with the run.
+        With `tree` those of all runs below it, too.
+
+        Safe to start at any time: what is already written comes from the log, the rest live.
+        """
+        place = self.place
+        subscription = self._log.subscribe(root_id=place.root_id) if tree else self._log.subscribe(run_id=self.id)
+        await self._log.flush()
+        seen: dict[str, int] = {}
+        ours = {self.id}
+        for event in self._written(tree):
+            seen[event.run_id] = event.seq
+            if _is_of(ours, event):
+                yield event
+        if self._ended.done():
+            subscription.close()
+            return
+        async for event in subscription:
+            last = seen.get(event.run_id, 0)
+            if not _is_of(ours, event):
+                continue
+            if event.seq > last or (event.seq == last and isinstance(event.body, TRANSIENT)):
+                yield event
+            if event.run_id == self.id and isinstance(event.body, RunEnded):
+                subscription.close()
+                return
+
+    def is_new(self, event: Event) -> bool:
+        """Whether it happened since the run was started or taken up by this process."""
+        return event.at >= self._made_at
+
+    def _written(self, tree: bool) -> list[Event]:
+        if not tree:
+            return self.recorded()
+        reader = self._log.reader
+        runs = [row.id for row in reader.list_runs(root_id=self.place.root_id)]
+        return sorted((event for run in runs for event in reader.events(run)), key=lambda event: event.at)
+
+    def recorded(self, *, tree: bool = False) -> list[Event]:
+        """The durable events in the log so far; with `tree` those of all runs below it, too."""
+        if not tree:
+            return self._log.reader.events(self.id)
+        ours = {self.id}
+        return [event for event in self._written(tree) if _is_of(ours, event)]
+
+    async def steer(self, text: str) -> bool:
+        """Says something to the agent after its current tool calls. False once it has ended."""
+        return self.steerer(text)
+
+    def steerer(self, text: str) -> bool:
+        """The same, at once."""
+        member = self._member()
+        return member is not None and self._crew.steer(member, text)
+
+    async def stop(self, reason: str = "Stopped by the user.") -> bool:
+        """Ends the run as `stopped` and keeps what it has said. False once it has ended."""
+        return self.stopper(reason)
+
+    def stopper(self, reason: str) -> bool:
+        """The same, at once."""
+        member = self._member()
+        return member is not None and self._crew.stop(member, reason)
+
+    def _member(self) -> Member | None:
+        """The run, unless this is the handle of an earlier leg of it, or it was forgotten."""
+        member = self._crew.members.get(self.id)
+        return member if member is not None and member.handle is self else None
+
+    async def wait(self) -> Outcome:
+        """The outcome, whatever it is: a failed run does not raise. Cancelling the wait leaves
+        the run alone."""
+        return await asyncio.shield(self._ended)
+
+    async def wait_settled(self) -> None:
+        """Like `wait`, for those who only need to know that it is over."""
+        await asyncio.wait({self._ended})
+
+    def settle(self, outcome: Outcome) -> None:
+        if not self._ended.done():
+            self._ended.set_result(outcome)
+
+    def break_off(self, error: BaseException) -> None:
+        """The run could not be recorded any more: whoever waits must know why."""
+        if not self._ended.done():
+            self._ended.set_exception(error)
+            self._ended.exception()  # seen: it is raised to those who wait, not at exit
+
+
+def handle_for(crew: Supervisor, place: RunPlace, launch: Launch, hooks: RunHooks) -> RunHandle:
+    """The handle of a leg that `crew` is about to begin. Of an earlier leg it steers and stops
+    nothing any more."""
+    handle = RunHandle(crew, place, launch)
+    hooks.attach(handle)
+    if launch.gate is not None:
+        launch.gate.waiting = handle.controls.waiting
+    return handle
+
+
+def _is_of(ours: set[str], event: Event) -> bool:
+    """Whether an event is of one of these runs or of one below them, which is one of them then.
+    A run is created before anything below it is."""
+    if event.run_id not in ours:
+        if event.parent_id not in ours:
+            return False
+        ours.add(event.run_id)
+    return True

@@ -1,0 +1,73 @@
+"""Ends what commands of a dead process left running.
+
+A command belongs to the call that started it. When the process of that call was killed, nobody
+waits for it any more and its run has been told that its effect is unknown: it must not go on
+changing things beside whoever takes the run up again. Commands carry their run's id in their
+environment; where that cannot be read (other systems than Linux) they end by themselves.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from retinue.core.states import LIVE
+from retinue.errors import RetinueError
+
+if TYPE_CHECKING:
+    from retinue.log.query import Reader
+
+_PASSES = 20
+"""Something may fork while it is being killed: it is looked again until nothing is found."""
+
+
+def end_leftovers(reader: Reader) -> tuple[str, ...]:
+    """Kills every process of a run in this log that no live process runs. Gives a note for each
+    such run, with what it had left."""
+    left: dict[str, dict[str, None]] = {}
+    for _ in range(_PASSES):
+        found = _of_dead_runs(reader)
+        for pid, (run_id, command) in found.items():
+            left.setdefault(run_id, {})[command] = None
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, getattr(signal, "SIGKILL", signal.SIGTERM))
+        if not found:
+            break
+    return tuple(
+        f"ended what run {run_id} had left running when its process died: {'; '.join(commands)}"
+        for run_id, commands in left.items()
+    )
+
+
+def living_commands(reader: Reader) -> dict[str, list[str]]:
+    """What commands of dead processes still do, by the run that started them. Ends nothing."""
+    living: dict[str, list[str]] = {}
+    for pid, (run_id, command) in sorted(_of_dead_runs(reader).items()):
+        living.setdefault(run_id, []).append(f"{command} (process {pid})")
+    return living
+
+
+def _of_dead_runs(reader: Reader) -> dict[int, tuple[str, str]]:
+    """Process numbers with run and command line. The log is asked after the look at the
+    processes: what a run starts that someone takes up in between is not among them."""
+    from retinue.tools.proctree import describe, processes_by_run
+
+    seen = processes_by_run()
+    over = {run_id for run_id in {each for runs in seen.values() for each in runs} if _is_over(reader, run_id)}
+    found: dict[int, tuple[str, str]] = {}
+    for pid, runs in seen.items():
+        dead = sorted(runs & over)
+        if dead:
+            found[pid] = (dead[0], describe(pid))
+    return found
+
+
+def _is_over(reader: Reader, run_id: str) -> bool:
+    """Runs of other projects are none of ours."""
+    try:
+        row = reader.run(run_id)
+    except RetinueError:
+        return False
+    return row.id == run_id and row.state not in LIVE

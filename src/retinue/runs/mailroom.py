@@ -1,0 +1,181 @@
+"""Brings the ends of background runs to their parent, each exactly once.
+
+An end waits a moment before it is announced: a parent that reads the result in that moment needs
+no announcement, and ends that gather meanwhile, or while the parent is in a turn, are announced
+together. A parent that only waits for its last run hears at once. While a child runs or its end is
+on the way, the parent is kept open. A parent that is gone hears of it when it is resumed: what was
+announced stands in its own log (`retinue.runs.recover`); `missed` is told, for whoever can
+resume it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import field
+
+from retinue.core.clock import Clock, Timer
+from retinue.core.delegation import JoinMode
+from retinue.core.lean import dataclass
+from retinue.core.messages import UserMessage
+from retinue.loop.controls import Controls
+from retinue.runs.joins import Delivery, Joins
+from retinue.runs.member import Member
+from retinue.runs.notify import notification
+
+HOLD_SECONDS = 0.2
+
+
+@dataclass(slots=True, eq=False)
+class _Expected:
+    """One end that is to come, or on its way. `leg` tells it from ends before and after."""
+
+    child: Member
+    leg: int
+    keeping: ExitStack = field(default_factory=ExitStack)
+
+    @property
+    def due(self) -> bool:
+        """Whether the parent has yet to hear of this end. A child that was resumed since will
+        have another, which is announced instead."""
+        return self.leg == self.child.leg and not self.child.consumed and not self.child.announced
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Unheard:
+    """A message that the parent may not have heard yet, and what it is about."""
+
+    controls: Controls
+    message: UserMessage
+    deliveries: tuple[Delivery, ...]
+    children: tuple[tuple[Member, int], ...]
+
+    def can_grow(self, controls: Controls) -> bool:
+        """Whether later ends may join it. A child that was resumed since cannot be told of anew:
+        the message holds the answer that it gave before."""
+        return self.controls is controls and all(child.leg == leg for child, leg in self.children)
+
+
+class Mailroom:
+    """The post of one parent run, through all its legs."""
+
+    def __init__(
+        self,
+        parent: Member,
+        clock: Clock,
+        *,
+        show_cost: Callable[[], bool],
+        missed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._parent = parent
+        self._clock = clock
+        self._show_cost = show_cost
+        self._missed = missed
+        self._joins = Joins(clock, self._hold)
+        self._expected: dict[str, _Expected] = {}
+        self._held: list[Delivery] = []
+        self._timer: Timer | None = None
+        self._unheard: _Unheard | None = None
+
+    def started(self, child: Member, mode: JoinMode) -> None:
+        expected = _Expected(child, child.leg)
+        self._keep_open(expected)
+        self._expected[_key(child)] = expected
+        self._joins.started(_key(child), mode)
+
+    def ended(self, child: Member) -> None:
+        if _key(child) in self._expected:
+            self._joins.ended(_key(child))
+
+    def consumed(self, child: Member) -> None:
+        """The parent has the result itself: nothing keeps it from ending."""
+        child.consumed = True
+        expected = self._expected.get(_key(child))
+        if expected is not None:
+            expected.keeping.close()
+        self._take_out(child)
+
+    def _take_out(self, child: Member) -> None:
+        """What the parent has read it need not hear, if it has not heard it yet."""
+        before = self._unheard
+        if before is None or all(each is not child for each, _ in before.children):
+            return
+        if before.controls.withdraw(before.message):
+            self._unheard = None
+            rest = tuple((each, leg) for each, leg in before.children if each is not child and each.leg == leg)
+            if rest:
+                self._announce(before.deliveries, rest)
+
+    def reopened(self) -> None:
+        """The parent was resumed, with a new mailbox: it waits for its children again."""
+        for expected in self._expected.values():
+            expected.keeping.close()
+            if expected.due:
+                self._keep_open(expected)
+
+    def close(self) -> None:
+        """No more post: what was not brought is found in the log when the parent is resumed."""
+        self._joins.close()
+        self._rest()
+        self._held.clear()
+        for expected in self._expected.values():
+            expected.keeping.close()
+        self._expected.clear()
+
+    def _keep_open(self, expected: _Expected) -> None:
+        controls = self._parent.handle.controls
+        expected.keeping.enter_context(controls.keep_open())
+        controls.rested = self._send_if_last
+
+    def _hold(self, delivery: Delivery) -> None:
+        self._held.append(delivery)
+        if self._timer is None:
+            self._timer = self._clock.call_later(HOLD_SECONDS, self._send)
+        if self._parent.handle.controls.at_rest:
+            self._send_if_last()
+
+    def _send_if_last(self) -> None:
+        """Nobody could read a result, and no other end is to come: there is nothing to wait for."""
+        if self._held and sum(len(delivery.runs) for delivery in self._held) == len(self._expected):
+            self._send()
+
+    def _rest(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _send(self) -> None:
+        self._rest()
+        deliveries, self._held = tuple(self._held), []
+        arrived = [self._expected.pop(key) for delivery in deliveries for key in delivery.runs]
+        unread = tuple((expected.child, expected.leg) for expected in arrived if expected.due)
+        try:
+            if unread:
+                self._announce(deliveries, unread)
+        finally:
+            for expected in arrived:
+                expected.keeping.close()
+
+    def _announce(self, deliveries: tuple[Delivery, ...], unread: tuple[tuple[Member, int], ...]) -> None:
+        controls, before = self._parent.handle.controls, self._unheard
+        if before is not None and before.can_grow(controls) and controls.withdraw(before.message):
+            known = tuple((child, leg) for child, leg in before.children if not child.consumed)
+            deliveries, unread = (*before.deliveries, *deliveries), (*known, *unread)
+        text = notification(
+            [child.view() for child, _ in unread],
+            group=len(unread) > 1 or any(delivery.group for delivery in deliveries),
+            partial=any(delivery.partial for delivery in deliveries),
+            show_cost=self._show_cost(),
+        )
+        message = controls.tell(text, "notification")
+        self._unheard = None
+        if message is None:
+            self._missed()
+            return
+        self._unheard = _Unheard(controls, message, deliveries, unread)
+        for child, _ in unread:
+            child.announced = True
+
+
+def _key(child: Member) -> str:
+    return f"{child.id} {child.leg}"

@@ -1,0 +1,239 @@
+"""A run as a member of its tree: where it stands, whose it is, how far it is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import field
+from typing import TYPE_CHECKING
+
+from retinue.core.clock import SYSTEM_CLOCK, Clock
+from retinue.core.delegation import ChildView, Status
+from retinue.core.events import (
+    AssistantEnded,
+    Body,
+    Compacted,
+    InboxClosed,
+    InboxOpened,
+    RunEnded,
+    RunResumed,
+    RunStarted,
+    ToolEnded,
+    ToolStarted,
+    TurnEnded,
+)
+from retinue.core.format import context_percent
+from retinue.core.lean import dataclass
+from retinue.core.outcome import StoppedBy
+from retinue.core.usage import Usage
+from retinue.runs.budget import Account
+from retinue.runs.handle import RunHandle
+
+if TYPE_CHECKING:
+    from retinue.capabilities.audit.attach import Audit
+    from retinue.capabilities.questions.attach import RunCompanion
+    from retinue.log.replay import Conversation
+    from retinue.runs.queue import Queue
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """Counts what a run does as it does it, so that a view costs no look into the log. A run
+    that is resumed stays the same member and goes on with a new handle: its next leg."""
+
+    handle: RunHandle
+    parent: Member | None = None
+    description: str = ""
+    background: bool = False
+    name: str | None = None
+    call_id: str | None = None
+    notes: tuple[str, ...] = ()
+    status: Status = "queued"
+    stopped_by: StoppedBy | None = None
+    consumed: bool = False
+    announced: bool = False
+    queues: bool = True
+    """Whether it waits for a slot when it runs in the background."""
+    leg: int = 1
+    """How often it was started: an end belongs to one leg."""
+    children: list[Member] = field(default_factory=list)
+    began: float | None = None
+    finished: float | None = None
+    turns: int = 0
+    tool_uses: int = 0
+    compactions: int = 0
+    usage: Usage = field(default_factory=Usage)
+    below: Usage = field(default_factory=Usage)
+    """What all descendants have used."""
+    context_tokens: int = 0
+    activity: str = ""
+    asking: int = 0
+    """How much of it waits for a person."""
+    account: Account = field(default_factory=Account)
+    """What it may spend, and has spent with all runs below it."""
+    detached: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when a foreground run is moved to the background: its waiter stops waiting."""
+    cleared: set[str] = field(default_factory=set)
+    """Children it wants to hear no more of."""
+    clock: Clock = SYSTEM_CLOCK
+    queue: Queue | None = None
+    """Where it has its slot, if it needs one."""
+    audit: Audit | None = None
+    """The record of what it changes, once it runs."""
+    companion: RunCompanion | None = None
+    """What it has to do and asks, once it runs."""
+
+    @property
+    def id(self) -> str:
+        return self.handle.id
+
+    @property
+    def depth(self) -> int:
+        return self.handle.launch.request.depth
+
+    @property
+    def live(self) -> bool:
+        return self.finished is None
+
+    @property
+    def seen_as(self) -> Status:
+        """Its status as others see it: one that waits for its agents or its provider waits, too."""
+        waits = self.status == "running" and self.handle.controls.is_waiting
+        return "waiting" if waits else self.status
+
+    def observe(self, body: Body) -> None:
+        """Takes one event of the run in. Called for every one, so it does little."""
+        match body:
+            case TurnEnded():
+                self.turns = body.turn
+                self.charge(body.total)
+                self.context_tokens = body.context_tokens
+            case ToolStarted():
+                self.activity = body.call.name
+            case ToolEnded():
+                self.tool_uses += 1
+            case AssistantEnded():
+                self.activity = ""
+            case Compacted():
+                self.compactions += 1
+                self.context_tokens = 0
+            case InboxOpened() | InboxClosed():
+                self.asking = max(self.asking + (1 if isinstance(body, InboxOpened) else -1), 0)
+                self.status = "waiting" if self.asking else "running"
+            case RunStarted() | RunResumed():
+                self.status, self.began = "running", self.clock.now()
+            case RunEnded(outcome):
+                self.charge(outcome.usage)
+                self.status, self.finished, self.activity = outcome.ended, self.clock.now(), ""
+            case _:
+                pass
+
+    @asynccontextmanager
+    async def resting(self) -> AsyncIterator[None]:
+        """While it waits for a person others may have its slot. It goes on when it has one again."""
+        queue = self.queue
+        if queue is not None:
+            queue.rest(self.id)
+        yield
+        if queue is not None:
+            self.status = "waiting"
+            await queue.wake(self.id)
+            self.status = "waiting" if self.asking else "running"
+
+    def lost(self) -> None:
+        """It cannot be recorded any more: for the log it was cut off here."""
+        self.status, self.finished, self.activity = "interrupted", self.clock.now(), ""
+
+    def release(self) -> None:
+        """Nothing more will come of it: it goes with the last who holds it, and not only when the
+        garbage collector comes by."""
+        self.audit = self.companion = self.parent = None
+        self.children = []
+
+    def again(self, handle: RunHandle, *, background: bool, call_id: str | None) -> None:
+        """The next leg begins. Counts go on; what was said about the last end is void."""
+        self.handle, self.background, self.call_id = handle, background, call_id
+        self.leg += 1
+        self.status, self.began, self.finished = "queued", None, None
+        self.stopped_by, self.consumed, self.announced = None, False, False
+        self.asking = 0
+        self.detached = asyncio.Event()
+        self.notes = handle.launch.notes
+
+    def remember(self, past: Conversation, below: Usage) -> None:
+        """Take over what the log has of the run's earlier legs."""
+        self.usage, self.turns = past.usage, past.turn
+        self.tool_uses, self.compactions = past.tool_uses, past.compactions
+        self.below = below
+
+    def charge(self, total: Usage) -> None:
+        """The run has used `total` in all. What is new of it, every ancestor's tree has, too."""
+        new = _more(total, self.usage)
+        self.usage += new
+        above = self.parent
+        while above is not None:
+            above.below += new
+            above = above.parent
+
+    async def settled_or_detached(self) -> None:
+        ended = asyncio.ensure_future(self.handle.wait_settled())
+        moved = asyncio.ensure_future(self.detached.wait())
+        try:
+            await asyncio.wait({ended, moved}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ended.cancel()
+            moved.cancel()
+
+    def descendants(self) -> list[Member]:
+        return [member for child in self.children for member in (child, *child.descendants())]
+
+    def view(self, queue_position: int | None = None) -> ChildView:
+        launch, outcome = self.handle.launch, self.handle.outcome
+        spec = launch.request.spec
+        end = self.finished or self.clock.now()
+        return ChildView(
+            id=self.id,
+            agent=spec.name,
+            display_name=spec.display_name or spec.name,
+            description=self.description,
+            status=self.seen_as,
+            handle=self.name,
+            call_id=self.call_id,
+            background=self.background,
+            depth=self.depth,
+            parent_id=self.handle.place.parent_id,
+            started_at=self.began,
+            ended_at=self.finished,
+            duration_ms=round((end - self.began) * 1000) if self.began else 0,
+            turns=self.turns,
+            tool_uses=self.tool_uses,
+            usage=self.usage,
+            context_percent=context_percent(self.context_tokens, launch.model.info.window),
+            compactions=self.compactions,
+            text=outcome.text if outcome else "",
+            error=f"{outcome.failure.message} {outcome.failure.remedy}".strip()
+            if outcome and outcome.failure
+            else None,
+            partial=outcome.partial if outcome else False,
+            transcript=launch.transcript,
+            queue_position=queue_position,
+            consumed=self.consumed,
+            notes=(*self.notes, *(outcome.notes if outcome else ())),
+            activity=self.activity,
+            outcome=outcome,
+        )
+
+
+def _more(total: Usage, known: Usage) -> Usage:
+    """What `total` has beyond `known`; its cost is unknown when one of theirs is."""
+    cost = None
+    if total.cost_usd is not None and known.cost_usd is not None:
+        cost = max(total.cost_usd - known.cost_usd, 0.0)
+    return Usage(
+        max(total.input - known.input, 0),
+        max(total.output - known.output, 0),
+        max(total.cache_read - known.cache_read, 0),
+        max(total.cache_write - known.cache_write, 0),
+        cost,
+    )

@@ -1,0 +1,183 @@
+"""The message that tells a parent how its background runs ended.
+
+It is text for a model, in frames that only we can make: everything a run said is escaped, so no
+output can close its frame or open another (guarantee 9), and what is shaped like an instruction
+is marked as data. Fields come in one fixed order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from retinue.core.delegation import ChildView, Status
+from retinue.core.format import format_cost
+from retinue.core.outcome import CUT_OFF
+from retinue.tools.delegation.frame import as_data
+
+if TYPE_CHECKING:
+    from retinue.runs.member import Member
+
+SINGLE_PREVIEW = 6_000
+GROUP_PREVIEW = 2_000
+GROUP_TOTAL = 24_000
+"""Characters of results that one message of many ends may have: of more ends, each has less."""
+LEAST_PREVIEW = 300
+NOTE_LENGTH = 1_000
+_UNREAD = 20
+
+_LABELS: dict[Status, str] = {
+    "completed": "Done",
+    "steered": "Wrapped up (turn limit)",
+    "aborted": "Aborted (max turns exceeded)",
+    "stopped": "Stopped",
+    "timeout": "Timed out",
+    "over-budget": "Stopped (budget spent)",
+}
+_NOTES: dict[Status, str] = {
+    "steered": " — wrapped up at its turn limit; the result may be partial",
+    "aborted": " — hit its turn limit; the result may be incomplete",
+    "stopped": " — stopped before it had finished; the result is partial",
+    "timeout": " — ran out of time; the result is partial",
+    "over-budget": " — its budget was spent; the result is partial",
+    "interrupted": " — its process ended while it worked; it can be resumed by its task id",
+}
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def status_label(view: ChildView) -> str:
+    """How a run stands, for people and models."""
+    if _is_truncated(view):
+        return f"{_LABELS[view.status]} ({CUT_OFF})"
+    if _is_stopped_by_user(view):
+        return f"{_LABELS['stopped']} by the user"
+    if view.status in _LABELS:
+        return _LABELS[view.status]
+    return f"Error: {view.error or 'unknown'}" if view.status == "error" else view.status.capitalize()
+
+
+def status_note(view: ChildView) -> str:
+    """What to add for a parent that might take a partial result for a whole one."""
+    if _is_truncated(view):
+        return f" — its answer was {CUT_OFF}; the result is incomplete"
+    if _is_stopped_by_user(view):
+        return " — the result is partial; leave it: do not resume or repeat it unless the user asks you to"
+    return _NOTES.get(view.status, "")
+
+
+def _is_stopped_by_user(view: ChildView) -> bool:
+    return view.outcome is not None and view.outcome.stopped_by == "person"
+
+
+def _is_truncated(view: ChildView) -> bool:
+    return view.outcome is not None and view.outcome.truncated
+
+
+def escape(text: str) -> str:
+    """`text` as content of a frame: no tag, no control character. Tabs and line feeds stay."""
+    plain = _CONTROL.sub("", text)
+    return plain.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def notification(
+    views: Sequence[ChildView],
+    *,
+    group: bool = False,
+    partial: bool = False,
+    show_cost: bool = False,
+    head: str | None = None,
+) -> str:
+    """One message for one or several ended runs; `head` stands above a group in place of the usual."""
+    limit = SINGLE_PREVIEW
+    if group:
+        limit = min(GROUP_PREVIEW, max(GROUP_TOTAL // len(views), LEAST_PREVIEW))
+    blocks = [_block(view, limit, show_cost) for view in views]
+    if not group:
+        return "\n".join(blocks)
+    if head is None:
+        head = f"Background agent group completed: {len(views)} agent(s) finished"
+        head += " (partial — others still running)" if partial else ""
+    hint = "Use get_subagent_result with an id above for the whole result of an agent."
+    return "\n\n".join([head, *blocks, *_group_total(views, show_cost), hint])
+
+
+def roster(parent: Member) -> str:
+    """The children of a run that it must not forget: those at work, and those whose result it
+    has not read."""
+    live = [child for child in parent.children if child.live]
+    unread = [child for child in parent.children if not child.live and not child.consumed][-_UNREAD:]
+    parts = []
+    if live:
+        head = "These agents that you started are still at work; you will be told when each has ended:"
+        parts.append("\n".join([head, *map(_roster_line, live)]))
+    if unread:
+        head = "These have ended; get_subagent_result has what they found:"
+        parts.append("\n".join([head, *map(_roster_line, unread)]))
+    return "\n\n".join(parts)
+
+
+def _roster_line(child: Member) -> str:
+    return f"- {child.id} ({child.handle.agent}, {child.status}): {escape(child.description)}"
+
+
+def announced(text: str) -> tuple[str, ...]:
+    """The ids a notification is about. Only our own frames have such a line: content is escaped."""
+    return tuple(re.findall(r"^<task-id>([^<]*)</task-id>$", text, re.MULTILINE))
+
+
+def _block(view: ChildView, limit: int, show_cost: bool) -> str:
+    lines = ["<task-notification>", f"<task-id>{escape(view.id)}</task-id>"]
+    if view.call_id:
+        lines.append(f"<tool-use-id>{escape(view.call_id)}</tool-use-id>")
+    if view.transcript:
+        lines.append(f"<output-file>{escape(view.transcript)}</output-file>")
+    label = escape(" ".join(status_label(view).split()))
+    lines.append(f"<status>{label}</status>")
+    about = escape(" ".join(view.description.split()) or view.agent)
+    lines.append(f'<summary>Agent "{about}" {label}{status_note(view)}</summary>')
+    lines.append(f"<result>{_preview(view, limit)}</result>")
+    if view.outcome is not None and view.outcome.branch:
+        lines.append(f"<branch>{escape(view.outcome.branch)}</branch>")
+    notes = [escape(" ".join(note.split())) for note in dict.fromkeys(view.notes)]
+    lines += [f"<note>{note[:NOTE_LENGTH]}</note>" for note in notes if note]
+    if view.usage.total_tokens or view.tool_uses:
+        lines.append(_usage(view, show_cost))
+    lines.append("</task-notification>")
+    return "\n".join(lines)
+
+
+def _group_total(views: Sequence[ChildView], show_cost: bool) -> list[str]:
+    """What several agents cost together, if that is known of all of them."""
+    costs = [view.usage.cost_usd for view in views]
+    known = [cost for cost in costs if cost is not None]
+    if not show_cost or len(views) < 2 or len(known) < len(costs) or not format_cost(sum(known)):
+        return []
+    return [f"Estimated cost of all {len(views)} agents: ${sum(known):.4f}"]
+
+
+def _preview(view: ChildView, limit: int) -> str:
+    text = view.text.strip()
+    if not text:
+        return "No output."
+    if len(text) <= limit:
+        return escape(as_data(text))
+    where = f'get_subagent_result with agent_id "{escape(view.id)}"'
+    if view.transcript:
+        where += ", or the output-file above"
+    return f"{escape(as_data(text[:limit]))}\n… (truncated; the rest: {where})"
+
+
+def _usage(view: ChildView, show_cost: bool) -> str:
+    parts = [
+        f"<total_tokens>{view.usage.total_tokens}</total_tokens>",
+        f"<tool_uses>{view.tool_uses}</tool_uses>",
+    ]
+    if view.context_percent is not None:
+        parts.append(f"<context_percent>{round(view.context_percent)}</context_percent>")
+    if view.compactions:
+        parts.append(f"<compactions>{view.compactions}</compactions>")
+    if show_cost and format_cost(view.usage.cost_usd):
+        parts.append(f"<estimated_cost_usd>{view.usage.cost_usd:.4f}</estimated_cost_usd>")
+    parts.append(f"<duration_ms>{view.duration_ms}</duration_ms>")
+    return f"<usage>{''.join(parts)}</usage>"

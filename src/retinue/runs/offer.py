@@ -1,0 +1,183 @@
+"""Which delegation tools a run is offered, and in whose vocabulary."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from retinue.core.delegation import Delegation
+from retinue.core.events import AssistantEnded
+from retinue.core.request import RunRequest
+from retinue.core.spec import AgentSpec
+from retinue.core.tool import Tool
+from retinue.core.toolnames import canonical
+from retinue.runs.ceiling import STARTING, startable_types
+from retinue.runs.delegation_policy import delegation_policy
+from retinue.runs.resolution import GENERAL
+from retinue.settings.places import home, repository_root
+from retinue.tools.delegation.base import Live
+from retinue.tools.delegation.describe import Wording, find_template
+from retinue.tools.delegation.kit import NAMES, delegation_tools
+from retinue.tools.delegation.types import type_lines
+
+if TYPE_CHECKING:
+    from retinue.runs.launch import Launch
+    from retinue.runs.world import World
+    from retinue.settings.table import Settings
+
+STEER = "steer_subagent"
+"""What a run answers the questions of its agents with."""
+SPAWNING = frozenset(name for names in NAMES.values() for name in names)
+"""Every tool that has to do with other runs, in all vocabularies."""
+
+
+_BY_NAME_ONLY = {"get_search_content": "fetch_content", "list_subagents": "get_subagent_result", "clear_subagents": ""}
+"""Tools that a run gets where its file names them; elsewhere the tool behind each does the same."""
+_LAST = ("ask_user", "ask_parent")
+"""Where a twin differs from its parent. Providers cache the tools before the prompt, so what
+differs stands last and the rest is shared."""
+
+
+def can_answer(launch: Launch | None) -> bool:
+    """Whether the run can answer what its agents ask."""
+    return launch is not None and any(tool.spec.name == STEER for tool in launch.tools)
+
+
+def useful_tools(tools: Mapping[str, Tool], spec: AgentSpec) -> dict[str, Tool]:
+    """The tools of a run without those that would only cost tokens, in the order a model sees them."""
+    named = {name for entry in spec.tools.allow or () for name in canonical(entry)}
+    dropped = {name for name, instead in _BY_NAME_ONLY.items() if not instead or instead in tools}
+    if not STARTING & tools.keys():
+        dropped |= SPAWNING
+    kept = {name: tool for name, tool in tools.items() if name not in dropped - named}
+    last = {name: kept.pop(name) for name in _LAST if name in kept}
+    return {**kept, **last}
+
+
+_WRITES_PATCHES = re.compile(r"(^|[/:])(gpt-|codex)", re.IGNORECASE)
+"""Models that were trained on apply_patch."""
+
+
+def with_patches(tools: tuple[Tool, ...], model: str) -> tuple[Tool, ...]:
+    """With apply_patch for models that write patches, where the run may edit and write files: each
+    file of a patch goes through those two tools."""
+    names = {tool.spec.name for tool in tools}
+    if not {"edit", "write"} <= names or "apply_patch" in names or not _WRITES_PATCHES.search(model):
+        return tools
+    from retinue.tools.apply_patch.tool import ApplyPatchTool
+
+    return (*tools, ApplyPatchTool())
+
+
+def connect_patches(launch: Launch, tools: tuple[Tool, ...]) -> None:
+    """Gives the run's apply_patch its read, edit and write tools, each behind its gate."""
+    if not any(tool.spec.name == "apply_patch" for tool in launch.tools):
+        return
+    from retinue.tools.apply_patch.tool import ApplyPatchTool
+
+    for tool in launch.tools:
+        if isinstance(tool, ApplyPatchTool):
+            tool.tools = {each.spec.name: each for each in tools if each.spec.name in ("read", "edit", "write")}
+
+
+def offered_tools(delegation: Delegation, world: World, request: RunRequest, notes: list[str]) -> dict[str, Tool]:
+    """The tools with which the run of `request` may start others."""
+    settings = world.settings.settings
+    template = None
+    if settings.tool_description_mode == "custom":
+        found = find_template(request.cwd, world.environment)
+        notes.extend(found.warnings)
+        template = found.text
+    in_repository = repository_root(request.cwd) is not None
+    wording = Wording(
+        types=type_lines(_listed(world, request), frozenset(world.tools)),
+        mode=settings.tool_description_mode,
+        template=template,
+        agent_dir=_agent_dir(world),
+        depth=request.depth,
+        max_depth=settings.max_subagent_depth,
+        background=settings.background_by_default,
+        default=_default_type(settings, nested=request.depth > 0),
+        schedules=settings.scheduling_enabled,
+        worktrees=settings.worktree_isolation and in_repository,
+        no_worktrees=Wording().no_worktrees if in_repository else "this folder is not in a git repository",
+    )
+    return delegation_tools(
+        delegation,
+        vocabulary=settings.delegation_vocabulary,
+        wording=wording,
+        live=lambda: _live(world.settings.settings),
+        enabled=settings.subagents_enabled,
+        sanitise=lambda text: _sanitised(text, world),
+        items=lambda run_id: _items(run_id, world),
+    )
+
+
+def _agent_dir(world: World) -> str:
+    """Where a person's own agents are, as they would write it."""
+    folder = world.home / "agents"
+    return Wording().agent_dir if folder == home(world.environment) / ".retinue" / "agents" else str(folder)
+
+
+def _default_type(settings: Settings, *, nested: bool) -> str | None:
+    """What is started when no type is named, as `resolve_type` has it."""
+    fallback = settings.fallback_subagent
+    if nested or fallback is None:
+        return GENERAL
+    return None if fallback is False else fallback
+
+
+def _live(settings: Settings) -> Live:
+    return Live(
+        wait_seconds=settings.wait_timeout_seconds,
+        max_concurrent=settings.max_concurrent,
+        show_cost=settings.show_cost,
+    )
+
+
+def _sanitised(text: str, world: World) -> str:
+    from retinue.guard.sanitise import sanitise
+
+    return sanitise(text, world.environment)
+
+
+def _items(run_id: str, world: World) -> tuple[Mapping[str, Any], ...]:
+    """What a run that has ended said and called, from the log."""
+    from retinue.loop.result import display_items
+
+    bodies = (event.body for event in world.log.reader.events(run_id))
+    return display_items(body.message for body in bodies if isinstance(body, AssistantEnded))
+
+
+def policy_text(world: World, request: RunRequest) -> str:
+    """The lines in the main agent's prompt that say when to delegate, and to whom."""
+    specs = _listed(world, request)
+    named = {line.name for line in type_lines(specs, frozenset(world.tools))}
+    return delegation_policy(
+        [spec for spec in specs if spec.name in named], world.settings.settings.delegation_vocabulary
+    )
+
+
+_UNLISTED = {
+    "claude": frozenset({"explorer", "implementer", "statusline-setup", "retinue-guide"}),
+    "devkit": frozenset({"statusline-setup", "retinue-guide"}),
+    "codingcode": frozenset({"explorer", "implementer", "statusline-setup", "retinue-guide"}),
+}
+"""Shipped agents that double one of the list, or that commands start. They can be called by name."""
+
+
+def _listed(world: World, request: RunRequest) -> tuple[AgentSpec, ...]:
+    """The agents that a run is told of, unless it may start only those that its file names."""
+    found = _startable(world, request)
+    if startable_types(request.spec) is not None:
+        return found
+    unlisted = _UNLISTED[world.settings.settings.delegation_vocabulary]
+    return tuple(spec for spec in found if spec.source != "builtin" or spec.name not in unlisted)
+
+
+def _startable(world: World, request: RunRequest) -> tuple[AgentSpec, ...]:
+    named = startable_types(request.spec)
+    allowed = None if named is None else {name.casefold() for name in named}
+    entries = world.catalog().offered(world.settings.settings.delegation_vocabulary)
+    return tuple(entry.spec for entry in entries if allowed is None or entry.name.casefold() in allowed)

@@ -1,0 +1,206 @@
+"""From the log's events to those of the bus: names, fields and the moment of each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from retinue.core.events import Body, Compacted, Event, RunCreated, RunEnded, RunResumed, RunStarted
+from retinue.core.outcome import SUCCESS, Outcome
+from retinue.core.usage import Usage
+from retinue.runs.bus import (
+    COMPACTED,
+    COMPLETED,
+    CREATED,
+    FAILED,
+    READY,
+    SCHEDULED,
+    SCHEDULER_READY,
+    SETTINGS_CHANGED,
+    SETTINGS_LOADED,
+    STARTED,
+    STEERED,
+    EventBus,
+)
+from retinue.runs.rpc import Rpc
+
+if TYPE_CHECKING:
+    from retinue.log.subscribe import Subscription
+    from retinue.runs.crew import Supervisor
+    from retinue.runs.member import Member
+    from retinue.settings.table import Settings
+
+_ANNOUNCED = (RunCreated, RunStarted, RunResumed, Compacted, RunEnded)
+_SECRET_SETTINGS = frozenset({"providers"})
+
+
+class Outlet:
+    """What other programs hear of one supervisor and may ask of it: made when first used. A main
+    agent is no sub-agent: only what is started below it, or without one, is announced."""
+
+    def __init__(self, crew: Supervisor) -> None:
+        self._crew = crew
+        self.bus = EventBus(self._listened)
+        self.rpc = Rpc(crew, self.bus)
+        self._subscription: Subscription | None = None
+        self._task: asyncio.Task[None] | None = None
+        if crew.opened:
+            self.open()
+
+    def open(self) -> None:
+        """The supervisor has begun: programs may call, and hear that they may."""
+        self.rpc.open()
+        self._listened()
+        self.bus.emit(SETTINGS_LOADED, {"settings": settings_data(self._crew.settings)})
+        self.bus.emit(READY, {})
+
+    async def close(self) -> None:
+        """Brings what the log has, and ends. After the log is closed nothing more comes."""
+        if self._task is not None and self._subscription is not None:
+            self._subscription.close()
+            await asyncio.wait({self._task})
+
+    def steered(self, member: Member, text: str) -> None:
+        if member.depth > 0:
+            self._emit(STEERED, member, {"message": text})
+
+    def scheduled(self, data: Mapping[str, Any]) -> None:
+        self.bus.emit(SCHEDULED, dict(data))
+
+    def scheduler_ready(self, jobs: int) -> None:
+        self.bus.emit(SCHEDULER_READY, {"jobCount": jobs})
+
+    def settings_changed(self, persisted: bool) -> None:
+        data = {"settings": settings_data(self._crew.settings), "persisted": persisted}
+        self.bus.emit(SETTINGS_CHANGED, data)
+
+    def _listened(self) -> None:
+        """The log is followed from the first listener on that is not our own."""
+        if self._task is None and self._crew.opened and self.bus.heard:
+            self._subscription = self._crew.world.log.subscribe()
+            self._task = asyncio.create_task(self._follow(self._subscription), name="event bus")
+
+    async def _follow(self, subscription: Subscription) -> None:
+        async for event in subscription:
+            if isinstance(event.body, _ANNOUNCED):
+                self._announce(event)
+
+    def _announce(self, event: Event) -> None:
+        member = self._crew.members.get(event.run_id)
+        if member is None or member.depth == 0:
+            return
+        name, fields = self._fields(member, event.body, event.at)
+        self._emit(name, member, fields)
+
+    def _emit(self, name: str, member: Member, fields: dict[str, Any]) -> None:
+        data = {key: value for key, value in {**_identity(member), **fields}.items() if value is not None}
+        self.bus.emit(name, data, above=_above(member), nested=member.depth > 1)
+
+    def _fields(self, member: Member, body: Body, at: float) -> tuple[str, dict[str, Any]]:
+        match body:
+            case RunCreated():
+                return CREATED, {
+                    "isBackground": member.background,
+                    "status": "queued" if self._must_queue(member) else "running",
+                    "startedAt": _milliseconds(at),
+                    "toolUses": 0,
+                    "invocation": _invocation(member),
+                }
+            case RunEnded(outcome):
+                return COMPLETED if outcome.ended in SUCCESS else FAILED, _ending(member, outcome, at)
+            case Compacted():
+                return COMPACTED, {
+                    "reason": body.reason,
+                    "tokensBefore": body.tokens_before,
+                    "compactionCount": member.compactions,
+                }
+            case _:
+                return STARTED, {}
+
+    def _must_queue(self, member: Member) -> bool:
+        """Whether a run that is about to begin has to wait for a slot."""
+        queue = self._crew.queue
+        if queue.position(member.id) is not None:
+            return True
+        waits = member.status == "queued" and member.background and member.depth <= 1
+        return waits and queue.running >= queue.limit
+
+
+def settings_data(settings: Settings) -> dict[str, Any]:
+    """All settings by their names in files, but for those that may hold a key."""
+    return {
+        field.name: getattr(settings, field.attribute)
+        for field in settings.table()
+        if field.attribute not in _SECRET_SETTINGS
+    }
+
+
+def _identity(member: Member) -> dict[str, Any]:
+    parent = member.handle.place.parent_id
+    return {
+        "id": member.id,
+        "type": member.handle.agent,
+        "description": member.description,
+        "depth": member.depth,
+        "parentId": parent,
+        "parentAgentId": parent if member.depth > 1 else None,
+    }
+
+
+def _above(member: Member) -> tuple[str, ...]:
+    """The ids of the runs above it, the nearest first."""
+    ids = []
+    above = member.parent
+    while above is not None:
+        ids.append(above.id)
+        above = above.parent
+    return tuple(ids)
+
+
+def _invocation(member: Member) -> dict[str, Any]:
+    launch = member.handle.launch
+    return {
+        "model": launch.model_name,
+        "thinking": launch.thinking,
+        "maxTurns": launch.limits.max_turns,
+        "isolated": bool(launch.request.spec.isolated),
+        "isolation": launch.request.isolation,
+        "runInBackground": member.background,
+    }
+
+
+def _ending(member: Member, outcome: Outcome, at: float) -> dict[str, Any]:
+    return {
+        "status": outcome.ended,
+        "result": outcome.text,
+        "error": outcome.failure.message if outcome.failure else None,
+        "toolUses": outcome.tool_uses,
+        "durationMs": outcome.duration_ms,
+        "tokens": _tokens(outcome.usage),
+        "usage": _usage(outcome.usage),
+        "startedAt": _milliseconds(member.began) if member.began else None,
+        "completedAt": _milliseconds(at),
+    }
+
+
+def _tokens(usage: Usage) -> dict[str, int] | None:
+    if not usage.total_tokens:
+        return None
+    return {"input": usage.input, "output": usage.output, "total": usage.total_tokens}
+
+
+def _usage(usage: Usage) -> dict[str, Any] | None:
+    if not usage.total_tokens:
+        return None
+    return {
+        "input": usage.input,
+        "output": usage.output,
+        "cacheRead": usage.cache_read,
+        "cacheWrite": usage.cache_write,
+        "cost": usage.cost_usd,
+    }
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(seconds * 1000)

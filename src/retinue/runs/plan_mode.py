@@ -1,0 +1,95 @@
+"""The end of plan mode: a person says yes to the plan, and the run goes on with the rights it lacked.
+
+The prompt and the tools that the model has seen stay as they are, so that what a provider has
+cached stays good; the tools that plan mode kept away are added behind them. The log says which
+mode holds since, so that a run that is taken up again has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from retinue.capabilities.plugins.tools import extend
+from retinue.capabilities.sandbox.attach import is_readonly, renew_walls
+from retinue.core.companion import Reply
+from retinue.core.events import APPROVED, Warned
+from retinue.runs.launch import choose_tools
+from retinue.runs.offer import connect_patches, with_patches
+
+if TYPE_CHECKING:
+    from retinue.core.spec import PermissionMode
+    from retinue.core.tool import Tool, ToolContext
+    from retinue.runs.member import Member
+    from retinue.runs.world import World
+
+QUESTION = "Carry out this plan?"
+OPTIONS = ("Yes, and accept edits", "Yes, and ask before each change", "No, go on planning")
+_NOBODY = frozenset({"policy", "expiry"})
+
+
+class PlanMode:
+    """Of one run that began in plan mode, for one leg of it. `wrap` guards tools that it gets
+    later; `guarded` are those it has."""
+
+    def __init__(
+        self,
+        member: Member,
+        world: World,
+        context: ToolContext,
+        wrap: Callable[[tuple[Tool, ...]], tuple[Tool, ...]],
+        guarded: tuple[Tool, ...],
+    ) -> None:
+        self._member = member
+        self._world = world
+        self._context = context
+        self._wrap = wrap
+        self._guarded = guarded
+        self.tools: tuple[Tool, ...] = ()
+        """What the run has got since its plan was approved, behind its gate."""
+
+    async def hand_in(self, plan: str, call_id: str) -> Reply:
+        """Asks a person whether the plan is to be carried out. After a yes the mode is another one."""
+        member, guard = self._member, self._world.guards.get(self._member.id)
+        if member.handle.launch.mode != "plan":
+            return Reply("answered", "Plan mode is over already: go on with your work.")
+        if guard is None or not self._world.can_ask:
+            return Reply("nobody")
+        plan = self._world.redactor(plan)
+        with member.handle.controls.waiting(call_id):
+            answer = await self._world.desk.question(QUESTION, OPTIONS, party=guard.party, call_id=call_id, detail=plan)
+        if answer.by in _NOBODY:
+            return Reply("nobody")
+        said = " ".join(filter(None, (answer.choice, answer.message))).strip()
+        if not said.casefold().startswith("yes"):
+            words = said if said != OPTIONS[-1] else "The person wants another plan."
+            return Reply("answered", f"Not approved: {words} You are still in plan mode.", answer.by or "")
+        mode: PermissionMode = "acceptEdits" if answer.choice == OPTIONS[0] else "default"
+        more = answer.message if answer.choice in OPTIONS else said
+        return Reply("answered", f"{await self._leave(mode)} {more}".rstrip(), answer.by or "")
+
+    async def _leave(self, mode: PermissionMode) -> str:
+        """Gives the run the tools and the rights of `mode`. Returns what its model should know."""
+        member, world = self._member, self._world
+        launch, notes = member.handle.launch, list[str]()
+        request = replace(launch.request, permission_mode=mode)
+        if is_readonly(request, mode, world.settings.settings, notes):
+            return "Approved, but this agent is read-only in every mode: end with the plan as your answer."
+        extended = await extend(request, world, notes)
+        kit = choose_tools(request, world, notes, None, launch.served, extended, False, mode)
+        known = {tool.spec.name for tool in launch.tools}
+        chosen = with_patches((*launch.tools, *kit.tools), launch.model.info.id)
+        new = tuple({tool.spec.name: tool for tool in chosen if tool.spec.name not in known}.values())
+        changed = replace(launch, request=request, mode=mode, readonly=False, tools=(*launch.tools, *new))
+        member.handle.launch = changed
+        world.guards[member.id].permissions.mode = mode
+        renew_walls(self._context)
+        self.tools = self._wrap(new)
+        connect_patches(changed, (*self._guarded, *self.tools))
+        body = Warned(APPROVED, f"The plan was approved: the permission mode is {mode} now.")
+        world.log.append(member.handle.place, body)
+        member.observe(body)
+        names = ", ".join(tool.spec.name for tool in new)
+        gained = f" You have got more tools: {names}." if names else ""
+        return f"Approved. Plan mode is over: carry out the plan now, and check it.{gained}"

@@ -1,0 +1,80 @@
+"""What the model of a run would see, without starting one.
+
+The same steps as a launch, in the same order, but that no model is chosen, no server is started
+and nothing is made: tools of MCP servers are missing, and a note says so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from retinue.capabilities.mcp.places import any_file
+from retinue.capabilities.mcp.scope import may_have_servers
+from retinue.capabilities.permissions.attach import mode_for
+from retinue.capabilities.plugins.tools import extend
+from retinue.capabilities.sandbox.attach import is_readonly
+from retinue.capabilities.trust.attach import consented
+from retinue.core.lean import dataclass
+from retinue.core.request import RunRequest
+from retinue.core.tool import Tool
+from retinue.loop.tokens import overhead
+from retinue.runs.assembling import assemble
+from retinue.runs.crew import Supervisor
+from retinue.runs.delegate import Delegate
+from retinue.runs.launch import check, choose_tools
+from retinue.runs.prompt import Part, joined
+
+if TYPE_CHECKING:
+    from retinue.core.spec import PermissionMode
+    from retinue.runs.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """`parts` joined are the system prompt; `message` is the first thing a run is told."""
+
+    parts: tuple[Part, ...]
+    tools: tuple[Tool, ...]
+    message: str
+    mode: PermissionMode
+    notes: tuple[str, ...]
+
+    @property
+    def system(self) -> str:
+        return joined(self.parts)
+
+    @property
+    def tokens(self) -> int:
+        """Of the prefix that every request of the run carries, as estimated before a launch."""
+        return overhead(self.system, [tool.spec for tool in self.tools])
+
+
+async def preview(request: RunRequest, world: World, under: Preview | None = None) -> Preview:
+    """`under` is what the run that starts it would see; None for one that a person starts.
+    Raises LaunchError where a launch would."""
+    check(request.spec, request)
+    notes: list[str] = []
+    request = consented(request, world, notes)
+    mode = mode_for(request, world, under.mode if under else None, notes)
+    readonly = is_readonly(request, mode, world.settings.settings, notes)
+    delegation = Delegate(Supervisor(world), "preview")
+    extended = await extend(request, world, notes)
+    kit = choose_tools(request, world, notes, delegation, None, extended, readonly, mode, heard=under is not None)
+    named = {tool.spec.name: tool for tool in kit.tools}
+    parts = assemble(request, world, under.system if under else None, named, notes, mode=mode, memory=kit.memory)
+    limit = world.settings.settings.task_file_above
+    if limit is not None and len(request.task) > limit and "read" in named:
+        notes.append(f"a task of more than {limit:,} characters is handed over as a file: it would see the beginning")
+    if request.spec.isolation == "worktree" and world.settings.settings.worktree_isolation:
+        notes.append("it works in a worktree of its own: that folder, and the notice about it, are not shown")
+    if _has_servers(request, world):
+        notes.append("tools of MCP servers are not shown (see: retinue servers check)")
+    return Preview(parts, kit.tools, request.task, mode, tuple(notes))
+
+
+def _has_servers(request: RunRequest, world: World) -> bool:
+    spec, settings = request.spec, world.settings.settings
+    if not may_have_servers(spec):
+        return False
+    named = bool(spec.servers or spec.required_servers or settings.mcp_servers or world.extensions.has_servers)
+    return named or any_file(world.cwd, world.environment, claude=settings.mcp_claude_servers)

@@ -1,0 +1,136 @@
+"""The system prompt of a run, in parts.
+
+The parts that never change between runs of an agent come first and the ones that do come last,
+so that a provider's cache keeps the prefix. In `append` mode the parent's prompt is an exact,
+byte-identical prefix. Files such as AGENTS.md are for main agents and twins of them: a twin has
+them through that prefix, and an agent with a prompt of its own never sees them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+from retinue.core.lean import dataclass
+from retinue.core.spec import AgentSpec
+from retinue.runs.prompt_environment import Environment
+
+_PROMPTS = Path(__file__).parent.parent / "builtin" / "prompts"
+MAIN = "main"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A section of a prompt, and what to call it when someone asks what is in there."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Extras:
+    """What a run is told besides its own file. Empty texts leave no trace."""
+
+    instructions: str = ""
+    delegation: str = ""
+    skills: str = ""
+    memory: str = ""
+    worktree: str = ""
+    mode: str = ""
+
+
+NO_EXTRAS = Extras()
+
+
+@cache
+def shipped(name: str) -> str:
+    """A prompt that comes with Retinue, without surrounding blank lines."""
+    return (_PROMPTS / f"{name}.md").read_text("utf-8").strip()
+
+
+def prompt_parts(
+    spec: AgentSpec,
+    environment: Environment,
+    *,
+    parent: str | None = None,
+    depth: int = 0,
+    extras: Extras = NO_EXTRAS,
+    bridge: str = "",
+) -> tuple[Part, ...]:
+    """Everything the model is told before its first message, in order.
+
+    The main agent is not told that it is an agent of someone; a run at depth 0 not that it is a
+    sub-agent. A twin is told only what its parent's prompt does not say already; `bridge` is what
+    else it should know about how it differs.
+    """
+    shared = (
+        Part("instructions", extras.instructions),
+        Part("delegation", extras.delegation),
+        Part("skills", extras.skills),
+    )
+    last = (Part("memory", extras.memory), Part("worktree", extras.worktree), Part("mode", extras.mode))
+    place = Part("environment", environment.block())
+    if spec.prompt_mode == "append":
+        body = spec.prompt.strip()
+        instructions = f"<agent_instructions>\n{body}\n</agent_instructions>" if body else ""
+        parts: tuple[Part, ...] = (
+            Part("parent", parent) if parent else Part("base", shipped("subagent")),
+            Part("bridge", _bridge(bridge) if depth else ""),
+            Part("agent", _active_agent(spec)),
+            Part("environment", "" if parent and place.text in parent else place.text),
+            Part("body", instructions),
+            *shared,
+            *(part for part in last if not (parent and part.name == "mode" and part.text in parent)),
+        )
+    else:
+        role = shipped("subagent") if depth else ""
+        tag = "" if is_main(spec, depth) else f"{_active_agent(spec)}\n{role}".rstrip()
+        body = spec.prompt.strip() or _fallback_role(spec)
+        parts = (Part("agent", tag), Part("body", body), *shared, place, *last)
+    return tuple(part for part in parts if part.text)
+
+
+def _bridge(more: str) -> str:
+    text, end = shipped("bridge").rsplit("\n", 1)
+    return f"{text}{more}\n{end}"
+
+
+def joined(parts: Iterable[Part]) -> str:
+    return "\n\n".join(part.text for part in parts)
+
+
+def system_prompt(
+    spec: AgentSpec,
+    environment: Environment,
+    *,
+    parent: str | None = None,
+    depth: int = 0,
+    extras: Extras = NO_EXTRAS,
+) -> str:
+    return joined(prompt_parts(spec, environment, parent=parent, depth=depth, extras=extras))
+
+
+def is_main(spec: AgentSpec, depth: int) -> bool:
+    """Whether this is the agent a person talks to."""
+    return depth == 0 and spec.name == MAIN
+
+
+def reads_instructions(spec: AgentSpec, depth: int, parent: str | None) -> bool:
+    """Whether AGENTS.md and its like are for this run: the main agent, a twin that has no parent
+    whose prompt holds them already, or an agent of Claude Code, which gives them to its agents."""
+    if spec.omit_instructions and depth > 0:
+        return False
+    return is_main(spec, depth) or (spec.prompt_mode == "append" and not parent) or spec.dialect == "claude"
+
+
+def _active_agent(spec: AgentSpec) -> str:
+    name = spec.name.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;")
+    return f'<active_agent name="{name}"/>'
+
+
+def _fallback_role(spec: AgentSpec) -> str:
+    """A file without a body still gets a role: what its description says, or its name."""
+    if spec.description.strip() and spec.description != spec.name:
+        return f"Your role: {spec.description.strip()}"
+    return f"You are the {spec.name} agent."

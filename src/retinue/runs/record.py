@@ -1,0 +1,177 @@
+"""What a run is started with, to its first event and back: the reason a resume is faithful."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from retinue.capabilities.permissions.bounds import to_record
+from retinue.core.budget import Budget
+from retinue.core.codec import from_data, to_data
+from retinue.core.events import APPROVED, RunCreated, Warned
+from retinue.core.lean import dataclass
+from retinue.core.request import EVERYTHING, NO_CEILING, Ceiling, Pinned, RunRequest
+from retinue.core.spec import AgentSpec, PermissionMode
+from retinue.errors import LaunchError
+from retinue.log.encode import dump
+from retinue.log.replay import Conversation
+from retinue.log.rows import RunRow
+from retinue.log.transcript import transcript_path, wants_transcript
+from retinue.runs.assembling import kept
+from retinue.runs.launch import Launch
+from retinue.settings.places import home
+
+if TYPE_CHECKING:
+    from retinue.log.query import Reader
+    from retinue.runs.world import World
+
+RESUME_PROMPT = "Go on with your task from where you were."
+NEWS_PROMPT = "Hear what became of the agents that you started."
+"""For a resume that only brings such news: the run is told nothing else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """How others know a run: kept with it, so that they still do after a restart."""
+
+    name: str | None = None
+    description: str = ""
+    background: bool = False
+    call_id: str | None = None
+
+
+def tag_of(first: RunCreated) -> Tag:
+    """From the options of a run's first event; older logs have less."""
+    options = first.options
+    return Tag(
+        name=options.get("name"),
+        description=options.get("description") or first.agent,
+        background=bool(options.get("background")),
+        call_id=options.get("call_id"),
+    )
+
+
+def created(launch: Launch, tag: Tag) -> RunCreated:
+    request = launch.request
+    spec: Mapping[str, Any] = orjson.loads(dump(request.spec))  # to_data(spec), ten times as fast
+    options = {
+        **to_data(tag),
+        "transcript": launch.transcript,
+        "model": request.model,
+        "thinking": request.thinking,
+        "limits": dict(request.limits),
+        **({"budget": request.budget.said()} if request.budget is not None else {}),
+        "pinned": sorted(request.pinned),
+        "schema": request.schema,
+        # Plan mode may end with a yes to the plan; what else made the run read-only stays.
+        "permission_mode": "plan" if launch.mode == "plan" else request.permission_mode,
+        "readonly": bool(request.spec.readonly) if launch.mode == "plan" else launch.readonly,
+        **({"ceiling": request.ceiling.said()} if request.parent_id is not None else {}),
+        **({"bounds": to_record(launch.bounds)} if launch.bounds else {}),
+        "isolation": "worktree" if launch.isolation is not None and launch.isolation.own else None,
+        "system": kept(launch),
+    }
+    return RunCreated(
+        agent=request.spec.name,
+        task=request.task,
+        spec=spec,
+        spec_hash=request.spec.hash,
+        model=launch.model_name,
+        cwd=str(launch.isolation.asked_in if launch.isolation is not None else request.cwd),
+        depth=request.depth,
+        options=options,
+    )
+
+
+def transcript_for(request: RunRequest, world: World, run_id: str, notes: list[str]) -> str | None:
+    """Where the transcript of a run goes; None for none. Its file may name a folder (`session_dir`):
+    that of a project only one of the project, so that cloning it does not write elsewhere."""
+    session, chosen = request.spec.session, world.settings.settings.output_transcript
+    if not wants_transcript(session.transcript, chosen, session.persist):
+        return None
+    if session.directory is None:
+        return transcript_path(world.state, run_id)
+    said = session.directory
+    if said == "~" or said.startswith("~/"):
+        said = str(home(world.environment)) + said[1:]
+    folder = (request.cwd / said).resolve()
+    if request.spec.source in ("project", "plugin") and not folder.is_relative_to(world.cwd):
+        notes.append(f"session_dir {session.directory} is not in the project: its transcript is kept with the others.")
+        return transcript_path(world.state, run_id)
+    return str(folder / f"{run_id}.jsonl")
+
+
+def request_of(
+    row: RunRow,
+    past: Conversation,
+    prompt: str | None,
+    limits: Mapping[str, float | None] | None,
+    model: str | None = None,
+    budget: Budget | None = None,
+) -> RunRequest:
+    """The request as it was, from the run's first event; with `model`, on another model. What
+    `limits` and `budget` name is replaced, the rest of both stays."""
+    first = past.created
+    if first is None:
+        raise LaunchError(f"Run {row.id} has no beginning in the log.", remedy="It cannot be taken up again.")
+    options = first.options
+    try:
+        spec = from_data(AgentSpec, first.spec)
+    except ValueError as error:
+        raise LaunchError(f"Run {row.id} was written by a version that this one cannot read ({error}).") from error
+    spent = {**(options.get("budget") or {}), **(budget.said() if budget is not None else {})}
+    pinned: set[Pinned] = {"model", *options.get("pinned", EVERYTHING)}
+    if limits is not None:
+        pinned.add("limits")
+    return RunRequest(
+        # The model is the one it had, whatever its name in the file would mean today.
+        # It stays read-only if the run that started it was.
+        spec=replace(
+            spec,
+            model=replace(spec.model, name=None, fallbacks=()),
+            readonly=spec.readonly or bool(options.get("readonly")) or None,
+        ),
+        task=prompt or RESUME_PROMPT,
+        cwd=Path(first.cwd),
+        model=model or (past.started.model if past.started else first.model),
+        thinking=options.get("thinking"),
+        limits={**(options.get("limits") or {}), **(limits or {})},
+        budget=Budget.read(spent) if spent else None,
+        pinned=frozenset(pinned),
+        schema=options.get("schema"),
+        permission_mode=options.get("permission_mode"),
+        parent_id=row.parent_id,
+        root_id=row.root_id,
+        depth=first.depth,
+        isolation=options.get("isolation"),
+        ceiling=NO_CEILING if row.parent_id is None else _ceiling(past, options),
+    )
+
+
+_AFTER_PLAN: tuple[PermissionMode, ...] = ("acceptEdits", "default")
+
+
+def with_approved_mode(request: RunRequest, reader: Reader, run_id: str) -> RunRequest:
+    """The request of a run that is taken up again, in the mode that holds since its plan was approved."""
+    if request.permission_mode != "plan":
+        return request
+    bodies = (event.body for _, event in reader.ordered(run_id, ("run.warned",)))
+    texts = [body.text for body in bodies if isinstance(body, Warned) and body.code == APPROVED]
+    mode = next((mode for mode in _AFTER_PLAN if texts and f" {mode} now." in texts[-1]), None)
+    if mode is None:
+        return request
+    spec = request.spec
+    if spec.permission_mode == "plan":
+        spec = replace(spec, permission_mode=None)
+    return replace(request, spec=spec, permission_mode=mode)
+
+
+def _ceiling(past: Conversation, options: Mapping[str, Any]) -> Ceiling:
+    """Logs of older versions have none. A run of theirs that has started keeps the tools it had."""
+    if "ceiling" not in options and past.started is not None:
+        return NO_CEILING
+    return Ceiling.read(options.get("ceiling"))

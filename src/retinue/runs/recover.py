@@ -1,0 +1,305 @@
+"""Taking up again what an earlier process, or an earlier leg of a run, left behind.
+
+The log is the only memory: a run's children are those that name it as their parent, and it knows
+of an end if, after that end, its own log has a notification about it or a tool result that
+carried it. So the end that a dead process could not bring is brought when the parent goes on,
+and one that was brought is not brought again, however often a process is killed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from retinue.capabilities.mcp.attach import SEARCH, tool_names
+from retinue.capabilities.permissions.bounds import from_record
+from retinue.core.delegation import ChildView, Status
+from retinue.core.events import (
+    AssistantEnded,
+    Body,
+    MessageAdded,
+    ResultRead,
+    RunCreated,
+    RunResumed,
+    ToolEnded,
+    ToolStarted,
+)
+from retinue.core.lean import dataclass
+from retinue.core.states import LIVE
+from retinue.core.usage import Usage
+from retinue.errors import UnknownRunError
+from retinue.log.pending import describe_call
+from retinue.runs.assembling import restored
+from retinue.runs.handles import RESERVED
+from retinue.runs.notify import announced, notification
+from retinue.runs.record import Tag, tag_of
+from retinue.tools.reach import label
+
+if TYPE_CHECKING:
+    from retinue.core.outcome import Outcome, StoppedBy
+    from retinue.log.query import Reader
+    from retinue.log.replay import Conversation
+    from retinue.log.rows import RunRow
+    from retinue.runs.launch import Launch
+    from retinue.runs.member import Member
+
+_HEAD = "What became of agents you started, while you were not running:"
+_INTERRUPTED = "Its process ended while it worked."
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A child that this process knows only from the log."""
+
+    row: RunRow
+    tag: Tag
+    display_name: str
+    outcome: Outcome | None
+    said: str = ""
+    """The last words of one that has no outcome."""
+    unknown: tuple[str, ...] = ()
+    """Calls of an interrupted one that had begun and never reported."""
+    pinned: bool | None = None
+    """What its file says about working in the background."""
+    heard: bool = False
+    """Whether its parent knows how it stands, where that was looked up."""
+
+    @property
+    def id(self) -> str:
+        return self.row.id
+
+    @property
+    def live(self) -> bool:
+        """Whether another process runs it."""
+        return self.row.state in LIVE
+
+    @property
+    def stopped_by(self) -> StoppedBy | None:
+        return self.outcome.stopped_by if self.outcome else None
+
+    @property
+    def status(self) -> Status:
+        state = self.row.state
+        return self.row.ended or "interrupted" if state == "ended" else state
+
+    def view(self) -> ChildView:
+        row, outcome = self.row, self.outcome
+        failure = outcome.failure if outcome else None
+        error = f"{failure.message} {failure.remedy}".strip() if failure else None
+        began, ended = row.started_at, row.ended_at or row.updated_at
+        return ChildView(
+            id=row.id,
+            agent=row.agent,
+            display_name=self.display_name,
+            description=self.tag.description,
+            status=self.status,
+            handle=self.tag.name,
+            call_id=self.tag.call_id,
+            background=self.tag.background,
+            depth=row.depth,
+            parent_id=row.parent_id,
+            started_at=began,
+            ended_at=None if self.live else ended,
+            duration_ms=outcome.duration_ms if outcome else round(max(ended - began, 0.0) * 1000) if began else 0,
+            turns=row.turns,
+            tool_uses=row.tool_uses,
+            usage=row.usage,
+            compactions=row.compactions,
+            text=outcome.text if outcome else self.said,
+            error=_INTERRUPTED if self.status == "interrupted" else error,
+            partial=outcome.partial if outcome else bool(self.said),
+            transcript=row.transcript,
+            consumed=self.heard,
+            notes=outcome.notes if outcome else tuple(f"nobody knows what this did: {each}" for each in self.unknown),
+            outcome=outcome,
+        )
+
+
+def stored_tag(reader: Reader, row: RunRow) -> Tag:
+    """What a run is called, and what it works on."""
+    first = next((event.body for event in reader.events(row.id, limit=1)), None)
+    return tag_of(first) if isinstance(first, RunCreated) else Tag(None, row.agent)
+
+
+def past(reader: Reader, row: RunRow) -> Past:
+    """A run as its events tell it."""
+    first = next((event.body for event in reader.events(row.id, limit=1)), None)
+    outcome = reader.outcome(row.id)
+    said = "" if outcome is not None else _last_words(reader, row.id)
+    if not isinstance(first, RunCreated):
+        return Past(row, Tag(None, row.agent), row.agent, outcome, said)
+    name = str(first.spec.get("display_name") or row.agent)
+    cut_off = reader.conversation(row.id).unknown if row.state == "interrupted" else ()
+    unknown = tuple(map(describe_call, cut_off))
+    return Past(row, tag_of(first), name, outcome, said, unknown, first.spec.get("background"))
+
+
+def names_below(reader: Reader, parent_id: str) -> list[str]:
+    """What the children of a run are called."""
+    firsts = (reader.events(row.id, limit=1) for row in reader.list_runs(parent_id=parent_id))
+    tags = (tag_of(event.body) for some in firsts for event in some if isinstance(event.body, RunCreated))
+    return [tag.name for tag in tags if tag.name]
+
+
+def find_child(reader: Reader, parent_id: str, wanted: str, shortest: int) -> Past | None:
+    """The child of `parent_id` that an id, the only beginning of one of at least `shortest`
+    characters, or a name means. Of several with one name, the newest."""
+    rows = reader.list_runs(parent_id=parent_id)
+    exact = [row for row in rows if row.id == wanted]
+    alike = exact or [row for row in rows if len(wanted) >= shortest and row.id.startswith(wanted)]
+    if len(alike) == 1:
+        return past(reader, alike[0])
+    return next((found for row in rows if (found := past(reader, row)).tag.name == wanted), None)
+
+
+def find_named(reader: Reader, name: str) -> RunRow | None:
+    """The run that a person means by a name, however old and deep it is: one that lives before
+    one that does not, then the newest. `main` is the run a person talks to."""
+    if name in RESERVED:
+        alike = reader.list_runs(depth=0, states=LIVE, limit=1) or reader.list_runs(depth=0, limit=1)
+    else:
+        alike = reader.named(name)
+    return next((row for row in alike if row.state in LIVE), alike[0] if alike else None)
+
+
+def find_run(reader: Reader, wanted: str) -> RunRow:
+    """The run that a person or a program means: an id, the beginning of one, or `@name`. Raises
+    UnknownRunError, and UsageError when several fit."""
+    if not wanted.startswith("@"):
+        return reader.run(wanted)
+    found = find_named(reader, wanted[1:].lower())
+    if found is None:
+        raise UnknownRunError(f"No run of this project is called {wanted}.", remedy="See: retinue runs list")
+    return found
+
+
+def children(reader: Reader, parent_id: str, limit: int, without: Collection[str] = ()) -> list[Past]:
+    """The newest children of a run, newest first, but for some."""
+    rows = [row for row in reader.list_runs(parent_id=parent_id, limit=limit) if row.id not in without]
+    ears = _Ears(reader, parent_id) if rows else None
+    return [replace(past(reader, row), heard=ears is not None and ears.heard(row)) for row in rows]
+
+
+def undelivered(reader: Reader, parent_id: str, members: Mapping[str, Member]) -> list[ChildView]:
+    """The children of a run that have ended, or were interrupted, since it last heard of them.
+    Those that still run are left out: their end is brought when it comes."""
+    rows = [row for row in reversed(reader.list_runs(parent_id=parent_id)) if row.state not in LIVE]
+    rows = [row for row in rows if row.id not in members or not members[row.id].live]
+    if not rows:
+        return []
+    ears = _Ears(reader, parent_id)
+    return [past(reader, row).view() for row in rows if not ears.heard(row)]
+
+
+def post(views: list[ChildView], *, show_cost: bool = False) -> str:
+    """What a run hears of them before it goes on; empty when there is nothing to say."""
+    if not views:
+        return ""
+    if len(views) > 1:
+        return notification(views, group=True, head=_HEAD, show_cost=show_cost)
+    return f"{_HEAD}\n\n{notification(views, show_cost=show_cost)}"
+
+
+def used_below(reader: Reader, run_id: str) -> Usage:
+    """What all descendants of a run have used."""
+    total, waiting = Usage(), [run_id]
+    while waiting:
+        for row in reader.list_runs(parent_id=waiting.pop()):
+            total += row.usage
+            waiting.append(row.id)
+    return total
+
+
+def bounded(launch: Launch, past: Conversation, reader: Reader, row: RunRow) -> Launch:
+    """`launch` with the tools and the transcript that the run had: a resume gives no rights."""
+    started = past.started
+    options = past.created.options if past.created else {}
+    launch = replace(
+        launch,
+        transcript=row.transcript if past.started else options.get("transcript"),
+        bounds=launch.bounds or from_record(options.get("bounds")),
+    )
+    system = restored(reader, past.created, row.parent_id) if past.messages else None
+    launch = launch if system is None else replace(launch, system=system)
+    if started is None:
+        return launch
+    approved = options.get("permission_mode") == "plan" and launch.mode != "plan"
+    had = {*started.tools, SEARCH, *(map(label, launch.tools) if approved else ())}  # a person gave it the others
+    tools = tuple(tool for tool in launch.tools if label(tool) in had)
+    if launch.served is not None and row.parent_id is not None and not launch.served.has_parent:
+        launch.served.bounded(frozenset(started.tools))
+    over = {"exit_plan"} if approved else set()
+    missing = sorted(set(started.tools) - {label(tool) for tool in tools} - tool_names(launch) - over)
+    notes = (f"no longer available: {', '.join(missing)}",) if missing else ()
+    return replace(launch, tools=tools, notes=(*launch.notes, *notes))
+
+
+class _Ears:
+    """What a run has heard of its children, by places in the log."""
+
+    def __init__(self, reader: Reader, parent_id: str) -> None:
+        self._reader = reader
+        self._told: dict[str, int] = {}
+        self._read: dict[str, int] = {}
+        self._calls: dict[str, tuple[int, str]] = {}
+        self._resuming: set[str] = set()
+        types = ("message.added", "child.read", "tool.started", "tool.ended")
+        for place, event in reader.ordered(parent_id, types):
+            self._take(place, event.body)
+
+    def heard(self, row: RunRow) -> bool:
+        """Whether it knows how this child stands. It does not when it was told of an
+        interruption and what it then did about it came to nothing: the call was cut off, or the
+        child was taken up and cut off again in the queue, where it leaves no trace of its own."""
+        told = self._told.get(row.id, 0)
+        if told < self._reader.newest(row.id):
+            return False
+        return row.state == "ended" or not any(place > told and row.id in said for place, said in self._calls.values())
+
+    def _take(self, place: int, body: Body) -> None:
+        match body:
+            case MessageAdded(message) if message.origin == "notification":
+                self._told.update(dict.fromkeys(announced(message.text), place))
+            case ResultRead(child_id):
+                self._read[child_id] = place
+            case ToolStarted(call):
+                self._calls[call.id] = (place, str(call.arguments))
+                if call.arguments.get("resume"):
+                    self._resuming.add(call.id)
+            case ToolEnded():
+                self._calls.pop(body.call_id, None)
+                if body.call_id in self._resuming and not body.result.is_error:
+                    self._calls[f"{body.call_id} at {place}"] = (place, body.result.text)
+                self._resuming.discard(body.call_id)
+                if body.effect.status != "unknown":
+                    # That it read a result counts only if the tool that read it came back with it.
+                    for child_id in [each for each in self._read if _carries(self._reader, body, each)]:
+                        self._told[child_id] = self._read.pop(child_id)
+            case _:
+                pass
+
+
+def _carries(reader: Reader, ended: ToolEnded, child_id: str) -> bool:
+    """Whether a tool result is the child's: it names it, or the call is the one that started it."""
+    if child_id in ended.result.text:
+        return True
+    first = next((event.body for event in reader.events(child_id, limit=1)), None)
+    return isinstance(first, RunCreated) and tag_of(first).call_id == ended.call_id
+
+
+def _last_words(reader: Reader, run_id: str) -> str:
+    """What a run that was cut off had said since it was last taken up: an answer it gave before
+    is none to what it was asked then."""
+    said = reader.partial(run_id)
+    if said.strip():
+        return said
+    for _, event in reversed(reader.ordered(run_id, ("run.resumed", "assistant.ended"))):
+        match event.body:
+            case AssistantEnded(_, message) if message.text.strip():
+                return message.text
+            case RunResumed():
+                break
+            case _:
+                pass
+    return ""

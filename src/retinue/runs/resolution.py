@@ -1,0 +1,153 @@
+"""Which agent a call means, and which of file and caller decides each of its options."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from retinue.agents.report import require_startable
+from retinue.core.delegation import Refusal, SpawnCall, Vocabulary
+from retinue.core.lean import dataclass
+from retinue.core.spec import AgentSpec
+from retinue.errors import DisabledAgentError, RefusedAgentError, UnknownAgentError
+
+if TYPE_CHECKING:
+    from retinue.agents.catalog import Catalog, Entry
+    from retinue.settings.table import Settings
+
+
+GENERAL = "general-purpose"
+"""What an agent starts that names no type; a main agent may have another by setting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """`note` must be said in the result: the caller asked for something else."""
+
+    spec: AgentSpec
+    note: str = ""
+
+
+def resolve_type(
+    wanted: str | None,
+    catalog: Catalog,
+    settings: Settings,
+    *,
+    vocabulary: Vocabulary = "claude",
+    strict: bool = False,
+    allowed: tuple[str, ...] | None = None,
+) -> Resolved | Refusal:
+    """A disabled agent counts as unknown, but the other vocabularies name it. Unknown types fall
+    back as the setting says, but never for the other vocabularies, for nested callers (`strict`),
+    or past an allowlist."""
+    name = (wanted or "").strip() or (GENERAL if strict and vocabulary == "claude" else "")
+    entry = _entry(name, catalog, vocabulary) if name else None
+    found = entry.spec if entry is not None and entry.enabled else None
+    refused = _refused(found) if found is not None else None
+    if refused is not None:
+        return refused
+    if found is not None and _is_allowed(found.name, allowed):
+        return Resolved(found)
+    if found is not None:
+        return _refuse(f'This agent may not start "{found.name}".', catalog, allowed)
+    if entry is not None and vocabulary != "claude":
+        return _refuse(f"Subagent '{name}' is disabled.", catalog, allowed, code=DisabledAgentError.code)
+    broken = catalog.why_broken(name) if entry is None and name else None
+    if broken is not None:  # never another agent instead, which may have more rights
+        return Refusal(code=RefusedAgentError.code, message=f'The file of "{name}" could not be loaded: {broken}')
+    if vocabulary != "claude" or strict:
+        return _refuse(_unknown(name, vocabulary), catalog, allowed)
+    fallback = settings.fallback_subagent
+    if fallback is False:
+        return _refuse(_unknown(name, vocabulary), catalog, allowed)
+    if fallback is None:
+        note = f'Unknown agent type "{name}"; using general-purpose.' if name else ""
+        return Resolved(catalog.general_purpose(), note)
+    other = _entry(fallback, catalog, vocabulary)
+    if other is None or not other.enabled:
+        return _refuse(
+            f'Unknown agent type "{name}", and the fallback "{fallback}" of the settings is unknown or disabled, too.',
+            catalog,
+            allowed,
+        )
+    return Resolved(other.spec, f'Unknown agent type "{name}"; using {other.name}.' if name else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """A call after the file has spoken. `ignored` names what the caller said in vain."""
+
+    model: str | None
+    thinking: str | None
+    max_turns: int | None
+    background: bool
+    isolated: bool
+    isolation: str | None
+    inherit_context: bool
+    ignored: tuple[str, ...] = ()
+
+
+def merge(spec: AgentSpec, call: SpawnCall, settings: Settings) -> Options:
+    """The file wins, the call fills what it leaves open, settings come last. A `false` of the
+    file is a word, too."""
+    ignored: list[str] = []
+
+    def decide(name: str, of_file: object, of_call: object) -> object:
+        if of_file is not None:
+            if of_call is not None and of_call != of_file:
+                ignored.append(f"{name}={of_call} (the file says {of_file})")
+            return of_file
+        return of_call
+
+    by_default = call.vocabulary == "claude" and settings.background_by_default
+    background = decide("run_in_background", spec.background, call.background)
+    isolation = decide("isolation", spec.isolation, call.isolation)
+    model = decide("model", spec.model.name, call.model)
+    thinking = decide("thinking", spec.model.thinking, call.thinking)
+    max_turns = decide("max_turns", spec.max_turns, call.max_turns)
+    return Options(
+        model=model if isinstance(model, str) else None,
+        thinking=thinking if isinstance(thinking, str) else None,
+        max_turns=max_turns if isinstance(max_turns, int) else None,
+        background=background if isinstance(background, bool) else by_default,
+        isolated=bool(decide("isolated", spec.isolated, call.isolated)),
+        isolation="worktree" if isolation == "worktree" and settings.worktree_isolation else None,
+        inherit_context=bool(decide("inherit_context", spec.inherit_context, call.inherit_context)),
+        ignored=tuple(ignored),
+    )
+
+
+def _entry(name: str, catalog: Catalog, vocabulary: Vocabulary) -> Entry | None:
+    """The agent of that name, enabled or not."""
+    try:
+        return catalog.find(name, vocabulary)
+    except UnknownAgentError:
+        return None
+
+
+def _is_allowed(name: str, allowed: tuple[str, ...] | None) -> bool:
+    return allowed is None or name.casefold() in {each.casefold() for each in allowed}
+
+
+def _refused(spec: AgentSpec) -> Refusal | None:
+    """The answer to whoever wants an agent that must not be started; None for any other."""
+    try:
+        require_startable(spec)
+    except RefusedAgentError as error:
+        return Refusal(code=error.code, message=str(error))
+    return None
+
+
+def _unknown(name: str, vocabulary: Vocabulary) -> str:
+    if vocabulary == "codingcode":
+        return f"Unknown subagent: {name}."
+    return f'Unknown agent type "{name}".' if name else "No agent type was given."
+
+
+def _refuse(
+    message: str,
+    catalog: Catalog,
+    allowed: tuple[str, ...] | None,
+    code: str = UnknownAgentError.code,
+) -> Refusal:
+    names = [name for name in sorted(catalog.names) if _is_allowed(name, allowed)]
+    return Refusal(code=code, message=f"{message} Available agents: {', '.join(names) or 'none'}.")

@@ -1,0 +1,174 @@
+"""Calls of other programs over the event bus: ping, spawn, stop.
+
+A request is an event `subagents:rpc:<method>` with a `requestId` of the caller's; the reply is
+the event `subagents:rpc:<method>:reply:<requestId>`, so that callers do not disturb each other.
+It is `{"success": true, "data": …}` or `{"success": false, "error": "…"}`. What only Retinue may
+decide (whose child a run is, how deep it stands, what it resumes) is not taken from a request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from retinue.capabilities.skills.attach import with_initial_prompt
+from retinue.core.budget import Budget
+from retinue.core.delegation import Refusal
+from retinue.core.request import EVERYTHING, RunRequest
+from retinue.errors import RetinueError, UsageError
+from retinue.runs.bus import EventBus
+from retinue.runs.resolution import resolve_type
+
+if TYPE_CHECKING:
+    from retinue.runs.crew import Supervisor
+
+PROTOCOL_VERSION = 2
+CHANNEL = "subagents:rpc:"
+NO_SESSION = "No active session"
+
+Method = Literal["ping", "spawn", "stop"]
+Envelope = dict[str, Any]
+
+
+class Rpc:
+    """Answers on the bus from `open` on. After the supervisor is closed it still answers, with
+    an error, so that nobody waits for a reply that never comes."""
+
+    def __init__(self, crew: Supervisor, bus: EventBus) -> None:
+        self._crew = crew
+        self._bus = bus
+        self._registered: list[Callable[[], None]] = []
+
+    def open(self) -> None:
+        """Once; opening again changes nothing."""
+        if not self._registered:
+            self._registered = [
+                self._bus.on(f"{CHANNEL}{method}", partial(self._hear, method)) for method in get_args(Method)
+            ]
+
+    async def call(self, method: Method, request: Mapping[str, Any]) -> Envelope:
+        """The reply to one request. Nothing is raised for what a caller can get wrong."""
+        try:
+            match method:
+                case "ping":
+                    return _success({"version": PROTOCOL_VERSION})
+                case "spawn":
+                    return await self._spawn(request)
+                case "stop":
+                    return self._stop(request)
+                case _:
+                    return _failure(f"Unknown method: {method}. Known: {', '.join(get_args(Method))}.")
+        except RetinueError as error:
+            return _failure(str(error))
+        except Exception as error:  # noqa: BLE001 - the caller must get a reply, whatever happened
+            return _failure(f"{type(error).__name__}: {error}")
+
+    def _hear(self, method: Method, request: Any) -> None:
+        """A request without an id has no one to reply to: it is ignored."""
+        if not isinstance(request, Mapping):
+            return
+        number = request.get("requestId")
+        if not isinstance(number, str) or not number:
+            return
+        self._bus.spawn(self._reply(method, request, number), f"{CHANNEL}{method}")
+
+    async def _reply(self, method: Method, request: Mapping[str, Any], number: str) -> None:
+        self._bus.emit(f"{CHANNEL}{method}:reply:{number}", await self.call(method, request))
+
+    async def _spawn(self, request: Mapping[str, Any]) -> Envelope:
+        crew = self._crew
+        if not crew.opened:
+            return _failure(NO_SESSION)
+        options = request.get("options") or {}
+        if not isinstance(options, Mapping):
+            return _failure("options must be an object.")
+        prompt = request.get("prompt")
+        if not isinstance(prompt, str) or not prompt.strip():
+            return _failure("Missing required argument: prompt.")
+        found = resolve_type(_text(request, "type"), crew.world.catalog(), crew.settings)
+        if isinstance(found, Refusal):
+            return _failure(found.message)
+        model, budget = _model(options.get("model")), options.get("budget")
+        if options.get("isolation") not in (None, "off", "worktree"):
+            return _failure("isolation must be 'worktree' or 'off'.")
+        run = RunRequest(
+            spec=found.spec,
+            task=with_initial_prompt(found.spec, prompt, crew.world),
+            cwd=_folder(options.get("cwd")) or crew.world.cwd,
+            model=model,
+            thinking=_text(options, "thinking"),
+            limits=_limits(options.get("maxTurns")),
+            budget=Budget.read(budget) if budget is not None else None,
+            pinned=EVERYTHING if model else EVERYTHING - {"model"},
+            schema=found.spec.output_schema,
+            isolation="worktree" if options.get("isolation") == "worktree" else None,
+            depth=1,
+        )
+        member = await crew.start(
+            run,
+            description=_text(options, "description") or found.spec.name,
+            background=options.get("isBackground") is not False,
+            name=_text(options, "name"),
+            notes=(found.note,) if found.note else (),
+        )
+        return _success({"id": member.id, **({"notes": list(member.notes)} if member.notes else {})})
+
+    def _stop(self, request: Mapping[str, Any]) -> Envelope:
+        if not self._crew.opened:
+            return _failure(NO_SESSION)
+        member = self._crew.members.get(_text(request, "agentId") or "")
+        if member is None:
+            return _failure("Agent not found")
+        if not member.live or not self._crew.stop(member, "Stopped by another program.", by="program"):
+            return _failure(f"Agent has already ended ({member.status})")
+        return _success()
+
+
+def _success(data: Any = None) -> Envelope:
+    return {"success": True} if data is None else {"success": True, "data": data}
+
+
+def _failure(error: str) -> Envelope:
+    return {"success": False, "error": error}
+
+
+def _text(source: Mapping[str, Any], name: str) -> str | None:
+    value = source.get(name)
+    return value.strip() or None if isinstance(value, str) else None
+
+
+def _limits(turns: Any) -> dict[str, float | None]:
+    if turns is None:
+        return {}
+    if type(turns) is not int or turns < 0:
+        raise UsageError(f"maxTurns must be a whole number, 0 or more, not {turns!r}.")
+    return {"max_turns": turns or None}
+
+
+def _model(value: Any) -> str | None:
+    """A name, or an object that has one, as callers hold them."""
+    if value is None or isinstance(value, str):
+        return value or None
+    if isinstance(value, Mapping):
+        provider, model = value.get("provider"), value.get("id")
+    else:
+        provider, model = getattr(value, "provider", None), getattr(value, "id", None)
+    if isinstance(provider, str) and isinstance(model, str):
+        return f"{provider}/{model}"
+    raise UsageError("model must be a name, or an object with provider and id.")
+
+
+def _folder(value: Any) -> Path | None:
+    """Checked before anything is started: a wrong folder leaves no run behind."""
+    if value is None:
+        return None
+    if not isinstance(value, str) or not Path(value).is_absolute():
+        raise UsageError(f"cwd must be an absolute path of an existing folder, not {value!r}.")
+    path = Path(value)
+    if not path.exists():
+        raise UsageError(f"cwd does not exist: {value}")
+    if not path.is_dir():
+        raise UsageError(f"cwd is not a directory: {value}")
+    return path

@@ -1,0 +1,256 @@
+"""What all runs of one process share. Everything costly in it is made on first use."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from retinue.capabilities.hooks.session import SessionHooks
+from retinue.capabilities.mcp.attach import close_servers
+from retinue.capabilities.trust.attach import effective
+from retinue.core.clock import SYSTEM_CLOCK, Clock
+from retinue.core.tool import Tool
+from retinue.errors import UsageError
+from retinue.models.keys import environment as process_environment
+from retinue.models.keys import learn_keys, without_keys
+from retinue.runs.round import Round
+from retinue.settings.load import load_settings
+from retinue.settings.places import retinue_home, state_folder
+from retinue.settings.watch import Signature, settings_signature
+
+if TYPE_CHECKING:
+    from retinue.agents.catalog import Catalog
+    from retinue.capabilities.audit.attach import Vault
+    from retinue.capabilities.lsp.attach import Languages
+    from retinue.capabilities.permissions.gatekeeper import Guard
+    from retinue.capabilities.plugins.attach import Extensions
+    from retinue.capabilities.web.attach import Browsing
+    from retinue.guard.desk import Approver, Desk, Policy
+    from retinue.guard.redact import Redactor
+    from retinue.guard.trust import Trust
+    from retinue.http.transport import Transport
+    from retinue.log.store import Log
+    from retinue.settings.load import Loaded
+
+
+class World:
+    """One project seen from one process: its agents, settings, log and connections."""
+
+    def __init__(
+        self,
+        cwd: Path,
+        *,
+        environment: Mapping[str, str] | None = None,
+        agents_json: str | None = None,
+        tools: Sequence[Tool] = (),
+        trust: bool = False,
+    ) -> None:
+        """`trust`: what the project's files bring takes effect without asking, in this process."""
+        try:
+            self.cwd = cwd.resolve()
+        except FileNotFoundError:
+            raise UsageError("The working directory does not exist any more.", remedy="Choose another one.") from None
+        self.environment: Mapping[str, str] = process_environment() if environment is None else environment
+        self.agents_json = agents_json
+        self.custom_tools = tuple(tools)
+        self.round = Round()
+        self._trust_everything = trust
+        self._settings_seen: Signature = ()
+        self.session_settings: dict[str, Any] = {}
+        self._cleaned = False
+        """Raw values by setting name that hold in this process alone, before any file."""
+        self.clock: Clock = SYSTEM_CLOCK
+        self.approvers: list[Approver] = []
+        """Who is asked in this process what needs a person: a terminal, a program."""
+        self.on_wait: Callable[[str, float], None] = lambda what, seconds: None
+        """Hears every second what the launch of a run waits for, and since how many seconds."""
+        self.guards: dict[str, Guard] = {}
+        """The guards of the runs that live, by run."""
+
+    @cached_property
+    def settings(self) -> Loaded:
+        self._settings_seen = settings_signature(self.cwd, self.environment)
+        loaded = load_settings(self.cwd, environment=self.environment, flags=self.session_settings)
+        found = effective(loaded, lambda: self.trust)
+        theirs = found.settings.providers
+        learn_keys({name: theirs[name] for name in theirs if found.settings.origin(f"providers.{name}").believed})
+        return found
+
+    @property
+    def settings_changed(self) -> bool:
+        """Whether someone has changed a settings file since it was read; asked once a round."""
+        if "settings" not in self.__dict__ or self.round.get("settings"):
+            return False
+        self.round.keep("settings", True)
+        return settings_signature(self.cwd, self.environment) != self._settings_seen
+
+    @cached_property
+    def trust(self) -> Trust:
+        from retinue.guard.trust import Trust
+
+        return Trust(self.home, everything=self._trust_everything)
+
+    @cached_property
+    def hooks(self) -> SessionHooks:
+        """What is told to programs of the user's, and functions of this one."""
+        return SessionHooks(self)
+
+    @cached_property
+    def extensions(self) -> Extensions:
+        """The plugins of this project, and what of them may be used."""
+        from retinue.capabilities.plugins.attach import Extensions
+
+        return Extensions(self)
+
+    def real_path(self, path: Path) -> Path:
+        """The same as a path, of which `~` may be a part."""
+        return self.round.once(("real path", path), lambda: Path(self.real(str(path.expanduser()))))
+
+    @cached_property
+    def home(self) -> Path:
+        return retinue_home(self.environment)
+
+    def real(self, path: str) -> str:
+        """Where `path` leads, links followed; the same for all who ask in one round."""
+        return self.round.once(("real", path), lambda: os.path.realpath(path))
+
+    def catalog(self) -> Catalog:
+        """The agents as they are on disk now; unchanged files are not read again."""
+        from retinue.agents.catalog import Catalog
+
+        found: Catalog | None = self.round.get("catalog")
+        if found is None:
+            plugins = self.extensions.agents
+            found = Catalog.load(
+                self.cwd,
+                agents_json=self.agents_json,
+                plugin_folders=plugins,
+                environment=self.environment,
+                settings=self.settings.settings,
+            )
+            self.round.keep("catalog", found)
+        return found
+
+    @cached_property
+    def state(self) -> Path:
+        return state_folder(self.cwd, self.environment)
+
+    @cached_property
+    def log(self) -> Log:
+        from retinue.log.store import Log
+
+        return Log.open(self.state, redact=self.redactor)
+
+    @cached_property
+    def redactor(self) -> Redactor:
+        from retinue.guard.redact import Redactor
+
+        return Redactor(self.environment)
+
+    @cached_property
+    def desk(self) -> Desk:
+        """Where runs ask people. Made when one first has to."""
+        from retinue.guard.desk import Desk
+
+        return Desk(self.log, self.approvers, policy=self._policy, redact=self.redactor.data, clock=self.clock)
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether anyone may answer what a run asks, here or in another process."""
+        if self.approvers or self.settings.settings.permissions_headless == "wait":
+            return True
+        return "desk" in self.__dict__ and self.desk.interactive
+
+    def _policy(self) -> Policy:
+        from retinue.guard.desk import Policy
+
+        settings = self.settings.settings
+        return Policy(settings.permissions_headless, settings.permissions_expiry_seconds)
+
+    @cached_property
+    def transport(self) -> Transport:
+        from retinue.http.transport import Transport
+
+        return Transport()
+
+    @cached_property
+    def tools(self) -> dict[str, Tool]:
+        """Every tool a run could have, by canonical name; custom ones may replace built-ins."""
+        from retinue.capabilities.convert.attach import convert_tools
+        from retinue.tools.registry import builtin_tools, companion_tools
+
+        own = {tool.spec.name: tool for tool in self.custom_tools}
+        shipped = {
+            **builtin_tools(),
+            **companion_tools(),
+            **self.languages.tools(),
+            **convert_tools(self),
+            **self.browsing.tools(),
+        }
+        working = {name: tool for name, tool in shipped.items() if name not in self.unavailable}
+        return {**working, **own}
+
+    @cached_property
+    def unavailable(self) -> dict[str, str]:
+        """Tools that cannot work on this machine, each with the reason."""
+        from retinue.runs.availability import unavailable_tools
+
+        return unavailable_tools(self)
+
+    @cached_property
+    def browsing(self) -> Browsing:
+        """The way to the web that runs use."""
+        from retinue.capabilities.web.attach import Browsing
+
+        return Browsing(self)
+
+    @cached_property
+    def languages(self) -> Languages:
+        """The language servers that runs ask."""
+        from retinue.capabilities.lsp.attach import Languages
+
+        return Languages(self)
+
+    @cached_property
+    def tool_environment(self) -> Mapping[str, str]:
+        """What programs that tools start may see: everything but values that are secret, and those
+        that the user passes on by name."""
+        from retinue.guard.secrets import secret_values
+
+        passed = self.settings.settings.sandbox_pass_environment
+        hidden = set(secret_values(self.environment))
+        without = without_keys(self.environment, passed)
+        return {name: value for name, value in without.items() if name in passed or value not in hidden}
+
+    @cached_property
+    def vault(self) -> Vault:
+        """The record of who changed which file, and what was there before."""
+        from retinue.capabilities.audit.attach import Vault
+
+        settings = self.settings.settings
+        folder = self.state / "checkpoints"
+        return Vault(folder, enabled=settings.checkpoints_enabled, largest_mb=settings.checkpoints_max_file_mb)
+
+    def end_leftovers(self, *, again: bool = False) -> tuple[str, ...]:
+        """Ends what commands of dead processes still do, and says what that was; once is enough
+        unless one died since."""
+        if self._cleaned and not again:
+            return ()
+        self._cleaned = True
+        from retinue.runs.leftovers import end_leftovers
+
+        return end_leftovers(self.log.reader)
+
+    async def close(self) -> None:
+        await close_servers()
+        if "vault" in self.__dict__ and self.vault.used:
+            from retinue.capabilities.audit.prune import tidy
+
+            await tidy(self)
+        for name in ("languages", "transport", "vault", "log"):
+            part = self.__dict__.pop(name, None)
+            if part is not None:
+                await part.close()
