@@ -15,8 +15,7 @@ from retinue.capabilities.mcp.results import MOST_IMAGES, shorten, to_output
 from retinue.core.effects import ToolEffect
 from retinue.core.messages import Image
 from retinue.core.tool import ToolContext, ToolOutput, ToolSpec, ok
-from retinue.tools.tool_search.deferred import MOST_AT_ONCE, Deferred, loaded_names
-from retinue.tools.tool_search.tool import ToolSearchTool
+from retinue.tools.tool_search import MOST_AT_ONCE, Deferred, ToolSearchTool, loaded_names
 
 
 def output(folder: Path, content: list[dict[str, Any]], **more: Any) -> ToolOutput:

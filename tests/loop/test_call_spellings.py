@@ -13,10 +13,10 @@ from retinue.core.events import ToolEnded, ToolStarted
 from retinue.core.tool import ToolContext, ToolOutput, ok
 from retinue.guard.gate import Gate, GatedTool
 from retinue.testing import Call, FakeTool, ScriptedModel, Turn, drive
-from retinue.tools.agent.tool import AgentTool
-from retinue.tools.get_subagent_result.tool import GetSubagentResultTool
+from retinue.tools.delegation.agent import AgentTool
+from retinue.tools.delegation.get_subagent_result import GetSubagentResultTool
+from retinue.tools.delegation.manage import SteerSubagentTool
 from retinue.tools.registry import builtin_tools, companion_tools
-from retinue.tools.steer_subagent.tool import SteerSubagentTool
 
 PATCHED = "one TWO three\n"
 

@@ -8,7 +8,7 @@ from retinue.core.events import ToolEnded
 from retinue.core.tool import ToolContext, failed
 from retinue.runs.offer import with_patches
 from retinue.testing import Call, ScriptedModel, Turn, drive
-from retinue.tools.apply_patch.tool import ApplyPatchTool
+from retinue.tools.apply_patch import ApplyPatchTool
 from retinue.tools.registry import builtin_tools
 
 PATCH = """*** Begin Patch

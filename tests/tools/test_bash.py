@@ -54,7 +54,7 @@ async def test_the_exit_code_is_told_and_recorded(use):
 
 async def test_a_long_command_tells_how_long_it_took_and_a_short_one_does_not(use, monkeypatch):
     assert "took" not in (await use("bash", command="echo out; exit 3")).text
-    monkeypatch.setattr("retinue.tools.bash.tool.LONG_SECONDS", 0.0)
+    monkeypatch.setattr("retinue.tools.bash.LONG_SECONDS", 0.0)
     assert (await use("bash", command="echo out; exit 3")).text == "out\n[exit code 3]\n[took 0 s]"
 
 

@@ -13,10 +13,9 @@ from retinue.core.events import ToolStarted
 from retinue.core.usage import Usage
 from retinue.loop.arguments import problem
 from retinue.testing import Call, Expect, ScriptedModel, Turn, check_prefix, drive
-from retinue.tools.agent.tool import AgentTool
-from retinue.tools.delegation.base import Live
+from retinue.tools.delegation.agent import AgentTool
+from retinue.tools.delegation.base import Live, delegation_tools
 from retinue.tools.delegation.describe import Wording
-from retinue.tools.delegation.kit import delegation_tools
 
 DONE = {"status": "completed", "text": "Found it in a.py.", "duration_ms": 12_300, "tool_uses": 3}
 

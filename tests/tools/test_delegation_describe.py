@@ -7,11 +7,11 @@ import os
 from pathlib import Path
 
 import pytest
+import retinue.tools.agent
 from delegation_crew import Crew
 from tests.tools.described import is_described
 
 import retinue.builtin
-import retinue.tools.agent
 from retinue.agents.catalog import Catalog
 from retinue.agents.parse import parse_file
 from retinue.core.codec import to_data
@@ -21,9 +21,9 @@ from retinue.core.toolnames import TOOLS
 from retinue.runs.delegation_policy import delegation_policy
 from retinue.runs.prompt import system_prompt
 from retinue.runs.prompt_environment import Environment
-from retinue.tools.agent.tool import AgentTool, agent_spec
+from retinue.tools.delegation.agent import AgentTool, agent_spec
+from retinue.tools.delegation.base import delegation_tools
 from retinue.tools.delegation.describe import Wording, describe, fill, find_template
-from retinue.tools.delegation.kit import delegation_tools
 from retinue.tools.delegation.types import TypeLine, first_sentence, model_label, tools_label, type_lines
 from retinue.tools.registry import builtin_tools
 

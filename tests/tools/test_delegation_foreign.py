@@ -12,11 +12,11 @@ from retinue.core.failure import Failure
 from retinue.core.outcome import Outcome
 from retinue.core.usage import Usage
 from retinue.loop.result import ErrorCode
+from retinue.tools.delegation.base import NAMES, delegation_tools
 from retinue.tools.delegation.describe import Wording
-from retinue.tools.delegation.kit import NAMES, delegation_tools
+from retinue.tools.delegation.dispatch_agent import DispatchAgentTool
+from retinue.tools.delegation.subagent import SubagentTool
 from retinue.tools.delegation.types import TypeLine
-from retinue.tools.dispatch_agent.tool import DispatchAgentTool
-from retinue.tools.subagent.tool import SubagentTool
 
 TYPES = (TypeLine("explorer", "Finds things."), TypeLine("reviewer", "Reviews."))
 

@@ -7,9 +7,7 @@ from delegation_crew import Crew
 
 from retinue.core.usage import Usage
 from retinue.loop.arguments import problem
-from retinue.tools.clear_subagents.tool import ClearSubagentsTool
-from retinue.tools.list_subagents.tool import ListSubagentsTool
-from retinue.tools.steer_subagent.tool import SteerSubagentTool
+from retinue.tools.delegation.manage import ClearSubagentsTool, ListSubagentsTool, SteerSubagentTool
 
 
 async def use(tool, context, **arguments):

@@ -19,8 +19,8 @@ from retinue.loop.arguments import problem
 from retinue.runs.readout import conversation_text, spoken_lines
 from retinue.testing import settle
 from retinue.tools.delegation.base import Live
-from retinue.tools.delegation.peek import Peek, peek_text
-from retinue.tools.get_subagent_result.tool import GetSubagentResultTool
+from retinue.tools.delegation.get_subagent_result import GetSubagentResultTool
+from retinue.tools.delegation.views import Peek, peek_text
 
 
 async def read(crew, context, agent_id, live=Live, **arguments):

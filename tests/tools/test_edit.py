@@ -5,10 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retinue.core.tool import ToolContext
+from retinue.tools.arguments import ToolError
 from retinue.tools.content import content_hash, forms_of
-from retinue.tools.edit.diff import short_diff, unified
-from retinue.tools.edit.replace import Edit, apply
-from retinue.tools.errors import ToolError
+from retinue.tools.diff import short_diff, unified
+from retinue.tools.edit import Edit, apply
 from retinue.tools.registry import builtin_tools
 
 

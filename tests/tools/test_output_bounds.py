@@ -6,14 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retinue.core.format import format_bytes
-from retinue.tools.capture import Capture
+from retinue.tools.capture import Capture, byte_length, cut_bytes, head_and_tail, line_count
 from retinue.tools.clean import StreamCleaner, clean
-from retinue.tools.truncate import (
-    byte_length,
-    cut_bytes,
-    head_and_tail,
-    line_count,
-)
 
 
 def test_sizes_have_one_decimal():

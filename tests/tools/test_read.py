@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from retinue.core.messages import Image
 from retinue.tools.content import content_hash
-from retinue.tools.read.lines import BYTES, LINE_BYTES, LINES, window, window_of
+from retinue.tools.read import BYTES, LINE_BYTES, LINES, window, window_of
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

@@ -244,7 +244,7 @@ def choose_tools(
     notes.extend(scoped.notes)
     available = {**suited(request, world.tools, can_ask=world.can_ask, heard=heard, mode=mode), **brought}
     if "exit_plan" in available and not world.can_ask:
-        from retinue.tools.exit_plan.tool import FinalPlanTool
+        from retinue.tools.exit_plan import FinalPlanTool
 
         available["exit_plan"] = FinalPlanTool()
     if may_spawn and delegation is not None:

@@ -16,9 +16,8 @@ from retinue.runs.ceiling import STARTING, startable_types
 from retinue.runs.delegation_policy import delegation_policy
 from retinue.runs.resolution import GENERAL
 from retinue.settings.places import home, repository_root
-from retinue.tools.delegation.base import Live
+from retinue.tools.delegation.base import NAMES, Live, delegation_tools
 from retinue.tools.delegation.describe import Wording, find_template
-from retinue.tools.delegation.kit import NAMES, delegation_tools
 from retinue.tools.delegation.types import type_lines
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def with_patches(tools: tuple[Tool, ...], model: str) -> tuple[Tool, ...]:
     names = {tool.spec.name for tool in tools}
     if not {"edit", "write"} <= names or "apply_patch" in names or not _WRITES_PATCHES.search(model):
         return tools
-    from retinue.tools.apply_patch.tool import ApplyPatchTool
+    from retinue.tools.apply_patch import ApplyPatchTool
 
     return (*tools, ApplyPatchTool())
 
@@ -74,7 +73,7 @@ def connect_patches(launch: Launch, tools: tuple[Tool, ...]) -> None:
     """Gives the run's apply_patch its read, edit and write tools, each behind its gate."""
     if not any(tool.spec.name == "apply_patch" for tool in launch.tools):
         return
-    from retinue.tools.apply_patch.tool import ApplyPatchTool
+    from retinue.tools.apply_patch import ApplyPatchTool
 
     for tool in launch.tools:
         if isinstance(tool, ApplyPatchTool):

@@ -44,7 +44,7 @@ from retinue.runs.notify import roster
 from retinue.runs.offer import connect_patches
 from retinue.runs.record import NEWS_PROMPT
 from retinue.runs.task import task_message
-from retinue.tools.bash.background import BackgroundCommands, stop_commands
+from retinue.tools.bash_output import BackgroundCommands, stop_commands
 from retinue.tools.reach import label
 
 if TYPE_CHECKING:

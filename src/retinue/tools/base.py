@@ -10,8 +10,7 @@ from typing import Any, ClassVar
 
 from retinue.core.tool import Spellings, ToolContext, ToolOutput, ToolSpec, failed
 from retinue.core.toolnames import TOOLS, fold_name
-from retinue.tools.arguments import Arguments
-from retinue.tools.errors import ToolError, explain
+from retinue.tools.arguments import Arguments, ToolError, explain
 
 Properties = Mapping[str, Any]
 """The `properties` of a JSON Schema object: each parameter with its description."""

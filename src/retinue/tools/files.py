@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Self
 
 from retinue.core.lean import dataclass
-from retinue.tools.errors import ToolError
+from retinue.tools.arguments import ToolError
 from retinue.tools.paths import Confined
 
 BY_DESCRIPTOR = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")

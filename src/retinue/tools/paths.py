@@ -13,7 +13,7 @@ from pathlib import Path
 
 from retinue.core.lean import dataclass
 from retinue.core.tool import ToolContext
-from retinue.tools.errors import ToolError
+from retinue.tools.arguments import ToolError
 
 _DETOURS = frozenset({"", ".", ".."})
 _folded = str if os.sep == "/" else os.path.normcase

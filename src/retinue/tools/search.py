@@ -17,7 +17,7 @@ from pathlib import Path
 
 from retinue.core.lean import dataclass
 from retinue.core.tool import ToolContext
-from retinue.tools.errors import ToolError
+from retinue.tools.arguments import ToolError
 from retinue.tools.files import open_regular, spot
 from retinue.tools.globs import Glob
 from retinue.tools.paths import Confined, confine, shown, visible

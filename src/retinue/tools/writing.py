@@ -18,8 +18,8 @@ from contextlib import contextmanager, nullcontext, suppress
 from retinue.core.effects import ToolEffect, TouchedPath
 from retinue.core.lean import dataclass
 from retinue.core.tool import ToolContext
+from retinue.tools.arguments import ToolError
 from retinue.tools.content import content_hash
-from retinue.tools.errors import ToolError
 from retinue.tools.files import Spot, open_regular, refuse_irregular, spot
 from retinue.tools.paths import Confined
 

@@ -11,7 +11,7 @@ from retinue.core.tool import ToolContext
 from retinue.guard.permissions import Policy
 from retinue.guard.permissions.place import Place
 from retinue.guard.permissions.rule import Kind, Rule, parse_rule
-from retinue.tools.grep.tool import GrepTool
+from retinue.tools.grep import GrepTool
 
 
 def context(folder: Path, kind: Kind, *texts: str) -> ToolContext:

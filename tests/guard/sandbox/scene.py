@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from retinue.core.tool import Confinement, ToolContext, ToolOutput
-from retinue.tools.bash.tool import BashTool
+from retinue.tools.bash import BashTool
 
 _ELSEWHERE = (
     "/tmp",

@@ -170,7 +170,7 @@ async def test_everything_else_is_as_without_a_sandbox(name: str, scene: Scene, 
     context = scene.context(box)
     context.environment = {**context.environment, "GITHUB_TOKEN": "value"}
     (scene.folder / "loose").mkdir()
-    from retinue.tools.bash.tool import BashTool
+    from retinue.tools.bash import BashTool
 
     output = await BashTool().run("call", {"command": script}, context)
     if "not found" in output.text:

@@ -164,7 +164,7 @@ async def test_a_worktree_is_all_that_changes_while_the_main_checkout_is_read(sc
     before = scene.traces()
     scene_context = scene.context(made)
     scene_context.roots = (tree,)
-    from retinue.tools.bash.tool import BashTool
+    from retinue.tools.bash import BashTool
 
     script = """
         echo mine > a.txt; git -c user.name=T -c user.email=t@example.invalid commit -qam mine && git log --oneline -1

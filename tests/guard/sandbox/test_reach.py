@@ -131,7 +131,7 @@ async def test_a_linked_worktree_sees_its_repository_and_a_forged_one_does_not(s
         box = Box(replace(readonly(scene, walls).policy, reach="system", shown=(root,)), "run")
         context = scene.context(box)
         context.roots = (root,)
-        from retinue.tools.bash.tool import BashTool
+        from retinue.tools.bash import BashTool
 
         output = await BashTool().run("call", {"command": "git log --oneline"}, context)
         box.close()

@@ -33,7 +33,7 @@ async def convert_to_text(world: World, call_id: str, path: str, context: ToolCo
     """Return a document as text, for a model that does not take it as it is. Raise ToolError."""
     from retinue.capabilities.convert.tool import ConvertContentTool
     from retinue.capabilities.convert.worker import check_installed
-    from retinue.tools.errors import ToolError
+    from retinue.tools.arguments import ToolError
 
     tool = world.tools.get("convert_content")
     if tool is None and world.settings.settings.convert_enabled:

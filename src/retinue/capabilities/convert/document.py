@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 from retinue.capabilities.convert.errors import Code, ConvertError
 from retinue.core.lean import dataclass
 from retinue.core.tool import ToolContext
-from retinue.tools.errors import ToolError
+from retinue.tools.arguments import ToolError
 from retinue.tools.files import open_regular, spot
 from retinue.tools.paths import confine
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from retinue.tools.errors import ToolError
+from retinue.tools.arguments import ToolError
 
 Code = Literal[
     "INVALID_INPUT",

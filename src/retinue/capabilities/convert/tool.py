@@ -11,9 +11,8 @@ from retinue.core.effects import ToolEffect
 from retinue.core.lean import dataclass
 from retinue.core.messages import Text
 from retinue.core.tool import Confinement, ToolContext, ToolOutput
-from retinue.tools.arguments import PATH_NAMES, Arguments
+from retinue.tools.arguments import PATH_NAMES, Arguments, ToolError
 from retinue.tools.base import Aliases, BuiltinTool, Properties
-from retinue.tools.errors import ToolError
 
 if TYPE_CHECKING:
     from retinue.capabilities.convert.document import About, Document, Download
@@ -130,7 +129,7 @@ class ConvertContentTool(BuiltinTool):
     async def _opened(self, path: str | None, url: str | None, context: ToolContext, seconds: float) -> Document:
         from retinue.capabilities.convert.document import open_file, open_url
         from retinue.capabilities.convert.errors import ConvertError
-        from retinue.tools.threads import in_thread
+        from retinue.tools.processes import in_thread
 
         most = self._bounds().file_bytes
         if path is not None:

@@ -15,8 +15,7 @@ from retinue.capabilities.convert.document import Document
 from retinue.capabilities.convert.errors import ConvertError
 from retinue.core.lean import dataclass
 from retinue.core.tool import Confinement, ToolContext
-from retinue.tools.processes import Ended, run_program
-from retinue.tools.threads import in_thread
+from retinue.tools.processes import Ended, in_thread, run_program
 
 EXTRA = "pip install 'retinue[convert]'"
 MOST_TEXT = 6 * 1024 * 1024

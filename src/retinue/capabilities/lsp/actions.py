@@ -21,7 +21,7 @@ from retinue.capabilities.lsp.symbols import matching, mentioned, outline
 from retinue.core.lean import dataclass
 from retinue.core.tool import ToolContext
 from retinue.tools.paths import confine
-from retinue.tools.threads import in_thread
+from retinue.tools.processes import in_thread
 
 _METHODS = {
     "definition": "textDocument/definition",

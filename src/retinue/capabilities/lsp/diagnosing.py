@@ -15,9 +15,9 @@ from retinue.capabilities.lsp.session import Session, Source, UnsupportedError, 
 from retinue.capabilities.lsp.show import Problem, Texts, listed, problems, summary
 from retinue.capabilities.lsp.sources import read_source
 from retinue.core.tool import ToolContext
-from retinue.tools.errors import ToolError
+from retinue.tools.arguments import ToolError
 from retinue.tools.paths import Confined, confine
-from retinue.tools.threads import in_thread
+from retinue.tools.processes import in_thread
 
 if TYPE_CHECKING:
     from retinue.capabilities.lsp.actions import Asking

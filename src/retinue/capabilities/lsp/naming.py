@@ -12,8 +12,8 @@ from retinue.capabilities.lsp.session import Session, UnsupportedError
 from retinue.capabilities.lsp.show import Place, Texts
 from retinue.capabilities.lsp.symbols import Found, in_workspace, matching, outline, parts_of
 from retinue.core.lean import dataclass
-from retinue.tools.errors import ToolError
-from retinue.tools.threads import in_thread
+from retinue.tools.arguments import ToolError
+from retinue.tools.processes import in_thread
 
 if TYPE_CHECKING:
     from retinue.capabilities.lsp.actions import Asking

@@ -8,8 +8,7 @@ from retinue.capabilities.lsp.errors import bad_input
 from retinue.capabilities.lsp.tool import PRIVILEGED, READING, SEVERITIES
 from retinue.core.lean import dataclass
 from retinue.core.tool import ToolContext
-from retinue.tools.arguments import Arguments
-from retinue.tools.errors import ToolError
+from retinue.tools.arguments import Arguments, ToolError
 from retinue.tools.paths import Confined, confine
 
 MOST_FILES = 64

@@ -19,7 +19,7 @@ from retinue.capabilities.lsp.handshake import PROVIDERS, answered, introduction
 from retinue.capabilities.lsp.inventory import Inventory
 from retinue.capabilities.lsp.positions import Encoding
 from retinue.core.lean import dataclass
-from retinue.tools.threads import in_thread
+from retinue.tools.processes import in_thread
 
 if TYPE_CHECKING:
     from lsprotocol import types

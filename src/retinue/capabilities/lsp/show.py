@@ -13,9 +13,9 @@ from retinue.capabilities.lsp.session import path_of
 from retinue.capabilities.lsp.sources import read_source
 from retinue.core.lean import dataclass
 from retinue.core.tool import ToolContext
-from retinue.tools.errors import ToolError
+from retinue.tools.arguments import ToolError
+from retinue.tools.capture import head_and_tail
 from retinue.tools.paths import confine, shown, visible
-from retinue.tools.truncate import head_and_tail
 
 if TYPE_CHECKING:
     from lsprotocol import types

@@ -10,7 +10,7 @@ from retinue.capabilities.lsp.pool import Pool, Slot
 from retinue.capabilities.lsp.question import Question
 from retinue.core.tool import ToolContext
 from retinue.tools.paths import shown
-from retinue.tools.threads import in_thread
+from retinue.tools.processes import in_thread
 
 
 async def status(pool: Pool, question: Question, context: ToolContext) -> str:

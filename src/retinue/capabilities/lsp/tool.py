@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from retinue.core.effects import ToolEffect
 from retinue.core.messages import Text
 from retinue.core.tool import ToolContext, ToolOutput, ok
-from retinue.tools.arguments import PATH_NAMES, Arguments
+from retinue.tools.arguments import PATH_NAMES, Arguments, ToolError, explain
 from retinue.tools.base import Aliases, BuiltinTool, Properties
-from retinue.tools.errors import ToolError, explain
 
 if TYPE_CHECKING:
     from retinue.capabilities.lsp.pool import Pool

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from retinue.runs.launch import Launch
     from retinue.runs.member import Member
     from retinue.runs.world import World
-    from retinue.tools.tool_search.deferred import Deferred
+    from retinue.tools.tool_search import Deferred
 
 SEARCH = "tool_search"
 _owners = count(1)
@@ -151,8 +151,7 @@ class Served:
         self._admitted = mine
         if self._scope.denies(SEARCH) or not self._too_many(mine, window):
             return tools
-        from retinue.tools.tool_search.deferred import Deferred
-        from retinue.tools.tool_search.tool import ToolSearchTool
+        from retinue.tools.tool_search import Deferred, ToolSearchTool
 
         shown = {name for name in mine if self._scope.names_exactly(name)}
         self._deferred = Deferred({name: tool for name, tool in mine.items() if name not in shown})
@@ -250,7 +249,7 @@ class Served:
         if self._deferred is None:
             return
         from retinue.core.events import ToolEnded
-        from retinue.tools.tool_search.deferred import loaded_names
+        from retinue.tools.tool_search import loaded_names
 
         for _, event in reader.ordered(run_id, ("tool.ended",)):
             body = event.body

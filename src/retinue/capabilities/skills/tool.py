@@ -10,10 +10,9 @@ from retinue.core.effects import ToolEffect
 from retinue.core.skill import Skill, SkillLibrary
 from retinue.core.tool import Spellings, Tool, ToolContext, ToolOutput, ToolSpec, failed, ok
 from retinue.core.toolnames import TOOLS
-from retinue.tools.arguments import Arguments
+from retinue.tools.arguments import Arguments, ToolError
 from retinue.tools.base import Aliases, names_of, parameters_of
-from retinue.tools.errors import ToolError
-from retinue.tools.threads import in_thread
+from retinue.tools.processes import in_thread
 
 NAME = "skill"
 _FOUND = 12

@@ -10,9 +10,8 @@ from retinue.capabilities.web.errors import WebError
 from retinue.core.effects import ToolEffect
 from retinue.core.messages import Text
 from retinue.core.tool import ToolContext, ToolOutput
-from retinue.tools.arguments import Arguments
+from retinue.tools.arguments import Arguments, ToolError
 from retinue.tools.base import BuiltinTool
-from retinue.tools.errors import ToolError
 
 if TYPE_CHECKING:
     from retinue.capabilities.web.service import Web

@@ -2,22 +2,34 @@
 
 Unlike the file tools they belong to one run. Their specs are shared all the same: a thousand
 runs with the same wording hold one.
+
+Results too long for a parent: beginning and end, and a way to all of it that does not run
+the agent again.
+
+The delegation tools of one run, in the vocabulary its settings choose.
 """
 
 from __future__ import annotations
 
 import inspect
+import os
+import re
+import secrets
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
-from retinue.core.delegation import Delegation
+from retinue.core.delegation import Delegation, Vocabulary
 from retinue.core.lean import dataclass
-from retinue.core.tool import ToolSpec
+from retinue.core.tool import Tool, ToolContext, ToolSpec
 from retinue.core.toolnames import TOOLS
 from retinue.tools.arguments import Arguments
 from retinue.tools.base import BuiltinTool, Properties, parameters_of
+from retinue.tools.capture import head_and_tail
+from retinue.tools.delegation.describe import Wording
+from retinue.tools.delegation.frame import as_data, framed
+from retinue.tools.processes import in_thread
 
 ID_NAMES = ("id", "agentId", "task_id", "taskId", "run_id", "to", "name")
 
@@ -84,3 +96,100 @@ def text_property(description: str, **more: object) -> Mapping[str, object]:
 
 def flag_property(description: str) -> Mapping[str, object]:
     return {"type": "boolean", "description": description}
+
+
+MOST = 20_000
+"""Characters of a result, a conversation or a peek that a parent gets at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """`text` is data, framed or not. `cut` says that it is not all; `path` is where all of it stands."""
+
+    text: str
+    cut: bool = False
+    path: Path | None = None
+
+
+async def bounded(
+    text: str, run_id: str, context: ToolContext, *, label: str = "result", frame: Callable[[str], str] = framed
+) -> Shown:
+    """`text` as data, whole if it is short enough. Otherwise all of it is stored where the
+    parent's own read tool may look, already made harmless. `frame` is `as_data` where the tool
+    result itself is the frame."""
+    if len(text) <= MOST:
+        return Shown(frame(text))
+    path = context.outputs / f"agent-{_safe(run_id)}-{label}.txt"
+    try:
+        await in_thread(lambda: _store(path, as_data(text)))
+        where, stored = f"read or grep the whole in {path}", path
+    except OSError:  # a full disk must not keep a parent from its answer
+        where, stored = "get_subagent_result with peek shows other parts", None
+    return Shown(frame(head_and_tail(text, MOST, where)), True, stored)
+
+
+def _safe(run_id: str) -> str:
+    return re.sub(r"[^\w-]", "-", run_id)[:64]
+
+
+def _store(path: Path, text: str) -> None:
+    """Replaces the file in one step: another call may be reading it."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    part = path.with_suffix(f".{secrets.token_hex(6)}.part")
+    try:
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(text.encode("utf-8", "replace"))
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+NAMES: dict[Vocabulary, tuple[str, ...]] = {
+    "claude": ("Agent", "get_subagent_result", "steer_subagent", "list_subagents", "clear_subagents"),
+    "devkit": ("subagent",),
+    "codingcode": ("dispatch_agent",),
+}
+
+
+def delegation_tools(
+    delegation: Delegation,
+    *,
+    vocabulary: Vocabulary = "claude",
+    wording: Wording | None = None,
+    live: Callable[[], Live] = Live,
+    enabled: bool = True,
+    sanitise: Callable[[str], str] = str,
+    items: Items | None = None,
+) -> dict[str, Tool]:
+    """The tools by name, in the order a model sees them. `enabled` is the switch that the
+    foreground vocabularies report as an error; `sanitise` and `items` serve `subagent`."""
+    wording = wording or Wording()
+    tools: tuple[Tool, ...]
+    match vocabulary:
+        case "claude":
+            tools = _claude(delegation, wording, live)
+        case "devkit":
+            from retinue.tools.delegation.subagent import SubagentTool
+
+            tools = (SubagentTool(delegation, wording, enabled=enabled, sanitise=sanitise, items=items),)
+        case "codingcode":
+            from retinue.tools.delegation.dispatch_agent import DispatchAgentTool
+
+            tools = (DispatchAgentTool(delegation, wording, enabled=enabled),)
+        case _:
+            assert_never(vocabulary)
+    return {tool.spec.name: tool for tool in tools}
+
+
+def _claude(delegation: Delegation, wording: Wording, live: Callable[[], Live]) -> tuple[Tool, ...]:
+    from retinue.tools.delegation.agent import AgentTool
+    from retinue.tools.delegation.get_subagent_result import GetSubagentResultTool
+    from retinue.tools.delegation.manage import ClearSubagentsTool, ListSubagentsTool, SteerSubagentTool
+
+    return (
+        AgentTool(delegation, wording, live=live),
+        GetSubagentResultTool(delegation, live=live),
+        SteerSubagentTool(delegation),
+        ListSubagentsTool(delegation),
+        ClearSubagentsTool(delegation),
+    )

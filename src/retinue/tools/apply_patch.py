@@ -1,0 +1,170 @@
+"""The patch format of OpenAI's coding models, read into changes of single files.
+
+apply_patch: changes of several files in the format that OpenAI's coding models were trained on.
+
+It has no rights of its own. Each file goes through the run's own read, edit and write tools, with
+their gate, hooks and checks; so whatever holds for those holds for a patch. A file that is moved is
+read, written at its new place and deleted at the old one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Any, ClassVar, Literal
+
+from retinue.core.effects import ToolEffect
+from retinue.core.lean import dataclass, replace
+from retinue.core.tool import Tool, ToolContext, ToolOutput, failed, ok
+from retinue.tools.arguments import Arguments, ToolError
+from retinue.tools.base import Aliases, BuiltinTool, Properties
+from retinue.tools.edit import Edit, apply
+from retinue.tools.files import spot
+from retinue.tools.paths import confine
+from retinue.tools.processes import in_thread
+from retinue.tools.writing import check_fresh, read_whole
+
+_BEGIN, _END = "*** Begin Patch", "*** End Patch"
+_MOVE = "*** Move to: "
+_HEADS: dict[str, Literal["add", "delete", "update"]] = {
+    "*** Add File: ": "add",
+    "*** Delete File: ": "delete",
+    "*** Update File: ": "update",
+}
+
+
+@dataclass(slots=True)
+class FileChange:
+    """`lines` are those of a new file; `hunks` the pairs of old and new text of a change; `move_to`
+    is where the changed file goes, empty where it stays."""
+
+    kind: Literal["add", "delete", "update"]
+    path: str
+    lines: list[str] = field(default_factory=list)
+    hunks: list[tuple[str, str]] = field(default_factory=list)
+    move_to: str = ""
+
+
+def read_patch(text: str) -> list[FileChange]:
+    """Raises ToolError with what is wrong and what a patch looks like."""
+    lines = text.strip().splitlines()
+    if not lines or lines[0].strip() != _BEGIN or lines[-1].strip() != _END:
+        raise ToolError(f"apply_patch: a patch begins with the line {_BEGIN!r} and ends with {_END!r}.")
+    changes: list[FileChange] = []
+    hunk: list[str] = []
+    for line in lines[1:-1]:
+        head = next((head for head in _HEADS if line.startswith(head)), None)
+        if head is not None:
+            _finish(changes, hunk)
+            changes.append(FileChange(_HEADS[head], line.removeprefix(head).strip()))
+        elif not changes:
+            raise ToolError(f"apply_patch: {line[:80]!r} stands before any '*** Update File: PATH'.")
+        elif line.startswith(_MOVE):
+            if changes[-1].kind != "update":
+                raise ToolError("apply_patch: '*** Move to: PATH' belongs below '*** Update File: PATH'.")
+            changes[-1].move_to = line.removeprefix(_MOVE).strip()
+        elif line.startswith("@@"):
+            _finish(changes, hunk)
+        elif line.strip() != "*** End of File":
+            hunk.append(line)
+    _finish(changes, hunk)
+    if not changes:
+        raise ToolError("apply_patch: the patch changes no file.")
+    return changes
+
+
+def _finish(changes: list[FileChange], hunk: list[str]) -> None:
+    """Gives the lines that were collected to the file they belong to."""
+    if not hunk:
+        return
+    change = changes[-1]
+    if change.kind == "add":
+        change.lines += [line.removeprefix("+") for line in hunk]
+    else:
+        old = [line[1:] for line in hunk if not line.startswith("+")]
+        new = [line[1:] for line in hunk if not line.startswith("-")]
+        change.hunks.append(("\n".join(old), "\n".join(new)))
+    hunk.clear()
+
+
+class ApplyPatchTool(BuiltinTool):
+    """Made for one run. `tools` are its guarded tools, set before its first call."""
+
+    name = "apply_patch"
+    required = ("input",)
+    exclusive = True
+    properties: ClassVar[Properties] = {"input": {"type": "string", "description": "The whole patch"}}
+    aliases: ClassVar[Aliases] = {"input": ("patch", "patch_text", "diff", "content")}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tools: Mapping[str, Tool] = {}
+
+    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
+        changes = read_patch(given.text("input"))
+        done: list[str] = []
+        effect = ToolEffect()
+        for change in changes:
+            output = await self._apply(change, call_id, context)
+            effect = _joined(effect, output.effect)
+            if output.is_error:
+                before = "\n".join(done) or "Nothing was changed."
+                return failed(f"{change.path}: {output.text}\nBefore that:\n{before}", effect)
+            done.append(output.text)
+        return ok("\n".join(done), effect)
+
+    async def _apply(self, change: FileChange, call_id: str, context: ToolContext) -> ToolOutput:
+        if change.kind == "delete":
+            return await self._tool("write").run(call_id, {"path": change.path, "delete": True}, context)
+        if change.kind == "add":
+            content = "\n".join(change.lines) + "\n" if change.lines else ""
+            return await self._tool("write").run(call_id, {"path": change.path, "content": content}, context)
+        if change.move_to and not _same_file(change, context):
+            return await self._move(change, call_id, context)
+        edits = [{"old_string": old, "new_string": new} for old, new in change.hunks]
+        return await self._tool("edit").run(call_id, {"path": change.path, "edits": edits}, context)
+
+    async def _move(self, change: FileChange, call_id: str, context: ToolContext) -> ToolOutput:
+        """The rules about reading are asked first: a move must not show what they keep from the run."""
+        write = self._tool("write")
+        looked = await self._tool("read").run(call_id, {"path": change.path, "limit": 1}, context)
+        if looked.is_error:
+            return looked
+        text, executable = await in_thread(lambda: _moved(change, context))
+        arguments = {"path": change.move_to, "content": text, "executable": executable}
+        made = await write.run(call_id, arguments, context)
+        if made.is_error:
+            return made
+        deleted = await write.run(call_id, {"path": change.path, "delete": True}, context)
+        effect = _joined(made.effect, deleted.effect)
+        return replace(deleted, content=(*made.content, *deleted.content), effect=effect)
+
+    def _tool(self, name: str) -> Tool:
+        if name not in self.tools:
+            raise ToolError(f"apply_patch needs {name}, which is not among your tools.")
+        return self.tools[name]
+
+
+def _same_file(change: FileChange, context: ToolContext) -> bool:
+    old, new = (confine(path, context, writing=True) for path in (change.path, change.move_to))
+    return old.real == new.real
+
+
+def _moved(change: FileChange, context: ToolContext) -> tuple[str, bool]:
+    """The text of the file after its hunks, and whether it can be run."""
+    place = confine(change.path, context, writing=True)
+    with spot(place) as where:
+        found = where.stat()
+        data = read_whole(where, place)
+    check_fresh(place, context, data)
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        raise ToolError(f"{place.shown} is not UTF-8 text. Move it with the shell.") from None
+    edits = [Edit(old, new) for old, new in change.hunks]
+    return apply(text, edits, place.shown), bool(found and found.st_mode & 0o100)
+
+
+def _joined(one: ToolEffect, other: ToolEffect) -> ToolEffect:
+    made: dict[str, Any] = {"reads": (*one.reads, *other.reads), "writes": (*one.writes, *other.writes)}
+    return ToolEffect(other.status, **made, denied=other.denied, allowed=other.allowed)

@@ -1,0 +1,265 @@
+"""bash: one command in a shell of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from retinue.core.effects import EffectStatus, ToolEffect
+from retinue.core.lean import dataclass
+from retinue.core.messages import Text
+from retinue.core.tool import ToolContext, ToolOutput
+from retinue.tools.arguments import Arguments, ToolError
+from retinue.tools.base import Aliases, BuiltinTool, Properties
+from retinue.tools.capture import Capture
+from retinue.tools.processes import Ended, run_program
+
+DEFAULT_SECONDS = 120.0
+COMMAND_BYTES = 100_000
+"""Linux takes 128 KiB in one argument."""
+_PROGRESS_SECONDS = 0.1
+LONG_SECONDS = 10.0
+"""From here on a result tells how long the command took, so that the next timeout fits."""
+
+_QUIET = {
+    "TERM": "dumb",
+    "NO_COLOR": "1",
+    "PAGER": "cat",
+    "GIT_PAGER": "cat",
+    "MANPAGER": "cat",
+    "GIT_EDITOR": "true",
+    "GIT_TERMINAL_PROMPT": "0",
+    "PIP_NO_INPUT": "1",
+    "DEBIAN_FRONTEND": "noninteractive",
+}
+"""So that nothing waits for a person or draws on a terminal that is not there."""
+
+
+class BashTool(BuiltinTool):
+    name = "bash"
+    exclusive = True
+    confinable = True
+    required = ("command",)
+    properties: ClassVar[Properties] = {
+        "command": {"type": "string"},
+        "timeout": {"type": "number", "description": "Seconds (default 120, at most 595)"},
+    }
+    hidden: ClassVar[Properties] = {"description": {"type": "string"}, "run_in_background": {"type": "boolean"}}
+    aliases: ClassVar[Aliases] = {
+        "command": ("cmd", "script", "command_line", "shell_command", "code"),
+        "timeout": ("timeout_seconds", "timeout_secs"),
+        "description": ("explanation", "justification", "purpose", "reason"),
+        "run_in_background": ("background", "is_background"),
+    }
+
+    @staticmethod
+    def rewrite(arguments: dict[str, Any]) -> dict[str, Any]:
+        """A list of words, a folder beside the command, milliseconds."""
+        for name in ("command", "cmd"):
+            if isinstance(arguments.get(name), list):
+                arguments[name] = _line(arguments[name])
+        folder = _taken(arguments, _FOLDERS)
+        said = [name for name in ("command", "cmd", "script") if isinstance(arguments.get(name), str)]
+        if isinstance(folder, str) and folder not in ("", ".", "./") and said:
+            import shlex
+
+            arguments[said[0]] = f"cd {shlex.quote(folder)} && {{\n{arguments[said[0]]}\n}}"
+        milliseconds = _taken(arguments, ("timeout_ms", "yield_time_ms"))
+        if isinstance(milliseconds, (int, float)) and "timeout" not in arguments:
+            arguments["timeout"] = milliseconds / 1000
+        return arguments
+
+    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
+        command = given.text("command")
+        if "\0" in command:
+            raise ToolError("The command holds a NUL character, which no shell accepts. Leave it out.")
+        if len(command.encode("utf-8", "replace")) > COMMAND_BYTES:
+            raise ToolError(f"The command is longer than {COMMAND_BYTES:,} bytes. Write it to a file and run that.")
+        seconds, most = _seconds(given, context)
+        if not context.root.is_dir():
+            raise ToolError(
+                f"The working directory {context.root} no longer exists, so no command can run. Report this."
+            )
+        if given.flag("run_in_background"):
+            return await _leave_running(command, context)
+        capture = Capture(context.outputs, "bash")
+        argv, env = [_shell(context.environment), "-c", command], environment(context)
+        confinement = context.confinement
+        try:
+            if confinement is not None:
+                # In a thread: files that rules hide may have to be looked up first.
+                argv = await asyncio.to_thread(confinement.wrap, argv, context.root)
+                env = confinement.environment(env)
+            began = time.monotonic()
+            ended = await run_program(
+                argv,
+                cwd=context.root,
+                environment=env,
+                receive=_receiver(capture, call_id, context.progress),
+                seconds=seconds,
+                owner=context.run_id,
+            )
+            shown = capture.text().rstrip()
+        except (OSError, ValueError) as error:
+            raise ToolError(f"The shell could not be started: {error}") from None
+        finally:
+            capture.close()
+        stopped = confinement.explain(shown, ended.code) if confinement is not None else ""
+        timing = Timing(time.monotonic() - began, seconds, most, can_stay=context.commands is not None)
+        return _output(command, shown, ended, timing, stopped)
+
+
+async def _leave_running(command: str, context: ToolContext) -> ToolOutput:
+    """Starts the command in the same walls as any other, and does not wait for it."""
+    from retinue.tools.bash_output import BackgroundCommands
+
+    commands = context.commands
+    if not isinstance(commands, BackgroundCommands):
+        raise ToolError("Commands cannot stay in the background here. Run it in the foreground, with a timeout.")
+    argv, env = [_shell(context.environment), "-c", command], environment(context)
+    if context.confinement is not None:
+        argv = await asyncio.to_thread(context.confinement.wrap, argv, context.root)
+        env = context.confinement.environment(env)
+    made = await commands.start(
+        command, argv, cwd=context.root, environment=env, outputs=context.outputs, owner=context.run_id
+    )
+    text = f"{made.take()}\n[{made.id} {made.state()} in the background. bash_output reads what it prints, also in "
+    text += f"{made.path}; it is stopped when you end.]"
+    return ToolOutput((Text(text.lstrip()),), effect=ToolEffect("started", command=command))
+
+
+_FOLDERS = ("workdir", "cwd", "working_directory", "directory", "dir", "dir_path")
+
+
+def _line(words: list[Any]) -> Any:
+    """A command that came as a list: `["bash", "-lc", "…"]` is its last word."""
+    if not words or not all(isinstance(word, str) for word in words):
+        return words
+    if len(words) == 3 and words[0].rpartition("/")[2] in ("bash", "sh", "zsh") and words[1] in ("-c", "-lc"):
+        return words[2]
+    import shlex
+
+    return words[0] if len(words) == 1 else shlex.join(words)
+
+
+def _taken(arguments: dict[str, Any], names: tuple[str, ...]) -> Any:
+    """The first of these that has a value; all of them leave the arguments."""
+    values = [arguments.pop(name) for name in names if name in arguments]
+    return next((value for value in values if value is not None), None)
+
+
+def environment(context: ToolContext) -> dict[str, str]:
+    """The run's own environment, made quiet. Only PATH and HOME are filled in from outside: the
+    runner decides what else a command may know."""
+    base = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    found = {**base, **context.environment, **_QUIET, "PWD": str(context.root)}
+    found.pop("CDPATH", None)  # the permissions must know where `cd` leads
+    return found
+
+
+def _shell(env: Mapping[str, str]) -> str:
+    path = env.get("PATH")
+    return shutil.which("bash", path=path) or shutil.which("sh", path=path) or "/bin/sh"
+
+
+def _seconds(given: Arguments, context: ToolContext) -> tuple[float, bool]:
+    """How long it may run, and whether that is the most. A little less than the loop allows the
+    call, so that the partial output still comes back. Claude Code counts in milliseconds."""
+    wanted = given.number("timeout") or DEFAULT_SECONDS
+    if wanted < 0:
+        raise given.wrong("timeout", "a number of seconds above 0", wanted)
+    if wanted >= _MILLISECONDS:
+        wanted /= 1000
+    if context.tool_timeout is None:
+        return wanted, False
+    most = max(context.tool_timeout * 0.9, context.tool_timeout - 5)
+    return min(wanted, most), wanted >= most
+
+
+_MILLISECONDS = 10_000
+"""A timeout of this much is meant in milliseconds."""
+
+
+def _receiver(capture: Capture, call_id: str, progress: Callable[[str, str], None]) -> Callable[[int, bytes], None]:
+    """Feeds the capture, and the display at most ten times a second. A line that is still being
+    written counts as a sign of life too."""
+    waiting: list[str] = []
+    last = 0.0
+
+    def receive(stream: int, data: bytes) -> None:
+        nonlocal last
+        text = capture.feed(data)
+        if text:
+            waiting.append(text[-4000:])
+        now = time.monotonic()
+        if now - last >= _PROGRESS_SECONDS:
+            last = now
+            progress(call_id, "".join(waiting)[-4000:] or capture.pending)
+            waiting.clear()
+
+    return receive
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How long a command took and might have taken. `at_most` says that no call may take longer;
+    `can_stay` that commands may go on in the background here."""
+
+    took: float
+    allowed: float
+    at_most: bool
+    can_stay: bool
+
+    @property
+    def limit(self) -> str:
+        return "the most one call may take" if self.at_most else "its timeout"
+
+    @property
+    def remedy(self) -> str:
+        if not self.at_most:
+            return "Set a longer timeout, or do less at once"
+        return "Do less at once, or use run_in_background" if self.can_stay else "Do less at once"
+
+
+def _output(command: str, shown: str, ended: Ended, timing: Timing, stopped: str) -> ToolOutput:
+    notes: list[str] = []
+    code = ended.code
+    if ended.timed_out:
+        notes.append(
+            f"[stopped after {timing.allowed:g} s, {timing.limit}, with everything it had started. {timing.remedy}]"
+        )
+        code = 124
+    elif code is None:
+        notes.append("[the command ended but its exit code is not known]")
+    elif code < 0:
+        notes.append(f"[killed by {_signal(-code)}]")
+        code = 128 - code
+    elif code > 0:
+        notes.append(f"[exit code {code}{_shell_signal(code)}]")
+    if timing.took >= LONG_SECONDS and not ended.timed_out:
+        notes.append(f"[took {timing.took:.0f} s]")
+    if ended.stopped:
+        notes.append(f"[still running in the background, and stopped: {'; '.join(ended.stopped[:5])}]")
+    if stopped:
+        notes.append(f"[{stopped}]")
+    text = "\n".join([*([shown] if shown else []), *notes]) or "(no output)"
+    status: EffectStatus = "failed" if ended.timed_out else "finished"
+    effect = ToolEffect(status, command=command, exit_code=code, stopped=stopped or None)
+    return ToolOutput((Text(text),), code != 0, effect)
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _shell_signal(code: int) -> str:
+    """Shells report a child's death by signal N as 128 + N."""
+    return f", {_signal(code - 128)}" if 128 < code < 160 else ""

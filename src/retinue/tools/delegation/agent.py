@@ -1,0 +1,252 @@
+"""Agent: start another run, or go on with one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import ClassVar, Literal, cast
+
+from retinue.core.budget import Budget
+from retinue.core.delegation import ChildView, Delegation, Refusal, SpawnCall
+from retinue.core.format import format_duration
+from retinue.core.tool import ToolContext, ToolOutput, ToolSpec, failed, ok
+from retinue.errors import UsageError
+from retinue.tools.arguments import Arguments, ToolError
+from retinue.tools.base import Aliases, Properties
+from retinue.tools.delegation.base import (
+    DelegationTool,
+    Live,
+    Shown,
+    bounded,
+    flag_property,
+    make_spec,
+    said,
+    text_property,
+)
+from retinue.tools.delegation.describe import Wording, describe
+from retinue.tools.delegation.frame import one_line
+from retinue.tools.delegation.views import (
+    NO_OUTPUT,
+    error_text,
+    identity,
+    notes,
+    partial_text,
+    refusal,
+    stats,
+    status_note,
+    succeeded,
+)
+
+_LEVELS = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
+_THINKING = {**{level: level for level in _LEVELS}, "none": "off"}
+_ISOLATION = {"off": "off", "none": "off", "worktree": "worktree"}
+_FIXED = ("model", "thinking", "max_turns", "isolated", "isolation", "inherit_context", "name")
+"""What a resumed agent keeps from its first run, whatever the call says."""
+_MANAGE = (
+    "It fires while this session, the terminal app or `retinue schedule daemon` runs in this project. "
+    "The user manages jobs with `retinue schedule list` and `retinue schedule remove`."
+)
+_AFTER = (
+    "You will be notified when it ends; do not wait, poll or do its work yourself. "
+    "get_subagent_result reads its result, steer_subagent sends it a message."
+)
+
+
+class AgentTool(DelegationTool):
+    name = "Agent"
+    required = ("prompt", "description")
+    asked_for = ()
+    properties: ClassVar[Properties] = {
+        "prompt": text_property("The whole task"),
+        "description": text_property("3-5 words"),
+        "subagent_type": text_property("Default general-purpose"),
+        "run_in_background": flag_property("false: wait for the result"),
+        "resume": text_property("Id or name"),
+        "name": {"type": "string"},
+        "model": text_property("provider/name or part of it"),
+        "isolation": {"type": "string", "enum": ["off", "worktree"]},
+        "inherit_context": flag_property("It sees this conversation"),
+        "schedule": text_property("Cron, interval or time"),
+    }
+    hidden: ClassVar[Properties] = {
+        "thinking": {"type": "string"},
+        "max_turns": {"type": "integer"},
+        "budget": {"type": "object"},
+        "isolated": {"type": "boolean"},
+        "retry": {"type": "string"},
+    }
+    aliases: ClassVar[Aliases] = {
+        "prompt": ("task", "message", "instructions", "input"),
+        "description": ("title",),
+        "subagent_type": ("agent", "agent_type", "type", "subagent_name", "agent_name", "subagent"),
+        "run_in_background": ("background",),
+        "resume": ("resume_id", "agent_id", "task_id"),
+        "thinking": ("effort", "reasoning_effort"),
+    }
+    words: ClassVar[Mapping[str, Mapping[str, str]]] = {"isolation": _ISOLATION}
+
+    def __init__(
+        self, delegation: Delegation, wording: Wording | None = None, *, live: Callable[[], Live] = Live
+    ) -> None:
+        super().__init__(delegation, live=live, spec=agent_spec(wording or Wording()))
+
+    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
+        call = _call(given, call_id)
+        if not call.prompt and not call.retry:
+            return failed("Missing required argument: prompt.")
+        ignored: tuple[str, ...] = ()
+        if call.resume is not None:
+            call, ignored = _resuming(call, given)
+        if call.schedule is not None:
+            return await self._schedule(call)
+        found = await self.delegation.spawn(call)
+        if isinstance(found, Refusal):
+            return failed(refusal(found, self.delegation.children()))
+        extra = _ignored(found, ignored, given)
+        if found.live:
+            return ok(self._started(found, call, extra))
+        return await self._ended(found, extra, context)
+
+    async def _schedule(self, call: SpawnCall) -> ToolOutput:
+        found = await self.delegation.schedule(call)
+        if isinstance(found, Refusal):
+            return failed(refusal(found, self.delegation.children()))
+        first = f'Scheduled "{found.name}" (id: {found.id}, type: {found.kind}). Next run: {found.next_run}.'
+        return ok("\n".join([first, *notes(found.notes), _MANAGE]))
+
+    def _started(self, view: ChildView, call: SpawnCall, extra: tuple[str, ...]) -> str:
+        if call.resume is not None:
+            done = "resumed"
+        elif call.background is False:
+            done = "moved to the background: it goes on there"
+        else:
+            done = "queued" if view.status == "queued" else "started"
+        first = f"Agent {done}." if "background" in done else f"Agent {done} in the background."
+        lines = [first, *identity(view)]
+        if view.status == "queued":
+            lines.append(f"Position: queued (max {self.live().max_concurrent} concurrent)")
+        return "\n".join([*lines, *notes((*view.notes, *extra)), "", _AFTER])
+
+    async def _ended(self, view: ChildView, extra: tuple[str, ...], context: ToolContext) -> ToolOutput:
+        """A foreground run: its id serves to resume it, everything it said is in this text."""
+        self.delegation.consume(view.id)
+        head = [*identity(view), *notes((*view.notes, *extra)), ""]
+        if succeeded(view):
+            note = status_note(view)
+            first = f"Agent completed in {format_duration(view.duration_ms)} "
+            first += f"({stats(view, show_cost=self.live().show_cost)}).{f' Note: {note}.' if note else ''}"
+            shown = await bounded(view.text, view.id, context) if view.text.strip() else Shown(NO_OUTPUT)
+            return ok("\n".join([first, *head, shown.text, "", _closing(shown, note)]))
+        word = view.status if view.status in ("stopped", "aborted", "interrupted") else "failed"
+        lines = [f"Agent {word}: {error_text(view)}", *head]
+        note = status_note(view)
+        partial = partial_text(view)
+        if partial:
+            shown = await bounded(partial, view.id, context)
+            lines += ["Partial output before the failure:", shown.text, "", _closing(shown, note)]
+        else:
+            lines.append("It produced no output.")
+        if note and note not in lines[0]:
+            lines.append(f"Note: {note}.")
+        return failed("\n".join(lines))
+
+
+@lru_cache(maxsize=128)
+def agent_spec(wording: Wording) -> ToolSpec:
+    """The spec for `wording`. Parameters of features that are off are not offered."""
+    properties = dict(AgentTool.properties)
+    unavailable: dict[str, str] = {}
+    if not wording.worktrees:
+        unavailable["isolation"] = wording.no_worktrees
+    if not wording.schedules:
+        unavailable["schedule"] = "scheduling is switched off (schedulingEnabled)"
+    for name in unavailable:
+        del properties[name]
+    if wording.default != Wording().default:
+        said = f"Default {one_line(wording.default, 128)}" if wording.default else "Required"
+        properties["subagent_type"] = text_property(said)
+    if not wording.background:
+        properties["run_in_background"] = flag_property("true: do not wait for the result")
+    return make_spec(AgentTool, describe(wording), properties, unavailable)
+
+
+def _call(given: Arguments, call_id: str) -> SpawnCall:
+    prompt = (given.optional_text("prompt") or "").strip()
+    retry = given.optional_text("retry")
+    description = one_line(given.optional_text("description") or "", 200)
+    thinking = given.choice("thinking", allowed=_THINKING, default="")
+    isolation = given.choice("isolation", allowed=_ISOLATION, default="")
+    return SpawnCall(
+        prompt=prompt,
+        description=description or ("" if retry else one_line(prompt, 60)),
+        agent=_word(given, "subagent_type"),
+        model=_word(given, "model"),
+        thinking=thinking or None,
+        max_turns=given.whole("max_turns"),
+        budget=_budget(given),
+        background=said(given, "run_in_background"),
+        resume=_name(given, "resume"),
+        isolated=said(given, "isolated"),
+        isolation=cast(Literal["worktree", "off"] | None, isolation or None),
+        inherit_context=said(given, "inherit_context"),
+        schedule=_word(given, "schedule"),
+        name=_name(given, "name"),
+        retry=retry.strip() if retry else None,
+        call_id=call_id,
+    )
+
+
+def _budget(given: Arguments) -> Budget | None:
+    found = given.items("budget")
+    if not found or found == [{}]:
+        return None
+    try:
+        return Budget.read(found[0] if len(found) == 1 else found)
+    except UsageError as error:
+        raise ToolError(f"Agent: {error}") from error
+
+
+def _word(given: Arguments, name: str) -> str | None:
+    return (given.optional_text(name) or "").strip() or None
+
+
+def _name(given: Arguments, name: str) -> str | None:
+    return (_word(given, name) or "").removeprefix("@") or None
+
+
+def _resuming(call: SpawnCall, given: Arguments) -> tuple[SpawnCall, tuple[str, ...]]:
+    """The call without what a resumed agent has already, so that an unknown type or model in it
+    cannot get in the way; and the names of what was left out."""
+    ignored = tuple(name for name in _FIXED if getattr(call, name) not in (None, False, "off"))
+    kept = SpawnCall(
+        prompt=call.prompt,
+        description=one_line(given.optional_text("description") or "", 200),
+        budget=call.budget,
+        background=call.background,
+        resume=call.resume,
+        schedule=call.schedule,
+        retry=call.retry,
+        call_id=call.call_id,
+    )
+    return kept, ignored
+
+
+def _ignored(view: ChildView, ignored: tuple[str, ...], given: Arguments) -> tuple[str, ...]:
+    if _name(given, "resume") is None:
+        return ()
+    wanted = _word(given, "subagent_type")
+    if wanted is not None and wanted.casefold() not in (view.agent.casefold(), view.display_name.casefold()):
+        ignored = ("subagent_type", *ignored)
+    return (f"ignored, because a resumed agent keeps its own: {', '.join(ignored)}",) if ignored else ()
+
+
+def _closing(shown: Shown, note: str) -> str:
+    """What is to be had beyond the text; `note` says why there may be more than that."""
+    if note:
+        return "What it produced is above, and is not all it was asked for."
+    if shown.cut:
+        return "Its result is above, cut in the middle. To go on with this agent, give its Agent ID as resume."
+    return (
+        "Everything it produced is above; there is nothing more to fetch. "
+        "To go on with this agent, give its Agent ID as resume."
+    )

@@ -1,0 +1,163 @@
+"""list_subagents: the agents a run has started.
+
+steer_subagent: a word to an agent that is at work.
+
+clear_subagents: forget agents that have ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from retinue.core.delegation import ChildView, Refusal
+from retinue.core.messages import Text
+from retinue.core.tool import ToolContext, ToolOutput, failed, ok
+from retinue.tools.arguments import Arguments, ToolError
+from retinue.tools.base import Aliases, Properties
+from retinue.tools.delegation.base import ID_NAMES, DelegationTool, agent_id, flag_property, text_property
+from retinue.tools.delegation.frame import one_line
+from retinue.tools.delegation.views import listed, refusal, shown_name, state, succeeded
+
+SUCCESSES = 2
+MOST = 200
+
+
+class ListSubagentsTool(DelegationTool):
+    name = "list_subagents"
+    required = ()
+    properties: ClassVar[Properties] = {"all": flag_property("Older successes, too")}
+
+    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
+        return ok(list_children(self.delegation.children(), every=given.flag("all")))
+
+
+def list_children(children: tuple[ChildView, ...], *, every: bool) -> str:
+    """One line for each agent; of successes only the newest unless `every`."""
+    if not children:
+        return "You have started no agents."
+    chosen = list(children) if every else _worth_showing(children)
+    shown = chosen[:MOST]
+    lines = [listed(view) for view in shown]
+    hidden = len(chosen) - len(shown)
+    older = len(children) - len(chosen)
+    if hidden:
+        lines.append(f"[{hidden} more are not shown]")
+    if older:
+        lines.append(f"[{older} older successful agent{'s' if older > 1 else ''} hidden; all: true shows them]")
+    return "\n".join(lines)
+
+
+def _worth_showing(children: tuple[ChildView, ...]) -> list[ChildView]:
+    """What is at work, then what went wrong, then the newest successes."""
+    active = [view for view in children if view.live]
+    problems = [view for view in children if not view.live and not succeeded(view)]
+    successes = [view for view in children if succeeded(view)]
+    return [*active, *problems, *successes[:SUCCESSES]]
+
+
+class SteerSubagentTool(DelegationTool):
+    name = "steer_subagent"
+    required = ("agent_id", "message")
+    properties: ClassVar[Properties] = {
+        "agent_id": text_property("Id or name"),
+        "message": {"type": "string"},
+    }
+    aliases: ClassVar[Aliases] = {"agent_id": ID_NAMES, "message": ("prompt", "text", "content", "input")}
+
+    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
+        message = given.text("message").strip()
+        if not message:
+            raise ToolError('steer_subagent: "message" is blank. Say what the agent should do.')
+        view = self.delegation.steer(agent_id(given), message)
+        if isinstance(view, Refusal):
+            return failed(refusal(view, self.delegation.children()))
+        who = f"{view.id} ({shown_name(view)})"
+        if view.status in ("queued", "starting"):
+            return ok(f"Message kept for agent {who}, which is {view.status}: it is delivered as soon as it works.")
+        return ok(
+            f"Message sent to agent {who}. It reads it as a user message after its current tool execution.\n"
+            f"Current state: {state(view)}"
+        )
+
+
+MINUTES = 5.0
+SHORTEST = 4
+"""Characters of an id that must be given at least."""
+
+
+class ClearSubagentsTool(DelegationTool):
+    name = "clear_subagents"
+    required = ()
+    properties: ClassVar[Properties] = {
+        "agent_ids": {"type": "array", "items": {"type": "string"}, "description": "Just these, of any age"},
+        "older_than_minutes": {"type": "number", "description": f"Minutes since their end (default {MINUTES:g})"},
+        "include_errors": flag_property("Failed ones, too"),
+    }
+    aliases: ClassVar[Aliases] = {"agent_ids": ("agent_id", "ids")}
+
+    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
+        wanted = _ids(given)
+        if wanted is None:
+            minutes = given.number("older_than_minutes")
+            if minutes is not None and minutes < 0:
+                raise given.wrong("older_than_minutes", "0 or more", minutes)
+            return self._old(MINUTES if minutes is None else minutes, given.flag("include_errors"))
+        found, problems = resolve(wanted, self.delegation.children())
+        # An id given on purpose counts whatever the age and the end of its run.
+        cleared = self.delegation.clear(tuple(found), 0.0, True) if found else ()
+        problems += [f"{each}: could not be cleared" for each in found if each not in cleared]
+        text = "\n".join([_cleared(cleared), *problems])
+        return ToolOutput((Text(text),), is_error=bool(problems))
+
+    def _old(self, minutes: float, include_errors: bool) -> ToolOutput:
+        cleared = self.delegation.clear((), minutes, include_errors)
+        if cleared:
+            return ok(_cleared(cleared))
+        kept = "" if include_errors else " Failed ones are kept unless include_errors is set."
+        return ok(f"No agent ended more than {minutes:g} minutes ago.{kept}")
+
+
+def resolve(wanted: Sequence[str], children: Sequence[ChildView]) -> tuple[list[str], list[str]]:
+    """The ids of ended runs meant by `wanted` (an id, a unique beginning of one, or a name), and
+    a line for each that means none, several, or a run at work."""
+    found: dict[str, None] = {}
+    problems: list[str] = []
+    for each in wanted:
+        alike = _meant(each.strip().removeprefix("@"), children)
+        shown = one_line(each, 80) or '""'
+        if not alike:
+            problems.append(f"{shown}: there is no such agent")
+        elif len(alike) > 1:
+            ids = ", ".join(view.id for view in alike[:5])
+            problems.append(f"{shown}: could be any of {ids}")
+        elif alike[0].live:
+            problems.append(f"{shown}: is {alike[0].status}, and only agents that have ended can be cleared")
+        else:
+            found[alike[0].id] = None
+    return list(found), problems
+
+
+def _meant(word: str, children: Sequence[ChildView]) -> list[ChildView]:
+    exact = [view for view in children if word in (view.id, view.handle)]
+    if exact or len(word) < SHORTEST:
+        return exact[:1]
+    return [view for view in children if view.id.startswith(word)]
+
+
+def _ids(given: Arguments) -> list[str] | None:
+    """None when no ids were given; one id as a string counts as a list of one."""
+    value: Any = given.find("agent_ids")
+    if isinstance(value, str) and not value.lstrip().startswith("["):
+        value = [value] if value.strip() else None
+    elif isinstance(value, str):
+        value = given.items("agent_ids")
+    if value is None or value == []:
+        return None
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise given.wrong("agent_ids", "a list of ids", value)
+    return value
+
+
+def _cleared(ids: Sequence[str]) -> str:
+    return f"Cleared {len(ids)}: {', '.join(ids)}" if ids else "Cleared none."

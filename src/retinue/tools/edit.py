@@ -1,0 +1,282 @@
+"""Exact replacement in a text, and the reasons why one cannot be done.
+
+edit: exact replacements in one file, all or none.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from retinue.core.effects import ToolEffect
+from retinue.core.lean import dataclass
+from retinue.core.tool import ToolContext, ToolOutput, ok
+from retinue.tools.arguments import PATH_NAMES, Arguments, ToolError
+from retinue.tools.base import Aliases, BuiltinTool, Properties
+from retinue.tools.content import SNIFFED, TextForm, binary_kind, forms_of
+from retinue.tools.diff import short_diff, unified
+from retinue.tools.files import spot
+from retinue.tools.notebook import PROPERTIES, CellChange, change_notebook, read_cell_change
+from retinue.tools.paths import Confined, confine
+from retinue.tools.processes import in_thread
+from retinue.tools.writing import check_fresh, read_whole, rewrite
+
+_SHOWN_PLACES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    old: str
+    new: str
+    every: bool = False
+
+
+def apply(text: str, edits: list[Edit], shown: str) -> str:
+    """`text` after all edits, each applied to what the one before it left. Raises ToolError,
+    naming the edit, when one does not match exactly once (or at all, with `every`)."""
+    for number, edit in enumerate(edits, 1):
+        label = f"Edit {number} of {len(edits)}: " if len(edits) > 1 else ""
+        found = fit_ends(edit, text)
+        first = text.find(found.old)
+        if first < 0:
+            raise ToolError(f"{label}the old text is not in {shown}.{hint(text, edit)}{_none_made(edits)}")
+        if not edit.every and text.find(found.old, first + 1) >= 0:
+            raise ToolError(f"{label}{_ambiguous(text, found.old, shown)}{_none_made(edits)}")
+        text = text.replace(found.old, found.new)
+    return text
+
+
+def fit_ends(edit: Edit, text: str) -> Edit:
+    """The edit with the line ends of the text it goes into. A text with only one kind has been
+    made plain already; in a mixed one the spelling that occurs is taken."""
+    plain = Edit(edit.old.replace("\r\n", "\n"), edit.new.replace("\r\n", "\n"), edit.every)
+    if "\r\n" not in text:
+        return plain
+    if "\r\n" not in edit.old and edit.old in text:
+        return edit
+    wide = Edit(plain.old.replace("\n", "\r\n"), plain.new.replace("\n", "\r\n"), edit.every)
+    return wide if wide.old in text else plain
+
+
+def _none_made(edits: list[Edit]) -> str:
+    return " None of the edits was made." if len(edits) > 1 else ""
+
+
+def _ambiguous(text: str, old: str, shown: str) -> str:
+    lines: list[str] = []
+    start = text.find(old)
+    while start >= 0 and len(lines) < _SHOWN_PLACES:
+        lines.append(str(text.count("\n", 0, start) + 1))
+        start = text.find(old, start + 1)
+    more = ", ..." if start >= 0 else ""
+    return (
+        f"the old text is not unique in {shown} (lines {', '.join(lines)}{more}). "
+        'Add surrounding lines to make it unique, or set "all" to replace every one.'
+    )
+
+
+def hint(text: str, edit: Edit) -> str:
+    """What the model probably meant: the same lines but for blanks, or the most similar line."""
+    if edit.new and edit.new in text:
+        line = text.count("\n", 0, text.find(edit.new)) + 1
+        return f" The new text is already there, at line {line}: perhaps the edit was made before."
+    lines = text.split("\n")
+    wanted = [_folded(line) for line in edit.old.strip("\n").split("\n")]
+    start = _find_lines([_folded(line) for line in lines], wanted)
+    if start is not None:
+        actual = "\n".join(lines[start : start + len(wanted)])
+        return (
+            f" Lines {start + 1}-{start + len(wanted)} differ only in whitespace or quotes. The file has:\n{actual}\n"
+        )
+    if re.match(r"\s*\d+\t", edit.old):
+        return " It seems to include the line numbers that read shows; leave them out."
+    return _nearest(lines, edit.old)
+
+
+def _folded(line: str) -> str:
+    """A line without what models get wrong most: blanks, and typographic for plain characters."""
+    line = unicodedata.normalize("NFKC", line).translate(_PLAIN)
+    return "".join(line.split())
+
+
+_PLAIN = str.maketrans({"‘": "'", "’": "'", "“": '"', "”": '"', "–": "-", "—": "-", "−": "-"})
+
+
+def _find_lines(lines: list[str], wanted: list[str]) -> int | None:
+    if not any(wanted):
+        return None
+    for start in range(len(lines) - len(wanted) + 1):
+        if lines[start] == wanted[0] and lines[start : start + len(wanted)] == wanted:
+            return start
+    return None
+
+
+def _nearest(lines: list[str], old: str) -> str:
+    import difflib
+
+    wanted = next((line.strip() for line in old.split("\n") if line.strip()), "")
+    if not wanted or len(wanted) > 500:
+        return " Read the file and copy the text exactly."
+    stripped = [line.strip() for line in lines[:5000] if len(line) <= 500]
+    close = difflib.get_close_matches(wanted, stripped, n=1, cutoff=0.7)
+    if not close:
+        return " Nothing like it was found. Read the file and copy the text exactly."
+    number = next(number for number, line in enumerate(lines, 1) if line.strip() == close[0])
+    return f" The most similar line is {number}:\n{lines[number - 1]}\nRead around it and copy the text exactly."
+
+
+_ONE: Aliases = {
+    "old_string": ("old", "oldString", "old_str", "oldText", "old_text", "search", "find"),
+    "new_string": ("new", "newString", "new_str", "newText", "new_text", "replace", "replacement"),
+    "replace_all": ("all", "replaceAll", "every"),
+}
+_REPLACEMENT: Properties = {
+    "old_string": {"type": "string", "description": "Exact text to replace"},
+    "new_string": {"type": "string"},
+    "replace_all": {"type": "boolean"},
+}
+
+
+class EditTool(BuiltinTool):
+    name = "edit"
+    exclusive = True
+    required = ("path",)
+    properties: ClassVar[Properties] = {
+        "path": {"type": "string"},
+        **_REPLACEMENT,
+        "edits": {
+            "type": "array",
+            "description": "Several instead",
+            "items": {
+                "type": "object",
+                "properties": {name: {"type": part["type"]} for name, part in _REPLACEMENT.items()},
+                "required": ["old_string", "new_string"],
+                "additionalProperties": False,
+            },
+        },
+    }
+    hidden: ClassVar[Properties] = PROPERTIES
+    aliases: ClassVar[Aliases] = {
+        "path": PATH_NAMES,
+        **_ONE,
+        "edits": ("edit", "replacements", "changes"),
+        **{f"edits.{name}": others for name, others in _ONE.items()},
+    }
+    ignored = frozenset({"instruction", "explanation"})
+
+    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
+        place = confine(given.text("path"), context, writing=True)
+        cell = read_cell_change(given)
+        if cell is not None:
+            made = await in_thread(lambda: rewrite(place, context, lambda old: _notebook(place, context, old, cell)))
+            return ok(f"Made the change of a cell ({cell.mode}) in {place.shown}.", made.effect)
+        edits = _edits(given)
+        diff, effect = await in_thread(lambda: _edit_file(place, context, edits))
+        count = f"{len(edits)} edits" if len(edits) > 1 else "the edit"
+        return ok(f"Made {count} in {place.shown}:\n{diff}", effect)
+
+    async def preview(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
+        """What the call would change, as a diff for people. Changes nothing."""
+        return await in_thread(lambda: _preview(Arguments(self.name, arguments, self.aliases), context))
+
+
+def _preview(given: Arguments, context: ToolContext) -> str:
+    try:
+        place = confine(given.text("path"), context, writing=True)
+        with spot(place) as where:
+            data = read_whole(where, place)
+        cell = read_cell_change(given)
+        if cell is not None:
+            new = _notebook(place, context, data, cell)
+            return unified(place.shown, data.decode("utf-8", "replace"), new.decode())
+        return unified(place.shown, *_changed(place, context, _edits(given), data)[1])
+    except (ToolError, OSError) as error:
+        return f"(It would fail: {error})"
+
+
+def _notebook(place: Confined, context: ToolContext, data: bytes | None, cell: CellChange) -> bytes:
+    if data is None:
+        raise ToolError(f"{place.shown} does not exist. Use write to create it.")
+    check_fresh(place, context, data)
+    return change_notebook(data, cell, place.shown)
+
+
+def _edit_file(place: Confined, context: ToolContext, edits: list[Edit]) -> tuple[str, ToolEffect]:
+    texts = ("", "")
+
+    def change(data: bytes | None) -> bytes:
+        nonlocal texts
+        new, texts = _changed(place, context, edits, data)
+        return new
+
+    effect = rewrite(place, context, change).effect
+    return short_diff(*texts), effect
+
+
+def _edits(given: Arguments) -> list[Edit]:
+    """The replacement at the top of the call, and then those of `edits`."""
+    items = given.items("edits") or []
+    for item in items:
+        if not isinstance(item, Mapping):
+            raise given.wrong("edits", 'a list of {"old_string": ..., "new_string": ...}', item)
+    first = [] if items and given.find("old_string") is None else [_edit(given)]
+    return [*first, *(_edit(Arguments("edit", item, _ONE)) for item in items)]
+
+
+def _edit(given: Arguments) -> Edit:
+    old, new = _string(given, "old_string"), _string(given, "new_string")
+    if not old:
+        raise ToolError(
+            'edit: "old_string" must not be empty. Use write to create a file; to insert, replace a line near it.'
+        )
+    if old == new:
+        raise ToolError('edit: "old_string" and "new_string" are the same, so nothing would change.')
+    return Edit(old, new, given.flag("replace_all"))
+
+
+def _string(given: Arguments, name: str) -> str:
+    value: Any = given.find(name)
+    if value is None:
+        raise ToolError(
+            f'edit needs "{name}" for each replacement: {{"path": ..., "old_string": ..., "new_string": ...}}.'
+        )
+    if not isinstance(value, str):
+        raise given.wrong(name, "a string", value)
+    return value
+
+
+def _changed(
+    place: Confined, context: ToolContext, edits: list[Edit], data: bytes | None
+) -> tuple[bytes, tuple[str, str]]:
+    """The new bytes and both texts. Of the ways to read the bytes the first in which every
+    edit matches is taken, so a file with stray bytes can still be edited as it was shown."""
+    if data is None:
+        known = context.ledger is not None and place.real in context.seen
+        who = context.ledger.changed_by(place.path, "") if known and context.ledger else None
+        if who:
+            raise ToolError(f"{place.shown} was deleted by {who} since you read it. Use write if it must exist again.")
+        raise ToolError(f"{place.shown} does not exist. Use write to create it.")
+    kind = binary_kind(data[:SNIFFED])
+    if kind is not None:
+        raise ToolError(f"{place.shown} is {kind}; edit works on text.")
+    check_fresh(place, context, data)
+    reason: ToolError | None = None
+    for form in forms_of(data):
+        text = form.decode(data)
+        try:
+            new = apply(text, edits, place.shown)
+        except ToolError as error:
+            reason = reason or error
+            continue
+        return _encoded(form, new), (text, new)
+    raise reason or ToolError(f"{place.shown} is not valid text in the encoding its first bytes announce.")
+
+
+def _encoded(form: TextForm, text: str) -> bytes:
+    try:
+        return form.encode(text)
+    except UnicodeEncodeError as error:
+        bad = text[error.start : error.start + 1]
+        raise ToolError(f"The file is {form.codec} text, which cannot hold {bad!r}. Use other characters.") from None

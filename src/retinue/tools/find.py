@@ -1,0 +1,90 @@
+"""find: files or folders whose name or path matches a glob."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from retinue.core.effects import ToolEffect
+from retinue.core.tool import ToolContext, ToolOutput, ok
+from retinue.tools.arguments import FOLDER_NAMES, Arguments
+from retinue.tools.base import Aliases, BuiltinTool, Properties
+from retinue.tools.globs import compile_glob, ripgrep
+from retinue.tools.grep import hidden_flags
+from retinue.tools.processes import in_thread
+from retinue.tools.search import Start, Unchanged, exists_inside, relative, start_of
+
+LIMIT = 200
+MOST = 5000
+
+
+class FindTool(BuiltinTool):
+    name = "find"
+    required = ("pattern",)
+    properties: ClassVar[Properties] = {
+        "pattern": {"type": "string"},
+        "path": {"type": "string", "description": "Folder (default .)"},
+        "limit": {"type": "integer", "description": f"Default {LIMIT}"},
+    }
+    hidden: ClassVar[Properties] = {"hidden": {"type": "boolean"}}
+    aliases: ClassVar[Aliases] = {
+        "pattern": ("glob", "glob_pattern", "name", "query", "file_name", "file_pattern"),
+        "path": FOLDER_NAMES,
+        "limit": ("max_results", "head_limit"),
+        "hidden": ("include_hidden", "dot"),
+    }
+    ignored = frozenset({"respect_git_ignore", "explanation", "description"})
+
+    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
+        pattern = _from_root(given.text("pattern"), context)
+        limit = min(given.whole("limit", least=1) or LIMIT, MOST)
+        start = start_of(given.optional_text("path"), context)
+        hidden = given.flag("hidden") or compile_glob(pattern).hidden
+        printed = bytearray()
+        unchanged = Unchanged(start)
+        arguments = ["--files", "--null", *hidden_flags(hidden), "--", start.target]
+        await ripgrep(arguments, start.folder, context, printed.extend)
+
+        def report() -> str:
+            files = [relative(raw) for raw in bytes(printed).split(b"\0") if raw]
+            files = [path for path in files if unchanged.holds(path) or exists_inside(path, start)]
+            return _report(_paths(files, pattern), start, limit, pattern, hidden)
+
+        text = await in_thread(report)
+        return ok(text, ToolEffect(reads=(str(start.place.path),)))
+
+
+def _from_root(pattern: str, context: ToolContext) -> str:
+    """An absolute pattern inside the working directory, made relative to it."""
+    root = str(context.root).rstrip("/") + "/"
+    return pattern[len(root) :] if pattern.startswith(root) and len(pattern) > len(root) else pattern
+
+
+def _paths(files: list[str], pattern: str) -> list[str]:
+    """What rg listed; for a pattern that ends in / the folders that hold it."""
+    if not pattern.endswith("/"):
+        return files
+    found: set[str] = set()
+    for path in files:
+        folder = path.rpartition("/")[0]
+        while folder and folder not in found:
+            found.add(folder)
+            folder = folder.rpartition("/")[0]
+    return list(found)
+
+
+def _report(paths: list[str], start: Start, limit: int, pattern: str, hidden: bool) -> str:
+    glob = compile_glob(pattern)
+    matches = sorted(path for path in paths if start.accepts(path, glob))
+    lines: list[str] = []
+    if not matches and not set("*?[{!/") & set(pattern):
+        wider = compile_glob(f"*{pattern}*")
+        matches = sorted(path for path in paths if wider(path))
+        lines.append(f"[no name is exactly {pattern}; these contain it]")
+    if not matches:
+        skipped = "Ignored files were" if hidden else "Ignored and hidden files were"
+        return f"Nothing matches {pattern!r} in {start.name}. {skipped} not looked at."
+    end = "/" if pattern.endswith("/") else ""
+    lines += [start.show(path) + end for path in matches[:limit]]
+    if len(matches) > limit:
+        lines.append(f"[{limit} of {len(matches):,} found; narrow the pattern or path, or raise limit]")
+    return "\n".join(lines)

@@ -1,0 +1,339 @@
+"""A grep as two runs of ripgrep: count everywhere in parallel, then show the first files.
+
+The count gives exact totals and the order (by path) whatever order rg's threads work in, at
+the cost of a few bytes per file; only the files that will be shown are searched again, and those
+whose folder changed meanwhile (`tools/search.py` says why). The second run gets open files, no names.
+
+grep: a regular expression in the files below a folder.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from retinue.core.effects import ToolEffect
+from retinue.core.lean import dataclass
+from retinue.core.tool import ToolContext, ToolOutput, ok
+from retinue.tools.arguments import FOLDER_NAMES, Arguments, ToolError
+from retinue.tools.base import Aliases, BuiltinTool, Properties
+from retinue.tools.files import BY_DESCRIPTOR
+from retinue.tools.globs import Glob, compile_glob, ripgrep
+from retinue.tools.processes import in_thread
+from retinue.tools.search import Start, Unchanged, opened_files, relative, start_of
+
+COLUMNS = 500
+_ARGUMENT_BYTES = 100_000
+_OPEN_FILES = 200
+_DESCRIPTOR = "/dev/fd/{}"
+_PRINTED = re.compile(rb"(?m)^/dev/fd/(\d+)(\0|: )")
+_READ_BYTES = 4_000_000
+"""Far more than is ever shown: what rg prints beyond it is dropped."""
+_PLAIN_NAME = re.compile(r"[\w.*?+ -]+")
+_LINE = re.compile(rb"(\d+)([:-])(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    pattern: str
+    literal: bool = False
+    ignore_case: bool = False
+    hidden: bool = False
+    context: int = 0
+    glob: Glob | None = None
+
+    def flags(self) -> list[str]:
+        multiline = "\n" in self.pattern or (not self.literal and r"\n" in self.pattern)
+        chosen = {
+            "--fixed-strings": self.literal,
+            "--ignore-case": self.ignore_case,
+            "--multiline": multiline,
+        }
+        return [flag for flag, wanted in chosen.items() if wanted] + [f"--regexp={self.pattern}"]
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Matching lines of each file, by path from the start of the search, in order."""
+
+    files: Mapping[str, int]
+    withheld: int = 0
+    """How many more files match and must not be read."""
+
+    @property
+    def total(self) -> int:
+        return sum(self.files.values())
+
+
+async def count_matches(query: Query, start: Start, context: ToolContext) -> Counts:
+    if "\0" in query.pattern:
+        raise ToolError("The pattern holds a NUL character; text files have none.")
+    printed = bytearray()
+    unchanged = Unchanged(start)
+    flags = [*hidden_flags(query.hidden), *_type_flags(query.glob), *query.flags()]
+    await ripgrep(
+        ["--count", "--null", "--with-filename", *flags, "--", start.target], start.folder, context, printed.extend
+    )
+    found = await in_thread(lambda: _counts(bytes(printed), query.glob, start))
+    if BY_DESCRIPTOR:
+        found = await _counted_again(query, start, context, found, unchanged)
+    return await in_thread(lambda: without_withheld(found, start, context))
+
+
+async def _counted_again(
+    query: Query, start: Start, context: ToolContext, found: Counts, unchanged: Unchanged
+) -> Counts:
+    """With the files of folders that changed during the search counted from what is really there."""
+    doubtful = await in_thread(lambda: [path for path in found.files if not unchanged.holds(path)])
+    if not doubtful:
+        return found
+    counted: dict[str, int] = {}
+    for at in range(0, len(doubtful), _OPEN_FILES):
+        printed = bytearray()
+        with opened_files(doubtful[at : at + _OPEN_FILES], start) as opened:
+            shape = ["--count", "--null", "--with-filename"]
+            await _search_opened([*shape, *query.flags()], opened, start, context, printed.extend)
+            counted |= _counts(_named(bytes(printed), opened), None, start).files
+    sure = {path: count for path, count in found.files.items() if path not in frozenset(doubtful)}
+    return Counts(dict(sorted((sure | counted).items())))
+
+
+async def _search_opened(
+    arguments: list[str],
+    opened: Mapping[int, str],
+    start: Start,
+    context: ToolContext,
+    receive: Callable[[bytes], None],
+) -> None:
+    if opened:
+        names = [_DESCRIPTOR.format(number) for number in opened]
+        await ripgrep([*arguments, "--", *names], start.folder, context, receive, tuple(opened))
+
+
+def _named(printed: bytes, opened: Mapping[int, str]) -> bytes:
+    """What rg printed of descriptors, with the names of their files."""
+
+    def name(found: re.Match[bytes]) -> bytes:
+        path = opened.get(int(found[1]))
+        return found[0] if path is None else b"./" + os.fsencode(path) + found[2]
+
+    return _PRINTED.sub(name, printed)
+
+
+def without_withheld(found: Counts, start: Start, context: ToolContext) -> Counts:
+    """Without the files that the rules of the run keep from it."""
+    withheld = context.withheld()
+    if withheld is None:
+        return found
+    kept = {path: count for path, count in found.files.items() if not withheld(os.path.join(start.folder, path))}  # noqa: PTH118 - many paths
+    return Counts(kept, len(found.files) - len(kept))
+
+
+def _counts(printed: bytes, glob: Glob | None, start: Start) -> Counts:
+    files: dict[str, int] = {}
+    path, *rest = printed.split(b"\0")
+    for piece in rest:
+        count, _, following = piece.partition(b"\n")
+        name = relative(path)
+        if glob is None or start.accepts(name, glob):
+            files[name] = int(count)
+        path = following
+    return Counts(dict(sorted(files.items())))
+
+
+async def matching_lines(
+    query: Query, start: Start, context: ToolContext, found: Counts, limit: int
+) -> tuple[list[str], int]:
+    """Lines to show for the first `limit` matches in path order, and how many matches they are."""
+    chosen: list[str] = []
+    expected = size = 0
+    for path in found.files:
+        size += len(os.fsencode(path)) + 3
+        if expected >= limit or len(chosen) == _OPEN_FILES or (chosen and size > _ARGUMENT_BYTES):
+            break
+        chosen.append(path)
+        expected += found.files[path]
+    printed = bytearray()
+
+    def receive(data: bytes) -> None:
+        if len(printed) < _READ_BYTES:
+            printed.extend(data)
+
+    shape = ["--line-number", "--no-heading", "--null", "--with-filename", "--threads=1"]
+    bounds = [f"--max-columns={COLUMNS}", "--max-columns-preview", f"--max-count={limit}", f"--context={query.context}"]
+    wanted = [*shape, *bounds, *query.flags()]
+    if not BY_DESCRIPTOR:  # Windows
+        await ripgrep([*wanted, "--", *(f"./{path}" for path in chosen)], start.folder, context, receive)
+        return _parse(bytes(printed), start, limit)
+    with opened_files(chosen, start) as opened:
+        await _search_opened(wanted, opened, start, context, receive)
+    return _parse(_named(bytes(printed), opened), start, limit)
+
+
+def _parse(printed: bytes, start: Start, limit: int) -> tuple[list[str], int]:
+    lines: list[str] = []
+    matches = 0
+    for raw in printed.split(b"\n"):
+        path, zero, rest = raw.partition(b"\0")
+        parsed = _LINE.fullmatch(rest) if zero else None
+        if parsed is None:
+            if raw == b"--":
+                lines.append("--")
+            elif b"binary file matches" in raw:
+                lines.append(f"{start.show(relative(raw.partition(b': ')[0]))}: binary file matches")
+            continue
+        number, mark, text = parsed.groups()
+        if mark == b":":
+            if matches == limit:
+                break
+            matches += 1
+        separator = mark.decode()
+        shown = text.decode("utf-8", "replace").rstrip("\r").replace("\0", "\ufffd")
+        lines.append(f"{start.show(relative(path))}{separator}{int(number)}{separator}{shown}")
+    while lines and lines[-1] == "--":
+        lines.pop()
+    return lines, matches
+
+
+def hidden_flags(hidden: bool) -> list[str]:
+    """Version control folders stay out even when hidden files are asked for."""
+    return ["--hidden", "--glob=!.git", "--glob=!.hg", "--glob=!.svn"] if hidden else []
+
+
+def _type_flags(glob: Glob | None) -> list[str]:
+    """Lets rg skip files by name. Its own --glob would search ignored files too; a file type
+    made up for the occasion does not. The exact check is done on the paths it prints."""
+    if glob is None or not glob.names or not all(_PLAIN_NAME.fullmatch(name) for name in glob.names):
+        return []
+    definitions = [f"--type-add=wanted:{_any_case(name)}" for name in glob.names]
+    return [*definitions, "--type=wanted"]
+
+
+def _any_case(name: str) -> str:
+    return "".join(f"[{c.lower()}{c.upper()}]" if c.isascii() and c.isalpha() else c for c in name)
+
+
+LIMIT = 100
+MOST = 2000
+CHARACTERS = 30_000
+
+_MODES = {
+    "content": "content",
+    "files": "files",
+    "count": "count",
+    "files_with_matches": "files",
+    "filenames": "files",
+    "paths": "files",
+    "lines": "content",
+    "matches": "content",
+    "counts": "count",
+}
+_ENDINGS = {"python": "py", "rust": "rs", "markdown": "md", "js": "{js,jsx,mjs,cjs}", "ts": "{ts,tsx}"}
+"""What ripgrep calls a type, where that is not the end of its files' names."""
+
+
+class GrepTool(BuiltinTool):
+    name = "grep"
+    required = ("pattern",)
+    properties: ClassVar[Properties] = {
+        "pattern": {"type": "string"},
+        "path": {"type": "string", "description": "Folder or file (default .)"},
+        "glob": {"type": "string", "description": "*.py, src/**/*.{ts,tsx}; !x excludes"},
+        "literal": {"type": "boolean", "description": "Plain text, no regex"},
+        "ignore_case": {"type": "boolean"},
+        "context": {"type": "integer", "description": "Lines around each match"},
+        "mode": {
+            "type": "string",
+            "enum": ["content", "files", "count"],
+            "description": "Default content",
+        },
+        "limit": {"type": "integer", "description": f"Default {LIMIT}"},
+    }
+    hidden: ClassVar[Properties] = {"hidden": {"type": "boolean"}}
+    aliases: ClassVar[Aliases] = {
+        "pattern": ("query", "regex", "search", "search_term", "text", "q"),
+        "path": FOLDER_NAMES,
+        "glob": ("include", "file_pattern", "include_pattern", "file_glob", "globs"),
+        "literal": ("fixed_strings", "-F", "fixed"),
+        "ignore_case": ("case_insensitive", "-i"),
+        "context": ("context_lines", "-C", "-A", "-B"),
+        "mode": ("output_mode",),
+        "limit": ("head_limit", "max_results", "max_count", "-m"),
+        "hidden": ("include_hidden", "dot"),
+    }
+    words: ClassVar[Mapping[str, Mapping[str, str]]] = {"mode": _MODES}
+    ignored = frozenset({"-n", "-H", "-r", "line_number", "line_numbers", "explanation", "description"})
+
+    @staticmethod
+    def rewrite(arguments: dict[str, Any]) -> dict[str, Any]:
+        """A type of files as a glob, and switches that say the opposite of ours."""
+        kind = arguments.pop("type", None)
+        if isinstance(kind, str) and kind and "glob" not in arguments:
+            arguments["glob"] = f"*.{_ENDINGS.get(kind, kind)}"
+        for switch, opposite in (("case_sensitive", "ignore_case"), ("is_regex", "literal"), ("isRegexp", "literal")):
+            said = arguments.pop(switch, None)
+            if said is False:
+                arguments.setdefault(opposite, True)
+        return arguments
+
+    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
+        query = _query(given)
+        mode = given.choice("mode", allowed=_MODES, default="content")
+        limit = min(given.whole("limit", least=1) or LIMIT, MOST)
+        start = start_of(given.optional_text("path"), context)
+        found = await count_matches(query, start, context)
+        effect = ToolEffect(reads=(str(start.place.path),))
+        left_out = f"\n[{found.withheld} more not shown: a rule keeps their content from you]" if found.withheld else ""
+        if not found.files:
+            return ok(_nothing(query, start) + left_out, effect)
+        if mode == "files":
+            return ok(_listing([start.show(path) for path in found.files], limit, found) + left_out, effect)
+        if mode == "count":
+            lines = [f"{start.show(path)}:{found.files[path]}" for path in found.files]
+            return ok(f"{_listing(lines, limit, found)}\n[{found.total:,} matching lines]{left_out}", effect)
+        lines, matches = await matching_lines(query, start, context, found, limit)
+        return ok(_content(lines, matches, found) + left_out, effect)
+
+
+def _query(given: Arguments) -> Query:
+    glob_text = given.optional_text("glob")
+    glob: Glob | None = compile_glob(glob_text) if glob_text else None
+    return Query(
+        pattern=given.text("pattern"),
+        literal=given.flag("literal"),
+        ignore_case=given.flag("ignore_case"),
+        hidden=given.flag("hidden") or (glob is not None and glob.hidden),
+        context=min(given.whole("context") or 0, 50),
+        glob=glob,
+    )
+
+
+def _nothing(query: Query, start: Start) -> str:
+    skipped = "Ignored files were" if query.hidden else "Ignored and hidden files were"
+    return f"No match for {query.pattern!r} in {start.name}. {skipped} not searched."
+
+
+def _listing(lines: list[str], limit: int, found: Counts) -> str:
+    if len(lines) <= limit:
+        return "\n".join(lines)
+    return "\n".join([*lines[:limit], f"[{limit} of {len(found.files):,} files; {_NARROW}]"])
+
+
+_NARROW = "narrow with path, glob or pattern, or raise limit"
+
+
+def _content(lines: list[str], matches: int, found: Counts) -> str:
+    kept: list[str] = []
+    room = CHARACTERS
+    for line in lines:
+        room -= len(line) + 1
+        if room < 0:
+            break
+        kept.append(line)
+    if matches >= found.total and len(kept) == len(lines):
+        return "\n".join(kept)
+    seen = f"first {matches:,}" if len(kept) == len(lines) else f"first {len(kept):,} lines"
+    total = f"{found.total:,} matching lines in {len(found.files):,} files"
+    return "\n".join([*kept, f"[{seen} of {total}; {_NARROW}]"])

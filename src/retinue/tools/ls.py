@@ -1,0 +1,51 @@
+"""ls: the names in one folder."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from retinue.core.effects import ToolEffect
+from retinue.core.tool import ToolContext, ToolOutput, ok
+from retinue.tools.arguments import FOLDER_NAMES, Arguments, ToolError
+from retinue.tools.base import Aliases, BuiltinTool, Properties
+from retinue.tools.files import list_folder
+from retinue.tools.paths import Confined, confine, visible
+from retinue.tools.processes import in_thread
+
+LIMIT = 500
+_LISTED = 100_000
+
+
+class LsTool(BuiltinTool):
+    name = "ls"
+    required = ()
+    properties: ClassVar[Properties] = {"path": {"type": "string", "description": "Folder (default .)"}}
+    aliases: ClassVar[Aliases] = {"path": FOLDER_NAMES}
+
+    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
+        place = confine(given.optional_text("path") or ".", context)
+        text = await in_thread(lambda: folder_listing(place))
+        return ok(text, ToolEffect(reads=(place.real,)))
+
+
+def folder_listing(place: Confined) -> str:
+    """The names in a folder, a line each. Raises ToolError for what is none."""
+    try:
+        entries = list_folder(place, _LISTED)
+    except FileNotFoundError:
+        raise ToolError(f"{place.shown} does not exist. List the folder above it, or use find.") from None
+    except NotADirectoryError:
+        raise ToolError(f"{place.shown} is not a folder. Use read to see a file.") from None
+    if not entries:
+        return "(empty folder)"
+    names = sorted(
+        visible(entry.name) + _mark(entry.is_dir(follow_symlinks=False), entry.is_symlink()) for entry in entries
+    )
+    if len(names) <= LIMIT:
+        return "\n".join(names)
+    total = f"{len(names):,}" + ("+" if len(names) == _LISTED else "")
+    return "\n".join([*names[:LIMIT], f"[{LIMIT} of {total} entries; use find with a pattern for the others]"])
+
+
+def _mark(folder: bool, link: bool) -> str:
+    return "@" if link else "/" if folder else ""

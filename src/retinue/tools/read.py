@@ -1,0 +1,377 @@
+"""A window of lines out of a file of any size, in one pass and bounded memory.
+
+read: a window of a text file, an image, or a PDF.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import field
+from io import BytesIO
+from itertools import chain
+from threading import Event
+from typing import Any, BinaryIO, ClassVar
+
+from retinue.core.effects import ToolEffect
+from retinue.core.format import format_bytes
+from retinue.core.lean import dataclass
+from retinue.core.messages import Document, Image, Text
+from retinue.core.tool import ToolContext, ToolOutput, ok
+from retinue.tools.arguments import PATH_NAMES, Arguments, ToolError
+from retinue.tools.base import Aliases, BuiltinTool, Properties
+from retinue.tools.content import SNIFFED, binary_kind, content_hash, forms_of, image_type, wide_encoding
+from retinue.tools.files import list_folder, open_regular, read_little, spot
+from retinue.tools.paths import Confined, as_written, confine
+from retinue.tools.processes import in_thread
+from retinue.tools.writing import LARGEST
+
+LINES = 2000
+BYTES = 50_000
+LINE_BYTES = 2000
+"""A longer line is cut and says how long it is."""
+
+
+@dataclass(slots=True)
+class Window:
+    """Lines `first` … of a file, without their newlines. `cut` has the whole length of each
+    line that was cut, by its place in `lines`. `total` and `digest` (the content hash) are None
+    when the file was not read to its end; `full` means that more lines follow."""
+
+    first: int
+    lines: list[bytes] = field(default_factory=list)
+    cut: dict[int, int] = field(default_factory=dict)
+    total: int | None = None
+    digest: str | None = None
+    full: bool = False
+    room: int = BYTES
+
+    @property
+    def next(self) -> int:
+        return self.first + len(self.lines)
+
+    def add(self, line: bytes, length: int) -> None:
+        """Takes a line of `length` bytes, of which `line` holds at least the first LINE_BYTES
+        and one more; or notes that there is no room for it."""
+        cost = min(length, LINE_BYTES) + 8
+        if self.lines and cost > self.room:
+            self.full = True
+            return
+        self.room -= cost
+        if length > LINE_BYTES:
+            self.cut[len(self.lines)] = length
+            line = _whole_characters(line)
+        self.lines.append(line)
+
+
+def window_of(data: bytes, first: int, limit: int) -> Window:
+    """The window of a file that is in memory as a whole."""
+    lines = data.split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    found = Window(first, total=len(lines), digest=hashlib.sha256(data).hexdigest())
+    for line in lines[first - 1 : first - 1 + limit]:
+        found.add(line, len(line))
+        if found.full:
+            break
+    found.full = found.full or len(lines) > first - 1 + limit
+    return found
+
+
+def window(
+    chunks: Iterable[bytes], first: int, limit: int, *, to_end: bool, stopped: Callable[[], bool] = lambda: False
+) -> Window:
+    """The same, reading piece by piece. With `to_end` the rest of the file is read too, for the
+    count and the hash; otherwise reading ends with the window."""
+    builder = _Builder(Window(first), limit)
+    found = builder.found
+    hasher = hashlib.sha256()
+    for chunk in chunks:
+        if stopped():
+            return found
+        if to_end:
+            hasher.update(chunk)
+        builder.feed(chunk)
+        if found.full and not to_end:
+            return found
+    found.total = builder.finish()
+    if to_end:
+        found.digest = hasher.hexdigest()
+    return found
+
+
+class _Builder:
+    """Counts newlines in bulk outside the window and cuts lines only inside it."""
+
+    def __init__(self, found: Window, limit: int) -> None:
+        self.found = found
+        self.limit = limit
+        self.number = 1  # of the line being read
+        self.part = bytearray()
+        self.length = 0  # of the line being read
+
+    def feed(self, chunk: bytes) -> None:
+        position = 0
+        while position < len(chunk):
+            if self.found.full or self.number < self.found.first:
+                position = self._pass_over(chunk, position)
+                continue
+            end = chunk.find(b"\n", position)
+            stop = len(chunk) if end < 0 else end
+            self.length += stop - position
+            self.part += chunk[position : min(stop, position + LINE_BYTES + 1 - len(self.part))]
+            if end < 0:
+                return
+            self._close_line()
+            position = end + 1
+
+    def _pass_over(self, chunk: bytes, position: int) -> int:
+        newlines = chunk.count(b"\n", position)
+        missing = self.found.first - self.number
+        if self.found.full or newlines < missing:
+            self.number += newlines
+            last = chunk.rfind(b"\n", position)
+            self.length = len(chunk) - 1 - last if last >= 0 else self.length + len(chunk) - position
+            return len(chunk)
+        for _ in range(missing):
+            position = chunk.index(b"\n", position) + 1
+        self.number = self.found.first
+        self.length = 0
+        return position
+
+    def _close_line(self) -> None:
+        if len(self.found.lines) >= self.limit:
+            self.found.full = True
+        else:
+            self.found.add(bytes(self.part), self.length)
+        self.number += 1
+        self.part.clear()
+        self.length = 0
+
+    def finish(self) -> int:
+        """The number of lines; a last line without newline counts."""
+        if self.length:
+            if self.number >= self.found.first and not self.found.full:
+                self._close_line()
+            else:
+                self.number += 1
+        return self.number - 1
+
+
+def _whole_characters(line: bytes) -> bytes:
+    """The first LINE_BYTES of a longer line, not ending inside a UTF-8 character."""
+    end = LINE_BYTES
+    while end > LINE_BYTES - 4 and line[end] & 0xC0 == 0x80:
+        end -= 1
+    return line[:end]
+
+
+IMAGE_BYTES = 3_750_000
+"""What fits the 5 MB of base64 that providers take."""
+DOCUMENT_BYTES = 4_500_000
+"""A PDF goes along with every request of the run, and all providers take this much: larger ones are read as text."""
+_PDF = b"%PDF-"
+
+_CHUNK = 1 << 20
+_LITTLE = 1 << 16
+"""A small file: it is read at once."""
+
+
+class ReadTool(BuiltinTool):
+    name = "read"
+    required = ("path",)
+    properties: ClassVar[Properties] = {
+        "path": {"type": "string", "description": "Relative to the working directory, or absolute"},
+        "offset": {"type": "integer", "description": "First line, from 1"},
+        "limit": {"type": "integer", "description": "Number of lines"},
+    }
+    hidden: ClassVar[Properties] = {"end_line": {"type": "integer"}}
+    aliases: ClassVar[Aliases] = {
+        "path": PATH_NAMES,
+        "offset": ("start_line", "line", "start", "line_start", "line_offset"),
+        "limit": ("num_lines", "max_lines", "lines", "line_count", "n_lines"),
+        "end_line": ("line_end", "end"),
+    }
+
+    @staticmethod
+    def rewrite(arguments: dict[str, Any]) -> dict[str, Any]:
+        """`view_range: [first, last]`."""
+        span = arguments.pop("view_range", None)
+        if isinstance(span, list) and len(span) == 2:
+            arguments.setdefault("offset", span[0])
+            arguments.setdefault("end_line", span[1])
+        return arguments
+
+    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
+        path = given.text("path")
+        first = given.whole("offset") or 1
+        last = given.whole("end_line")
+        most = LINES if last is None else max(last - first + 1, 1)
+        limit = min(given.whole("limit", least=1) or most, LINES)
+        little = _little(path, context)
+        if little is not None:
+            place, data = little
+            found = _content(place, data, BytesIO(), len(data), first, limit, context)
+        else:
+            place, stop = confine(path, context), Event()
+            found = await in_thread(lambda: _read(place, first, limit, context, stop.is_set), stop)
+        if found is None:
+            return await _converted(place, path, call_id, first, limit, context)
+        return found
+
+
+def _little(text: str, context: ToolContext) -> tuple[Confined, bytes] | None:
+    """The whole of a small file whose path has no detours: handing it to a thread would take
+    longer than reading it. None for anything else, which is looked at closely then."""
+    place = as_written(text, context)
+    if place is None:
+        return None
+    try:
+        data = read_little(place, _LITTLE)
+    except (OSError, ValueError, ToolError):
+        return None
+    return None if data is None else (place, data)
+
+
+def _read(
+    place: Confined, first: int, limit: int, context: ToolContext, stopped: Callable[[], bool]
+) -> ToolOutput | None:
+    if place.path.is_dir():
+        from retinue.tools.ls import folder_listing
+
+        return ok(f"{place.shown} is a folder. In it:\n{folder_listing(place)}", ToolEffect(reads=(place.real,)))
+    try:
+        with spot(place) as where:
+            descriptor = open_regular(where, place)
+    except FileNotFoundError:
+        raise ToolError(f"{place.shown} does not exist.{_similar(place)}") from None
+    with os.fdopen(descriptor, "rb") as file:
+        size = os.fstat(descriptor).st_size
+        return _content(place, file.read(_CHUNK), file, size, first, limit, context, stopped)
+
+
+def _content(
+    place: Confined,
+    start: bytes,
+    rest: BinaryIO,
+    size: int,
+    first: int,
+    limit: int,
+    context: ToolContext,
+    stopped: Callable[[], bool] = lambda: False,
+) -> ToolOutput | None:
+    """A file whose first bytes are `start`: all of it, where those are fewer than a chunk. None for
+    a PDF that has to be made into text."""
+    effect = ToolEffect(reads=(place.real,))
+    media_type = image_type(start)
+    if media_type is not None:
+        return _image(place, start + rest.read(IMAGE_BYTES), media_type, size, context, effect)
+    if start.startswith(_PDF) and context.takes_documents() and size <= DOCUMENT_BYTES:
+        return _document(place, start + rest.read(DOCUMENT_BYTES), context, effect)
+    if start.startswith(_PDF) and context.convert is not None:
+        return None
+    kind = binary_kind(start[:SNIFFED])
+    if kind is not None:
+        raise ToolError(f"{place.shown} is {kind} ({format_bytes(size)}), not text. Use a program made for it, if any.")
+    codec = wide_encoding(start)
+    if codec is not None:
+        found = _wide_window(place, start + rest.read(LARGEST), first, limit)
+    elif len(start) < _CHUNK:
+        found = window_of(start, first, limit)
+    else:
+        found = window(chain([start], _chunks(rest)), first, limit, to_end=size <= LARGEST, stopped=stopped)
+    if found.digest is not None:
+        context.seen[place.real] = found.digest
+    return ok(_render(place, found, codec), effect)
+
+
+def _chunks(file: BinaryIO) -> Iterator[bytes]:
+    while chunk := file.read(_CHUNK):
+        yield chunk
+
+
+def _wide_window(place: Confined, data: bytes, first: int, limit: int) -> Window:
+    if len(data) > LARGEST:
+        raise ToolError(f"{place.shown} is UTF-16 or UTF-32 text, too large to convert here. Convert it with iconv.")
+    forms = forms_of(data)
+    if not forms:
+        raise ToolError(f"{place.shown} starts like UTF-16 or UTF-32 text but is not valid. Treat it as binary data.")
+    found = window_of(forms[0].decode(data).encode("utf-8", "replace"), first, limit)
+    found.digest = content_hash(data)
+    return found
+
+
+def _image(
+    place: Confined, data: bytes, media_type: str, size: int, context: ToolContext, effect: ToolEffect
+) -> ToolOutput:
+    if len(data) > IMAGE_BYTES:
+        most = format_bytes(IMAGE_BYTES)
+        raise ToolError(
+            f"{place.shown} is an image of {format_bytes(size)}; at most {most} can be shown. Make it smaller."
+        )
+    context.seen[place.real] = content_hash(data)
+    text = f"{place.shown}: {media_type}, {format_bytes(len(data))}"
+    return ToolOutput((Text(text), Image(media_type, base64.b64encode(data).decode())), effect=effect)
+
+
+def _document(place: Confined, data: bytes, context: ToolContext, effect: ToolEffect) -> ToolOutput:
+    context.seen[place.real] = content_hash(data)
+    pages = len(re.findall(rb"/Type\s*/Page\b", data))
+    known = f", {pages} page{'s' if pages > 1 else ''}" if pages else ""
+    text = f"{place.shown}: PDF, {format_bytes(len(data))}{known}"
+    document = Document("application/pdf", base64.b64encode(data).decode(), place.path.name, pages)
+    return ToolOutput((Text(text), document), effect=effect)
+
+
+async def _converted(
+    place: Confined, path: str, call_id: str, first: int, limit: int, context: ToolContext
+) -> ToolOutput:
+    """A window of the text of a PDF."""
+    assert context.convert is not None
+    text = await context.convert(call_id, path, context)
+    if not text.strip():
+        raise ToolError(f"{place.shown} is a PDF without text, such as a scan. Use a model that reads PDFs itself.")
+    found = window_of(text.encode("utf-8", "replace"), first, limit)
+    return ok(f"{_render(place, found, None)}\n[text of a PDF, without its images]", ToolEffect(reads=(place.real,)))
+
+
+def _render(place: Confined, found: Window, codec: str | None) -> str:
+    if not found.lines:
+        if found.total == 0 and found.first == 1:
+            return "(empty file)"
+        raise ToolError(f"{place.shown} has {found.total} lines; offset {found.first} is past its end.")
+    notes = [f"[{codec} text]"] if codec else []
+    data = b"\n".join(found.lines)
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = data.decode("latin-1")
+        notes.append("[not valid UTF-8: shown as Latin-1]")
+    if "\r\n" in text or text.endswith("\r"):
+        text = text.replace("\r\n", "\n").removesuffix("\r")
+        notes.append("[CRLF line ends, which edit keeps]")
+    lines = text.removeprefix("\ufeff").replace("\0", "\ufffd").split("\n")
+    for index, length in found.cut.items():
+        lines[index] += f" [... cut: the line has {length:,} bytes]"
+    if found.full:
+        more = "more lines follow" if found.total is None else f"{found.total - found.next + 1:,} more lines"
+        notes.append(f"[{more}; continue with offset={found.next}]")
+    numbered = [f"{number}\t{line}" for number, line in enumerate(lines, found.first)]
+    return "\n".join([*numbered, *notes])
+
+
+def _similar(place: Confined) -> str:
+    """Names of the same folder that look like the missing one."""
+    import difflib
+
+    parent = Confined(place.root, str(place.path.parent), place.shown)
+    try:
+        names = [entry.name for entry in list_folder(parent, 5000)]
+    except OSError:
+        return " Its folder does not exist either; find can look for the name."
+    lower = {name.lower(): name for name in sorted(names, reverse=True)}
+    close = difflib.get_close_matches(place.path.name.lower(), lower, n=3, cutoff=0.6)
+    return f" Similar names there: {', '.join(lower[name] for name in close)}" if close else ""

@@ -1,0 +1,136 @@
+"""Tools that a run may use but is told of by name only, until it asks for them.
+
+tool_search: names first, parameters on demand, so that many tools do not fill the window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from retinue.core.lean import dataclass
+from retinue.core.tool import Tool, ToolContext, ToolOutput, ToolSpec, failed, ok
+from retinue.core.toolnames import TOOLS, served_alias
+
+SELECT = "select:"
+MOST_AT_ONCE = 25
+LOADED = "Loaded {} tool(s). Their full schemas are now available next turn:"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """`left` counts matches that were not loaded because there were too many."""
+
+    tools: tuple[Tool, ...]
+    left: int = 0
+
+
+class Deferred:
+    """One per run. What is in here has passed the run's policy already."""
+
+    def __init__(self, tools: Mapping[str, Tool]) -> None:
+        self._tools = dict(tools)
+        self._loaded: dict[str, Tool] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._tools)
+
+    @property
+    def loaded(self) -> tuple[Tool, ...]:
+        """In the order in which they were loaded: what a model has seen keeps its place."""
+        return tuple(self._loaded.values())
+
+    def offer(self, tools: Mapping[str, Tool]) -> None:
+        """More tools became available; those that are known stay as they are."""
+        self._tools = {**tools, **self._tools}
+
+    def load(self, query: str) -> Found:
+        """Loads what matches. Every word must occur, without regard to case."""
+        if query.strip().lower().startswith(SELECT):
+            matches = self._named(query.strip()[len(SELECT) :])
+        else:
+            words = query.lower().split()
+            matches = [tool for tool in self._tools.values() if words and _has_all(tool, words)]
+        kept = matches[:MOST_AT_ONCE]
+        self._loaded.update({tool.spec.name: tool for tool in kept if tool.spec.name not in self._loaded})
+        return Found(tuple(kept), len(matches) - len(kept))
+
+    def keep(self, names: Container[str]) -> None:
+        """Takes away what is not among `names`."""
+        self._tools = {name: tool for name, tool in self._tools.items() if name in names}
+
+    def recall(self, names: Iterable[str]) -> None:
+        """Loads again what an earlier leg of the run had loaded."""
+        self._loaded.update({name: self._tools[name] for name in names if name in self._tools})
+
+    def _named(self, listed: str) -> list[Tool]:
+        found: dict[str, Tool] = {}
+        for word in listed.replace(",", " ").split():
+            exact = word if word in self._tools else served_alias(word) or ""
+            ends = [name for name in self._tools if name == exact] or [
+                name for name in self._tools if name.lower() == word.lower() or name.endswith(f"__{word}")
+            ]
+            found |= {name: self._tools[name] for name in ends}
+        return list(found.values())
+
+
+def loaded_names(text: str) -> tuple[str, ...]:
+    """The tools that an answer of tool_search says it has loaded."""
+    head, _, rest = text.partition("\n")
+    if not head.startswith("Loaded ") or not head.endswith("next turn:"):
+        return ()
+    lines = [line for line in rest.splitlines() if line.startswith("- ")]
+    return tuple(line[2:].partition(":")[0].strip() for line in lines)
+
+
+def _has_all(tool: Tool, words: list[str]) -> bool:
+    text = f"{tool.spec.name} {tool.spec.description}".lower()
+    return all(word in text for word in words)
+
+
+NAME = "tool_search"
+_SHOWN = 160
+_NAMES = 600
+"""Names in the description; beyond, a model has to search."""
+
+
+class ToolSearchTool:
+    """Belongs to one run. Its description never changes: tools that come later can be found, but
+    are not named there."""
+
+    def __init__(self, deferred: Deferred) -> None:
+        self._deferred = deferred
+        prompt = Path(__file__).with_name("prompt.md").read_text(encoding="utf-8").strip()
+        names = deferred.names
+        listed = ", ".join(names[:_NAMES]) or "none yet"
+        more = f", and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
+        query = {"type": "string", "description": "Words that must all occur, or select:NAME,NAME"}
+        self.spec = ToolSpec(
+            name=NAME,
+            description=f"{prompt}\n{listed}{more}",
+            parameters={
+                "type": "object",
+                "properties": {"query": query},
+                "required": ["query"],
+                "additionalProperties": False,
+            },
+            effects=TOOLS[NAME],
+        )
+
+    async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
+        query = str(arguments.get("query", ""))
+        if not query.strip():
+            return failed("tool_search needs a query: words of a tool's name or description, or select:NAME.")
+        found = self._deferred.load(query)
+        if not found.tools:
+            return ok(f'No deferred tools matched "{query}".')
+        lines = [f"- {tool.spec.name}: {_first_line(tool.spec.description)}" for tool in found.tools]
+        more = [f"{found.left} more match; narrow the query to load them."] if found.left else []
+        return ok("\n".join([LOADED.format(len(lines)), *lines, *more]))
+
+
+def _first_line(text: str) -> str:
+    line = next(iter(text.strip().splitlines()), "")
+    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"

@@ -1,0 +1,119 @@
+"""write: a whole file, created or replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from retinue.core.format import format_bytes
+from retinue.core.tool import ToolContext, ToolOutput, ok
+from retinue.tools.arguments import PATH_NAMES, Arguments, ToolError
+from retinue.tools.base import Aliases, BuiltinTool, Properties
+from retinue.tools.capture import line_count
+from retinue.tools.content import TextForm, binary_kind, content_hash, forms_of
+from retinue.tools.diff import unified
+from retinue.tools.files import spot
+from retinue.tools.paths import Confined, confine
+from retinue.tools.processes import in_thread
+from retinue.tools.writing import Change, check_fresh, read_whole, remove, rewrite
+
+
+class WriteTool(BuiltinTool):
+    name = "write"
+    exclusive = True
+    required = ("path", "content")
+    properties: ClassVar[Properties] = {
+        "path": {"type": "string"},
+        "content": {"type": "string", "description": "All of it"},
+    }
+    hidden: ClassVar[Properties] = {
+        "append": {"type": "boolean"},
+        "mode": {"type": "string"},
+        "delete": {"type": "boolean"},
+        "executable": {"type": "boolean"},
+    }
+    """The last two are for apply_patch: deleting and moving have the rules, the undo and the walls of writing."""
+    asked_for = ("path",)
+    aliases: ClassVar[Aliases] = {
+        "path": PATH_NAMES,
+        "content": ("contents", "text", "file_text", "file_content", "data"),
+    }
+
+    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
+        place = confine(given.text("path"), context, writing=True)
+        if given.flag("delete"):
+            _refuse_link(given.text("path"), place, context)
+            return ok(f"Deleted {place.shown}", await in_thread(lambda: remove(place, context)))
+        content = given.find("content")
+        if given.flag("append") or (given.optional_text("mode") or "").startswith("a"):
+            raise ToolError("write replaces the whole file and cannot append. Use edit to add text at its end.")
+        if content is None:
+            raise ToolError('write needs "content": the whole new content of the file, as a string (may be empty).')
+        if not isinstance(content, str):
+            raise given.wrong("content", "a string", content)
+        executable = given.flag("executable")
+        change = await in_thread(
+            lambda: rewrite(place, context, lambda old: _new(place, context, content, old), executable=executable)
+        )
+        return ok(_report(place, content, change), change.effect)
+
+    async def preview(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
+        """What the call would change, as a diff for people. Changes nothing."""
+        return await in_thread(lambda: _preview(Arguments(self.name, arguments, self.aliases), context))
+
+
+def _preview(given: Arguments, context: ToolContext) -> str:
+    content = given.find("content")
+    try:
+        place = confine(given.text("path"), context, writing=True)
+        try:
+            with spot(place) as where:
+                old: bytes | None = read_whole(where, place)
+        except FileNotFoundError:
+            old = None
+        text = "" if old is None else _form(old).decode(old)
+        if given.flag("delete"):
+            return f"(The file would be deleted.)\n{unified(place.shown, text, '')}"
+        return unified(place.shown, text, content if isinstance(content, str) else "", fresh=old is None)
+    except (ToolError, OSError, ValueError) as error:
+        return f"(What is there cannot be shown: {error})"
+
+
+def _refuse_link(text: str, place: Confined, context: ToolContext) -> None:
+    """A link leads to a file that the call did not name: that one is not deleted for it."""
+    if (context.root / text).is_symlink():
+        raise ToolError(f"{text} is a symbolic link to {place.shown}. Delete the one you mean with the shell.")
+
+
+def _new(place: Confined, context: ToolContext, content: str, old: bytes | None) -> bytes:
+    if old is not None:
+        if place.real not in context.seen:
+            who = context.ledger.changed_by(place.path, content_hash(old)) if context.ledger else None
+            by = f" (it was written by {who})" if who else ""
+            raise ToolError(
+                f"{place.shown} exists and was not read here{by}. Read it first, so that nothing is lost unseen."
+            )
+        check_fresh(place, context, old)
+    form = _form(old)
+    if form.crlf:
+        content = content.replace("\r\n", "\n")
+    try:
+        return form.encode(content)
+    except UnicodeEncodeError:
+        pass
+    try:
+        return TextForm(crlf=form.crlf).encode(content)
+    except UnicodeEncodeError as error:
+        raise ToolError(f"content has an unpaired surrogate at character {error.start}; send valid Unicode.") from None
+
+
+def _form(old: bytes | None) -> TextForm:
+    """A replaced file keeps its encoding, mark and line ends: the model was shown none of them."""
+    forms = forms_of(old) if old is not None and binary_kind(old) is None else ()
+    return forms[-1] if forms else TextForm()
+
+
+def _report(place: Confined, content: str, change: Change) -> str:
+    did = "Created" if change.old is None else "Unchanged:" if change.old == change.new else "Replaced"
+    kept = "; kept its CRLF line ends" if _form(change.old).crlf else ""
+    return f"{did} {place.shown} ({line_count(content)} lines, {format_bytes(len(change.new))}{kept})"
