@@ -1,10 +1,12 @@
 """How a command of the program is declared: one line of help, and the module to load.
 
 Modules are imported when their command is chosen and not before, and argparse with them, so that
-`retinue --help` costs no more than starting Python. A command module offers two functions:
+`retinue --help` costs no more than starting Python. A module offers two functions for each command:
 
-    configure(parser)   adds its arguments
-    execute(args)       does the work and returns the exit code
+    configure_NAME(parser)   add its arguments
+    execute_NAME(args)       do the work and return the exit code; its docstring is the text of --help
+
+In a module of one command they are `configure` and `execute`, and the module's docstring is the text.
 """
 
 from __future__ import annotations
@@ -17,13 +19,13 @@ EXIT_CODES = "exit codes: 0 success, 1 the run failed, 2 usage or configuration,
 
 
 class Command:
-    """One leaf: `module` is imported on use."""
+    """One leaf. `home` is `module`, or `module:name` for one of several commands in it."""
 
-    __slots__ = ("help", "module")
+    __slots__ = ("help", "home")
 
-    def __init__(self, help: str, module: str) -> None:
+    def __init__(self, help: str, home: str) -> None:
         self.help = help
-        self.module = module
+        self.home = home
 
 
 class Group:
@@ -59,11 +61,16 @@ def dispatch(path: str, entry: Command | Group, argv: Sequence[str]) -> int:
 
 def _execute(path: str, command: Command, argv: Sequence[str]) -> int:
     import importlib
+    import inspect
 
     from retinue.faces.cli.parser import Parser
 
-    module = importlib.import_module(command.module)
-    parser = Parser(prog=path, description=module.__doc__, epilog=EXIT_CODES)
-    module.configure(parser)
-    code: int = module.execute(parser.parse_args(argv))
+    home, _, name = command.home.partition(":")
+    module = importlib.import_module(home)
+    ending = f"_{name}" if name else ""
+    execute = getattr(module, f"execute{ending}")
+    text = inspect.cleandoc(execute.__doc__) if name else module.__doc__
+    parser = Parser(prog=path, description=text, epilog=EXIT_CODES)
+    getattr(module, f"configure{ending}")(parser)
+    code: int = execute(parser.parse_args(argv))
     return code

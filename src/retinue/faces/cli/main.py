@@ -12,114 +12,102 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-_AGENTS = "retinue.faces.cli.agents"
-
-_RUNS = "retinue.faces.cli.runs"
-_INBOX = "retinue.faces.cli.inbox"
-_MODELS = "retinue.faces.cli.models"
-_SERVERS = "retinue.faces.cli.servers"
-_PLUGINS = "retinue.faces.cli.plugins"
-_SETTINGS = "retinue.faces.cli.settings"
-_MEMORY = "retinue.faces.cli.memory"
-_SKILLS = "retinue.faces.cli.skills"
-_SCHEDULE = "retinue.faces.cli.schedule"
-
 COMMANDS: dict[str, Command | Group] = {
     "run": Command("run one agent in the foreground and print its answer", "retinue.faces.cli.run"),
     "attach": Command("watch runs of another process in the terminal app, and step in", "retinue.faces.cli.attach"),
     "runs": Group(
         "see what ran, watch what runs, go on with what was cut off",
         {
-            "list": Command("runs of this project, newest first", f"{_RUNS}.list"),
-            "show": Command("one run: how it stands, what it did and said", f"{_RUNS}.show"),
-            "tail": Command("watch a run of any process until it ends", f"{_RUNS}.tail"),
-            "steer": Command("say something to a run of any process", f"{_RUNS}.steer"),
-            "stop": Command("stop a run of any process, its tree, or all", f"{_RUNS}.stop"),
-            "background": Command("let whoever waits for a run go on without it", f"{_RUNS}.background"),
-            "resume": Command("go on with an interrupted, stopped or ended run", f"{_RUNS}.resume"),
-            "effects": Command("what a run really did: files, commands, hosts, denials", f"{_RUNS}.effects"),
-            "undo": Command("put back the files a run has changed", f"{_RUNS}.undo"),
-            "prune": Command("remove what runs of long ago have left on the disk", f"{_RUNS}.prune"),
+            "list": Command("runs of this project, newest first", "retinue.faces.cli.runs:list"),
+            "show": Command("one run: how it stands, what it did and said", "retinue.faces.cli.runs:show"),
+            "tail": Command("watch a run of any process until it ends", "retinue.faces.cli.runs:tail"),
+            "steer": Command("say something to a run of any process", "retinue.faces.cli.runs_control:steer"),
+            "stop": Command("stop a run of any process, its tree, or all", "retinue.faces.cli.runs_control:stop"),
+            "background": Command("let whoever waits for a run go on without it", "retinue.faces.cli.runs_control:background"),
+            "resume": Command("go on with an interrupted, stopped or ended run", "retinue.faces.cli.runs_control:resume"),
+            "effects": Command("what a run really did: files, commands, hosts, denials", "retinue.faces.cli.runs_changes:effects"),
+            "undo": Command("put back the files a run has changed", "retinue.faces.cli.runs_changes:undo"),
+            "prune": Command("remove what runs of long ago have left on the disk", "retinue.faces.cli.runs_changes:prune"),
         },
     ),
     "inbox": Group(
         "see what waits for an answer, and answer it",
         {
-            "list": Command("approvals, questions and quotes of every run", f"{_INBOX}.list"),
-            "answer": Command("answer one, for a run of any process", f"{_INBOX}.answer"),
+            "list": Command("approvals, questions and quotes of every run", "retinue.faces.cli.inbox:list"),
+            "answer": Command("answer one, for a run of any process", "retinue.faces.cli.inbox:answer"),
         },
     ),
     "agents": Group(
         "see, check, convert and manage agent files",
         {
-            "list": Command("every agent visible from here, and which file won", f"{_AGENTS}.list"),
-            "show": Command("one agent: its spec, the fate of every field, what it shadows", f"{_AGENTS}.show"),
-            "lint": Command("problems with file, line, reason and remedy; --fix repairs", f"{_AGENTS}.lint"),
-            "convert": Command("write an agent in another dialect", f"{_AGENTS}.convert"),
-            "parse": Command("files to JSON lines, without discovery (for editors)", f"{_AGENTS}.parse"),
-            "new": Command("create an agent file", f"{_AGENTS}.new"),
-            "eject": Command("copy a built-in agent into a file you can edit", f"{_AGENTS}.eject"),
-            "enable": Command("switch an agent on again", f"{_AGENTS}.enable"),
-            "disable": Command("switch an agent off without deleting it", f"{_AGENTS}.disable"),
+            "list": Command("every agent visible from here, and which file won", "retinue.faces.cli.agents:list"),
+            "show": Command("one agent: its spec, the fate of every field, what it shadows", "retinue.faces.cli.agents:show"),
+            "lint": Command("problems with file, line, reason and remedy; --fix repairs", "retinue.faces.cli.agents_check:lint"),
+            "convert": Command("write an agent in another dialect", "retinue.faces.cli.agents_check:convert"),
+            "parse": Command("files to JSON lines, without discovery (for editors)", "retinue.faces.cli.agents_check:parse"),
+            "new": Command("create an agent file", "retinue.faces.cli.agents_edit:new"),
+            "eject": Command("copy a built-in agent into a file you can edit", "retinue.faces.cli.agents_edit:eject"),
+            "enable": Command("switch an agent on again", "retinue.faces.cli.agents_edit:enable"),
+            "disable": Command("switch an agent off without deleting it", "retinue.faces.cli.agents_edit:disable"),
         },
     ),
     "schedule": Group(
         "start agents at a time, once or again and again",
         {
-            "list": Command("jobs, when each is due, how it went last", f"{_SCHEDULE}.list"),
-            "add": Command("start an agent at a time", f"{_SCHEDULE}.add"),
-            "remove": Command("remove a job", f"{_SCHEDULE}.remove"),
-            "enable": Command("switch a job on again", f"{_SCHEDULE}.enable"),
-            "disable": Command("switch a job off without removing it", f"{_SCHEDULE}.disable"),
-            "run": Command("run a job now and print its answer", f"{_SCHEDULE}.run"),
-            "daemon": Command("keep firing without a terminal", f"{_SCHEDULE}.daemon"),
+            "list": Command("jobs, when each is due, how it went last", "retinue.faces.cli.schedule:list"),
+            "add": Command("start an agent at a time", "retinue.faces.cli.schedule:add"),
+            "remove": Command("remove a job", "retinue.faces.cli.schedule:remove"),
+            "enable": Command("switch a job on again", "retinue.faces.cli.schedule:enable"),
+            "disable": Command("switch a job off without removing it", "retinue.faces.cli.schedule:disable"),
+            "run": Command("run a job now and print its answer", "retinue.faces.cli.schedule:run"),
+            "daemon": Command("keep firing without a terminal", "retinue.faces.cli.schedule:daemon"),
         },
     ),
     "servers": Group(
         "see the MCP servers that agents may use, and whether they work",
         {
-            "list": Command("every configured server, and who brought it", f"{_SERVERS}.list"),
-            "check": Command("start servers, list their tools, stop them", f"{_SERVERS}.check"),
+            "list": Command("every configured server, and who brought it", "retinue.faces.cli.servers:list"),
+            "check": Command("start servers, list their tools, stop them", "retinue.faces.cli.servers:check"),
         },
     ),
     "plugins": Group(
         "see the plugins of this project, and whether they work",
         {
-            "list": Command("every plugin, who brought it and what it has", f"{_PLUGINS}.list"),
-            "check": Command("import their tools and say what is wrong", f"{_PLUGINS}.check"),
+            "list": Command("every plugin, who brought it and what it has", "retinue.faces.cli.plugins:list"),
+            "check": Command("import their tools and say what is wrong", "retinue.faces.cli.plugins:check"),
         },
     ),
     "settings": Group(
         "see and change settings, and where each value comes from",
         {
-            "list": Command("every setting with its value and origin", f"{_SETTINGS}.list"),
-            "get": Command("one setting; --explain shows every layer that has a say", f"{_SETTINGS}.get"),
-            "set": Command("change one setting in one file", f"{_SETTINGS}.set"),
-            "unset": Command("remove one setting from one file", f"{_SETTINGS}.unset"),
+            "list": Command("every setting with its value and origin", "retinue.faces.cli.settings:list"),
+            "get": Command("one setting; --explain shows every layer that has a say", "retinue.faces.cli.settings:get"),
+            "set": Command("change one setting in one file", "retinue.faces.cli.settings:set"),
+            "unset": Command("remove one setting from one file", "retinue.faces.cli.settings:unset"),
         },
     ),
     "worktrees": Group(
         "copies of the repository that agents work in, and what dead ones left",
         {
-            "list": Command("worktrees of this project and who has them", "retinue.faces.cli.worktrees.list"),
-            "clean": Command("save and remove those nobody works in", "retinue.faces.cli.worktrees.clean"),
+            "list": Command("worktrees of this project and who has them", "retinue.faces.cli.worktrees:list"),
+            "clean": Command("save and remove those nobody works in", "retinue.faces.cli.worktrees:clean"),
         },
     ),
     "integrate": Command("merge branches of agents: rebase, check, merge or park", "retinue.faces.cli.integrate"),
     "memory": Group(
         "what agents remember from one run to the next",
         {
-            "show": Command("every memory that can be seen from here, or one whole", f"{_MEMORY}.show"),
-            "snapshot": Command("pack a memory into one file that can travel", f"{_MEMORY}.snapshot"),
-            "restore": Command("unpack one; nothing that is there is lost", f"{_MEMORY}.restore"),
-            "sync": Command("merge two memories of an agent", f"{_MEMORY}.sync"),
+            "show": Command("every memory that can be seen from here, or one whole", "retinue.faces.cli.memory:show"),
+            "snapshot": Command("pack a memory into one file that can travel", "retinue.faces.cli.memory:snapshot"),
+            "restore": Command("unpack one; nothing that is there is lost", "retinue.faces.cli.memory:restore"),
+            "sync": Command("merge two memories of an agent", "retinue.faces.cli.memory:sync"),
         },
     ),
     "skills": Group(
         "instructions that agents load when they need them",
         {
-            "list": Command("every skill that can be seen from here, and which file won", f"{_SKILLS}.list"),
-            "show": Command("one skill: its text as a model gets it, and its files", f"{_SKILLS}.show"),
+            "list": Command("every skill that can be seen from here, and which file won", "retinue.faces.cli.skills:list"),
+            "show": Command("one skill: its text as a model gets it, and its files", "retinue.faces.cli.skills:show"),
         },
     ),
     "trust": Command("consent to hooks, servers and rights that this project brings", "retinue.faces.cli.trust"),
@@ -132,8 +120,8 @@ COMMANDS: dict[str, Command | Group] = {
     "models": Group(
         "which models there are, and which one would be used",
         {
-            "list": Command("every model that could be used here", f"{_MODELS}.list"),
-            "resolve": Command("which model a name means, and why", f"{_MODELS}.resolve"),
+            "list": Command("every model that could be used here", "retinue.faces.cli.models:list"),
+            "resolve": Command("which model a name means, and why", "retinue.faces.cli.models:resolve"),
         },
     ),
 }

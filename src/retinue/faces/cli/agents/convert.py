@@ -1,15 +1,3 @@
-"""Writes agents in another dialect and says what that dialect cannot express.
-
-An agent is named as `agents list` shows it, or by its file. Tools get the names the dialect has
-for them (Read, read, read_file); models keep theirs.
-
-  retinue agents convert reviewer --to claude                    print it
-  retinue agents convert .claude/agents/*.md --to pi --output .pi/agents
-  retinue agents convert reviewer --to gemini --strict           exit 1 if anything is lost
-
-Nothing is overwritten without --force. What was lost is said on stderr.
-"""
-
 from __future__ import annotations
 
 import argparse
@@ -27,7 +15,7 @@ from retinue.faces.cli.agents._common import WRITABLE, add_common, folder, plugi
 from retinue.faces.cli.agents._show import write_json
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_convert(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("agents", nargs="+", metavar="NAME|FILE", help="agents by name, or their files")
     parser.add_argument("--to", required=True, choices=WRITABLE, help="the dialect to write")
     parser.add_argument("--output", "-o", default="-", metavar="DIR|FILE|-", help="where to (default: -, stdout)")
@@ -36,7 +24,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_common(parser)
 
 
-def execute(args: argparse.Namespace) -> int:
+def execute_convert(args: argparse.Namespace) -> int:
+    """Writes agents in another dialect and says what that dialect cannot express.
+
+    An agent is named as `agents list` shows it, or by its file. Tools get the names the dialect has
+    for them (Read, read, read_file); models keep theirs.
+
+      retinue agents convert reviewer --to claude                    print it
+      retinue agents convert .claude/agents/*.md --to pi --output .pi/agents
+      retinue agents convert reviewer --to gemini --strict           exit 1 if anything is lost
+
+    Nothing is overwritten without --force. What was lost is said on stderr.
+    """
     cwd = folder(args)
     if args.output == "-" and len(args.agents) > 1 and not args.json:
         raise UsageError("Several agents do not fit on stdout.", remedy="Give a folder: --output DIR")

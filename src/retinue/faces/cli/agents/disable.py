@@ -1,12 +1,3 @@
-"""Switches an agent off without deleting it; `agents enable` brings it back unchanged.
-
-Your own file gets one line (enabled: false, or as its dialect says it). A built-in agent is
-hidden by a small file in .retinue/agents, or with --user in your own folder.
-
-  retinue agents disable reviewer
-  retinue agents disable Explore --user
-"""
-
 from __future__ import annotations
 
 import argparse
@@ -16,13 +7,21 @@ from retinue.faces.cli.agents._common import add_common, folder, plugins, put, s
 from retinue.faces.cli.agents._show import write_json
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_disable(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="the agent to switch off")
     parser.add_argument("--user", action="store_true", help="hide a built-in agent in all your projects")
     add_common(parser)
 
 
-def execute(args: argparse.Namespace) -> int:
+def execute_disable(args: argparse.Namespace) -> int:
+    """Switches an agent off without deleting it; `agents enable` brings it back unchanged.
+
+    Your own file gets one line (enabled: false, or as its dialect says it). A built-in agent is
+    hidden by a small file in .retinue/agents, or with --user in your own folder.
+
+      retinue agents disable reviewer
+      retinue agents disable Explore --user
+    """
     cwd = folder(args)
     tell(disable(args.name, cwd, user=args.user, plugins=plugins(cwd)), enabled=False, as_json=args.json)
     return 0

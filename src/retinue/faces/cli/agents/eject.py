@@ -1,13 +1,3 @@
-"""Copies an agent into a file you can edit; the copy replaces the original.
-
-Built-in agents, a plugin's and your own all can be copied. In the same dialect the copy is
-exact; in another one you are told what it cannot say.
-
-  retinue agents eject Explore                   to .retinue/agents/Explore.md
-  retinue agents eject reviewer --user           for all your projects
-  retinue agents eject Plan --dialect claude     to .claude/agents/Plan.md
-"""
-
 from __future__ import annotations
 
 import argparse
@@ -20,13 +10,22 @@ from retinue.faces.cli.agents._show import write_json
 from retinue.faces.cli.agents.convert import describe
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_eject(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="the agent to copy")
     add_place(parser)
     add_common(parser)
 
 
-def execute(args: argparse.Namespace) -> int:
+def execute_eject(args: argparse.Namespace) -> int:
+    """Copies an agent into a file you can edit; the copy replaces the original.
+
+    Built-in agents, a plugin's and your own all can be copied. In the same dialect the copy is
+    exact; in another one you are told what it cannot say.
+
+      retinue agents eject Explore                   to .retinue/agents/Explore.md
+      retinue agents eject reviewer --user           for all your projects
+      retinue agents eject Plan --dialect claude     to .claude/agents/Plan.md
+    """
     cwd = folder(args)
     brought = plugins(cwd)
     made = eject(args.name, cwd, dialect=args.dialect, user=args.user, force=args.force, plugins=brought)

@@ -1,18 +1,3 @@
-"""Problems in agent files: where, why, and what to do.
-
-Without PATH it looks at every agent file visible from here, and at which file replaces which.
-A PATH is a file, or a folder with everything below it that looks like an agent.
-
-  retinue agents lint                          what is wrong with my agents?
-  retinue agents lint .claude/agents --fix     repair what can be repaired safely
-  retinue agents lint --format github          annotations in a GitHub workflow
-
---fix prints every change it makes. It never gives an agent more rights, and it leaves comments,
-order, quotes and line endings alone; without PATH it changes files of the project only.
-MCP servers that a file names are looked up, never started: `retinue servers check` does that.
-Exits 1 if there are errors; --strict counts warnings too.
-"""
-
 from __future__ import annotations
 
 import argparse
@@ -25,7 +10,7 @@ from retinue.faces.cli.agents._common import add_common, folder, plugins, put, s
 from retinue.faces.cli.agents._show import write_json
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_lint(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", nargs="*", metavar="PATH", help="files or folders (default: all visible agents)")
     parser.add_argument("--fix", action="store_true", help="repair what can be repaired without adding rights")
     parser.add_argument("--format", choices=("text", "github"), default="text", help="how findings are printed")
@@ -33,7 +18,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_common(parser)
 
 
-def execute(args: argparse.Namespace) -> int:
+def execute_lint(args: argparse.Namespace) -> int:
+    """Problems in agent files: where, why, and what to do.
+
+    Without PATH it looks at every agent file visible from here, and at which file replaces which.
+    A PATH is a file, or a folder with everything below it that looks like an agent.
+
+      retinue agents lint                          what is wrong with my agents?
+      retinue agents lint .claude/agents --fix     repair what can be repaired safely
+      retinue agents lint --format github          annotations in a GitHub workflow
+
+    --fix prints every change it makes. It never gives an agent more rights, and it leaves comments,
+    order, quotes and line endings alone; without PATH it changes files of the project only.
+    MCP servers that a file names are looked up, never started: `retinue servers check` does that.
+    Exits 1 if there are errors; --strict counts warnings too.
+    """
     from retinue.runs.server_lint import ServerLint
 
     cwd = folder(args)

@@ -1,9 +1,3 @@
-"""Every agent visible from here, and which file won.
-
-Agents go to stdout, files that could not be loaded to stderr. --json prints one document with
-all agents, the replaced ones included (`shadowed_by` names the file that counts instead).
-"""
-
 from __future__ import annotations
 
 import argparse
@@ -16,13 +10,18 @@ from retinue.faces.cli.agents._common import add_common, folder, plugins, say
 from retinue.faces.cli.agents._show import clean, clipped, problem_data, write_json
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_list(parser: argparse.ArgumentParser) -> None:
     add_common(parser)
     parser.add_argument("--agents", metavar="JSON", help="agents given here, as Claude Code's option of that name")
     parser.add_argument("--all", action="store_true", help="also the replaced agents and files that are no agents")
 
 
-def execute(args: argparse.Namespace) -> int:
+def execute_list(args: argparse.Namespace) -> int:
+    """Every agent visible from here, and which file won.
+
+    Agents go to stdout, files that could not be loaded to stderr. --json prints one document with
+    all agents, the replaced ones included (`shadowed_by` names the file that counts instead).
+    """
     cwd = folder(args)
     catalog = Catalog.load(cwd, agents_json=args.agents, plugin_folders=plugins(cwd))
     if args.json:

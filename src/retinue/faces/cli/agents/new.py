@@ -1,13 +1,3 @@
-"""Creates an agent file, from options or by asking.
-
-  retinue agents new reviewer --description "Reviews a change before it is committed" --readonly
-  retinue agents new fixer --description "Fixes one failing test" --tools read,edit,bash --prompt @fixer.txt
-  retinue agents new                             asks step by step; Ctrl-C leaves nothing behind
-
---tools takes names, `all`, `none` or `read-only`. What you leave open is inherited and not
-written. A file that exists is never replaced without --force.
-"""
-
 from __future__ import annotations
 
 import argparse
@@ -27,7 +17,7 @@ from retinue.faces.cli.agents._common import add_common, add_place, folder, put,
 from retinue.faces.cli.agents._show import write_json
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_new(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", metavar="NAME", help="such as code-reviewer")
     parser.add_argument("--description", metavar="TEXT", help="when to use it: the main agent decides by this")
     parser.add_argument("--tools", metavar="LIST", help="names, or all, none, read-only (default: inherit)")
@@ -40,7 +30,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_common(parser)
 
 
-def execute(args: argparse.Namespace) -> int:
+def execute_new(args: argparse.Namespace) -> int:
+    """Creates an agent file, from options or by asking.
+
+      retinue agents new reviewer --description "Reviews a change before it is committed" --readonly
+      retinue agents new fixer --description "Fixes one failing test" --tools read,edit,bash --prompt @fixer.txt
+      retinue agents new                             asks step by step; Ctrl-C leaves nothing behind
+
+    --tools takes names, `all`, `none` or `read-only`. What you leave open is inherited and not
+    written. A file that exists is never replaced without --force.
+    """
     cwd = folder(args)
     if args.description is None:
         if not (sys.stdin.isatty() and sys.stderr.isatty()) or args.json:

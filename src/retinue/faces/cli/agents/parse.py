@@ -1,10 +1,3 @@
-"""Files to JSON lines, without discovery: one line per file, in the order given.
-
-The dialect is guessed from the path, and from the keys where the path says nothing, unless it
-is given. A file that is no agent is a line with an error; the exit code stays 0, because the
-errors are part of the answer.
-"""
-
 from __future__ import annotations
 
 import argparse
@@ -18,12 +11,18 @@ from retinue.faces.cli.agents._show import parsed_data, write_json
 _SKILLS = ("skill", "skills")
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_parse(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", metavar="FILE", help="an agent file of any dialect, or a SKILL.md")
     parser.add_argument("--dialect", choices=(*DIALECTS, *_SKILLS), help="read every file as this dialect's")
 
 
-def execute(args: argparse.Namespace) -> int:
+def execute_parse(args: argparse.Namespace) -> int:
+    """Files to JSON lines, without discovery: one line per file, in the order given.
+
+    The dialect is guessed from the path, and from the keys where the path says nothing, unless it
+    is given. A file that is no agent is a line with an error; the exit code stays 0, because the
+    errors are part of the answer.
+    """
     for path in args.files:
         write_json(_one(path, args.dialect), indent=None)
     return 0

@@ -1,5 +1,3 @@
-"""One agent: its spec, the fate of every field, and which file replaces which."""
-
 from __future__ import annotations
 
 import argparse
@@ -18,14 +16,16 @@ _ASIDE = frozenset({"name", "description", "prompt", "source", "path", "dialect"
 _PLAIN = AgentSpec(name="")
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_show(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="exact, or without regard to case where that is clear")
     add_common(parser)
     parser.add_argument("--agents", metavar="JSON", help="agents given here, as Claude Code's option of that name")
     add_prompt_options(parser)
 
 
-def execute(args: argparse.Namespace) -> int:
+def execute_show(args: argparse.Namespace) -> int:
+    """One agent: its spec, the fate of every field, and which file replaces which.
+    """
     cwd = folder(args)
     if args.prompt:
         return show_prompt(args, cwd)

@@ -1,12 +1,3 @@
-"""What waits for an answer: approvals, questions and quotes of every run of this project.
-
-    retinue inbox list
-    retinue inbox list --all          (also what was answered, expired or withdrawn)
-    retinue inbox list --json
-
-Answer with: retinue inbox answer ID allow
-"""
-
 from __future__ import annotations
 
 import argparse
@@ -24,14 +15,22 @@ from retinue.settings.places import retinue_home
 _MARKS = {"waiting": "?", "answered": "✓", "expired": "⏱", "withdrawn": "–"}
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_list(parser: argparse.ArgumentParser) -> None:
     add_where(parser)
     parser.add_argument("--all", action="store_true", help="also what was answered, expired or withdrawn")
     parser.add_argument("--everywhere", action="store_true", help="of all projects")
     parser.add_argument("--limit", type=count, default=50, metavar="N", help="at most N items (default: 50; 0: all)")
 
 
-def execute(args: argparse.Namespace) -> int:
+def execute_list(args: argparse.Namespace) -> int:
+    """What waits for an answer: approvals, questions and quotes of every run of this project.
+
+        retinue inbox list
+        retinue inbox list --all          (also what was answered, expired or withdrawn)
+        retinue inbox list --json
+
+    Answer with: retinue inbox answer ID allow
+    """
     def read(reader: Reader) -> list[Listed]:
         return items(reader, everything=args.all, limit=args.limit or None)
 

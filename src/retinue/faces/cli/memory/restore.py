@@ -1,12 +1,3 @@
-"""Unpack a memory that `retinue memory snapshot` made. Nothing that is there is lost.
-
-    retinue memory restore reviewer.memory.tar.gz
-    retinue memory restore reviewer.memory.tar.gz --agent auditor --scope project
-
-Files that are missing are added, the index gets the lines it lacks, and another version of a file
-that is there comes beside it as NAME.conflict-DIGEST.md.
-"""
-
 from __future__ import annotations
 
 import argparse
@@ -20,14 +11,22 @@ from retinue.faces.cli.memory._common import add_scope, lines_of, merged_data, p
 _LARGEST = 128 * 2**20
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_restore(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("archive", metavar="FILE", help="what snapshot wrote")
     parser.add_argument("--agent", metavar="NAME", help="whose memory it becomes (default: whose it was)")
     add_scope(parser, None, "where it goes (default: where it was)")
     add_common(parser)
 
 
-def execute(args: argparse.Namespace) -> int:
+def execute_restore(args: argparse.Namespace) -> int:
+    """Unpack a memory that `retinue memory snapshot` made. Nothing that is there is lost.
+
+        retinue memory restore reviewer.memory.tar.gz
+        retinue memory restore reviewer.memory.tar.gz --agent auditor --scope project
+
+    Files that are missing are added, the index gets the lines it lacks, and another version of a file
+    that is there comes beside it as NAME.conflict-DIGEST.md.
+    """
     from retinue.capabilities.memory.store import merge, unpack
 
     cwd = folder(args)

@@ -1,12 +1,3 @@
-"""What agents remember: every memory that can be seen from here, or one whole.
-
-    retinue memory show
-    retinue memory show reviewer
-    retinue memory show reviewer --scope user --json
-
-Folders of Claude Code and pi are shown as well: agents read them, and Retinue never writes there.
-"""
-
 from __future__ import annotations
 
 import argparse
@@ -23,13 +14,21 @@ if TYPE_CHECKING:
     from retinue.guard.safe_folder import Place
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_show(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("agent", metavar="AGENT", nargs="?", help="only this agent, with its index and files")
     add_scope(parser, None, "only this one (default: all)")
     add_common(parser)
 
 
-def execute(args: argparse.Namespace) -> int:
+def execute_show(args: argparse.Namespace) -> int:
+    """What agents remember: every memory that can be seen from here, or one whole.
+
+        retinue memory show
+        retinue memory show reviewer
+        retinue memory show reviewer --scope user --json
+
+    Folders of Claude Code and pi are shown as well: agents read them, and Retinue never writes there.
+    """
     cwd = folder(args)
     found = _memories(args.agent, (args.scope,) if args.scope else SCOPES, cwd)
     if args.agent and not found:

@@ -1,9 +1,3 @@
-"""Pack an agent's memory into one file, to take it to another project or machine.
-
-retinue memory snapshot reviewer
-retinue memory snapshot reviewer --scope project --to reviewer.memory.tar.gz
-"""
-
 from __future__ import annotations
 
 import argparse
@@ -15,7 +9,7 @@ from retinue.faces.cli.agents._show import clean, write_json
 from retinue.faces.cli.memory._common import add_scope, place_of, usable
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_snapshot(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("agent", metavar="AGENT", help="whose memory")
     add_scope(parser, "user", "which of its memories (default: user)")
     parser.add_argument("--to", metavar="FILE", help="the archive to write (default: ./AGENT.memory.tar.gz)")
@@ -23,7 +17,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_common(parser)
 
 
-def execute(args: argparse.Namespace) -> int:
+def execute_snapshot(args: argparse.Namespace) -> int:
+    """Pack an agent's memory into one file, to take it to another project or machine.
+
+    retinue memory snapshot reviewer
+    retinue memory snapshot reviewer --scope project --to reviewer.memory.tar.gz
+    """
     from retinue.capabilities.memory.store import Snapshot, content_of, default_archive, pack
     from retinue.settings.write import replace_file
 

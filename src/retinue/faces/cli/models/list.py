@@ -1,9 +1,3 @@
-"""List the models that can be used from here, and mark the one a run would get.
-
-Shown are the models of every provider that has a key or an address; a server of your own is
-asked for what it serves. Any other model of a configured provider can be named as provider/id.
-"""
-
 from __future__ import annotations
 
 import argparse
@@ -23,12 +17,17 @@ from retinue.models.select import Selection, select_model
 from retinue.settings.load import Loaded
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_list(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--provider", metavar="P", help="only the models of this provider")
     add_common(parser)
 
 
-def execute(args: argparse.Namespace) -> int:
+def execute_list(args: argparse.Namespace) -> int:
+    """List the models that can be used from here, and mark the one a run would get.
+
+    Shown are the models of every provider that has a key or an address; a server of your own is
+    asked for what it serves. Any other model of a configured provider can be named as provider/id.
+    """
     loaded = settings_in_effect(folder(args.cwd), process_environment())
     models, active, problem = asyncio.run(_gather(loaded, folder(args.cwd)))
     warnings = (*loaded.warnings, *_withheld(loaded))

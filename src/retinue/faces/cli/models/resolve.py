@@ -1,9 +1,3 @@
-"""Say which model a name means here, and why; without QUERY, which one a run would get.
-
-retinue models resolve haiku
-retinue models resolve --agent-model opus      as an agent's file would ask for it
-"""
-
 from __future__ import annotations
 
 import argparse
@@ -17,13 +11,18 @@ from retinue.models.keys import environment as process_environment
 from retinue.models.select import Selection, select_model
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_resolve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("query", metavar="QUERY", nargs="?", help="provider/id, a family, or part of a name")
     parser.add_argument("--agent-model", metavar="M", help="the model that the agent's file names")
     add_common(parser)
 
 
-def execute(args: argparse.Namespace) -> int:
+def execute_resolve(args: argparse.Namespace) -> int:
+    """Say which model a name means here, and why; without QUERY, which one a run would get.
+
+    retinue models resolve haiku
+    retinue models resolve --agent-model opus      as an agent's file would ask for it
+    """
     cwd = folder(args.cwd)
     loaded = settings_in_effect(cwd, process_environment())
     try:

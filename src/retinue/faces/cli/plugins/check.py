@@ -1,12 +1,3 @@
-"""Import the tools of plugins, as a run would, and say what they have and what is wrong.
-
-    retinue plugins check              all of them
-    retinue plugins check weather      one
-    retinue plugins check --trust      also those of the project that you have not consented to
-
-The exit code is 1 when a plugin is broken.
-"""
-
 from __future__ import annotations
 
 import argparse
@@ -23,14 +14,22 @@ if TYPE_CHECKING:
     from retinue.runs.world import World
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_check(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", nargs="?", help="only this plugin")
     parser.add_argument("--trust", action="store_true", help="import what the project brings, too, this once")
     parser.add_argument("--cwd", metavar="DIR", help="the project to look at (default: here)")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
-def execute(args: argparse.Namespace) -> int:
+def execute_check(args: argparse.Namespace) -> int:
+    """Import the tools of plugins, as a run would, and say what they have and what is wrong.
+
+        retinue plugins check              all of them
+        retinue plugins check weather      one
+        retinue plugins check --trust      also those of the project that you have not consented to
+
+    The exit code is 1 when a plugin is broken.
+    """
     from retinue.runs.world import World
 
     world = World(folder(args.cwd), trust=args.trust)

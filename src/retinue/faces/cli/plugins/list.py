@@ -1,16 +1,3 @@
-"""List the plugins of this project, who brought each, and what it has.
-
-A plugin is a folder (or one Python file) with agents, skills, hooks, MCP servers or tools:
-
-    .retinue/plugins/NAME/            the project's
-    RETINUE_HOME/plugins/NAME/        your own
-    "plugins": ["path", …]            in a settings file
-    entry points `retinue.plugins`    of installed Python packages
-
-Nothing of them is run. Code, hooks and servers of a project's plugin have no effect until you
-consent to them (retinue trust). `retinue plugins check` imports their tools.
-"""
-
 from __future__ import annotations
 
 import argparse
@@ -25,12 +12,24 @@ if TYPE_CHECKING:
     from retinue.runs.world import World
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_list(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cwd", metavar="DIR", help="the project to look at (default: here)")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
-def execute(args: argparse.Namespace) -> int:
+def execute_list(args: argparse.Namespace) -> int:
+    """List the plugins of this project, who brought each, and what it has.
+
+    A plugin is a folder (or one Python file) with agents, skills, hooks, MCP servers or tools:
+
+        .retinue/plugins/NAME/            the project's
+        RETINUE_HOME/plugins/NAME/        your own
+        "plugins": ["path", …]            in a settings file
+        entry points `retinue.plugins`    of installed Python packages
+
+    Nothing of them is run. Code, hooks and servers of a project's plugin have no effect until you
+    consent to them (retinue trust). `retinue plugins check` imports their tools.
+    """
     from retinue.runs.world import World
 
     world = World(folder(args.cwd))

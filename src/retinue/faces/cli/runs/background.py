@@ -1,10 +1,3 @@
-"""Move a run that another one waits for to the background: that one goes on, and is told when the
-run has ended.
-
-retinue runs background 3f2a9c1d
-retinue runs background @explore
-"""
-
 from __future__ import annotations
 
 import argparse
@@ -14,11 +7,17 @@ from retinue.faces.cli.runs.common import add_where, locate
 from retinue.log.commands import Command
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_background(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="ID", help="id of the run, its beginning, or @name")
     add_where(parser)
 
 
-def execute(args: argparse.Namespace) -> int:
+def execute_background(args: argparse.Namespace) -> int:
+    """Move a run that another one waits for to the background: that one goes on, and is told when the
+    run has ended.
+
+    retinue runs background 3f2a9c1d
+    retinue runs background @explore
+    """
     folder, row = locate(args)
     return report(give(folder, [Command(row.id, "background")]), as_json=args.json)

@@ -1,11 +1,3 @@
-"""What a run really did: files read and written, commands with their exit codes, hosts, what
-was denied and who allowed the rest, and calls whose effect nobody knows.
-
-retinue runs effects 3f2a9c1d
-retinue runs effects 3f2a9c1d --tree       (with the runs it has started)
-retinue runs effects 3f2a9c1d --json
-"""
-
 from __future__ import annotations
 
 import argparse
@@ -23,13 +15,20 @@ _MOST_READS = 10
 _SIGNS = {"created": "+", "changed": "~", "deleted": "-", "unchanged": "="}
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_effects(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="ID", help="id of the run, or its beginning")
     parser.add_argument("--tree", action="store_true", help="also all runs it has started, and theirs")
     add_where(parser)
 
 
-def execute(args: argparse.Namespace) -> int:
+def execute_effects(args: argparse.Namespace) -> int:
+    """What a run really did: files read and written, commands with their exit codes, hosts, what
+    was denied and who allowed the rest, and calls whose effect nobody knows.
+
+    retinue runs effects 3f2a9c1d
+    retinue runs effects 3f2a9c1d --tree       (with the runs it has started)
+    retinue runs effects 3f2a9c1d --json
+    """
     folder, row = locate(args)
     with Reader.open(folder) as reader:
         rows = with_descendants(reader, row) if args.tree else [row]

@@ -1,14 +1,3 @@
-"""Runs of this project, newest first, each with its agents below it and the names by which they
-are addressed.
-
-Under a run whose process died stand the calls of which nobody knows what they did, and the
-commands of them that still run.
-
-retinue runs list
-retinue runs list --state interrupted
-retinue runs list --all --json
-"""
-
 from __future__ import annotations
 
 import argparse
@@ -29,7 +18,7 @@ from retinue.runs.recover import stored_tag
 from retinue.settings.places import retinue_home
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_list(parser: argparse.ArgumentParser) -> None:
     add_where(parser)
     parser.add_argument("--all", action="store_true", help="of all projects")
     parser.add_argument("--state", choices=get_args(State), action="append", help="only runs in this state")
@@ -37,7 +26,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=count, default=20, metavar="N", help="at most N runs (default: 20; 0: all)")
 
 
-def execute(args: argparse.Namespace) -> int:
+def execute_list(args: argparse.Namespace) -> int:
+    """Runs of this project, newest first, each with its agents below it and the names by which they
+    are addressed.
+
+    Under a run whose process died stand the calls of which nobody knows what they did, and the
+    commands of them that still run.
+
+    retinue runs list
+    retinue runs list --state interrupted
+    retinue runs list --all --json
+    """
     tags: dict[str, Tag] = {}
 
     def read(reader: Reader) -> list[RunRow]:

@@ -1,13 +1,3 @@
-"""Remove what runs of long ago have left on the disk, and keep what they did.
-
-Of trees of runs in which nothing has happened for that many days, checkpoints, long outputs of tools
-and transcript files go: they cannot be undone any more. The log stays, so they are still listed,
-shown, counted and can go on. Runs at work, and runs with a worktree, are left alone.
-
-    retinue runs prune --dry-run
-    retinue runs prune --older-than 90
-"""
-
 from __future__ import annotations
 
 import argparse
@@ -24,13 +14,22 @@ from retinue.faces.cli.runs.common import add_where, project
 _SECONDS = 3600.0
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_prune(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--older-than", type=count, default=30, metavar="DAYS", help="(default: %(default)s)")
     parser.add_argument("--dry-run", action="store_true", help="only say what would be removed")
     add_where(parser)
 
 
-def execute(args: argparse.Namespace) -> int:
+def execute_prune(args: argparse.Namespace) -> int:
+    """Remove what runs of long ago have left on the disk, and keep what they did.
+
+    Of trees of runs in which nothing has happened for that many days, checkpoints, long outputs of tools
+    and transcript files go: they cannot be undone any more. The log stays, so they are still listed,
+    shown, counted and can go on. Runs at work, and runs with a worktree, are left alone.
+
+        retinue runs prune --dry-run
+        retinue runs prune --older-than 90
+    """
     from retinue.capabilities.audit.prune import DAY, drop_checkpoints, expired
     from retinue.capabilities.audit.shadow import CheckpointError
     from retinue.log.query import Reader

@@ -1,14 +1,3 @@
-"""Go on with a run that was interrupted, stopped or has ended.
-
-It keeps its definition, tools, depth and folder, and its model unless another is named; finished
-tool calls are not repeated, and calls whose effect is unknown are named to the agent. Its limits and
-its budget apply again, but for those that are given here.
-
-    retinue runs resume 3f2a9c1d
-    retinue runs resume 3f2a9c1d --model gemini/gemini-3.8-flash
-    retinue runs resume 3f2a9c1d "Now look at the tests, too"
-"""
-
 from __future__ import annotations
 
 import argparse
@@ -18,7 +7,7 @@ from retinue.faces.cli.runs.common import locate, project_of
 from retinue.faces.cli.task import read_task
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_resume(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="ID", help="id of the run, its beginning, or @name")
     parser.add_argument("prompt", metavar="PROMPT", nargs="?", help="what to say to it: words, @file or -")
     parser.add_argument("--model", metavar="MODEL", help="go on with this model, of any provider")
@@ -30,7 +19,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress on standard error, only warnings")
 
 
-def execute(args: argparse.Namespace) -> int:
+def execute_resume(args: argparse.Namespace) -> int:
+    """Go on with a run that was interrupted, stopped or has ended.
+
+    It keeps its definition, tools, depth and folder, and its model unless another is named; finished
+    tool calls are not repeated, and calls whose effect is unknown are named to the agent. Its limits and
+    its budget apply again, but for those that are given here.
+
+        retinue runs resume 3f2a9c1d
+        retinue runs resume 3f2a9c1d --model gemini/gemini-3.8-flash
+        retinue runs resume 3f2a9c1d "Now look at the tests, too"
+    """
     from retinue.faces.cli.foreground import Output, drive
     from retinue.faces.cli.requests import budget_of, limits_of, open_crew
 

@@ -1,9 +1,3 @@
-"""One run: how it stands, what it did, what it said.
-
-retinue runs show 3f2a9c1d
-retinue runs show 3f2a9c1d --json      (the run with all its events)
-"""
-
 from __future__ import annotations
 
 import argparse
@@ -33,12 +27,17 @@ from retinue.log.query import Reader
 from retinue.log.rows import RunRow
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_show(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="ID", help="id of the run, its beginning, or @name")
     add_where(parser)
 
 
-def execute(args: argparse.Namespace) -> int:
+def execute_show(args: argparse.Namespace) -> int:
+    """One run: how it stands, what it did, what it said.
+
+    retinue runs show 3f2a9c1d
+    retinue runs show 3f2a9c1d --json      (the run with all its events)
+    """
     folder, row = locate(args)
     with Reader.open(folder) as reader:
         if args.json:

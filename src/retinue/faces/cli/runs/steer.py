@@ -1,12 +1,3 @@
-"""Say something to a run of any process. It reads it after its current tool calls.
-
-MESSAGE is the text itself, @file, or - for standard input.
-
-    retinue runs steer 3f2a9c1d "Only look in src/"
-    retinue runs steer @explore "And the tests, too"
-    git diff | retinue runs steer 3f2a9c1d -
-"""
-
 from __future__ import annotations
 
 import argparse
@@ -19,13 +10,21 @@ from retinue.log.commands import Command
 from retinue.models.keys import environment as process_environment
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_steer(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="ID", help="id of the run, its beginning, or @name")
     parser.add_argument("message", metavar="MESSAGE", help="what to say: words, @file, or - for standard input")
     add_where(parser)
 
 
-def execute(args: argparse.Namespace) -> int:
+def execute_steer(args: argparse.Namespace) -> int:
+    """Say something to a run of any process. It reads it after its current tool calls.
+
+    MESSAGE is the text itself, @file, or - for standard input.
+
+        retinue runs steer 3f2a9c1d "Only look in src/"
+        retinue runs steer @explore "And the tests, too"
+        git diff | retinue runs steer 3f2a9c1d -
+    """
     from retinue.guard.redact import Redactor
 
     folder, row = locate(args)

@@ -1,11 +1,3 @@
-"""Stop a run of any process. It keeps what it has said and can be resumed. Of a run whose process
-died, commands that still run are ended.
-
-retinue runs stop 3f2a9c1d
-retinue runs stop 3f2a9c1d --tree      (with everything it has started)
-retinue runs stop --all                (every run of this project)
-"""
-
 from __future__ import annotations
 
 import argparse
@@ -22,14 +14,21 @@ from retinue.log.query import Reader
 from retinue.log.rows import RunRow
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_stop(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="ID", nargs="?", help="id of the run, its beginning, or @name")
     parser.add_argument("--tree", action="store_true", help="also all runs it has started, and theirs")
     parser.add_argument("--all", action="store_true", help="every run of this project, of all processes")
     add_where(parser)
 
 
-def execute(args: argparse.Namespace) -> int:
+def execute_stop(args: argparse.Namespace) -> int:
+    """Stop a run of any process. It keeps what it has said and can be resumed. Of a run whose process
+    died, commands that still run are ended.
+
+    retinue runs stop 3f2a9c1d
+    retinue runs stop 3f2a9c1d --tree      (with everything it has started)
+    retinue runs stop --all                (every run of this project)
+    """
     if (args.run is None) == (not args.all):
         raise UsageError("Say which run to stop.", remedy="Give one ID, or --all. See: retinue runs list")
     folder, targets, kind = _targets(args)

@@ -1,9 +1,3 @@
-"""Watch a run of any process: what it has done, and what it does, until it ends.
-
-retinue runs tail 3f2a9c1d
-retinue runs tail 3f2a9c1d --json      (every event as a JSON line)
-"""
-
 from __future__ import annotations
 
 import argparse
@@ -22,13 +16,18 @@ from retinue.log.query import Reader
 from retinue.log.rows import RunRow
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_tail(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="ID", help="id of the run, its beginning, or @name")
     parser.add_argument("--after", type=count, default=0, metavar="SEQ", help="only events after this number")
     add_where(parser)
 
 
-def execute(args: argparse.Namespace) -> int:
+def execute_tail(args: argparse.Namespace) -> int:
+    """Watch a run of any process: what it has done, and what it does, until it ends.
+
+    retinue runs tail 3f2a9c1d
+    retinue runs tail 3f2a9c1d --json      (every event as a JSON line)
+    """
     folder, row = locate(args)
     try:
         asyncio.run(_watch(folder, row, args))

@@ -1,16 +1,3 @@
-"""Put back the files a run has changed, to how they were before it or before one of its turns.
-
-What someone else has changed since, a person or another run, is left alone and named; --force
-overwrites it, and keeps a copy in the shadow repository. Files the run deleted come back, files
-it created go, modes and links are kept. What it did elsewhere (databases, other hosts, files
-outside its workspace) is not undone: see `retinue runs effects`.
-
-retinue runs undo 3f2a9c1d --dry-run
-retinue runs undo 3f2a9c1d
-retinue runs undo 3f2a9c1d --turn 4        (what it did in turn 4 and later)
-retinue runs undo 3f2a9c1d --tree          (with the runs it has started)
-"""
-
 from __future__ import annotations
 
 import argparse
@@ -38,7 +25,7 @@ _WORDS = {
 }
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_undo(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="ID", help="id of the run, or its beginning")
     parser.add_argument("--turn", type=int, metavar="N", help="only what it did in turn N and later")
     parser.add_argument("--tree", action="store_true", help="also what the runs it has started did")
@@ -47,7 +34,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_where(parser)
 
 
-def execute(args: argparse.Namespace) -> int:
+def execute_undo(args: argparse.Namespace) -> int:
+    """Put back the files a run has changed, to how they were before it or before one of its turns.
+
+    What someone else has changed since, a person or another run, is left alone and named; --force
+    overwrites it, and keeps a copy in the shadow repository. Files the run deleted come back, files
+    it created go, modes and links are kept. What it did elsewhere (databases, other hosts, files
+    outside its workspace) is not undone: see `retinue runs effects`.
+
+    retinue runs undo 3f2a9c1d --dry-run
+    retinue runs undo 3f2a9c1d
+    retinue runs undo 3f2a9c1d --turn 4        (what it did in turn 4 and later)
+    retinue runs undo 3f2a9c1d --tree          (with the runs it has started)
+    """
     if args.turn is not None and args.turn < 1:
         raise UsageError("Turns count from 1.", remedy="See: retinue runs effects ID")
     folder, row = locate(args)

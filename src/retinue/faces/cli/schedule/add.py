@@ -1,14 +1,3 @@
-"""Start an agent at a time, once or again and again.
-
-    retinue schedule add Explore "What changed since yesterday?" --when "0 0 9 * * 1-5"
-    retinue schedule add reviewer @task.md --when 2h --name "look again"
-    retinue schedule add verification "Run the slow tests" --when +30m --missed catch-up
-
-WHEN: a delay (+10m, +1h30m), an interval (5m, 2h), a time (2027-03-01T09:00, with or without a zone), or cron
-with 5 fields, or with 6 (seconds first). It fires while the terminal app or `retinue schedule daemon` runs in
-the project.
-"""
-
 from __future__ import annotations
 
 import argparse
@@ -20,7 +9,7 @@ from retinue.faces.cli.schedule.common import add_place, data, moment, opened, r
 from retinue.faces.cli.task import read_task
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("agent", help="which agent")
     parser.add_argument("task", help="what it is to do: words, @file, or - for standard input")
     parser.add_argument("--when", required=True, metavar="WHEN", help="when, as above")
@@ -37,7 +26,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_place(parser)
 
 
-def execute(args: argparse.Namespace) -> int:
+def execute_add(args: argparse.Namespace) -> int:
+    """Start an agent at a time, once or again and again.
+
+        retinue schedule add Explore "What changed since yesterday?" --when "0 0 9 * * 1-5"
+        retinue schedule add reviewer @task.md --when 2h --name "look again"
+        retinue schedule add verification "Run the slow tests" --when +30m --missed catch-up
+
+    WHEN: a delay (+10m, +1h30m), an interval (5m, 2h), a time (2027-03-01T09:00, with or without a zone), or cron
+    with 5 fields, or with 6 (seconds first). It fires while the terminal app or `retinue schedule daemon` runs in
+    the project.
+    """
     return asyncio.run(_add(args, read_task(args.task)))
 
 

@@ -14,7 +14,7 @@ from retinue.runs.crew import Supervisor
 Change = Callable[[Supervisor, str], Awaitable[Job]]
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_change(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", help="id, beginning of an id, or name")
     add_place(parser)
 

@@ -1,11 +1,3 @@
-"""Keep firing the jobs of a project without a terminal.
-
-    retinue schedule daemon              until SIGTERM or Ctrl-C; says what it does on standard error
-    retinue schedule daemon --once       fire what is due now, wait for it, and end: for cron or systemd timers
-
-Any number of daemons and sessions may run side by side: each time of a job is fired by one of them.
-"""
-
 from __future__ import annotations
 
 import argparse
@@ -19,13 +11,20 @@ from retinue.faces.cli.schedule.common import opened
 from retinue.runs.crew import Supervisor
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_daemon(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--once", action="store_true", help="one look, then wait for what it started")
     parser.add_argument("--quiet", action="store_true", help="say nothing")
     parser.add_argument("--cwd", metavar="DIR", help="the project (default: here)")
 
 
-def execute(args: argparse.Namespace) -> int:
+def execute_daemon(args: argparse.Namespace) -> int:
+    """Keep firing the jobs of a project without a terminal.
+
+        retinue schedule daemon              until SIGTERM or Ctrl-C; says what it does on standard error
+        retinue schedule daemon --once       fire what is due now, wait for it, and end: for cron or systemd timers
+
+    Any number of daemons and sessions may run side by side: each time of a job is fired by one of them.
+    """
     return asyncio.run(_serve(args))
 
 

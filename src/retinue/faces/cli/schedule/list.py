@@ -1,8 +1,3 @@
-"""Jobs of this project: when each is due next, and how it went last.
-
-✓ will fire    ! failed last    ⋯ at work    ✗ switched off or over
-"""
-
 from __future__ import annotations
 
 import argparse
@@ -17,11 +12,15 @@ from retinue.log.schedules import Job
 from retinue.settings.places import state_folder
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_list(parser: argparse.ArgumentParser) -> None:
     add_place(parser)
 
 
-def execute(args: argparse.Namespace) -> int:
+def execute_list(args: argparse.Namespace) -> int:
+    """Jobs of this project: when each is due next, and how it went last.
+
+    ✓ will fire    ! failed last    ⋯ at work    ✗ switched off or over
+    """
     return asyncio.run(_list(args))
 
 

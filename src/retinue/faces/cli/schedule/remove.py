@@ -1,13 +1,13 @@
-"""Remove a job. Runs it has started go on."""
-
 from __future__ import annotations
 
 import argparse
 
-from retinue.faces.cli.schedule.change import configure, perform
+from retinue.faces.cli.schedule.change import configure_change, perform
 
-__all__ = ["configure", "execute"]
-
-
-def execute(args: argparse.Namespace) -> int:
+def execute_remove(args: argparse.Namespace) -> int:
+    """Remove a job. Runs it has started go on.
+    """
     return perform(args, lambda crew, job: crew.schedules.remove(job), "Removed")
+
+
+configure_remove = configure_change

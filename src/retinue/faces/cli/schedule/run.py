@@ -1,5 +1,3 @@
-"""Run a job now, besides its times, and print its answer."""
-
 from __future__ import annotations
 
 import argparse
@@ -7,13 +5,12 @@ import asyncio
 import json
 
 from retinue.errors import LaunchError
-from retinue.faces.cli.schedule.change import configure
+from retinue.faces.cli.schedule.change import configure_change
 from retinue.faces.cli.schedule.common import opened
 
-__all__ = ["configure", "execute"]
-
-
-def execute(args: argparse.Namespace) -> int:
+def execute_run(args: argparse.Namespace) -> int:
+    """Run a job now, besides its times, and print its answer.
+    """
     return asyncio.run(_run(args))
 
 
@@ -29,3 +26,6 @@ async def _run(args: argparse.Namespace) -> int:
     else:
         print(outcome.text)
     return outcome.exit_code
+
+
+configure_run = configure_change

@@ -1,11 +1,3 @@
-"""Start MCP servers, list their tools and stop them again: whether they work, and what they offer.
-
-retinue servers check                  all that may start
-retinue servers check github --json
-
-A server that does not work is shown with what it said last; all of it is in the named log file.
-"""
-
 from __future__ import annotations
 
 import argparse
@@ -22,14 +14,21 @@ if TYPE_CHECKING:
     from retinue.runs.world import World
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_check(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", metavar="NAME", nargs="*", help="only these servers")
     parser.add_argument("--timeout", type=float, metavar="S", default=60.0, help="seconds to wait (default: 60)")
     parser.add_argument("--cwd", metavar="DIR", help="the project to look at (default: here)")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
-def execute(args: argparse.Namespace) -> int:
+def execute_check(args: argparse.Namespace) -> int:
+    """Start MCP servers, list their tools and stop them again: whether they work, and what they offer.
+
+    retinue servers check                  all that may start
+    retinue servers check github --json
+
+    A server that does not work is shown with what it said last; all of it is in the named log file.
+    """
     from retinue.capabilities.mcp.servers import project_servers
     from retinue.runs.world import World
 

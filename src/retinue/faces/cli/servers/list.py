@@ -1,10 +1,3 @@
-"""List the MCP servers that agents of this project may use, and who brought each.
-
-Servers come from `mcpServers` in the settings, the project's .mcp.json, ~/.claude.json, and the
-files of pi and CodingCode. Nothing is started; tools are those that a server had when it was
-last connected. Use them in an agent file by name: mcp__SERVER__TOOL, or mcp__SERVER for all.
-"""
-
 from __future__ import annotations
 
 import argparse
@@ -19,12 +12,18 @@ if TYPE_CHECKING:
     from retinue.runs.world import World
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_list(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cwd", metavar="DIR", help="the project to look at (default: here)")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
-def execute(args: argparse.Namespace) -> int:
+def execute_list(args: argparse.Namespace) -> int:
+    """List the MCP servers that agents of this project may use, and who brought each.
+
+    Servers come from `mcpServers` in the settings, the project's .mcp.json, ~/.claude.json, and the
+    files of pi and CodingCode. Nothing is started; tools are those that a server had when it was
+    last connected. Use them in an agent file by name: mcp__SERVER__TOOL, or mcp__SERVER for all.
+    """
     from retinue.capabilities.mcp.servers import project_servers
     from retinue.runs.world import World
 

@@ -1,9 +1,3 @@
-"""The value of one setting, as JSON.
-
-retinue settings get maxConcurrent
-retinue settings get maxConcurrent --explain    and every layer that has a say
-"""
-
 from __future__ import annotations
 
 import argparse
@@ -16,14 +10,19 @@ from retinue.faces.cli.settings.common import data, explained, explanation, plai
 from retinue.faces.cli.task import folder
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_get(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", help="a setting, or an alias of it")
     parser.add_argument("--explain", action="store_true", help="meaning, accepted values, and where the value is from")
     parser.add_argument("--cwd", metavar="DIR", help="as seen from there (default: here)")
     parser.add_argument("--json", action="store_true", help="print one JSON document on stdout")
 
 
-def execute(args: argparse.Namespace) -> int:
+def execute_get(args: argparse.Namespace) -> int:
+    """The value of one setting, as JSON.
+
+    retinue settings get maxConcurrent
+    retinue settings get maxConcurrent --explain    and every layer that has a say
+    """
     loaded = settings_in_effect(folder(args.cwd), os.environ)
     found = explained(loaded, args.name)
     for warning in loaded.warnings:

@@ -1,14 +1,3 @@
-"""Every setting with its value and where it comes from.
-
-    retinue settings list                what differs from the defaults, by section
-    retinue settings list --all          everything, with its meaning
-    retinue settings list --json         all of it as one document
-
-Files, weakest first: those of other programs (devkit-pi's config.json, CodingCode's config.yaml, pi's
-subagents.json), RETINUE_HOME/settings.json, .retinue/settings.json (shared with the project) and
-.retinue/settings.local.json (yours). The environment goes before files, flags before everything.
-"""
-
 from __future__ import annotations
 
 import argparse
@@ -25,14 +14,24 @@ from retinue.settings.load import Loaded, settings_files
 from retinue.settings.table import fields
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_list(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", nargs="*", metavar="WORD", help="only settings whose name or meaning has all of these")
     parser.add_argument("--all", action="store_true", help="defaults too, each with its meaning")
     parser.add_argument("--cwd", metavar="DIR", help="as seen from there (default: here)")
     parser.add_argument("--json", action="store_true", help="print one JSON document on stdout")
 
 
-def execute(args: argparse.Namespace) -> int:
+def execute_list(args: argparse.Namespace) -> int:
+    """Every setting with its value and where it comes from.
+
+        retinue settings list                what differs from the defaults, by section
+        retinue settings list --all          everything, with its meaning
+        retinue settings list --json         all of it as one document
+
+    Files, weakest first: those of other programs (devkit-pi's config.json, CodingCode's config.yaml, pi's
+    subagents.json), RETINUE_HOME/settings.json, .retinue/settings.json (shared with the project) and
+    .retinue/settings.local.json (yours). The environment goes before files, flags before everything.
+    """
     cwd = folder(args.cwd)
     loaded = settings_in_effect(cwd, os.environ)
     names = [name for name in fields() if _matches(name, args.words)]

@@ -1,13 +1,3 @@
-"""Change one setting in one file; everything else in it stays as it is.
-
-    retinue settings set maxConcurrent 8             in the project's shared file
-    retinue settings set maxConcurrent 8 --local     for you, in this project
-    retinue settings set model ollama/qwen3 --user   for you, everywhere
-    retinue settings unset maxConcurrent             back to what lies under it
-
-VALUE is a word, or JSON for lists and objects. A value that is not acceptable changes nothing.
-"""
-
 from __future__ import annotations
 
 import argparse
@@ -29,7 +19,7 @@ from retinue.settings.write import Saved, Target, save_settings, target_file
 _LAYERS = {"user": 0, "project": 1, "local": 2}
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_set(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", help="a setting, or an alias of it")
     parser.add_argument("value", nargs="?", help="a word, or JSON")
     parser.add_argument("--unset", action="store_true", help="the same as: retinue settings unset NAME")
@@ -50,7 +40,16 @@ def add_target(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON document on stdout")
 
 
-def execute(args: argparse.Namespace) -> int:
+def execute_set(args: argparse.Namespace) -> int:
+    """Change one setting in one file; everything else in it stays as it is.
+
+        retinue settings set maxConcurrent 8             in the project's shared file
+        retinue settings set maxConcurrent 8 --local     for you, in this project
+        retinue settings set model ollama/qwen3 --user   for you, everywhere
+        retinue settings unset maxConcurrent             back to what lies under it
+
+    VALUE is a word, or JSON for lists and objects. A value that is not acceptable changes nothing.
+    """
     if (args.value is None) != args.unset:
         raise UsageError("Give either a value or --unset.", remedy="retinue settings set NAME VALUE")
     return change(args, None if args.unset else str(args.value))

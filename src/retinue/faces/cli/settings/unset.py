@@ -1,12 +1,3 @@
-"""Remove one setting from one file, so that what lies under it counts again.
-
-    retinue settings unset maxConcurrent             from the project's shared file
-    retinue settings unset maxConcurrent --local     from yours, in this project
-    retinue settings unset model --user              from yours, for every project
-
-A name that is no setting any more, or never was one, can be removed, too.
-"""
-
 from __future__ import annotations
 
 import argparse
@@ -21,12 +12,20 @@ from retinue.settings.table import find
 from retinue.settings.write import remove_unknown, target_file
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_unset(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", help="a setting, or an alias of it")
     add_target(parser)
 
 
-def execute(args: argparse.Namespace) -> int:
+def execute_unset(args: argparse.Namespace) -> int:
+    """Remove one setting from one file, so that what lies under it counts again.
+
+        retinue settings unset maxConcurrent             from the project's shared file
+        retinue settings unset maxConcurrent --local     from yours, in this project
+        retinue settings unset model --user              from yours, for every project
+
+    A name that is no setting any more, or never was one, can be removed, too.
+    """
     cwd = folder(args.cwd)
     path = target_file(cwd, args.target, os.environ)
     if find(args.name) is not None:

@@ -1,9 +1,3 @@
-"""Every skill that agents can see from here, and which file won.
-
-retinue skills list
-retinue skills list --json
-"""
-
 from __future__ import annotations
 
 import argparse
@@ -18,11 +12,16 @@ if TYPE_CHECKING:
 _WIDTH = 100
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_list(parser: argparse.ArgumentParser) -> None:
     add_common(parser)
 
 
-def execute(args: argparse.Namespace) -> int:
+def execute_list(args: argparse.Namespace) -> int:
+    """Every skill that agents can see from here, and which file won.
+
+    retinue skills list
+    retinue skills list --json
+    """
     from retinue.capabilities.skills.attach import library_of
     from retinue.runs.world import World
 

@@ -1,9 +1,3 @@
-"""One skill: what it says of itself, its text as a model would get it, and its files.
-
-retinue skills show pdf
-retinue skills show pdf --arguments "report.pdf 3"
-"""
-
 from __future__ import annotations
 
 import argparse
@@ -14,13 +8,18 @@ from retinue.faces.cli.agents._show import clean, write_json
 from retinue.faces.cli.skills.list import skill_data
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_show(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="exact, or without regard to case")
     parser.add_argument("--arguments", metavar="TEXT", default="", help="what the skill is given")
     add_common(parser)
 
 
-def execute(args: argparse.Namespace) -> int:
+def execute_show(args: argparse.Namespace) -> int:
+    """One skill: what it says of itself, its text as a model would get it, and its files.
+
+    retinue skills show pdf
+    retinue skills show pdf --arguments "report.pdf 3"
+    """
     from retinue.capabilities.skills.attach import library_of
     from retinue.runs.world import World
 

@@ -1,14 +1,3 @@
-"""Save and remove the worktrees that no running agent has.
-
-Whatever is in them goes to branches first: changes that nobody committed, and every commit that
-was made there. Commands that a dead agent left running are ended before. A worktree that cannot be
-saved whole stays, and is named with the reason. Those of running agents, and those you have locked
-yourself, are never touched.
-
-    retinue worktrees clean --dry-run
-    retinue worktrees clean
-"""
-
 from __future__ import annotations
 
 import argparse
@@ -25,12 +14,22 @@ if TYPE_CHECKING:
     from retinue.capabilities.worktree.save import Saved
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_clean(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="only say which ones would be saved and removed")
     add_where(parser)
 
 
-def execute(args: argparse.Namespace) -> int:
+def execute_clean(args: argparse.Namespace) -> int:
+    """Save and remove the worktrees that no running agent has.
+
+    Whatever is in them goes to branches first: changes that nobody committed, and every commit that
+    was made there. Commands that a dead agent left running are ended before. A worktree that cannot be
+    saved whole stays, and is named with the reason. Those of running agents, and those you have locked
+    yourself, are never touched.
+
+        retinue worktrees clean --dry-run
+        retinue worktrees clean
+    """
     from retinue.capabilities.worktree.sweep import found, strangers, sweep
 
     state = project(args)

@@ -1,9 +1,3 @@
-"""Worktrees of this project: where agents work apart from the checkout, and what dead ones left.
-
-retinue worktrees list
-retinue worktrees list --json
-"""
-
 from __future__ import annotations
 
 import argparse
@@ -13,11 +7,16 @@ from retinue.faces.cli.runs.common import add_where, project
 from retinue.faces.cli.worktrees.common import describe, live_runs
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_list(parser: argparse.ArgumentParser) -> None:
     add_where(parser)
 
 
-def execute(args: argparse.Namespace) -> int:
+def execute_list(args: argparse.Namespace) -> int:
+    """Worktrees of this project: where agents work apart from the checkout, and what dead ones left.
+
+    retinue worktrees list
+    retinue worktrees list --json
+    """
     from retinue.capabilities.worktree.sweep import found, strangers
 
     state = project(args)
