@@ -109,7 +109,7 @@ def test_an_unknown_category_is_refused(project: Path, capsys: Any):
 
 
 def test_a_check_that_breaks_hides_no_other(project: Path, monkeypatch: pytest.MonkeyPatch):
-    rows = [("broken", "retinue.faces.cli.doctor_state:nonsense"), *CHECKS]
+    rows = [("broken", "retinue.faces.cli.doctor_checks:nonsense"), *CHECKS]
     monkeypatch.setattr(doctor_checks, "CHECKS", rows)
     found = list(examine(Patient(project, {"HOME": str(project)}), ("broken", "settings")))
     assert [finding.grade for finding in found] == ["failure", "ok"]

@@ -14,7 +14,7 @@ import pytest
 
 from retinue import Retinue
 from retinue.errors import LaunchError, RetinueError
-from retinue.faces.cli.consent import ask_for_trust
+from retinue.faces.cli.asking import ask_for_trust
 from tests.runs.conftest import Project
 from tests.runs.model_server import Reply, Request
 from tests.runs.test_hooks import agent, run_id, settings, spawn

@@ -10,7 +10,7 @@ from retinue import Retinue, tool
 from retinue.core.inbox import APPROVALS, InboxAnswer, InboxItem
 from retinue.errors import AnsweredError, UsageError
 from retinue.faces.cli.asking import understood
-from retinue.faces.cli.inbox._show import body, headline
+from retinue.faces.cli.inbox import body, headline
 from tests.runs.model_server import Reply, Request
 
 EDIT = ("edit", {"path": "f0.txt", "edits": [{"old": "beta", "new": "gamma"}]})

@@ -1,4 +1,6 @@
-"""Retinue as a library.
+"""What a person types, brought to whoever it is for: the main agent or, by `@name`, one of its own.
+
+Retinue as a library.
 
     async with Retinue(cwd=".") as crew:
         run = await crew.spawn("Explore", "Find where requests are authenticated")
@@ -15,17 +17,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, assert_never
 
 from retinue.capabilities.skills.attach import spoken, with_initial_prompt
 from retinue.core.budget import Budget
+from retinue.core.lean import dataclass
 from retinue.core.outcome import Outcome
 from retinue.core.request import EVERYTHING, RunRequest
 from retinue.core.spec import AgentSpec, PermissionMode
 from retinue.core.tool import Tool
-from retinue.errors import UsageError
+from retinue.errors import StateError, UsageError
 from retinue.runs.crew import Supervisor
 from retinue.runs.handle import RunHandle
+from retinue.runs.mentions import ToAgent, ToMain, Undelivered, route
 from retinue.runs.recover import find_run
 from retinue.runs.world import World
 
@@ -34,10 +38,46 @@ if TYPE_CHECKING:
     from retinue.capabilities.hooks.session import SessionHooks
     from retinue.capabilities.schedule.scheduler import Scheduler
     from retinue.faces.inbox import Approve, Inbox
-    from retinue.faces.say import Said
     from retinue.log.rows import RunRow
     from retinue.runs.bus import EventBus
+    from retinue.runs.crew import Supervisor
     from retinue.runs.rpc import Rpc
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Who has it, and how. `run` is None when another process runs that agent."""
+
+    action: Literal["prompted", "steered", "resumed", "started"]
+    run_id: str
+    agent: str
+    run: Run | None
+
+
+async def say(
+    crew: Retinue, supervisor: Supervisor, text: str, to: Run | str | None, options: Mapping[str, Any]
+) -> Said:
+    run_id = None
+    if to is not None:
+        run_id = find_run(supervisor.world.log.reader, to).id if isinstance(to, str) else to.id
+    main = supervisor.members.get(run_id) if run_id is not None else None
+    routed = await route(supervisor, main or run_id, text)
+    match routed:
+        case ToAgent(action, view):
+            member = supervisor.members.get(view.id)
+            here = member.handle if member is not None and member.live else None
+            return Said(action, view.id, view.agent, here)
+        case Undelivered(reason):
+            raise StateError(reason, remedy="Say it again when that agent has ended, or leave out the @name.")
+        case ToMain(rest):
+            meant = spoken(rest, supervisor.world)
+            if main is not None and main.live and supervisor.steer(main, meant):
+                return Said("steered", main.id, main.handle.agent, main.handle)
+            run = await crew.resume(run_id, meant, **options) if run_id else await crew.prompt(rest, **options)
+            return Said("resumed" if run_id else "prompted", run.id, run.agent, run)
+        case _:
+            assert_never(routed)
+
 
 Run = RunHandle
 
@@ -169,7 +209,6 @@ class Retinue:
         id): a running one is steered, one that has ended goes on. Anything else is for the run
         `to` itself, or for a new main agent without one. Raises StateError when the agent that
         is meant cannot take it."""
-        from retinue.faces.say import say
 
         return await say(self, self._supervisor, text, to, options)
 

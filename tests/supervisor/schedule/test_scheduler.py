@@ -116,7 +116,7 @@ async def test_R07_an_agent_that_is_gone_is_an_error_and_the_next_slot_stays_arm
 
 
 async def test_R08_how_the_last_run_went_is_its_status(scene: Scene) -> None:
-    from retinue.faces.cli.schedule.common import last_status
+    from retinue.faces.cli.schedule import last_status
 
     async with posts(scene) as (post,):
         await post.scheduler.add("Explore", "tidy up", "10m")

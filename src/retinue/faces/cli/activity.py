@@ -18,7 +18,7 @@ from typing import Any
 
 from retinue.errors import StateError
 from retinue.faces.cli.cost import clean, moment
-from retinue.faces.cli.task import folder
+from retinue.faces.cli.project import folder
 from retinue.log.activity import KINDS, Entry, Totals, activity, everything, totals
 from retinue.log.database import log_folders
 from retinue.settings.places import retinue_home, state_folder

@@ -2,16 +2,26 @@
 
 What was typed before a question appears does not answer it. Someone else may answer the same
 item meanwhile, from any process: then the question goes away.
+
+Asking, once and on the terminal, for consent to what a project's files bring.
+
+From parsed options to what the library takes.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
 import sys
+from pathlib import Path
 from typing import TextIO
 
+from retinue.core.budget import Budget
 from retinue.core.inbox import InboxAnswer, InboxItem
+from retinue.errors import UsageError
+from retinue.faces.api import Retinue
+from retinue.faces.cli.project import harmless
 
 BY = "terminal"
 _LOOK_SECONDS = 0.5
@@ -40,7 +50,7 @@ class Terminal:
         self._rest = b""
 
     async def __call__(self, item: InboxItem) -> InboxAnswer | None:
-        from retinue.faces.cli.inbox._show import body, headline
+        from retinue.faces.cli.inbox import body, headline
 
         async with self._free:
             await self._in_foreground()
@@ -125,3 +135,92 @@ def _choices(item: InboxItem) -> list[str]:
     words = " · ".join(_WORDS[option] for option in item.options if option in _WORDS)
     rule = f"\n  as a rule: {item.rule}" if item.rule else ""
     return [f"  {words}   [{item.id}]{rule}"]
+
+
+def ask_for_trust(cwd: Path, source: TextIO | None = None, out: TextIO | None = None) -> bool:
+    """Lists what nobody has decided on yet and asks for it; the answer is remembered for this
+    content. True when everything was allowed for this process only. Asks nothing where nobody
+    sits at a terminal: then what is not trusted has no effect."""
+    source, out = source or sys.stdin, out or sys.stderr
+    if source is None or out is None or not (source.isatty() and out.isatty()):
+        return False
+    from retinue.capabilities.trust.attach import subjects
+    from retinue.runs.world import World
+
+    world = World(cwd)
+    new = [subject for subject in subjects(world) if subject.answer(world.trust) == "unknown"]
+    if not new:
+        return False
+    lines = ["", "The files of this project bring these along:"]
+    for subject in new:
+        lines += [f"  {subject.path}", *(f"      {line}" for line in subject.what)]
+    lines.append("Let them take effect? y yes, and remember it / o only this time / n no, and remember it")
+    out.write("\n".join(lines) + "\n")
+    while True:
+        out.write("> ")
+        out.flush()
+        answer = source.readline()
+        word = answer.strip().lower()
+        if word in ("y", "yes"):
+            for subject in new:
+                world.trust.grant(subject.path, *subject.contents, what=subject.what)
+            return False
+        if word in ("n", "no"):
+            for subject in new:
+                world.trust.refuse(subject.path, *subject.contents, what=subject.what)
+            return False
+        if word in ("o", "once"):
+            return True
+        if not answer:  # the end of the input is no consent, and no decision either
+            return False
+
+
+def open_crew(args: argparse.Namespace, cwd: Path) -> Retinue:
+    """What needs a person is asked on the terminal, where one sits at it."""
+    mode = getattr(args, "permission_mode", None)
+    trust = getattr(args, "trust", False) or ask_for_trust(cwd)
+    crew = Retinue(cwd, agents=getattr(args, "agents", None), permission_mode=mode, approve=terminal(), trust=trust)
+    if not getattr(args, "quiet", False):
+        crew.supervisor.world.on_wait = WaitLines().show
+    return crew
+
+
+class WaitLines:
+    """What a launch waits for, as lines on stderr: at once, and then every ten seconds."""
+
+    def __init__(self) -> None:
+        self._said: tuple[str, float] = ("", 0.0)
+
+    def show(self, what: str, seconds: float) -> None:
+        last, at = self._said
+        if what == last and at <= seconds < at + 10:
+            return
+        self._said = (what, seconds)
+        print(harmless(f"  … {what}, {round(seconds)} s"), file=sys.stderr, flush=True)
+
+
+def limits_of(args: argparse.Namespace) -> dict[str, float | None]:
+    """Only what was said on the command line; 0 turns means no limit."""
+    limits: dict[str, float | None] = {}
+    if args.max_turns is not None:
+        limits["max_turns"] = args.max_turns or None
+    if args.timeout is not None:
+        limits["seconds"] = args.timeout
+    if args.max_budget_usd is not None:
+        limits["max_cost_usd"] = args.max_budget_usd
+    return limits
+
+
+def budget_of(args: argparse.Namespace) -> Budget | None:
+    """`--budget tokens=200000,spawns=3`, as often as it was given. Raises UsageError."""
+    given: dict[str, float] = {}
+    for part in (part for each in args.budget or () for part in each.split(",")):
+        kind, _, number = part.partition("=")
+        try:
+            value = float(number)
+            given[kind.strip()] = int(value) if value == int(value) else value
+        except (ValueError, OverflowError):
+            raise UsageError(
+                f"'{part}' is no --budget.", remedy="Say what and how much: --budget tokens=200000,spawns=3"
+            ) from None
+    return Budget.read(given, "--budget") if given else None

@@ -30,7 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     from retinue.faces.cli.main import at_terminal
-    from retinue.faces.cli.runs.common import project_of
+    from retinue.faces.cli.project import project_of
     from retinue.faces.cli.terminal_host import hosted
 
     state, row = _wanted(args)
@@ -49,7 +49,7 @@ async def _watch(folder: Path, row: RunRow, host: Host | None) -> int:
 
 def _wanted(args: argparse.Namespace) -> tuple[Path, RunRow]:
     """The state folder and the run that was named, or the newest at work. Raises StateError when there is none."""
-    from retinue.faces.cli.runs.common import locate, project
+    from retinue.faces.cli.project import locate, project
 
     if args.run is not None:
         return locate(args)

@@ -63,7 +63,7 @@ def _execute(path: str, command: Command, argv: Sequence[str]) -> int:
     import importlib
     import inspect
 
-    from retinue.faces.cli.parser import Parser
+    from retinue.faces.cli.options import Parser
 
     home, _, name = command.home.partition(":")
     module = importlib.import_module(home)

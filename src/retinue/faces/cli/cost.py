@@ -18,7 +18,7 @@ from typing import Any
 
 from retinue.core.format import format_cost, format_count
 from retinue.errors import StateError
-from retinue.faces.cli.task import folder
+from retinue.faces.cli.project import folder
 from retinue.log.database import log_folders
 from retinue.log.spending import BY, By, Spending, merged, spending, total
 from retinue.settings.places import retinue_home, state_folder

@@ -13,7 +13,7 @@ import argparse
 from itertools import groupby
 
 from retinue.faces.cli.doctor_checks import CHECKS, Finding, Patient, examine
-from retinue.faces.cli.task import folder
+from retinue.faces.cli.project import folder
 from retinue.models.keys import environment as process_environment
 
 _MARKS = {"ok": "✓", "info": "·", "warning": "!", "failure": "✗"}

@@ -16,7 +16,7 @@ from retinue.core.outcome import Outcome
 from retinue.core.usage import Usage
 from retinue.faces.cli.output import escape_json
 from retinue.faces.cli.progress import Progress
-from retinue.faces.cli.visible import for_reader, harmless
+from retinue.faces.cli.project import for_reader, harmless
 
 if TYPE_CHECKING:
     from retinue.faces.api import Retinue, Run

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retinue.errors import UsageError
+from retinue.faces.cli.project import folder, read_task
 from retinue.faces.cli.run import add_run_options, guarded
-from retinue.faces.cli.task import folder, read_task
 
 if TYPE_CHECKING:
-    from retinue.faces.say import Said
+    from retinue.faces.api import Said
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -47,8 +47,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
+    from retinue.faces.cli.asking import budget_of, limits_of, open_crew
     from retinue.faces.cli.foreground import Output, drive
-    from retinue.faces.cli.requests import budget_of, limits_of, open_crew
 
     formats: dict[str, Output] = {"text": "text", "json": "summary", "stream-json": "events"}
 

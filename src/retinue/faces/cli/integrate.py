@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retinue.errors import ConfigurationError, UsageError
-from retinue.faces.cli.task import folder
-from retinue.faces.cli.worktrees.common import live_runs
+from retinue.faces.cli.project import folder
+from retinue.faces.cli.worktrees import live_runs
 from retinue.settings.places import state_folder
 
 if TYPE_CHECKING:

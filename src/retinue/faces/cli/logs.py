@@ -19,7 +19,7 @@ from typing import Any
 
 from retinue.faces.cli.activity import whole
 from retinue.faces.cli.cost import moment
-from retinue.faces.cli.task import folder
+from retinue.faces.cli.project import folder
 from retinue.log.troubles import LEVELS, SOURCES, Trouble, troubles
 from retinue.settings.places import state_folder
 

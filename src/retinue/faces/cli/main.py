@@ -23,11 +23,19 @@ COMMANDS: dict[str, Command | Group] = {
             "tail": Command("watch a run of any process until it ends", "retinue.faces.cli.runs:tail"),
             "steer": Command("say something to a run of any process", "retinue.faces.cli.runs_control:steer"),
             "stop": Command("stop a run of any process, its tree, or all", "retinue.faces.cli.runs_control:stop"),
-            "background": Command("let whoever waits for a run go on without it", "retinue.faces.cli.runs_control:background"),
-            "resume": Command("go on with an interrupted, stopped or ended run", "retinue.faces.cli.runs_control:resume"),
-            "effects": Command("what a run really did: files, commands, hosts, denials", "retinue.faces.cli.runs_changes:effects"),
+            "background": Command(
+                "let whoever waits for a run go on without it", "retinue.faces.cli.runs_control:background"
+            ),
+            "resume": Command(
+                "go on with an interrupted, stopped or ended run", "retinue.faces.cli.runs_control:resume"
+            ),
+            "effects": Command(
+                "what a run really did: files, commands, hosts, denials", "retinue.faces.cli.runs_changes:effects"
+            ),
             "undo": Command("put back the files a run has changed", "retinue.faces.cli.runs_changes:undo"),
-            "prune": Command("remove what runs of long ago have left on the disk", "retinue.faces.cli.runs_changes:prune"),
+            "prune": Command(
+                "remove what runs of long ago have left on the disk", "retinue.faces.cli.runs_changes:prune"
+            ),
         },
     ),
     "inbox": Group(
@@ -41,10 +49,16 @@ COMMANDS: dict[str, Command | Group] = {
         "see, check, convert and manage agent files",
         {
             "list": Command("every agent visible from here, and which file won", "retinue.faces.cli.agents:list"),
-            "show": Command("one agent: its spec, the fate of every field, what it shadows", "retinue.faces.cli.agents:show"),
-            "lint": Command("problems with file, line, reason and remedy; --fix repairs", "retinue.faces.cli.agents_check:lint"),
+            "show": Command(
+                "one agent: its spec, the fate of every field, what it shadows", "retinue.faces.cli.agents:show"
+            ),
+            "lint": Command(
+                "problems with file, line, reason and remedy; --fix repairs", "retinue.faces.cli.agents_check:lint"
+            ),
             "convert": Command("write an agent in another dialect", "retinue.faces.cli.agents_check:convert"),
-            "parse": Command("files to JSON lines, without discovery (for editors)", "retinue.faces.cli.agents_check:parse"),
+            "parse": Command(
+                "files to JSON lines, without discovery (for editors)", "retinue.faces.cli.agents_check:parse"
+            ),
             "new": Command("create an agent file", "retinue.faces.cli.agents_edit:new"),
             "eject": Command("copy a built-in agent into a file you can edit", "retinue.faces.cli.agents_edit:eject"),
             "enable": Command("switch an agent on again", "retinue.faces.cli.agents_edit:enable"),
@@ -106,7 +120,9 @@ COMMANDS: dict[str, Command | Group] = {
     "skills": Group(
         "instructions that agents load when they need them",
         {
-            "list": Command("every skill that can be seen from here, and which file won", "retinue.faces.cli.skills:list"),
+            "list": Command(
+                "every skill that can be seen from here, and which file won", "retinue.faces.cli.skills:list"
+            ),
             "show": Command("one skill: its text as a model gets it, and its files", "retinue.faces.cli.skills:show"),
         },
     ),

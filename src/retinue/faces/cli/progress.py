@@ -32,7 +32,7 @@ from retinue.core.events import (
 )
 from retinue.core.format import format_duration, format_tokens, retry_text
 from retinue.core.outcome import CUT_OFF
-from retinue.faces.cli.visible import harmless, one_line, visible
+from retinue.faces.cli.project import harmless, one_line, visible
 
 SPAWNING = frozenset({"Agent", "subagent", "dispatch_agent"})
 MOST_TOOLS = 8

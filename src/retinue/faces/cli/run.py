@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, get_args
 
 from retinue.core.spec import PermissionMode
 from retinue.errors import RetinueError, UsageError
-from retinue.faces.cli.numbers import amount, count, positive
-from retinue.faces.cli.task import folder, read_schema, read_task
+from retinue.faces.cli.options import amount, count, positive
+from retinue.faces.cli.project import folder, read_schema, read_task
 
 if TYPE_CHECKING:
     from retinue.faces.cli.foreground import Output
@@ -70,8 +70,8 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
+    from retinue.faces.cli.asking import budget_of, limits_of, open_crew
     from retinue.faces.cli.foreground import drive
-    from retinue.faces.cli.requests import budget_of, limits_of, open_crew
 
     output: Output = "events" if args.mode == "json" else "result" if args.json else "text"
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from retinue.core.spec import PermissionMode
 from retinue.errors import StateError
-from retinue.faces.cli.task import folder
+from retinue.faces.cli.project import folder
 
 if TYPE_CHECKING:
     from retinue.faces.api import Retinue
@@ -76,7 +76,7 @@ async def show(crew: Retinue, host: Host | None, **options: Any) -> int:
 
 def _consent(cwd: Path) -> bool:
     """Asked before the app takes the screen."""
-    from retinue.faces.cli.consent import ask_for_trust
+    from retinue.faces.cli.asking import ask_for_trust
 
     return ask_for_trust(cwd)
 

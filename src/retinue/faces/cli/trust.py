@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retinue.errors import UsageError
-from retinue.faces.cli.task import folder
+from retinue.faces.cli.project import folder
 
 if TYPE_CHECKING:
     from retinue.guard.trust_subjects import Subject

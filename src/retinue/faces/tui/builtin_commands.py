@@ -31,8 +31,7 @@ async def model(app: RetinueApp, rest: str) -> None:
     if rest:
         await _switch(app, rest)
         return
-    from retinue.faces.cli.models._show import line
-    from retinue.faces.cli.models.list import _gather
+    from retinue.faces.cli.models import _gather, line
 
     world = app.crew.supervisor.world
     models, active, problem = await _gather(world.settings, world.cwd)

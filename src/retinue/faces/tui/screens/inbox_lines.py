@@ -8,7 +8,7 @@ from rich.text import Text
 
 from retinue.core.format import format_wait
 from retinue.core.inbox import InboxItem
-from retinue.faces.cli.inbox._show import body, one_line, who
+from retinue.faces.cli.inbox import body, one_line, who
 from retinue.faces.tui.board.marks import STYLES
 from retinue.faces.tui.screens.sheet import columns
 from retinue.log.inbox import Listed, how_closed

@@ -12,7 +12,7 @@ from textual.widgets import Static
 
 from retinue.capabilities.schedule.times import FORMS
 from retinue.errors import LaunchError, UnknownJobError
-from retinue.faces.cli.schedule.common import last_status
+from retinue.faces.cli.schedule import last_status
 from retinue.faces.tui.screens.confirm import ConfirmScreen
 from retinue.faces.tui.screens.dialogs import Ask, Pick, Write
 from retinue.faces.tui.screens.schedules_rows import about, job_rows, relative, when_problem

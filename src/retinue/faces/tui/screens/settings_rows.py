@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.text import Text
 
-from retinue.faces.cli.settings.common import HIDDEN, explanation, plain, shown
+from retinue.faces.cli.settings import HIDDEN, explanation, plain, shown
 from retinue.faces.tui.board.marks import STYLES
 from retinue.faces.tui.board.text import one_line
 from retinue.faces.tui.screens.agents_edit import Spoken

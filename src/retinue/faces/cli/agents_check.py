@@ -1,0 +1,204 @@
+""" """
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+from retinue.agents.catalog import Catalog
+from retinue.agents.convert import Conversion, Loss, convert
+from retinue.agents.create import write_new
+from retinue.agents.dialects import DIALECTS
+from retinue.agents.lint import report
+from retinue.agents.lint.runner import Report, lint_catalog, lint_paths
+from retinue.agents.parse import parse, parse_file, read_bytes, unusable
+from retinue.agents.parsed import Parsed
+from retinue.agents.skill import is_skill, parse_skill
+from retinue.core.codec import to_data
+from retinue.core.spec import DialectName, Problem
+from retinue.errors import RetinueError, UsageError
+from retinue.faces.cli.agents_show import WRITABLE, add_common, folder, parsed_data, plugins, put, say, write_json
+
+
+def configure_lint(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("paths", nargs="*", metavar="PATH", help="files or folders (default: all visible agents)")
+    parser.add_argument("--fix", action="store_true", help="repair what can be repaired without adding rights")
+    parser.add_argument("--format", choices=("text", "github"), default="text", help="how findings are printed")
+    parser.add_argument("--strict", action="store_true", help="exit 1 on warnings too")
+    add_common(parser)
+
+
+def execute_lint(args: argparse.Namespace) -> int:
+    """Problems in agent files: where, why, and what to do.
+
+    Without PATH it looks at every agent file visible from here, and at which file replaces which.
+    A PATH is a file, or a folder with everything below it that looks like an agent.
+
+      retinue agents lint                          what is wrong with my agents?
+      retinue agents lint .claude/agents --fix     repair what can be repaired safely
+      retinue agents lint --format github          annotations in a GitHub workflow
+
+    --fix prints every change it makes. It never gives an agent more rights, and it leaves comments,
+    order, quotes and line endings alone; without PATH it changes files of the project only.
+    MCP servers that a file names are looked up, never started: `retinue servers check` does that.
+    Exits 1 if there are errors; --strict counts warnings too.
+    """
+    from retinue.runs.server_lint import ServerLint
+
+    cwd = folder(args)
+    check = ServerLint(cwd)
+    if args.paths:
+        found = lint_paths(args.paths, fix=args.fix, check=check)
+    else:
+        found = lint_catalog(cwd, fix=args.fix, plugins=plugins(cwd, own=False), check=check)
+    if args.json:
+        write_json(report.document(found.findings, found.changes, found.files))
+    else:
+        _print(found, args, cwd)
+    return 1 if found.worst(strict=args.strict) else 0
+
+
+def _print(found: Report, args: argparse.Namespace, cwd: Path) -> None:
+    for change in found.changes:
+        file = report.near(change.file, cwd)
+        place = f"{file}:{change.line}" if change.line else file
+        say(f"{place}: fixed: {change.what} [{change.code}]")
+    if args.format == "github":
+        put(report.github(found.findings, Path(os.environ.get("GITHUB_WORKSPACE") or cwd)))
+    else:
+        put(report.text(found.findings, cwd))
+    totals = report.count(found.findings)
+    say(
+        f"{found.files} files: {totals['errors']} errors, {totals['warnings']} warnings, {totals['infos']} notes"
+        + (f"; {len(found.changes)} fixed" if args.fix else "")
+    )
+    fixable = sum(each.fixable for each in found.findings)
+    if fixable and not args.fix:
+        say(f"{fixable} can be repaired: add --fix")
+
+
+def configure_convert(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("agents", nargs="+", metavar="NAME|FILE", help="agents by name, or their files")
+    parser.add_argument("--to", required=True, choices=WRITABLE, help="the dialect to write")
+    parser.add_argument("--output", "-o", default="-", metavar="DIR|FILE|-", help="where to (default: -, stdout)")
+    parser.add_argument("--strict", action="store_true", help="exit 1 when something is lost")
+    parser.add_argument("--force", action="store_true", help="replace files that exist")
+    add_common(parser)
+
+
+def execute_convert(args: argparse.Namespace) -> int:
+    """Writes agents in another dialect and says what that dialect cannot express.
+
+    An agent is named as `agents list` shows it, or by its file. Tools get the names the dialect has
+    for them (Read, read, read_file); models keep theirs.
+
+      retinue agents convert reviewer --to claude                    print it
+      retinue agents convert .claude/agents/*.md --to pi --output .pi/agents
+      retinue agents convert reviewer --to gemini --strict           exit 1 if anything is lost
+
+    Nothing is overwritten without --force. What was lost is said on stderr.
+    """
+    cwd = folder(args)
+    if args.output == "-" and len(args.agents) > 1 and not args.json:
+        raise UsageError("Several agents do not fit on stdout.", remedy="Give a folder: --output DIR")
+    done: list[dict[str, Any]] = []
+    failed: list[dict[str, str]] = []
+    for name in args.agents:
+        try:
+            done.append(_convert_one(name, args, cwd))
+        except RetinueError as error:
+            if len(args.agents) == 1:
+                raise
+            failed.append({"agent": name, "code": error.code, "message": str(error)})
+    if args.json:
+        write_json({"converted": done, "failed": failed})
+    else:
+        _tell(done, failed, args)
+    lost = any(each["losses"] for each in done)
+    return 1 if failed or (lost and args.strict) else 0
+
+
+def _convert_one(name: str, args: argparse.Namespace, cwd: Path) -> dict[str, Any]:
+    parsed = _find(name, cwd)
+    made = convert(parsed, args.to)
+    path = _target(args, made)
+    if path is not None:
+        write_new(path, made.text, force=args.force)
+    return {
+        "name": made.name,
+        "source": parsed.file,
+        "from": parsed.dialect,
+        "to": made.dialect,
+        "file": made.file_name,
+        "path": None if path is None else str(path),
+        "text": made.text,
+        "losses": to_data(made.losses),
+    }
+
+
+def _find(name: str, cwd: Path) -> Parsed:
+    path = Path(name).absolute()
+    if path.is_file():
+        return parse_file(path)
+    if "/" in name or "\\" in name or name.lower().endswith((".md", ".markdown", ".yaml", ".yml")):
+        raise UsageError(f"There is no file {path}.", remedy="Name a file that exists, or an agent.")
+    return Catalog.load(cwd, plugin_folders=plugins(cwd)).find(name).parsed
+
+
+def _target(args: argparse.Namespace, made: Conversion) -> Path | None:
+    if args.output == "-":
+        return None
+    path = Path(args.output).expanduser().absolute()
+    if path.is_dir() or len(args.agents) > 1 or args.output.endswith(("/", "\\")) or not path.suffix:
+        return path / made.file_name
+    return path
+
+
+def _tell(done: list[dict[str, Any]], failed: list[dict[str, str]], args: argparse.Namespace) -> None:
+    for each in done:
+        if each["path"] is None:
+            put(each["text"])
+        else:
+            put(f"{each['path']}\n")
+        for loss in each["losses"]:
+            say(f"{each['name']}: {describe(Loss(**loss))}")
+    for each in failed:
+        say(f"{each['agent']}: {each['message']}")
+
+
+def describe(loss: Loss) -> str:
+    word = {"lost": "lost", "renamed": "changed", "added": "added", "ignored-there": "note"}[loss.kind]
+    return f"{word}: {loss.field} ({loss.what}): {loss.why}"
+
+
+_SKILLS = ("skill", "skills")
+
+
+def configure_parse(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", nargs="+", metavar="FILE", help="an agent file of any dialect, or a SKILL.md")
+    parser.add_argument("--dialect", choices=(*DIALECTS, *_SKILLS), help="read every file as this dialect's")
+
+
+def execute_parse(args: argparse.Namespace) -> int:
+    """Files to JSON lines, without discovery: one line per file, in the order given.
+
+    The dialect is guessed from the path, and from the keys where the path says nothing, unless it
+    is given. A file that is no agent is a line with an error; the exit code stays 0, because the
+    errors are part of the answer.
+    """
+    for path in args.files:
+        write_json(_parse_one(path, args.dialect), indent=None)
+    return 0
+
+
+def _parse_one(path: str, dialect: str | None) -> dict[str, object]:
+    skill = dialect in _SKILLS or (dialect is None and is_skill(path))
+    chosen: DialectName | None = next((name for name in DIALECTS if name == dialect), None)
+    data = read_bytes(path)
+    if isinstance(data, Problem):
+        return parsed_data(unusable(path, data, chosen), "skill" if skill else None)
+    if skill:
+        return parsed_data(parse_skill(data, path=path), "skill")
+    return parsed_data(parse(data, path=path, dialect=chosen))

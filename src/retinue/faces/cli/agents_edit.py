@@ -1,0 +1,275 @@
+"""The questions of `retinue agents new`, asked where options do not answer them.
+
+Plain lines on the terminal. End of input or Ctrl-C at any point leaves nothing behind: the file
+is written after the last answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from retinue.agents.catalog import Catalog
+from retinue.agents.create import agents_folder, check_name, file_name, write_new
+from retinue.agents.draft import Draft, spec_of
+from retinue.agents.lint import report
+from retinue.agents.lint.runner import lint_paths
+from retinue.agents.manage import Toggled, disable, eject, enable
+from retinue.agents.write import write_agent
+from retinue.core.codec import to_data
+from retinue.core.spec import AgentSpec
+from retinue.errors import UsageError
+from retinue.faces.cli import agents_edit as _wizard
+from retinue.faces.cli.agents_check import describe
+from retinue.faces.cli.agents_show import add_common, add_place, folder, plugins, put, read_text, say, write_json
+
+_MODELS = ("inherit", "haiku", "sonnet", "opus")
+_LEVELS = ("inherit", "off", "minimal", "low", "medium", "high", "xhigh", "max")
+
+
+def ask(args: argparse.Namespace) -> None:
+    """Fills in what `args` leave open. Raises KeyboardInterrupt when the user goes away."""
+    if args.name is None:
+        args.name = _name()
+    if not args.user:
+        args.user = _choose("Where", ("project", "user")) == "user"
+    args.description = _required("When should it be used")
+    if args.tools is None and not args.readonly:
+        args.tools = _free("Tools (all, none, read-only, or names)", "all")
+    if args.model is None:
+        args.model = _free(f"Model ({', '.join(_MODELS)}, or provider/model)", "inherit")
+    if args.thinking is None:
+        args.thinking = _choose("Thinking", _LEVELS)
+    if args.prompt is None:
+        args.body = _lines("Instructions, ended by a line with only a dot (empty: a short default)")
+
+
+def _name() -> str:
+    while True:
+        try:
+            return check_name(_required("Name"))
+        except UsageError as error:
+            _show(f"{error}\n")
+
+
+def _required(question: str) -> str:
+    while True:
+        answer = _line(f"{question}: ")
+        if answer:
+            return answer
+        _show("An answer is needed.\n")
+
+
+def _choose(question: str, options: tuple[str, ...]) -> str:
+    while True:
+        answer = _free(f"{question} ({', '.join(options)})", options[0])
+        if answer in options:
+            return answer
+        _show(f"Please choose one of {', '.join(options)}.\n")
+
+
+def _free(question: str, default: str) -> str:
+    return _line(f"{question} [{default}]: ") or default
+
+
+def _lines(question: str) -> str:
+    _show(f"{question}:\n")
+    lines: list[str] = []
+    while (line := _line("", strip=False)).strip() != ".":
+        lines.append(line)
+        if not line and len(lines) == 1:
+            break
+    return "\n".join(lines)
+
+
+def _line(question: str, *, strip: bool = True) -> str:
+    _show(question)
+    try:
+        answer = input()
+    except EOFError:
+        raise KeyboardInterrupt from None
+    return answer.strip() if strip else answer
+
+
+def _show(text: str) -> None:
+    """Questions go to stderr: stdout is for the path of the new file."""
+    print(text, end="", file=sys.stderr, flush=True)
+
+
+def configure_new(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", nargs="?", metavar="NAME", help="such as code-reviewer")
+    parser.add_argument("--description", metavar="TEXT", help="when to use it: the main agent decides by this")
+    parser.add_argument("--tools", metavar="LIST", help="names, or all, none, read-only (default: inherit)")
+    parser.add_argument("--model", metavar="M", help="provider/model or an alias (default: inherit)")
+    parser.add_argument("--thinking", metavar="LEVEL", help="off, minimal, low, medium, high, xhigh, max")
+    parser.add_argument("--prompt", metavar="TEXT", help="the instructions; - reads stdin, @file a file")
+    parser.add_argument("--readonly", action="store_true", help="it changes nothing")
+    parser.set_defaults(body="")
+    add_place(parser)
+    add_common(parser)
+
+
+def execute_new(args: argparse.Namespace) -> int:
+    """Creates an agent file, from options or by asking.
+
+      retinue agents new reviewer --description "Reviews a change before it is committed" --readonly
+      retinue agents new fixer --description "Fixes one failing test" --tools read,edit,bash --prompt @fixer.txt
+      retinue agents new                             asks step by step; Ctrl-C leaves nothing behind
+
+    --tools takes names, `all`, `none` or `read-only`. What you leave open is inherited and not
+    written. A file that exists is never replaced without --force.
+    """
+    cwd = folder(args)
+    if args.description is None:
+        if not (sys.stdin.isatty() and sys.stderr.isatty()) or args.json:
+            raise UsageError(
+                "An agent needs a description.", remedy='Add --description "when to use it", or run in a terminal.'
+            )
+        _wizard.ask(args)
+    spec = _spec(args)
+    path = agents_folder(args.dialect, cwd, user=args.user) / file_name(spec.name, args.dialect)
+    made = write_new(path, write_agent(spec, args.dialect), force=args.force)
+    _tell(args, cwd, spec, made.path, made.replaced)
+    return 0
+
+
+def _spec(args: argparse.Namespace) -> AgentSpec:
+    if args.name is None:
+        raise UsageError("An agent needs a name.", remedy="Try: retinue agents new reviewer --description …")
+    return spec_of(
+        Draft(
+            name=args.name,
+            description=args.description,
+            tools=args.tools or "",
+            model=args.model or "",
+            thinking=args.thinking or "",
+            prompt=args.body if args.prompt is None else read_text(args.prompt),
+            readonly=args.readonly,
+            dialect=args.dialect,
+        )
+    )
+
+
+def _tell(args: argparse.Namespace, cwd: Path, spec: AgentSpec, path: Path, replaced: bool) -> None:
+    winner = Catalog.load(cwd).find(spec.name).path
+    findings = lint_paths([path]).findings
+    if args.json:
+        write_json(
+            {
+                "name": spec.name,
+                "path": str(path),
+                "dialect": args.dialect,
+                "replaced": replaced,
+                "effective": winner == str(path),
+                "findings": report.document(findings, (), 1)["findings"],
+            }
+        )
+        return
+    put(f"{path}\n")
+    if winner != str(path):
+        say(f"Note: '{spec.name}' is still loaded from {winner}, which is stronger.")
+    print(report.text(findings), end="", file=sys.stderr)
+    say(f'Try it: retinue run {spec.name} "…"')
+
+
+def configure_eject(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="the agent to copy")
+    add_place(parser)
+    add_common(parser)
+
+
+def execute_eject(args: argparse.Namespace) -> int:
+    """Copies an agent into a file you can edit; the copy replaces the original.
+
+    Built-in agents, a plugin's and your own all can be copied. In the same dialect the copy is
+    exact; in another one you are told what it cannot say.
+
+      retinue agents eject Explore                   to .retinue/agents/Explore.md
+      retinue agents eject reviewer --user           for all your projects
+      retinue agents eject Plan --dialect claude     to .claude/agents/Plan.md
+    """
+    cwd = folder(args)
+    brought = plugins(cwd)
+    made = eject(args.name, cwd, dialect=args.dialect, user=args.user, force=args.force, plugins=brought)
+    winner = Catalog.load(cwd, plugin_folders=brought).find(made.name).path
+    counts = winner == str(made.path)
+    if args.json:
+        write_json(
+            {
+                "name": made.name,
+                "from": made.origin,
+                "path": str(made.path),
+                "dialect": made.dialect,
+                "losses": to_data(made.losses),
+                "replaced": made.replaced,
+                "effective": counts,
+            }
+        )
+        return 0
+    put(f"{made.path}\n")
+    for loss in made.losses:
+        say(f"{made.name}: {describe(loss)}")
+    if not counts:
+        say(f"Note: '{made.name}' is still loaded from {winner}, which is stronger.")
+    return 0
+
+
+def configure_disable(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="the agent to switch off")
+    parser.add_argument("--user", action="store_true", help="hide a built-in agent in all your projects")
+    add_common(parser)
+
+
+def execute_disable(args: argparse.Namespace) -> int:
+    """Switches an agent off without deleting it; `agents enable` brings it back unchanged.
+
+    Your own file gets one line (enabled: false, or as its dialect says it). A built-in agent is
+    hidden by a small file in .retinue/agents, or with --user in your own folder.
+
+      retinue agents disable reviewer
+      retinue agents disable Explore --user
+    """
+    cwd = folder(args)
+    tell(disable(args.name, cwd, user=args.user, plugins=plugins(cwd)), enabled=False, as_json=args.json)
+    return 0
+
+
+def tell(done: Toggled, *, enabled: bool, as_json: bool) -> None:
+    """What `enable` and `disable` print."""
+    if as_json:
+        write_json(
+            {
+                "name": done.name,
+                "path": str(done.path),
+                "enabled": enabled,
+                "changed": done.changed,
+                "action": done.action,
+            }
+        )
+        return
+    put(f"{done.path}\n")
+    state = "on" if enabled else "off"
+    say(f"{done.name} is {state}." if done.changed else f"{done.name} was {state} already.")
+    if done.action == "stub-written":
+        say("It has no file of its own, so this one hides it.")
+    elif done.action == "stub-deleted":
+        say("The file that hid it is deleted.")
+
+
+def configure_enable(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="the agent to switch on")
+    add_common(parser)
+
+
+def execute_enable(args: argparse.Namespace) -> int:
+    """Switches an agent on again that `agents disable` switched off.
+
+    The file is then what it was before, byte for byte. A file that did nothing but hide a built-in
+    agent is deleted.
+
+      retinue agents enable reviewer
+    """
+    cwd = folder(args)
+    tell(enable(args.name, cwd, plugins=plugins(cwd)), enabled=True, as_json=args.json)
+    return 0

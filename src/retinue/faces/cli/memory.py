@@ -1,0 +1,223 @@
+"""What the commands on memories share."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from retinue.errors import UsageError
+from retinue.faces.cli.agents_show import add_common, clean, folder, write_json
+
+if TYPE_CHECKING:
+    from retinue.capabilities.memory.store import Merged
+    from retinue.core.spec import MemoryScope
+    from retinue.guard.safe_folder import Place
+
+
+SCOPES = ("user", "project", "local")
+
+
+def add_scope(parser: argparse.ArgumentParser, default: str | None, help: str) -> None:
+    parser.add_argument("--scope", choices=SCOPES, default=default, help=help)
+
+
+def place_of(agent: str, scope: MemoryScope, cwd: Path) -> Place:
+    """The folder that Retinue writes. UsageError for a name that cannot be one."""
+    from retinue.capabilities.memory.places import own_place
+
+    return own_place(agent, scope, cwd, os.environ)
+
+
+def usable(place: Place) -> Place:
+    """The place itself. UsageError when something in it must not be followed."""
+    obstacle = place.obstacle()
+    if obstacle is not None:
+        raise UsageError(f"This memory cannot be used: {obstacle}.", remedy="Put a real folder there.")
+    return place
+
+
+def merged_data(merged: Merged) -> dict[str, Any]:
+    return {"added": list(merged.added), "changed": list(merged.changed), "conflicts": list(merged.conflicts)}
+
+
+def lines_of(merged: Merged) -> list[str]:
+    lines = [f"  added     {path}" for path in merged.added]
+    lines += [f"  changed   {path}" for path in merged.changed]
+    lines += [f"  conflict  {path}: both versions are kept" for path in merged.conflicts]
+    return lines or ["  nothing to do"]
+
+
+def configure_show(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("agent", metavar="AGENT", nargs="?", help="only this agent, with its index and files")
+    add_scope(parser, None, "only this one (default: all)")
+    add_common(parser)
+
+
+def execute_show(args: argparse.Namespace) -> int:
+    """What agents remember: every memory that can be seen from here, or one whole.
+
+        retinue memory show
+        retinue memory show reviewer
+        retinue memory show reviewer --scope user --json
+
+    Folders of Claude Code and pi are shown as well: agents read them, and Retinue never writes there.
+    """
+    cwd = folder(args)
+    found = _memories(args.agent, (args.scope,) if args.scope else SCOPES, cwd)
+    if args.agent and not found:
+        raise UsageError(f"{args.agent} has no memory here.", remedy="See all with: retinue memory show")
+    if args.json:
+        write_json({"memories": found})
+        return 0
+    for each in found:
+        size = sum(file["bytes"] for file in each["files"])
+        own = "" if each["own"] else " (read only: of another system)"
+        print(clean(f"{each['agent']}  {each['scope']}  {len(each['files'])} files, {size:,} bytes{own}"))
+        print(clean(f"  {each['path']}"))
+        if args.agent:
+            for file in each["files"]:
+                print(clean(f"  - {file['path']} ({file['bytes']:,} bytes)"))
+            for line in each["index"].splitlines():
+                print(clean(f"  | {line}"))
+    if not found:
+        print("No agent has a memory here yet. `memory: project` in an agent's file gives it one.")
+    return 0
+
+
+def _memories(agent: str | None, scopes: tuple[Any, ...], cwd: Path) -> list[dict[str, Any]]:
+    from retinue.capabilities.memory.places import other_places, own_place, remembered
+
+    found = []
+    for scope in scopes:
+        names = (agent,) if agent else remembered(scope, cwd, os.environ)
+        for name in names:
+            own = own_place(name, scope, cwd, os.environ)
+            if own.exists():
+                found.append(_data(name, scope, own, own=True))
+            found += [_data(name, scope, place, own=False) for place in other_places(name, scope, cwd, os.environ)]
+    return found
+
+
+def _data(agent: str, scope: str, place: Place, *, own: bool) -> dict[str, Any]:
+    from retinue.capabilities.memory.index import read_index
+    from retinue.capabilities.memory.store import describe
+
+    return {
+        "agent": agent,
+        "scope": scope,
+        "path": str(place.path),
+        "own": own,
+        "files": [{"path": path, "bytes": size} for path, size in describe(place)],
+        "index": read_index(place),
+    }
+
+
+def configure_snapshot(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("agent", metavar="AGENT", help="whose memory")
+    add_scope(parser, "user", "which of its memories (default: user)")
+    parser.add_argument("--to", metavar="FILE", help="the archive to write (default: ./AGENT.memory.tar.gz)")
+    parser.add_argument("--force", action="store_true", help="replace a file that exists")
+    add_common(parser)
+
+
+def execute_snapshot(args: argparse.Namespace) -> int:
+    """Pack an agent's memory into one file, to take it to another project or machine.
+
+    retinue memory snapshot reviewer
+    retinue memory snapshot reviewer --scope project --to reviewer.memory.tar.gz
+    """
+    from retinue.capabilities.memory.store import Snapshot, content_of, default_archive, pack
+    from retinue.settings.write import replace_file
+
+    cwd = folder(args)
+    place = usable(place_of(args.agent, args.scope, cwd))
+    content = content_of(place)
+    if not content:
+        raise UsageError(
+            f"{args.agent} remembers nothing in the scope {args.scope}.", remedy="See: retinue memory show"
+        )
+    target = (cwd / Path(args.to).expanduser()) if args.to else default_archive(args.agent, cwd)
+    if target.exists() and not args.force:
+        raise UsageError(f"{target} exists.", remedy="Choose another name with --to, or replace it with --force.")
+    if not target.parent.is_dir():
+        raise UsageError(f"{target.parent} is not a folder.", remedy="Choose another place with --to.")
+    replace_file(target, pack(Snapshot(args.agent, args.scope, content)), new_mode=0o600)
+    if args.json:
+        write_json({"agent": args.agent, "scope": args.scope, "archive": str(target), "files": sorted(content)})
+    else:
+        print(clean(f"{len(content)} files of {args.agent} ({args.scope}) are in {target}"))
+    return 0
+
+
+_LARGEST = 128 * 2**20
+
+
+def configure_restore(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("archive", metavar="FILE", help="what snapshot wrote")
+    parser.add_argument("--agent", metavar="NAME", help="whose memory it becomes (default: whose it was)")
+    add_scope(parser, None, "where it goes (default: where it was)")
+    add_common(parser)
+
+
+def execute_restore(args: argparse.Namespace) -> int:
+    """Unpack a memory that `retinue memory snapshot` made. Nothing that is there is lost.
+
+        retinue memory restore reviewer.memory.tar.gz
+        retinue memory restore reviewer.memory.tar.gz --agent auditor --scope project
+
+    Files that are missing are added, the index gets the lines it lacks, and another version of a file
+    that is there comes beside it as NAME.conflict-DIGEST.md.
+    """
+    from retinue.capabilities.memory.store import merge, unpack
+
+    cwd = folder(args)
+    path = cwd / Path(args.archive).expanduser()
+    try:
+        with path.open("rb") as file:
+            data = file.read(_LARGEST + 1)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.", remedy="Name an archive of a memory.") from error
+    if len(data) > _LARGEST:
+        raise UsageError(f"{path} is too large for an archive of a memory.")
+    snapshot = unpack(data)
+    agent, scope = args.agent or snapshot.agent, args.scope or snapshot.scope
+    place = usable(place_of(agent, scope, cwd))
+    merged = merge(snapshot.content, place)
+    if args.json:
+        write_json({"agent": agent, "scope": scope, "path": str(place.path), **merged_data(merged)})
+        return 0
+    print(clean(f"{agent} ({scope}): {place.path}"))
+    print("\n".join(map(clean, lines_of(merged))))
+    return 0
+
+
+def configure_sync(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("agent", metavar="AGENT", help="whose memories")
+    parser.add_argument("first", metavar="SCOPE", choices=SCOPES, help="its versions keep their names")
+    parser.add_argument("second", metavar="SCOPE", choices=SCOPES, help="its versions come beside them")
+    add_common(parser)
+
+
+def execute_sync(args: argparse.Namespace) -> int:
+    """Merge two memories of an agent, so that both hold the same. Nothing is lost.
+
+        retinue memory sync reviewer user project
+
+    Where a file differs, the first scope's version has the name in both, and the second's stands beside
+    it as NAME.conflict-DIGEST.md in both. The index gets the lines of both.
+    """
+    from retinue.capabilities.memory.store import sync
+
+    if args.first == args.second:
+        raise UsageError("These are the same memory.", remedy="Name two of: user, project, local.")
+    cwd = folder(args)
+    first, second = (usable(place_of(args.agent, scope, cwd)) for scope in (args.first, args.second))
+    done = dict(zip((args.first, args.second), sync(first, second), strict=True))
+    if args.json:
+        write_json({"agent": args.agent, **{scope: merged_data(merged) for scope, merged in done.items()}})
+        return 0
+    for scope, merged in done.items():
+        print("\n".join([scope, *map(clean, lines_of(merged))]))
+    return 0

@@ -1,1 +1,0 @@
-"""`retinue memory`: what agents remember."""

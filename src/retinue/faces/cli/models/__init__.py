@@ -1,1 +1,0 @@
-"""`retinue models`: what can be used, and what a name means."""

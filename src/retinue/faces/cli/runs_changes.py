@@ -1,0 +1,308 @@
+""" """
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+
+from retinue.capabilities.audit.report import CallEffect, RunEffects, WriteStatus, Written, effects_of
+from retinue.capabilities.audit.undo import Scope, Undo, UndoneFile, relative
+from retinue.core.events import TurnStarted
+from retinue.core.states import LIVE
+from retinue.errors import StateError, UsageError
+from retinue.faces.cli.options import count
+from retinue.faces.cli.project import add_where, in_line, locate, project, visible, with_descendants
+from retinue.log.query import Reader
+from retinue.log.rows import RunRow
+from retinue.models.keys import environment as process_environment
+
+_MOST_READS = 10
+_SIGNS = {"created": "+", "changed": "~", "deleted": "-", "unchanged": "="}
+
+
+def configure_effects(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="ID", help="id of the run, or its beginning")
+    parser.add_argument("--tree", action="store_true", help="also all runs it has started, and theirs")
+    add_where(parser)
+
+
+def execute_effects(args: argparse.Namespace) -> int:
+    """What a run really did: files read and written, commands with their exit codes, hosts, what
+    was denied and who allowed the rest, and calls whose effect nobody knows.
+
+    retinue runs effects 3f2a9c1d
+    retinue runs effects 3f2a9c1d --tree       (with the runs it has started)
+    retinue runs effects 3f2a9c1d --json
+    """
+    folder, row = locate(args)
+    with Reader.open(folder) as reader:
+        rows = with_descendants(reader, row) if args.tree else [row]
+        found = [(each, _effects(reader, folder, each)) for each in rows]
+    if args.json:
+        from retinue.log.encode import dump
+
+        print(dump({"runs": [effects for _, effects in found]}).decode())
+        return 0
+    for each, effects in found:
+        print(visible("\n".join(_lines(each, effects))))
+    return 0
+
+
+def _effects(reader: Reader, folder: Path, row: RunRow) -> RunEffects:
+    meanwhile = _meanwhile(folder, row.id)
+    return effects_of(reader.events(row.id), row.id, row.agent, live=row.state in LIVE, meanwhile=meanwhile)
+
+
+def _meanwhile(folder: Path, run_id: str) -> dict[str, tuple[Written, ...]]:
+    """What the ledger knows of calls that never reported: they were cut off, or cancelled."""
+    if not (folder / "checkpoints" / "ledger.db").is_file():
+        return {}
+    from retinue.capabilities.audit.undo import Undo
+
+    undo = Undo(folder)
+    try:
+        rows = undo.changed([run_id])
+    finally:
+        undo.close()
+    found: dict[str, tuple[Written, ...]] = {}
+    for change in rows:
+        if change.kind == "undo" or any(e is not None and e.is_folder for e in (change.before, change.after)):
+            continue
+        status: WriteStatus = "created" if change.before is None else "changed"
+        if change.after is None:
+            status = "deleted"
+        one = Written(change.path, status, None, change.after_hash)
+        found[change.call_id] = (*found.get(change.call_id, ()), one)
+    return found
+
+
+def _lines(row: RunRow, effects: RunEffects) -> list[str]:
+    lines = [f"{row.agent}  run {row.id}  in {row.cwd}"]
+    for turn in effects.turns:
+        lines.append(f"turn {turn.turn}")
+        reads = [path for call in turn.calls for path in call.reads]
+        if reads:
+            more = f" and {len(reads) - _MOST_READS} more" if len(reads) > _MOST_READS else ""
+            lines.append(f"  read   {', '.join(_short(path, row.cwd) for path in reads[:_MOST_READS])}{more}")
+        for call in turn.calls:
+            lines += _call(call, row.cwd)
+    if not effects.turns:
+        lines.append("  no tool calls")
+    for undone in effects.undone:
+        count = len(undone.restored) + len(undone.removed)
+        since = f" from turn {undone.turn} on" if undone.turn else ""
+        lines.append(f"undone by {undone.by}{since}: {count} files put back, {len(undone.kept)} kept")
+    lines += [f"claim without support: {claim}" for claim in effects.unsupported]
+    return lines
+
+
+def _call(call: CallEffect, cwd: str) -> list[str]:
+    if call.reads and not call.writes and call.status == "finished":
+        return []
+    exit_code = "" if call.exit_code is None else f"  → exit {call.exit_code}"
+    what = " ".join((call.command or "").split())[:160]
+    head = f"  {call.tool:<6} {what}{exit_code}".rstrip()
+    lines: list[str] = []
+    if call.status == "denied":
+        lines.append(f"  DENIED {call.tool} {what}: {call.denied}")
+    elif call.status == "unknown":
+        lines.append(f"  UNKNOWN EFFECT {call.tool} {what}".rstrip() + ": it started and never reported back")
+    elif call.status == "failed" and call.exit_code is None:
+        lines.append(f"{head}  (failed)")
+    elif call.command is not None or call.status == "running" or call.hosts:
+        lines.append(f"{head}{'  (running)' if call.status == 'running' else ''}")
+    lines += [f"  write  {_SIGNS[each.status]} {_short(each.path, cwd)}" for each in call.writes]
+    if call.hosts:
+        lines.append(f"    hosts    {', '.join(call.hosts)}")
+    if call.approval:
+        lines.append(f"    answered {call.approval}")
+    if call.allowed and (call.writes or call.command):
+        lines.append(f"    allowed  {call.allowed}")
+    return lines
+
+
+def _short(path: str, cwd: str) -> str:
+    return in_line(path.removeprefix(cwd.rstrip("/") + "/"))
+
+
+_WORDS = {
+    "restored": "restored",
+    "removed": "removed",
+    "unchanged": "as it was",
+    "kept": "KEPT",
+    "failed": "FAILED",
+}
+
+
+def configure_undo(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="ID", help="id of the run, or its beginning")
+    parser.add_argument("--turn", type=int, metavar="N", help="only what it did in turn N and later")
+    parser.add_argument("--tree", action="store_true", help="also what the runs it has started did")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would happen")
+    parser.add_argument("--force", action="store_true", help="also overwrite what others have changed since")
+    add_where(parser)
+
+
+def execute_undo(args: argparse.Namespace) -> int:
+    """Put back the files a run has changed, to how they were before it or before one of its turns.
+
+    What someone else has changed since, a person or another run, is left alone and named; --force
+    overwrites it, and keeps a copy in the shadow repository. Files the run deleted come back, files
+    it created go, modes and links are kept. What it did elsewhere (databases, other hosts, files
+    outside its workspace) is not undone: see `retinue runs effects`.
+
+    retinue runs undo 3f2a9c1d --dry-run
+    retinue runs undo 3f2a9c1d
+    retinue runs undo 3f2a9c1d --turn 4        (what it did in turn 4 and later)
+    retinue runs undo 3f2a9c1d --tree          (with the runs it has started)
+    """
+    if args.turn is not None and args.turn < 1:
+        raise UsageError("Turns count from 1.", remedy="See: retinue runs effects ID")
+    folder, row = locate(args)
+    with Reader.open(folder) as reader:
+        rows = with_descendants(reader, row) if args.tree else [row]
+        for each in rows:
+            if each.state in LIVE:
+                raise StateError(
+                    f"Run {each.id} ({each.agent}) is still running.",
+                    remedy=f"Stop it first: retinue runs stop {row.id[:8]}{' --tree' if args.tree else ''}",
+                )
+        scope = _scope(reader, row, rows[1:], args.turn)
+    done: list[UndoneFile] = []
+    forgotten = None
+    if (folder / "checkpoints" / "ledger.db").is_file():
+        done, forgotten = _undo(folder, scope, args)
+    if forgotten is not None and not done:
+        raise StateError(
+            f"Run {row.id} cannot be undone any more: its checkpoints were removed on {_day(forgotten)}.",
+            remedy=f"How long they are kept: checkpoints.keepDays. What it changed: retinue runs effects {row.id[:8]}",
+        )
+    if done and not args.dry_run:
+        _record(folder, row, done, args)
+    _report_undo(row, done, args)
+    if forgotten is not None:
+        print(f"Not undone: what it did before {_day(forgotten)}, when its checkpoints were removed.", file=sys.stderr)
+    return 1 if any(each.fate in ("kept", "failed") for each in done) else 0
+
+
+def _scope(reader: Reader, row: RunRow, below: list[RunRow], turn: int | None) -> Scope:
+    from retinue.capabilities.audit.ledger_store import Who
+
+    since = 0.0
+    if turn is not None:
+        starts = [e.at for e in reader.events(row.id) if isinstance(e.body, TurnStarted) and e.body.turn == turn]
+        if not starts:
+            raise UsageError(
+                f"Run {row.id} has no turn {turn}.", remedy=f"It has {row.turns}. See: retinue runs effects"
+            )
+        since = starts[0]
+    return Scope(Who(row.id, row.agent), turn or 0, tuple(each.id for each in below), since)
+
+
+def _undo(folder: Path, scope: Scope, args: argparse.Namespace) -> tuple[list[UndoneFile], float | None]:
+    undo = Undo(folder)
+    try:
+        return undo.run(scope, force=args.force, dry_run=args.dry_run), undo.forgotten(scope.runs)
+    finally:
+        undo.close()
+
+
+def _day(at: float) -> str:
+    return time.strftime("%Y-%m-%d", time.localtime(at))
+
+
+def _record(folder: Path, row: RunRow, done: list[UndoneFile], args: argparse.Namespace) -> None:
+    from retinue.capabilities.audit.attach import undone_event
+    from retinue.guard.redact import Redactor
+    from retinue.log.annotate import annotate
+
+    event = undone_event(done, by="person", turn=args.turn, forced=args.force)
+    annotate(folder, row.id, event, Redactor(process_environment()))
+
+
+def _report_undo(row: RunRow, done: list[UndoneFile], args: argparse.Namespace) -> None:
+    if args.json:
+        from retinue.log.encode import dump
+
+        document = {"run": row.id, "turn": args.turn, "dryRun": args.dry_run, "forced": args.force, "files": done}
+        print(dump(document).decode())
+        return
+    for each in done:
+        detail = f"  ({each.detail})" if each.detail else ""
+        print(f"{_WORDS[each.fate]:<10} {in_line(relative(each.path, row.cwd))}{detail}")
+    if not done:
+        print("Nothing to undo: the record has no file that this run changed.", file=sys.stderr)
+    elif args.dry_run:
+        print("Nothing was changed (--dry-run).", file=sys.stderr)
+    if any(each.fate == "kept" for each in done) and not args.force:
+        print("Kept files were left alone. To put them back all the same: --force", file=sys.stderr)
+
+
+_SECONDS = 3600.0
+
+
+def configure_prune(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--older-than", type=count, default=30, metavar="DAYS", help="(default: %(default)s)")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be removed")
+    add_where(parser)
+
+
+def execute_prune(args: argparse.Namespace) -> int:
+    """Remove what runs of long ago have left on the disk, and keep what they did.
+
+    Of trees of runs in which nothing has happened for that many days, checkpoints, long outputs of tools
+    and transcript files go: they cannot be undone any more. The log stays, so they are still listed,
+    shown, counted and can go on. Runs at work, and runs with a worktree, are left alone.
+
+        retinue runs prune --dry-run
+        retinue runs prune --older-than 90
+    """
+    from retinue.capabilities.audit.prune import DAY, drop_checkpoints, expired
+    from retinue.capabilities.audit.shadow import CheckpointError
+    from retinue.log.query import Reader
+
+    state, before = project(args), time.time() - args.older_than * DAY
+    size = _size(state / "checkpoints")
+    with Reader.open(state) as reader:
+        rows = expired(reader.list_runs(), state, before)
+        files = [
+            path for row in rows for path in (state / "outputs" / row.id, state / "transcripts" / f"{row.id}.jsonl")
+        ]
+        files = [path for path in files if path.exists()]
+        taken = sum(_size(path) for path in files)
+        try:
+            undoable = drop_checkpoints(reader, state, before, seconds=_SECONDS, dry_run=args.dry_run)
+        except (CheckpointError, OSError) as error:
+            raise StateError(f"The checkpoints could not be removed: {error}", remedy="Try again.") from error
+    for path in files if not args.dry_run else ():
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    taken += max(size - _size(state / "checkpoints"), 0)
+    _report_prune(args, len(rows), len(undoable), len(files), taken)
+    return 0
+
+
+def _files(state: Path, run_id: str) -> tuple[Path, Path]:
+    return state / "outputs" / run_id, state / "transcripts" / f"{run_id}.jsonl"
+
+
+def _report_prune(args: argparse.Namespace, runs: int, undoable: int, files: int, taken: int) -> None:
+    if args.json:
+        said = {"runs": runs, "checkpointsOf": undoable, "files": files, "bytes": taken, "dryRun": args.dry_run}
+        print(json.dumps(said))
+        return
+    if not undoable and not files:
+        print(f"Nothing to remove: {runs} runs are older than {args.older_than} days.")
+        return
+    verb = "would be removed" if args.dry_run else "removed"
+    print(f"{verb}: checkpoints of {undoable} runs, {files} outputs and transcripts ({taken / 2**20:.1f} MB)")
+
+
+def _size(path: Path) -> int:
+    if not path.is_dir():
+        return path.stat().st_size if path.exists() else 0
+    return sum((Path(folder) / name).lstat().st_size for folder, _, names in os.walk(path) for name in names)

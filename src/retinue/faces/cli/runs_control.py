@@ -1,0 +1,209 @@
+"""What `runs steer` and `runs stop` share: giving commands to runs of other processes."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from retinue.core.states import LIVE
+from retinue.errors import UsageError
+from retinue.faces.cli.project import add_where, locate, project, project_of, read_task
+from retinue.faces.cli.run import add_limits, guarded
+from retinue.log.commands import Answer, Command, CommandKind, send
+from retinue.log.query import Reader
+from retinue.log.rows import RunRow
+from retinue.models.keys import environment as process_environment
+
+ENDING_SECONDS = 5.0
+POLL_SECONDS = 0.05
+
+
+def give(folder: Path, commands: Sequence[Command]) -> list[Answer]:
+    return asyncio.run(send(folder, commands))
+
+
+def until_ended(folder: Path, run_ids: Sequence[str], seconds: float = ENDING_SECONDS) -> dict[str, str]:
+    """How each run stands once all have ended, or after `seconds`."""
+
+    async def wait() -> dict[str, str]:
+        deadline = asyncio.get_running_loop().time() + seconds
+        with Reader.open(folder) as reader:
+            while True:
+                rows = [reader.run(run_id) for run_id in run_ids]
+                over = all(row.state not in LIVE for row in rows)
+                if over or asyncio.get_running_loop().time() >= deadline:
+                    return {row.id: row.ended or row.state for row in rows}
+                await asyncio.sleep(POLL_SECONDS)
+
+    return asyncio.run(wait())
+
+
+def report(answers: Sequence[Answer], *, as_json: bool, statuses: dict[str, str] | None = None) -> int:
+    """Prints what became of each command. The exit code is 1 unless all were accepted."""
+    known = statuses or {}
+    if as_json:
+        from retinue.log.encode import dump
+
+        results = [
+            {"run": each.run_id, "accepted": each.accepted, "answer": each.text, "status": known.get(each.run_id)}
+            for each in answers
+        ]
+        print(dump({"results": results}).decode())
+    else:
+        for each in answers:
+            status = known.get(each.run_id)
+            text = f"{each.run_id}  {status if each.accepted and status else each.text}"
+            print(text, file=sys.stdout if each.accepted else sys.stderr)
+    return 0 if all(each.accepted for each in answers) else 1
+
+
+def configure_steer(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="ID", help="id of the run, its beginning, or @name")
+    parser.add_argument("message", metavar="MESSAGE", help="what to say: words, @file, or - for standard input")
+    add_where(parser)
+
+
+def execute_steer(args: argparse.Namespace) -> int:
+    """Say something to a run of any process. It reads it after its current tool calls.
+
+    MESSAGE is the text itself, @file, or - for standard input.
+
+        retinue runs steer 3f2a9c1d "Only look in src/"
+        retinue runs steer @explore "And the tests, too"
+        git diff | retinue runs steer 3f2a9c1d -
+    """
+    from retinue.guard.redact import Redactor
+
+    folder, row = locate(args)
+    said = read_task(args.message, "message")
+    message = Redactor(process_environment())(said)
+    if message is not said:
+        print("retinue: a secret in the message was taken out; give it to the agent in a file", file=sys.stderr)
+    return report(give(folder, [Command(row.id, "steer", message)]), as_json=args.json)
+
+
+def configure_stop(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="ID", nargs="?", help="id of the run, its beginning, or @name")
+    parser.add_argument("--tree", action="store_true", help="also all runs it has started, and theirs")
+    parser.add_argument("--all", action="store_true", help="every run of this project, of all processes")
+    add_where(parser)
+
+
+def execute_stop(args: argparse.Namespace) -> int:
+    """Stop a run of any process. It keeps what it has said and can be resumed. Of a run whose process
+    died, commands that still run are ended.
+
+    retinue runs stop 3f2a9c1d
+    retinue runs stop 3f2a9c1d --tree      (with everything it has started)
+    retinue runs stop --all                (every run of this project)
+    """
+    if (args.run is None) == (not args.all):
+        raise UsageError("Say which run to stop.", remedy="Give one ID, or --all. See: retinue runs list")
+    folder, targets, kind = _targets(args)
+    ended = _end_commands(folder, targets)
+    if ended:
+        return report([Answer(row.id, True, ended) for row in targets], as_json=args.json)
+    if not targets:
+        print("Nothing is running here.", file=sys.stderr)
+        return report([], as_json=True) if args.json else 0
+    answers = give(folder, [Command(row.id, kind) for row in targets])
+    live = [row.id for row in targets if row.state in LIVE]
+    accepted = [answer.run_id for answer in answers if answer.accepted]
+    statuses = until_ended(folder, live if args.tree or args.all else accepted)
+    if args.tree or args.all:
+        # One that ended by itself, or with the one before it, is as stopped as was wanted.
+        over = {run_id for run_id, status in statuses.items() if status not in LIVE}
+        answers = [replace(answer, accepted=True) if answer.run_id in over else answer for answer in answers]
+    return report(answers, as_json=args.json, statuses=statuses)
+
+
+def _end_commands(folder: Path, targets: list[RunRow]) -> str:
+    """Ends what commands of an interrupted run still do. Returns what that was."""
+    if not targets or any(row.state != "interrupted" for row in targets):
+        return ""
+    from retinue.runs.leftovers import end_leftovers
+
+    with Reader.open(folder) as reader:
+        return "; ".join(end_leftovers(reader))
+
+
+def _targets(args: argparse.Namespace) -> tuple[Path, list[RunRow], CommandKind]:
+    if args.all:
+        folder = project(args)
+        with Reader.open(folder) as reader:
+            return folder, list(reversed(reader.list_runs(states=LIVE))), "stop"
+    folder, row = locate(args)
+    if not args.tree:
+        return folder, [row], "stop"
+    with Reader.open(folder) as reader:
+        return folder, _live_below(reader, row) or [row], "stop-tree"
+
+
+def _live_below(reader: Reader, row: RunRow) -> list[RunRow]:
+    """The run and all its descendants that live, parents first: also those in other processes,
+    and those that outlived the run itself."""
+    found, waiting = [], [row]
+    while waiting:
+        each = waiting.pop(0)
+        found.append(each)
+        waiting += reversed(reader.list_runs(parent_id=each.id))
+    return [each for each in found if each.state in LIVE]
+
+
+def configure_background(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="ID", help="id of the run, its beginning, or @name")
+    add_where(parser)
+
+
+def execute_background(args: argparse.Namespace) -> int:
+    """Move a run that another one waits for to the background: that one goes on, and is told when the
+    run has ended.
+
+    retinue runs background 3f2a9c1d
+    retinue runs background @explore
+    """
+    folder, row = locate(args)
+    return report(give(folder, [Command(row.id, "background")]), as_json=args.json)
+
+
+def configure_resume(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="ID", help="id of the run, its beginning, or @name")
+    parser.add_argument("prompt", metavar="PROMPT", nargs="?", help="what to say to it: words, @file or -")
+    parser.add_argument("--model", metavar="MODEL", help="go on with this model, of any provider")
+    parser.add_argument("--json", action="store_true", help="print the result object as one JSON document")
+    parser.add_argument("--mode", choices=["text", "json"], default="text", help="json: every event as a JSON line")
+    add_limits(parser)
+    parser.add_argument("--cwd", metavar="DIR", help="the project to look in (default: here)")
+    parser.add_argument("--trust", action="store_true", help="let the project's hooks, servers and rights take effect")
+    parser.add_argument("--quiet", action="store_true", help="no progress on standard error, only warnings")
+
+
+def execute_resume(args: argparse.Namespace) -> int:
+    """Go on with a run that was interrupted, stopped or has ended.
+
+    It keeps its definition, tools, depth and folder, and its model unless another is named; finished
+    tool calls are not repeated, and calls whose effect is unknown are named to the agent. Its limits and
+    its budget apply again, but for those that are given here.
+
+        retinue runs resume 3f2a9c1d
+        retinue runs resume 3f2a9c1d --model gemini/gemini-3.8-flash
+        retinue runs resume 3f2a9c1d "Now look at the tests, too"
+    """
+    from retinue.faces.cli.asking import budget_of, limits_of, open_crew
+    from retinue.faces.cli.foreground import Output, drive
+
+    output: Output = "events" if args.mode == "json" else "result" if args.json else "text"
+
+    async def work() -> int:
+        state, row = locate(args)
+        prompt = read_task(args.prompt, "prompt") if args.prompt is not None else None
+        async with open_crew(args, project_of(state, row)) as crew:
+            limits, budget = limits_of(args) or None, budget_of(args)
+            run = await crew.resume(row.id, prompt, model=args.model, limits=limits, budget=budget)
+            return await drive(crew, run, output, quiet=args.quiet)
+
+    return guarded(work, output)

@@ -1,1 +1,0 @@
-"""`retinue schedule`: agents that start at a time."""

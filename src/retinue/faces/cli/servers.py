@@ -1,0 +1,150 @@
+""" """
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from retinue.errors import UsageError
+from retinue.faces.cli.project import folder
+
+if TYPE_CHECKING:
+    from retinue.capabilities.mcp.config import ServerConfig
+    from retinue.runs.world import World
+
+
+def configure_list(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--cwd", metavar="DIR", help="the project to look at (default: here)")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def execute_list(args: argparse.Namespace) -> int:
+    """List the MCP servers that agents of this project may use, and who brought each.
+
+    Servers come from `mcpServers` in the settings, the project's .mcp.json, ~/.claude.json, and the
+    files of pi and CodingCode. Nothing is started; tools are those that a server had when it was
+    last connected. Use them in an agent file by name: mcp__SERVER__TOOL, or mcp__SERVER for all.
+    """
+    from retinue.capabilities.mcp.servers import project_servers
+    from retinue.runs.world import World
+
+    world = World(folder(args.cwd))
+    found = project_servers(world)
+    servers = [describe(config, world) for config in found.servers.values()]
+    if args.json:
+        print(json.dumps({"servers": servers, "problems": list(found.problems)}, ensure_ascii=False, indent=2))
+        return 0
+    for problem in found.problems:
+        print(f"warning: {problem}", file=sys.stderr)
+    for server in servers:
+        print(line(server))
+    if not servers:
+        print("No MCP servers. Add one to mcpServers in the settings, or to .mcp.json.")
+    return 0
+
+
+def describe(config: ServerConfig, world: World) -> dict[str, Any]:
+    """What is known of a server without starting it."""
+    from retinue.capabilities.mcp.servers import habits_of, is_trusted
+
+    known = habits_of(world).memory.recall(config.digest) if config.problem is None else None
+    trusted = is_trusted(config, world)
+    return {
+        "name": config.name,
+        "transport": config.transport,
+        "target": config.target,
+        "origin": config.origin,
+        "trusted": trusted,
+        "problem": config.problem,
+        "tools": [tool.name for tool in known.tools] if known is not None else None,
+    }
+
+
+def line(server: dict[str, Any]) -> str:
+    state = server["problem"] or ("" if server["trusted"] else f"not trusted: retinue trust add {server['origin']}")
+    tools = "tools not known yet" if server["tools"] is None else f"{len(server['tools'])} tools"
+    target = server["target"] if len(server["target"]) <= 60 else f"{server['target'][:59]}…"
+    parts = [f"{server['name']:<16} {server['transport']:<5} {target}", state or tools, f"({server['origin']})"]
+    return " · ".join(parts[:2]) + f"  {parts[2]}"
+
+
+def configure_check(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("names", metavar="NAME", nargs="*", help="only these servers")
+    parser.add_argument("--timeout", type=float, metavar="S", default=60.0, help="seconds to wait (default: 60)")
+    parser.add_argument("--cwd", metavar="DIR", help="the project to look at (default: here)")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def execute_check(args: argparse.Namespace) -> int:
+    """Start MCP servers, list their tools and stop them again: whether they work, and what they offer.
+
+    retinue servers check                  all that may start
+    retinue servers check github --json
+
+    A server that does not work is shown with what it said last; all of it is in the named log file.
+    """
+    from retinue.capabilities.mcp.servers import project_servers
+    from retinue.runs.world import World
+
+    world = World(folder(args.cwd))
+    known = project_servers(world).servers
+    unknown = [name for name in args.names if name not in known]
+    if unknown:
+        names = ", ".join(known) or "none"
+        raise UsageError(f"There is no MCP server named {', '.join(unknown)}.", remedy=f"There are: {names}.")
+    configs = [config for name, config in known.items() if not args.names or name in args.names]
+    found = asyncio.run(_check(configs, world, args.timeout))
+    if args.json:
+        print(json.dumps({"servers": found}, ensure_ascii=False, indent=2))
+    else:
+        print("\n".join(_story(server) for server in found) or "No MCP servers.")
+    return 0 if all(server["works"] for server in found) else 1
+
+
+async def _check(configs: list[ServerConfig], world: World, seconds: float) -> list[dict[str, Any]]:
+    from retinue.capabilities.mcp.attach import close_servers
+
+    try:
+        return list(await asyncio.gather(*(_try(config, world, seconds) for config in configs)))
+    finally:
+        await close_servers()
+
+
+async def _try(config: ServerConfig, world: World, seconds: float) -> dict[str, Any]:
+    from retinue.capabilities.mcp.pool import loop_pool
+    from retinue.capabilities.mcp.process import CannotStartError
+    from retinue.capabilities.mcp.servers import habits_of, is_trusted
+
+    told = {**describe(config, world), "works": False, "tools": [], "notes": []}
+    if not is_trusted(config, world):
+        return {**told, "problem": f"it is not trusted: retinue trust add {config.origin}"}
+    habits = habits_of(world)
+    server = loop_pool().server(config, habits, (world.cwd,))
+    server.listing = None
+    try:
+        async with asyncio.timeout(seconds):
+            await server.ready()
+    except (CannotStartError, TimeoutError) as error:
+        why = str(error) or f"it was not ready within {seconds:g} s"
+        return {**told, "problem": why, "log": str(server.log_path)}
+    found = server.listing
+    tools: list[dict[str, str]] = (
+        [{"name": tool.name, "description": tool.description} for tool in found.tools] if found else []
+    )
+    return {**told, "works": True, "tools": tools, "notes": list(found.problems) if found else []}
+
+
+def _story(server: dict[str, Any]) -> str:
+    mark = "✓" if server["works"] else "✗"
+    lines = [f"{mark} {server['name']} ({server['transport']}) {server['target']}"]
+    if server["problem"]:
+        lines.append(f"    {server['problem']}")
+    if server.get("log"):
+        lines.append(f"    log: {server['log']}")
+    for tool in server["tools"]:
+        first = next(iter(tool["description"].splitlines()), "")
+        lines.append(f"    mcp__{server['name']}__{tool['name']}  {first[:80]}".rstrip())
+    return "\n".join([*lines, *(f"    note: {note}" for note in server["notes"])])

@@ -1,1 +1,0 @@
-"""`retinue settings`: what is set, where it comes from, and changing it."""

@@ -1,0 +1,109 @@
+""" """
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from retinue.errors import UsageError
+from retinue.faces.cli.agents_show import add_common, clean, clipped, folder, say, write_json
+
+if TYPE_CHECKING:
+    from retinue.core.skill import Skill
+
+
+_WIDTH = 100
+
+
+def configure_list(parser: argparse.ArgumentParser) -> None:
+    add_common(parser)
+
+
+def execute_list(args: argparse.Namespace) -> int:
+    """Every skill that agents can see from here, and which file won.
+
+    retinue skills list
+    retinue skills list --json
+    """
+    from retinue.capabilities.skills.attach import library_of
+    from retinue.runs.world import World
+
+    library = library_of(World(folder(args)))
+    skills = library.all() if library is not None else ()
+    shadowed = library.shadowed() if library is not None else ()
+    refused = library.refused() if library is not None else ()
+    if args.json:
+        data: dict[str, Any] = {"skills": [*map(skill_data, skills)], "shadowed": [*map(skill_data, shadowed)]}
+        write_json({**data, "refused": [{"path": path, "reason": reason} for path, reason in refused]})
+        return 0
+    for skill in skills:
+        marks = [skill.source, *_marks(skill)]
+        about = f"unusable: {skill.problem}" if skill.problem else " ".join(skill.description.split())
+        print(clipped(clean(f"{skill.name}  ({', '.join(marks)})  {about}"), _WIDTH))
+    for skill in shadowed:
+        print(clean(f"{skill.name}  ({skill.source}, replaced by another of its name)  {skill.path}"))
+    for path, reason in refused:
+        say(clean(f"not used: {path}: {reason}"))
+    if not skills:
+        print("There are no skills here. Put one into .retinue/skills/NAME/SKILL.md.")
+    return 0
+
+
+def _marks(skill: Skill) -> list[str]:
+    marks = [] if skill.model_invocable else ["only for people"]
+    marks += [] if skill.user_invocable else ["only for agents"]
+    return [*marks, *(["own agent"] if skill.fork else [])]
+
+
+def skill_data(skill: Skill) -> dict[str, Any]:
+    return {
+        "name": skill.name,
+        "description": skill.description,
+        "when_to_use": skill.when_to_use,
+        "source": skill.source,
+        "path": str(skill.path),
+        "argument_hint": skill.argument_hint,
+        "arguments": list(skill.arguments),
+        "allowed_tools": list(skill.allowed_tools),
+        "model_invocable": skill.model_invocable,
+        "user_invocable": skill.user_invocable,
+        "context": "fork" if skill.fork else "inline",
+        "agent": skill.agent,
+        "model": skill.model,
+        "problem": skill.problem or None,
+        "ignored": sorted(skill.extra),
+    }
+
+
+def configure_show(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="exact, or without regard to case")
+    parser.add_argument("--arguments", metavar="TEXT", default="", help="what the skill is given")
+    add_common(parser)
+
+
+def execute_show(args: argparse.Namespace) -> int:
+    """One skill: what it says of itself, its text as a model would get it, and its files.
+
+    retinue skills show pdf
+    retinue skills show pdf --arguments "report.pdf 3"
+    """
+    from retinue.capabilities.skills.attach import library_of
+    from retinue.runs.world import World
+
+    library = library_of(World(folder(args)))
+    skill = library.find(args.name) if library is not None else None
+    if library is None or skill is None:
+        raise UsageError(f"There is no skill called '{clean(args.name)}'.", remedy="See all with: retinue skills list")
+    try:
+        text, bundled = library.text(skill, args.arguments), library.files(skill)
+    except OSError as error:
+        raise UsageError(f"{skill.path} cannot be read: {error.strerror or error}.") from error
+    data = {**skill_data(skill), "text": text, "files": list(bundled)}
+    if args.json:
+        write_json(data)
+        return 0
+    for key, value in data.items():
+        if key != "text" and value not in (None, "", []):
+            print(clean(f"{key:<16} {', '.join(value) if isinstance(value, list) else value}"))
+    print("\n" + "\n".join(clean(line) for line in text.split("\n")))
+    return 0

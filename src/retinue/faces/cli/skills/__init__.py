@@ -1,1 +1,0 @@
-"""`retinue skills`: what agents can load."""
