@@ -11,12 +11,11 @@ from agent_specs import WRITABLE, calm, specs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.agents.compare import differences, value_of
-from retinue.agents.convert import Conversion, convert
+from retinue.agents.convert import Conversion, convert, differences, value_of
+from retinue.agents.frontmatter import Parsed
 from retinue.agents.own_names import OWN
 from retinue.agents.parse import parse, parse_file
-from retinue.agents.parsed import Parsed
-from retinue.agents.rights import adds_rights
+from retinue.agents.report import adds_rights
 from retinue.agents.write import write_agent
 from retinue.core.spec import AgentSpec, DialectName
 from retinue.core.toolnames import canonical

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from retinue.agents.catalog import Catalog, FileCache
+from retinue.agents.frontmatter import Parsed
 from retinue.agents.parse import parse
-from retinue.agents.parsed import Parsed
 from retinue.agents.skill import parse_skill
 
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus"

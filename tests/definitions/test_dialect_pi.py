@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from retinue.agents.frontmatter import Parsed
 from retinue.agents.parse import parse
-from retinue.agents.parsed import Parsed
 from retinue.core.spec import AgentSpec
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from retinue.agents.dialects import DIALECTS
+from retinue.agents.frontmatter import Parsed
 from retinue.agents.parse import parse
-from retinue.agents.parsed import Parsed
 from retinue.core.spec import AgentSpec, DialectName, PermissionRule, Source
 
 

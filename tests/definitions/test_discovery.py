@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from retinue.agents.builtins import SWITCHES
 from retinue.agents.catalog import Catalog, FileCache
+from retinue.agents.discover import SWITCHES
 from retinue.agents.report import file_notes
 from retinue.errors import DefinitionError, UnknownAgentError, UsageError
 

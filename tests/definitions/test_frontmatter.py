@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from retinue.agents.frontmatter import MAX_BLOCK, MAX_KEYS, split
+from retinue.agents.frontmatter import MAX_BLOCK, MAX_KEYS, Parsed, split
 from retinue.agents.parse import parse
-from retinue.agents.parsed import Parsed
 
 
 def claude(text: str | bytes) -> Parsed:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import retinue.agents
 from retinue.agents.lint import report
+from retinue.agents.lint.checks import is_known, suggest
 from retinue.agents.lint.codes import CODES
 from retinue.agents.lint.finding import Finding
-from retinue.agents.lint.models import is_known, suggest
 from retinue.agents.lint.runner import Report, lint_catalog, lint_paths, lint_subject
 from retinue.agents.lint.subject import Subject
 from retinue.agents.parse import parse

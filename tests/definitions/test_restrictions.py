@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retinue.agents.dialects import DIALECTS
-from retinue.agents.dialects.restrictions import RESTRICTING
-from retinue.agents.dialects.table import Dialect, Field
+from retinue.agents.dialects.table import RESTRICTING, Dialect, Field
 from retinue.agents.parse import parse
 from retinue.agents.report import require_startable
 from retinue.core.request import RunRequest

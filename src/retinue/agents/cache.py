@@ -11,10 +11,10 @@ import time
 from typing import NamedTuple
 
 from retinue.agents.discover import Folder
-from retinue.agents.files import read_signed
+from retinue.agents.frontmatter import Parsed
 from retinue.agents.parse import parse_at_home, unusable
-from retinue.agents.parsed import Parsed
 from retinue.agents.scan import Signature, just_written, scan, unchanged
+from retinue.agents.write import read_signed
 from retinue.core.lean import dataclass
 from retinue.core.spec import Problem
 

@@ -1,4 +1,6 @@
-"""An agent in another dialect, with an honest account of what that dialect cannot say.
+"""Where two specs differ in what they say, wherever they came from.
+
+An agent in another dialect, with an honest account of what that dialect cannot say.
 
 The account is not a list of rules: the result is read again with the real reader, and whatever
 came back different is a loss. Nothing ever gains rights on the way.
@@ -6,23 +8,57 @@ came back different is a loss. Nothing ever gains rights on the way.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Literal
 
-from retinue.agents.compare import differences, value_of
 from retinue.agents.create import file_name
 from retinue.agents.dialects import DIALECTS, Dialect
 from retinue.agents.encode import encode
+from retinue.agents.frontmatter import Parsed
+from retinue.agents.guess import by_place
 from retinue.agents.own_names import in_dialect
 from retinue.agents.parse import parse
-from retinue.agents.parsed import Parsed
-from retinue.agents.report import place_of
-from retinue.agents.rights import adds_rights
+from retinue.agents.report import adds_rights, place_of
 from retinue.agents.write import rows, statements, write_agent
 from retinue.core.lean import dataclass
 from retinue.core.spec import AgentSpec, DialectName, HookSpec, ServerRef
 from retinue.errors import DefinitionError
+
+ASIDE = frozenset({"source", "path", "dialect", "fates", "problems", "hash"})
+_PARTS = ("tools", "model", "session")
+
+
+def differences(old: AgentSpec, new: AgentSpec) -> tuple[str, ...]:
+    """The fields that differ, dotted for parts of tools, model and session."""
+    found: list[str] = []
+    for field in dataclasses.fields(AgentSpec):
+        left, right = getattr(old, field.name), getattr(new, field.name)
+        if field.name in ASIDE or left == right:
+            continue
+        if field.name in _PARTS:
+            parts = dataclasses.fields(left)
+            found += (f"{field.name}.{p.name}" for p in parts if getattr(left, p.name) != getattr(right, p.name))
+        else:
+            found.append(field.name)
+    return tuple(found)
+
+
+def value_of(spec: AgentSpec, path: str) -> object:
+    """The field that `differences` named."""
+    value: object = spec
+    for part in path.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def reread(before: Parsed, data: bytes) -> Parsed:
+    """What the file `before` was read from would mean with this content instead."""
+    source = before.spec.source if before.spec is not None else "project"
+    dialect = before.dialect if by_place(before.file) is None else None
+    return parse(data, path=before.file, dialect=dialect, source=source)
+
 
 LossKind = Literal["lost", "renamed", "added", "ignored-there"]
 """lost: not in the result. renamed: there under another name, so the way back differs.

@@ -1,4 +1,6 @@
-"""From the bytes of a file to its frontmatter keys and its body.
+"""What reading one agent file gave: a spec or a reason, and always the fate of every key.
+
+From the bytes of a file to its frontmatter keys and its body.
 
     split   decodes, drops a byte order mark, makes every newline LF, finds the two fences
     read    gives the keys in order, by the first of these readings that works:
@@ -11,13 +13,49 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import field
 from typing import Literal, NamedTuple
 
-from retinue.agents.parsed import Place, Reading
+from retinue.agents.yaml_reader import Document, Item, YamlError, load_mapping
 from retinue.agents.yaml_recover import load_lines, load_quoted, load_simple
 from retinue.agents.yaml_simple import load_plain
-from retinue.agents.yaml_values import Document, Item, YamlError, load_mapping
-from retinue.core.spec import Problem
+from retinue.core.lean import dataclass
+from retinue.core.spec import AgentSpec, DialectName, Fate, Problem
+
+Reading = Literal["yaml", "quoted", "lines", "simple", "none"]
+"""How the frontmatter was understood: strict YAML, YAML after quoting one-line values, line by
+line, a dialect's own simple reading, or there was none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a key stands in the file, 1-based. `end_line` is the last line of its value."""
+
+    line: int
+    column: int
+    end_line: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parsed:
+    """`spec` is None exactly when `error` is set. `tools` are the names as the file wrote them
+    (None: the file does not restrict); `spec.tools` says what they mean."""
+
+    file: str
+    dialect: DialectName
+    name: str | None
+    description: str | None
+    tools: tuple[str, ...] | None
+    disallowed_tools: tuple[str, ...] | None
+    model: str | tuple[str, ...] | None
+    prompt: str
+    spec: AgentSpec | None
+    reading: Reading
+    fates: Mapping[str, Fate] = field(default_factory=dict)
+    places: Mapping[str, Place] = field(default_factory=dict)
+    problems: tuple[Problem, ...] = ()
+    error: Problem | None = None
+
 
 MAX_BLOCK = 256 * 1024
 """Characters of frontmatter. The longest of 13,000 surveyed files has a twentieth of this."""

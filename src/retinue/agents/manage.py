@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from retinue.agents.catalog import Catalog, Entry
-from retinue.agents.compare import differences
-from retinue.agents.convert import Loss, convert
+from retinue.agents.convert import Loss, convert, differences
 from retinue.agents.create import agents_folder, file_name, write_new
 from retinue.agents.dialects import DIALECTS
 from retinue.agents.discover import PluginFolder, find_folders

@@ -1,26 +1,66 @@
-"""One agent file to one `Parsed`: a spec or the reason there is none, and every key's fate.
+"""The hash of a spec: the same content gives the same hash, wherever its file lies.
+
+One agent file to one `Parsed`: a spec or the reason there is none, and every key's fate.
 
 `parse` is pure and never raises, whatever the bytes; `parse_file` adds the reading of the file.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import orjson
 
 from retinue.agents.dialects import DIALECTS
 from retinue.agents.dialects.table import Dialect
 from retinue.agents.dialects.tools import NO_VALUE
 from retinue.agents.dialects.translate import Draft, build, translate
-from retinue.agents.digest import seal
-from retinue.agents.files import MAX_FILE, too_large
-from retinue.agents.files import read_bytes as read_bytes
-from retinue.agents.frontmatter import BLOCK_LINE, Frontmatter, Places, Split, decode, read, split
+from retinue.agents.frontmatter import BLOCK_LINE, Frontmatter, Parsed, Place, Places, Split, decode, read, split
 from retinue.agents.guess import by_place, guess_dialect, refine
-from retinue.agents.parsed import Parsed, Place
-from retinue.agents.yaml_values import Item
+from retinue.agents.write import MAX_FILE, too_large
+from retinue.agents.write import read_bytes as read_bytes
+from retinue.agents.yaml_reader import Item
+from retinue.core.codec import to_data
 from retinue.core.spec import AgentSpec, DialectName, Problem, Source
+
+_ASIDE = frozenset({"source", "path", "fates", "problems", "hash"})
+_PLAIN = AgentSpec(name="")
+_DEFAULTS: Mapping[str, Any] = {
+    field.name: getattr(_PLAIN, field.name)
+    for field in dataclasses.fields(AgentSpec)
+    if field.name not in (*_ASIDE, "name", "dialect")
+}
+_MISSING = object()
+_OPTIONS = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
+
+
+def spec_hash(spec: AgentSpec) -> str:
+    """sha256, hex, over every field that is not its default; where the spec came from and what
+    became of the keys of its file do not count."""
+    content = {}
+    for field in dataclasses.fields(spec):
+        value = getattr(spec, field.name)
+        if field.name not in _ASIDE and _DEFAULTS.get(field.name, _MISSING) != value:
+            content[field.name] = value
+    try:
+        data = orjson.dumps(content, option=_OPTIONS)
+    except TypeError:  # half a surrogate pair, or a number beyond 64 bits, which JSON text can hold
+        data = json.dumps(to_data(content), sort_keys=True).encode()
+    return hashlib.sha256(data).hexdigest()
+
+
+def seal(spec: AgentSpec) -> AgentSpec:
+    """`spec` with its hash. A catalog of a thousand files leaves the hashing to whoever takes
+    one of them; the value is the same whenever it is computed."""
+    if not spec.hash:
+        object.__setattr__(spec, "hash", spec_hash(spec))
+    return spec
+
 
 _DOCUMENTS = frozenset({"readme", "agents", "claude", "gemini", "changelog", "contributing", "license"})
 _NO_FRONTMATTER = Frontmatter()

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from retinue.agents.cache import Reading
-from retinue.agents.digest import seal
 from retinue.agents.discover import Folder
-from retinue.agents.parse import file_name, sealed
-from retinue.agents.parsed import Parsed
+from retinue.agents.frontmatter import Parsed
+from retinue.agents.parse import file_name, seal, sealed
 from retinue.core.lean import dataclass
 from retinue.core.spec import AgentSpec, DialectName, Problem, Source
 

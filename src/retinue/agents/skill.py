@@ -10,10 +10,9 @@ from retinue.agents.dialects.shared_rows import DESCRIPTION, NAME, unused
 from retinue.agents.dialects.structures import HOOKS, MODEL
 from retinue.agents.dialects.table import Dialect, Field
 from retinue.agents.dialects.tools import SPACED_TOOLS
-from retinue.agents.files import MAX_FILE, too_large
-from retinue.agents.frontmatter import Frontmatter, read, split
+from retinue.agents.frontmatter import Frontmatter, Parsed, read, split
 from retinue.agents.parse import finish, sealed, unusable
-from retinue.agents.parsed import Parsed
+from retinue.agents.write import MAX_FILE, too_large
 from retinue.core.spec import Source
 
 SKILL = Dialect(

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from retinue.agents.compare import differences, reread
+from retinue.agents.convert import differences, reread
 from retinue.agents.dialects import DIALECTS
 from retinue.agents.edit import Entry, Text, bare
-from retinue.agents.parsed import Parsed
-from retinue.agents.quoting import scalar
+from retinue.agents.encode import scalar
+from retinue.agents.frontmatter import Parsed
 from retinue.agents.write import off_switch
 from retinue.core.lean import dataclass
 

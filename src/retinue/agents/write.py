@@ -1,4 +1,8 @@
-"""A spec as the text of an agent file, in the spelling of any dialect.
+"""Reading one file as bytes, without ever waiting for it.
+
+An agent as a person describes it in a few answers, and the spec that makes of it.
+
+A spec as the text of an agent file, in the spelling of any dialect.
 
 What the dialect can express comes back the same from `parse`: strings are quoted whenever some
 reader could take them for something else, and the keys nobody honours (`spec.extra`) are kept.
@@ -6,18 +10,133 @@ reader could take them for something else, and the keys nobody honours (`spec.ex
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from collections.abc import Iterator
 from typing import Any
 
-from retinue.agents import quoting
+from retinue.agents import encode as quoting
+from retinue.agents.create import check_name
 from retinue.agents.dialects import DIALECTS, Dialect, Field
 from retinue.agents.dialects.table import UNSET, BadValueError
-from retinue.agents.dialects.tools import ToolChoice
+from retinue.agents.dialects.tools import ToolChoice, split_names
 from retinue.agents.dialects.values import DISABLED, ENABLED
 from retinue.agents.encode import ABSENT, SAFEST, encode
-from retinue.core.spec import AgentSpec, DialectName
+from retinue.agents.own_names import in_dialect
+from retinue.agents.scan import Signature, signed
+from retinue.core.lean import dataclass
+from retinue.core.spec import AgentSpec, DialectName, ModelPolicy, Problem, ToolPolicy
 from retinue.errors import UsageError
+
+MAX_FILE = 10 * 1024 * 1024
+
+_READING = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+
+
+def read_bytes(path: str) -> bytes | Problem:
+    """The content of a regular file, or why not."""
+    found = read_signed(path)
+    return found if isinstance(found, Problem) else found[0]
+
+
+def read_signed(path: str) -> tuple[bytes, Signature] | Problem:
+    """The content of a regular file with its signature from before it was read."""
+    try:
+        descriptor = os.open(path, _READING)
+    except (OSError, ValueError) as error:  # ValueError: a path with a NUL in it
+        return _unreadable(error)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            return Problem("not-a-file", "error", "This is not a regular file.", "Name a Markdown file.")
+        size = status.st_size
+        if size > MAX_FILE:
+            return too_large(size)
+        data = os.read(descriptor, size + 1)
+        while len(data) < size and (more := os.read(descriptor, size)):
+            data += more
+        return data, signed(status)
+    except OSError as error:
+        return _unreadable(error)
+    finally:
+        os.close(descriptor)
+
+
+def too_large(size: int) -> Problem:
+    text = f"The file has {size:,} bytes; at most {MAX_FILE:,} are read."
+    return Problem("too-large", "error", text, "An agent is a prompt: keep it short.")
+
+
+def _unreadable(error: OSError | ValueError) -> Problem:
+    reason = error.strerror if isinstance(error, OSError) else str(error)
+    return Problem("unreadable", "error", f"The file cannot be read: {reason}.", "Check its path and permissions.")
+
+
+READ_ONLY = ("read", "grep", "find", "ls")
+LEVELS = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
+_OPEN = frozenset({"", "inherit", "default"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """`tools` are names, or `all`, `none`, `read-only`; what is empty or `inherit` is left open
+    and not written into the file."""
+
+    name: str
+    description: str
+    tools: str = ""
+    model: str = ""
+    thinking: str = ""
+    prompt: str = ""
+    readonly: bool = False
+    dialect: DialectName = "retinue"
+
+
+def spec_of(draft: Draft) -> AgentSpec:
+    """Raises UsageError for a name that cannot be one and for an empty description."""
+    name = check_name(draft.name)
+    description = draft.description.strip()
+    if not description:
+        raise UsageError("The description is empty.", remedy="Say in a sentence when to use the agent.")
+    return AgentSpec(
+        name=name,
+        description=description,
+        prompt=draft.prompt.strip() or starter(name, description),
+        tools=ToolPolicy(allow=_tools(draft.tools, draft.dialect, draft.readonly)),
+        model=ModelPolicy(name=_chosen(draft.model), thinking=_chosen(draft.thinking)),
+        readonly=True if draft.readonly else None,
+        dialect=draft.dialect,
+    )
+
+
+def starter(name: str, description: str) -> str:
+    """Instructions that do, until someone writes better ones."""
+    return (
+        f"You are {name}. {description}\n\n"
+        "Do what the task says and nothing beside it. "
+        "If something is unclear, choose the simplest reading and say so.\n\n"
+        "Report the result first, then what you did with `path:line`, then what is uncertain."
+    )
+
+
+def _tools(text: str, dialect: DialectName, readonly: bool) -> tuple[str, ...] | None:
+    words = split_names(text)
+    if not words:
+        words = READ_ONLY if readonly else ()
+        if not words:
+            return None
+    if len(words) == 1 and words[0].lower() in ("all", "*", "inherit"):
+        return None
+    if len(words) == 1 and words[0].lower() == "none":
+        return ()
+    listed = (name for word in words for name in (READ_ONLY if word.lower() in ("read-only", "readonly") else (word,)))
+    return tuple(dict.fromkeys(own for name in listed for own in in_dialect(name, dialect)))
+
+
+def _chosen(value: str) -> str | None:
+    return None if value.strip() in _OPEN else value.strip()
+
 
 _SIMPLE_KEY = re.compile(r"[\w-]+")
 

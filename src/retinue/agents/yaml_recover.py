@@ -13,8 +13,8 @@ import textwrap
 from collections.abc import Callable
 from typing import Any
 
+from retinue.agents.yaml_reader import Document, Item, YamlError, load_mapping, load_value
 from retinue.agents.yaml_simple import load_plain
-from retinue.agents.yaml_values import Document, Item, YamlError, load_mapping, load_value
 
 FREE_TEXT = frozenset({"description", "when_to_use", "whenToUse", "prompt", "systemPrompt"})
 """Keys whose unindented continuation lines belong to them."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from retinue.agents.yaml_values import Document, Item, plain
+from retinue.agents.yaml_reader import Document, Item, plain
 
 _UNUSUAL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")

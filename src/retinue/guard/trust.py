@@ -134,7 +134,7 @@ def content_of(spec: AgentSpec) -> str:
     included, since a right is given to a prompt."""
     if spec.hash:
         return spec.hash
-    from retinue.agents.digest import spec_hash
+    from retinue.agents.parse import spec_hash
 
     return spec_hash(spec)
 

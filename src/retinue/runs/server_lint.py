@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from retinue.agents.lint.nearness import nearest
+from retinue.agents.lint.keys import nearest
 from retinue.capabilities.mcp.config import ServerConfig, read_server
 from retinue.capabilities.mcp.discover import Configured
 from retinue.capabilities.mcp.process import CannotStartError, find_program

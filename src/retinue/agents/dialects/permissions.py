@@ -15,9 +15,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from retinue.agents.dialects.names import describe
 from retinue.agents.dialects.table import UNSET, BadValueError, Kind
-from retinue.agents.dialects.tools import DENY_ALL, TOOLS, check_denied
+from retinue.agents.dialects.tools import DENY_ALL, TOOLS, check_denied, describe
 from retinue.core.spec import PermissionRule
 from retinue.core.toolnames import canonical
 

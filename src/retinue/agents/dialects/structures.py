@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from retinue.agents.dialects.names import bare, describe, read_names
 from retinue.agents.dialects.table import UNSET, BadValueError, Kind
+from retinue.agents.dialects.tools import bare, describe, read_names
 from retinue.agents.dialects.values import UNSET_RULE
 from retinue.core.budget import NO_LIMITS, Budget
 from retinue.core.spec import HookSpec, ServerRef

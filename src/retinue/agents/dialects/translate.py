@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from retinue.agents.dialects.permissions import ToolRules
-from retinue.agents.dialects.restrictions import is_blank, unreadable
 from retinue.agents.dialects.shared_rows import SLIP
 from retinue.agents.dialects.structures import ModelChoice
-from retinue.agents.dialects.table import UNSET, BadValueError, Dialect, Field, Match
+from retinue.agents.dialects.table import UNSET, BadValueError, Dialect, Field, Match, is_blank, unreadable
 from retinue.agents.dialects.tools import DENY_ALL, ToolChoice
-from retinue.agents.yaml_values import Item, scalar_text
+from retinue.agents.yaml_reader import Item, scalar_text
 from retinue.core.spec import AgentSpec, Fate, ModelPolicy, Problem, SessionPolicy, Severity, Source, ToolPolicy
 
 GRANTING_MODES = frozenset({"acceptEdits", "auto", "bypass", "bypassPermissions"})

@@ -1,15 +1,225 @@
-"""Every check on one file. Light: what a launch needs to say what is wrong with an agent's file."""
+"""Whether a body says anything a model could follow.
+
+Checks on the bytes: encoding, line ends, a byte order mark.
+
+Model names: which are surely understood, which look like a slip.
+
+Checks on names, descriptions, models and other values, and on the body.
+
+Every check on one file. Light: what a launch needs to say what is wrong with an agent's file.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args
 
-from retinue.agents.lint.files import check_bytes
-from retinue.agents.lint.finding import Found
-from retinue.agents.lint.keys import check_problems, check_unknown_keys, check_unused_keys
+from retinue.agents.create import check_name
+from retinue.agents.edit import Text, ending
+from retinue.agents.lint import checks as models
+from retinue.agents.lint.finding import Found, Repair
+from retinue.agents.lint.keys import check_problems, check_unknown_keys, check_unused_keys, distance, fold
 from retinue.agents.lint.subject import Subject
 from retinue.agents.lint.tools import check_tools
-from retinue.agents.lint.values import check_values
+from retinue.core.spec import AgentSpec, ThinkingLevel
+from retinue.errors import UsageError
+
+_HEADING = re.compile(r"^\s{0,3}#{1,6}(?:\s.*)?$|^\s*(?:-{3,}|\*{3,}|={3,}|`{3,}.*)$", re.MULTILINE)
+_PLACEHOLDER = re.compile(r"\{\{[^{}\n]{0,200}\}\}|\b(?:TODO|TBD|FIXME|lorem ipsum)\b.*", re.IGNORECASE)
+ENOUGH_LETTERS = 12
+"""Counted in letters, not words, so that Chinese or Japanese bodies are judged alike."""
+
+
+def has_instructions(body: str) -> bool:
+    """False for a body that is empty or only headings, rules, comments and placeholders."""
+    if len(body) > 20_000:
+        return True
+    rest = _PLACEHOLDER.sub("", _HEADING.sub("", _without_comments(body)))
+    return sum(char.isalpha() for char in rest) >= ENOUGH_LETTERS
+
+
+def _without_comments(body: str) -> str:
+    parts: list[str] = []
+    at = 0
+    while (start := body.find("<!--", at)) >= 0:
+        end = body.find("-->", start)
+        if end < 0:
+            break
+        parts.append(body[at:start])
+        at = end + 3
+    return "".join([*parts, body[at:]])
+
+
+def check_bytes(subject: Subject) -> Iterator[Found]:
+    data = subject.data
+    if not data or data[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in data:
+        return
+    if subject.text.bom:
+        repair = Repair("removed the byte order mark", Text.without_bom)
+        reason = "The file begins with a byte order mark."
+        yield subject.found("byte-order-mark", reason, line=1, column=1, repair=repair)
+    yield from _line_ends(subject)
+
+
+def _line_ends(subject: Subject) -> Iterator[Found]:
+    counts = Counter(end for line in subject.text.lines if (end := ending(line)))
+    if len(counts) < 2 and "\r" not in counts:
+        return
+    usual = max(("\n", "\r\n"), key=lambda end: counts[end])
+    odd = next(number for number, line in enumerate(subject.text.lines, 1) if ending(line) not in ("", usual))
+    names = {"\n": "LF", "\r\n": "CRLF", "\r": "CR"}
+    listed = ", ".join(f"{count} {names[end]}" for end, count in counts.most_common())
+    repair = Repair(f"made every line end in {names[usual]}", lambda text: text.with_eol(usual))
+    yield subject.found("mixed-line-endings", f"Line endings are mixed: {listed}.", line=odd, column=1, repair=repair)
+
+
+ALIASES = ("inherit", "default", "auto", "fast", "sonnet", "opus", "haiku", "fable", "opusplan", "best")
+FAMILIES = (
+    "claude", "gpt", "chatgpt", "codex", "gemini", "gemma", "deepseek", "glm", "kimi", "moonshot", "qwen", "qwq",
+    "llama", "mistral", "mixtral", "codestral", "devstral", "magistral", "ministral", "grok", "composer", "minimax",
+    "mimo", "phi", "command", "nova", "sonar", "smollm", "granite", "nemotron", "mai", "yi", "hermes", "starcoder",
+    "olmo",
+)  # fmt: skip
+_SERIES = re.compile(r"(?:o[1-9]|sonnet|opus|haiku|fable)(?:$|[-.\d])")
+_LIKE_A_MODEL = re.compile(r"\d|^(?:pro|flash|mini|max|large|small|medium|coder|chat|turbo|opus|sonnet|haiku)\b")
+_CHOICES = re.compile(r"\s*\|\s*|\s*,\s*")
+
+
+def is_known(model: str) -> bool:
+    """True for an alias, any `provider/model`, and the families whose names begin like this."""
+    name = model.strip().strip("'\"").casefold()
+    if name in ALIASES or name.startswith("@") or "/" in name.strip("/"):
+        return True
+    word = re.split(r"[\s:@]", name, maxsplit=1)[0]
+    return bool(word.startswith(FAMILIES) or _SERIES.match(word))
+
+
+def suggest(model: str) -> str | None:
+    """The name that was probably meant: an alias, or the same with its family spelled right."""
+    name = model.strip()
+    whole = fold(name)
+    close = [alias for alias in ALIASES if len(alias) > 3 and distance(whole, alias, 1) <= 1]
+    if len(close) == 1:
+        return close[0]
+    head, mark, rest = name.partition("-")
+    families = [family for family in FAMILIES if len(family) > 3 and distance(fold(head), family, 1) == 1]
+    if len(families) != 1 or not mark or not _LIKE_A_MODEL.search(rest):
+        return None  # `code-analyzer` is some agent's name, not a slip of `codex`
+    return f"{families[0]}{mark}{rest}"
+
+
+def alternatives(model: str) -> tuple[str, ...]:
+    """`a | b` names two models, which only a list may do."""
+    return tuple(part for part in _CHOICES.split(model) if part) if "|" in model else ()
+
+
+MAX_DESCRIPTION = 1024
+COLORS = frozenset(
+    {
+        *("red", "blue", "green", "yellow", "purple", "orange", "pink", "cyan", "amber", "teal", "indigo", "gold"),
+        *("neon-green", "neon-cyan", "metallic-blue", "violet", "rose", "lime", "gray", "grey", "fuchsia", "slate"),
+        *("navy", "magenta", "white", "black", "primary", "secondary", "accent", "success", "warning", "error", "info"),
+    }
+)
+_HEX = re.compile(r"#(?:[0-9a-fA-F]{3}|[0-9a-fA-F]{6})")
+_SLUG = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+_GEMINI_SLUG = re.compile(r"[a-z0-9_-]+")
+_LEVELS = frozenset(get_args(ThinkingLevel))
+
+
+def check_values(subject: Subject) -> Iterator[Found]:
+    spec = subject.parsed.spec
+    if spec is None:
+        return
+    yield from _name(subject, spec)
+    yield from _description(subject, spec)
+    yield from _models(subject, spec)
+    if spec.color is not None and spec.color.lower() not in COLORS and not _HEX.fullmatch(spec.color):
+        reason = f"'{spec.color}' is neither a known colour nor #RRGGBB."
+        yield subject.found("invalid-color", reason, key=_key(subject, "color"))
+    thinking = spec.model.thinking
+    if thinking is not None and thinking not in _LEVELS and not thinking.isdecimal():
+        reason = f"'{thinking}' is no thinking level."
+        yield subject.found("unknown-thinking-level", reason, key=_key(subject, "model.thinking"))
+    if spec.output_schema is not None:
+        yield from _schema(subject, spec.output_schema)
+    if spec.permission_mode == "bypassPermissions":
+        reason = "The agent asks to do everything without being asked."
+        yield subject.found("bypass-mode", reason, key=_key(subject, "permission_mode"))
+    yield from _body(subject, spec)
+
+
+def _schema(subject: Subject, schema: Mapping[str, Any]) -> Iterator[Found]:
+    import jsonschema_rs  # 10 ms that only files with a schema need to spend
+
+    try:
+        jsonschema_rs.validator_for(dict(schema), offline=True)
+    except ValueError as error:
+        why = getattr(error, "message", "") or str(error)
+        reason = f"The output schema cannot be used: {' '.join(why.split())}"
+        remedy = "Give a JSON Schema whose references point into itself."
+        yield subject.found("bad-value", reason, remedy, key=_key(subject, "output_schema"), severity="error")
+
+
+def _name(subject: Subject, spec: AgentSpec) -> Iterator[Found]:
+    key = _key(subject, "name")
+    try:
+        check_name(spec.name.replace("/", "-") if subject.table.name_rule == "path" else spec.name)
+    except UsageError as error:
+        yield subject.found("unsafe-name", error.message, key=key)
+        return
+    if subject.parsed.dialect == "gemini" and not _GEMINI_SLUG.fullmatch(spec.name):
+        reason = f"Gemini CLI itself refuses the name '{spec.name}'."
+        yield subject.found("name-form", reason, key=key, severity="warning")
+    elif subject.parsed.dialect == "claude" and not _SLUG.fullmatch(spec.name):
+        yield subject.found("name-form", f"'{spec.name}' is not in the usual form.", key=key)
+
+
+def _description(subject: Subject, spec: AgentSpec) -> Iterator[Found]:
+    if not subject.parsed.description:
+        reason = "There is no description, so nobody knows when to use the agent."
+        line, column = subject.place(_key(subject, "description") or "")
+        yield subject.found("missing-description", reason, line=line or 1, column=column or 1, severity="warning")
+    elif len(spec.description) > MAX_DESCRIPTION:
+        reason = f"The description has {len(spec.description):,} characters."
+        yield subject.found("long-description", reason, key=_key(subject, "description"))
+
+
+def _models(subject: Subject, spec: AgentSpec) -> Iterator[Found]:
+    key = _key(subject, "model.name") or _key(subject, "model.fallbacks")
+    for model in (spec.model.name, *spec.model.fallbacks):
+        if model is None:
+            continue
+        several = models.alternatives(model)
+        if several:
+            remedy = f"Write [{', '.join(several)}]."
+            yield subject.found("several-models", f"'{model}' names several models.", remedy, key=key)
+        elif not models.is_known(model):
+            meant = models.suggest(model)
+            reason = f"No model '{model}' is known."
+            if meant is None:
+                yield subject.found("unknown-model", reason, key=key)
+            else:
+                remedy = f"Did you mean '{meant}'?"
+                yield subject.found("unknown-model", reason, remedy, key=key, severity="warning")
+
+
+def _body(subject: Subject, spec: AgentSpec) -> Iterator[Found]:
+    if spec.prompt_mode == "append" or not spec.enabled or subject.table.nested_under is not None:
+        return
+    last = max(len(subject.text.lines), 1)
+    if not spec.prompt.strip():
+        yield subject.found("empty-body", "There is nothing below the frontmatter.", line=last, column=1)
+    elif not has_instructions(spec.prompt):
+        line = min((subject.text.close or 0) + 2, last)
+        yield subject.found("no-instructions", "The body gives no instructions.", line=line, column=1)
+
+
+def _key(subject: Subject, field: str) -> str | None:
+    return next(iter(subject.keys_for(field)), None)
+
 
 CHECKS = (check_problems, check_bytes, check_unknown_keys, check_unused_keys, check_values, check_tools)
 

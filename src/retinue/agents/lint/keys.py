@@ -1,19 +1,64 @@
-"""Checks on the keys: what the reader reported, keys nobody knows, keys of other dialects."""
+"""How close two words are: for keys and names somebody almost spelled right.
+
+Checks on the keys: what the reader reported, keys nobody knows, keys of other dialects.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from retinue.agents.compare import differences
+from retinue.agents.convert import differences
 from retinue.agents.dialects import DIALECTS
 from retinue.agents.edit import Text, rename
 from retinue.agents.guess import by_place
 from retinue.agents.lint.codes import CODES
 from retinue.agents.lint.finding import Finding, Found, Repair
-from retinue.agents.lint.nearness import nearest
 from retinue.agents.lint.subject import Subject
 from retinue.core.spec import Problem
+
+
+def fold(word: str) -> str:
+    """Case and separators do not count: `Max-Turns`, `max_turns` and `maxTurns` are one."""
+    return "".join(char for char in word.casefold() if char.isalnum())
+
+
+def distance(left: str, right: str, limit: int = 2) -> int:
+    """Insertions, deletions, replacements and swaps of neighbours; `limit` + 1 means "more"."""
+    if abs(len(left) - len(right)) > limit:
+        return limit + 1
+    before: list[int] = []
+    row = list(range(len(right) + 1))
+    for i, a in enumerate(left, 1):
+        older, before, row = before, row, [i]
+        for j, b in enumerate(right, 1):
+            cost = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (a != b))
+            if i > 1 and j > 1 and a == right[j - 2] and left[i - 2] == b:
+                cost = min(cost, older[j - 2] + 1)
+            row.append(cost)
+        if min(row) > limit:
+            return limit + 1
+    return min(row[-1], limit + 1)
+
+
+def allowed_slips(word: str) -> int:
+    """Short words are easily some other word: one slip up to five letters, none up to three."""
+    return 0 if len(word) <= 3 else 1 if len(word) <= 5 else 2
+
+
+def nearest(word: str, candidates: Iterable[str]) -> str | None:
+    """The candidate that `word` was probably meant to be; None when two are equally likely."""
+    folded = fold(word)
+    if not folded:
+        return None
+    limit = allowed_slips(folded)
+    away = {candidate: distance(folded, fold(candidate), limit) for candidate in candidates}
+    least = min(away.values(), default=limit + 1)
+    best = [candidate for candidate, steps in away.items() if steps == least]
+    if least > limit or len({fold(candidate) for candidate in best}) > 1:
+        return None
+    return best[0]
+
 
 _UNKNOWN = "unknown key"
 
@@ -27,7 +72,7 @@ def check_problems(subject: Subject) -> Iterator[Found]:
         elif problem.code == "duplicate-key" and problem.key is not None:
             yield replace(found, repair=_deduplicated(subject, problem.key))
         elif problem.code == "frontmatter-recovered":
-            from retinue.agents.lint.quote_repair import quoting_repair
+            from retinue.agents.lint.fix import quoting_repair
 
             yield replace(found, repair=quoting_repair(subject))
         else:

@@ -15,8 +15,8 @@ from retinue.agents.guess import by_place
 from retinue.agents.lint.checks import lint_subject
 from retinue.agents.lint.finding import Change, Finding, Found
 from retinue.agents.lint.fix import judged, repaired
-from retinue.agents.lint.groups import check_catalog, check_names
 from retinue.agents.lint.subject import Subject
+from retinue.agents.lint.tools import check_catalog, check_names
 from retinue.agents.parse import parse, read_bytes, unusable
 from retinue.agents.skill import is_skill, parse_skill
 from retinue.core.lean import dataclass

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from retinue.agents.compare import reread
+from retinue.agents.convert import reread
 from retinue.agents.dialects import DIALECTS, Dialect
 from retinue.agents.edit import Text, bare
+from retinue.agents.frontmatter import Parsed
 from retinue.agents.lint.codes import CODES
 from retinue.agents.lint.finding import Finding, Found, Repair
-from retinue.agents.parsed import Parsed
 from retinue.agents.skill import SKILL, is_skill, parse_skill
 from retinue.core.spec import Severity
 

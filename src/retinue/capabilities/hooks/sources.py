@@ -164,7 +164,7 @@ def _codingcode_subject(path: Path, content: bytes) -> list[Subject]:
 
 
 def _yaml_hooks(path: Path, content: bytes, problems: list[str]) -> list[Any]:
-    from retinue.agents.yaml_values import YamlError, load_mapping
+    from retinue.agents.yaml_reader import YamlError, load_mapping
 
     try:
         items = load_mapping(content.decode("utf-8-sig")).items

@@ -11,10 +11,10 @@ from retinue.agents.catalog import Catalog
 from retinue.agents.convert import Conversion, Loss, convert
 from retinue.agents.create import write_new
 from retinue.agents.dialects import DIALECTS
+from retinue.agents.frontmatter import Parsed
 from retinue.agents.lint import report
 from retinue.agents.lint.runner import Report, lint_catalog, lint_paths
 from retinue.agents.parse import parse, parse_file, read_bytes, unusable
-from retinue.agents.parsed import Parsed
 from retinue.agents.skill import is_skill, parse_skill
 from retinue.core.codec import to_data
 from retinue.core.spec import DialectName, Problem

@@ -12,11 +12,10 @@ from pathlib import Path
 
 from retinue.agents.catalog import Catalog
 from retinue.agents.create import agents_folder, check_name, file_name, write_new
-from retinue.agents.draft import Draft, spec_of
 from retinue.agents.lint import report
 from retinue.agents.lint.runner import lint_paths
 from retinue.agents.manage import Toggled, disable, eject, enable
-from retinue.agents.write import write_agent
+from retinue.agents.write import Draft, spec_of, write_agent
 from retinue.core.codec import to_data
 from retinue.core.spec import AgentSpec
 from retinue.errors import UsageError

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from retinue.agents.parsed import Parsed
+from retinue.agents.frontmatter import Parsed
 from retinue.core.codec import to_data
 from retinue.core.spec import DialectName, Fate, Problem
 from retinue.errors import UnknownAgentError, UsageError

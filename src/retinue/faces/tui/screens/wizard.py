@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retinue.agents.create import agents_folder, check_name, file_name, write_new
-from retinue.agents.draft import LEVELS, Draft, spec_of, starter
-from retinue.agents.write import write_agent
+from retinue.agents.write import LEVELS, Draft, spec_of, starter, write_agent
 from retinue.errors import UsageError
 from retinue.faces.tui.screens.agents_edit import Spoken, checked
 from retinue.faces.tui.screens.agents_types import PLACES
