@@ -10,7 +10,7 @@ from retinue.core.events import Retrying
 from retinue.core.failure import TRANSIENT
 from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall, ToolMessage, ToolResult, user
 from retinue.http.transport import Transport
-from retinue.models.fallback import Fallback
+from retinue.models.build import Fallback
 from retinue.models.protocol import Model, Noted, Part
 from retinue.models.retry import Retrying as RetryingModel
 from retinue.models.retry import RetryPolicy

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from retinue.http.transport import Transport
-from retinue.models import key_helper
+from retinue.models import keys as key_helper
 from retinue.models.build import build_model
-from retinue.models.key_helper import KeyHelper, helped_key
-from retinue.models.probe import served_models
+from retinue.models.keys import KeyHelper, helped_key
+from retinue.models.local_window import served_models
 from retinue.models.providers import Provider, Providers
 from retinue.models.select import Selection
 from retinue.settings.field import Origin

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.models.partial_json import parse_arguments, parse_event
+from retinue.models.draft import parse_arguments, parse_event
 from tests.models.scripts import RELAXED
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from retinue.http.urls import host_of, is_loopback, normal_url, ollama_url
+from retinue.http.address import host_of, is_loopback, normal_url, ollama_url
 from retinue.models.known import FREE
 from retinue.models.presets import BUILT_IN, OTHER_NAMES, PRESETS
 from retinue.models.providers import Provider, Providers

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.models.retry_after import duration, retry_after
+from retinue.models.retry import duration, retry_after
 from tests.models.scripts import RELAXED
 
 NOW = 1_800_000_000.0

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from retinue.models.names import OutOfScopeError, Scope, load_scope
 from retinue.models.protocol import ModelInfo
-from retinue.models.scope import OutOfScopeError, Scope, load_scope
 from retinue.models.select import select_model
 from retinue.settings.load import load_settings
 from retinue.settings.table import Settings

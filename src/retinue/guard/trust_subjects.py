@@ -16,7 +16,7 @@ from typing import Any
 from retinue.core.lean import dataclass
 from retinue.core.spec import AgentSpec
 from retinue.guard.trust import Trust, content_of
-from retinue.http.urls import is_loopback, origin_of
+from retinue.http.address import is_loopback, origin_of
 from retinue.models.keys import named_variables
 from retinue.models.presets import BUILT_IN, OTHER_NAMES, PRESETS
 from retinue.settings.field import Origin

@@ -25,10 +25,9 @@ from retinue.core.messages import (
     UserMessage,
 )
 from retinue.core.tool import ToolSpec
-from retinue.models.content import NOTHING, cache_mark, own, safe_id, sent_arguments, visible
 from retinue.models.draft import CallDraft, Draft, TextDraft, ThinkingDraft, replace_usage
 from retinue.models.failures import Wire, from_error
-from retinue.models.protocol import ModelInfo, ModelRequest
+from retinue.models.protocol import NOTHING, ModelInfo, ModelRequest, cache_mark, own, safe_id, sent_arguments, visible
 from retinue.models.repair import Refusal
 from retinue.models.thinking import (
     anthropic_adaptive,

@@ -18,8 +18,7 @@ from retinue.core.messages import (
     ToolResult,
     UserMessage,
 )
-from retinue.models.content import own, result_text, sent_arguments, visible
-from retinue.models.protocol import ModelInfo, ModelRequest
+from retinue.models.protocol import ModelInfo, ModelRequest, own, result_text, sent_arguments, visible
 
 
 class Codec:

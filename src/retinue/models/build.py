@@ -1,19 +1,37 @@
-"""From a selection to a model that can be asked. The only place that knows the classes."""
+"""From a selection to a model that can be asked. The only place that knows the classes.
+
+Another model takes over when one cannot answer.
+
+The chain is what the agent's file names in `fallback_models` after the model that was chosen, and
+then the setting `fallbackModels`. The next of it is asked when the retries of the one before are
+used up (overload, errors, no connection), and at once when retries cannot help: a refusal, a spend
+limit, a model that is not there. It stays for the rest of the run, and is said. Thinking and call
+ids of the model before are translated by the wire formats, as for any foreign turn. A wrong key, a
+request that is not valid and a full window are nobody's to take over: they stay failures. Whoever
+runs the model may refuse a change: then the next of the chain is asked, or the failure stays.
+"""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, cast
 
+from retinue.core.events import Retrying, TextDelta
+from retinue.core.failure import Failure, FailureKind
+from retinue.core.lean import replace
+from retinue.core.messages import AssistantMessage
 from retinue.models.presets import Api
+from retinue.models.protocol import Finished, Model, ModelInfo, ModelRequest, Noted, Part
 
 if TYPE_CHECKING:
     from retinue.http.transport import Transport
     from retinue.models.protocol import Model
     from retinue.models.retry import Gate
     from retinue.models.select import Selection
+
 
 _WIRE: dict[Api, tuple[str, str]] = {
     "anthropic": ("retinue.models.anthropic", "AnthropicModel"),
@@ -33,7 +51,6 @@ def build_model(selection: Selection, transport: Transport, *, gate_for: GateFor
     mean nothing and MissingExtraError for a local model without its extra."""
     if not selection.fallbacks:
         return _single(selection, transport, gate_for)
-    from retinue.models.fallback import ATTEMPTS, Fallback
 
     chain = [selection, *selection.fallbacks]
     hurried = [each._replace(attempts=min(each.attempts, ATTEMPTS)) for each in chain[:-1]]
@@ -89,3 +106,94 @@ def _wired(selection: Selection, transport: Transport) -> Model:
         key_variable=provider.key_variable,
         helper=provider.helper,
     )
+
+
+TAKEN_OVER: frozenset[FailureKind] = frozenset(
+    {"overloaded", "rate_limit", "server", "dropped", "timeout", "malformed", "refused", "quota", "not_found"}
+)
+ATTEMPTS = 4
+"""How often a model is asked that another one can take over from: seconds, not minutes."""
+
+
+BeforeSwitch = Callable[[str, str], Awaitable[str | None]]
+"""Asked with the full names of the old and the new model; returns why the change is refused, or None."""
+AfterSwitch = Callable[[str, str], Awaitable[None]]
+
+
+class Fallback:
+    """A model, and those that take over from it. They are built when they are needed.
+    `before_switch` and `after_switch` are for whoever runs the model to set."""
+
+    before_switch: BeforeSwitch | None = None
+    after_switch: AfterSwitch | None = None
+
+    def __init__(self, first: Model, others: Sequence[Callable[[], Model]]) -> None:
+        self._model = first
+        self._others = list(others)
+        self._used = [first]
+
+    @property
+    def info(self) -> ModelInfo:
+        """Of the model that is asked now."""
+        return self._model.info
+
+    async def close(self) -> None:
+        for model in self._used:
+            await model.close()
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Part, None]:
+        while True:
+            shown: list[str] = []
+            message: AssistantMessage | None = None
+            async with aclosing(self._model.stream(_fitting(request, self.info))) as parts:
+                async for part in parts:
+                    if isinstance(part, Finished):
+                        message = part.message
+                        break
+                    if isinstance(part, TextDelta):
+                        shown.append(part.text)
+                    elif isinstance(part, Retrying):
+                        shown.clear()
+                    yield part
+            failure = None if message is None else message.failure
+            if message is not None and (failure is None or not self._can_take_over(failure)):
+                yield Finished(message)
+                return
+            failure = failure or Failure("dropped", f"The stream of {self.info.full_name} ended without an end.")
+            before = self.info.full_name
+            refusals: list[str] = []
+            taken = await self._switch(refusals)
+            for refusal in refusals:
+                yield Noted("model-fallback", refusal)
+            if not taken:
+                failed = message or AssistantMessage((), "error", model=before, failure=failure)
+                yield Finished(failed)
+                return
+            yield Retrying(1, 0.0, failure, partial="".join(shown))
+            yield Noted("model-fallback", f"{self.info.full_name} took over from {before}: {failure.message}")
+            if self.after_switch is not None:
+                await self.after_switch(before, self.info.full_name)
+
+    async def _switch(self, refusals: list[str]) -> bool:
+        """Take the next model of the chain that is not refused; False where none is left."""
+        before = self.info.full_name
+        while self._others:
+            model = self._others.pop(0)()
+            self._used.append(model)
+            name = model.info.full_name
+            why = None if self.before_switch is None else await self.before_switch(before, name)
+            if why is None:
+                self._model = model
+                return True
+            refusals.append(f"{name} may not take over from {before}: {why}")
+        return False
+
+    def _can_take_over(self, failure: Failure) -> bool:
+        return bool(self._others) and failure.kind in TAKEN_OVER
+
+
+def _fitting(request: ModelRequest, info: ModelInfo) -> ModelRequest:
+    """The request within the output limit of the model that is asked."""
+    if request.max_output is None or request.max_output <= info.max_output:
+        return request
+    return replace(request, max_output=info.max_output)

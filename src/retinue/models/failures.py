@@ -15,9 +15,9 @@ from retinue.core.failure import Failure, FailureKind
 from retinue.core.lean import dataclass
 from retinue.http.address import display_url
 from retinue.http.transport import TransportError
+from retinue.models.draft import parse_event
 from retinue.models.failure_causes import OTHER_REGION, OVERFLOW, WORDS, find_cause
-from retinue.models.partial_json import parse_event
-from retinue.models.retry_after import retry_after
+from retinue.models.retry import retry_after
 
 KEY_VARIABLES = {
     "anthropic": "ANTHROPIC_API_KEY",

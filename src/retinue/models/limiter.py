@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from retinue.core.clock import SYSTEM_CLOCK, Clock
-from retinue.models.limiter_line import Limiter, LimiterGate, LimiterState, Waiting
+from retinue.models.limiter_pace import SharedLimits
 from retinue.models.limiter_prefix import CACHING, shared_prefix
-from retinue.models.limiter_shared import SharedLimits
+from retinue.models.limiter_queue import Limiter, LimiterGate, LimiterState, Waiting
 
 if TYPE_CHECKING:
     from retinue.models.providers import Provider

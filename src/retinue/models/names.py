@@ -3,6 +3,12 @@
 A name may be `provider/id`, an id, a family (`haiku`), a display name (`Opus 4.6`) or parts of
 these in any order. The rules are pi-subagents', so that its agent files mean the same here;
 two are ours: an empty name matches nothing, and a family's bare name means its newest model.
+
+Which models may be used at all, when the user limits them (`scopeModels`).
+
+The list is `enabledModels` of the settings, of which pi's files are a layer. Only exact `provider/id` entries that
+are available count. A list in which nothing counts limits nothing, so that a typo cannot lock
+everything out.
 """
 
 from __future__ import annotations
@@ -11,9 +17,11 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from retinue.errors import UnknownModelError
+from retinue.core.lean import dataclass
+from retinue.errors import UnknownModelError, UsageError
 from retinue.models.known import makers_id, same_name
 from retinue.models.protocol import ModelInfo
+from retinue.settings.table import Settings
 
 INHERIT: Final = "inherit"
 INHERITING: Final = frozenset({INHERIT, "default"})
@@ -140,3 +148,34 @@ def _score(wanted: str, words: set[str], info: ModelInfo) -> float:
         return 40.0 + 20.0 * len(wanted) / len(name)
     places = (model, name, same_name(info.provider))
     return 20.0 if words and all(any(word in place for place in places) for word in words) else 0.0
+
+
+class OutOfScopeError(UsageError):
+    code = "MODEL_NOT_IN_SCOPE"
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The allowed models by full name; empty allows all."""
+
+    allowed: tuple[str, ...] = ()
+
+    def permits(self, info: ModelInfo) -> bool:
+        return not self.allowed or info.full_name.lower() in {name.lower() for name in self.allowed}
+
+    def refusal(self, query: str) -> OutOfScopeError:
+        """For a caller that chose a model outside the list."""
+        listed = "\n".join(f"  {name}" for name in self.allowed)
+        return OutOfScopeError(f'Model not in scope: "{query}".', remedy=f"Allowed models:\n{listed}")
+
+    def warning(self, info: ModelInfo, source: str) -> str:
+        """For a model that a file or a parent brought: it runs, and this is said."""
+        return f"{info.full_name} ({source}) is not among the enabled models: {', '.join(self.allowed)}"
+
+
+def load_scope(settings: Settings, available: Iterable[ModelInfo]) -> Scope:
+    """The scope that the settings ask for."""
+    if not settings.scope_models:
+        return Scope()
+    wanted = {entry.lower() for entry in settings.enabled_models or ()}
+    return Scope(tuple(sorted({info.full_name for info in available if info.full_name.lower() in wanted})))

@@ -14,8 +14,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from retinue.http.address import display_url
-from retinue.http.urls import host_of, is_loopback, normal_url, ollama_url, origin_of
+from retinue.http.address import display_url, host_of, is_loopback, normal_url, ollama_url, origin_of
 from retinue.models.keys import VARIABLE, named_variables
 from retinue.models.known import (
     FREE,
@@ -33,7 +32,7 @@ from retinue.settings.table import Settings
 
 _OWN_SERVER = Preset("openai", "", needs_key=False)
 if TYPE_CHECKING:
-    from retinue.models.key_helper import KeyHelper
+    from retinue.models.keys import KeyHelper
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
@@ -276,7 +275,7 @@ class _Maker:
                 "you trust it"
             )
             return None
-        from retinue.models.key_helper import KeyHelper
+        from retinue.models.keys import KeyHelper
 
         return KeyHelper(argv=argv) if argv else KeyHelper(keyring=keyring)
 

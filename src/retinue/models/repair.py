@@ -14,8 +14,8 @@ import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from retinue.models.efforts import ORDER, nearest
-from retinue.models.partial_json import parse_event
+from retinue.models.draft import parse_event
+from retinue.models.thinking import ORDER, nearest
 
 _OPTIONAL = (
     "stream_options",

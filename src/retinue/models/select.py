@@ -171,7 +171,7 @@ class _Chooser:
             return provider.listed[0]
         best = default_model(provider.id)
         if provider.custom and provider.api.startswith("openai"):
-            from retinue.models.probe import served_models
+            from retinue.models.local_window import served_models
 
             served = await served_models(provider, transport)
             best = best if best in (served or (best,)) else served[0] if served else None
@@ -181,7 +181,7 @@ class _Chooser:
         servers = [provider for provider in self.providers.configured() if not self._not_first_choice(provider)]
         if not servers:
             return None
-        from retinue.models.probe import first_that_answers
+        from retinue.models.local_window import first_that_answers
 
         answer = await first_that_answers(servers, transport)
         if answer is None:
@@ -241,7 +241,7 @@ class _Chooser:
         return selection._replace(fallbacks=tuple(chosen), notes=(*selection.notes, *notes))
 
     def _scoped(self, selection: Selection, query: str | None) -> list[str]:
-        from retinue.models.scope import load_scope
+        from retinue.models.names import load_scope
 
         entries = self.settings.enabled_models or ()
         exact = [self.resolver.find(entry) for entry in entries if "/" in entry]

@@ -3,13 +3,22 @@
 The scale is off, minimal, low, medium, high, xhigh, max. None means nobody said: the provider's
 default stands. Model generations differ in which steps they take; a step that a model does not
 have becomes the nearest one it has.
+
+Which thinking efforts each model takes, and how its server is told.
+
+One row per family, the first whose provider and prefix match; the source stands beside it. What
+no row names is asked in the three steps that nearly all servers know, and a refusal teaches the
+rest (`repair.py`). A level that a model does not have becomes the nearest one above it, else the
+highest.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Literal, get_args
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, get_args
 
 Level = Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"]
 LEVELS: tuple[Level, ...] = get_args(Level)
@@ -128,3 +137,150 @@ def gemini_config(model: str, level: Level) -> dict[str, Any]:
         return {"thinkingBudget": 128 if "pro" in model else 0}
     most = 32_768 if "pro" in model else 24_576
     return {"thinkingBudget": min(BUDGETS[level], most), "includeThoughts": True}
+
+
+ORDER = ("none", "minimal", "low", "medium", "default", "high", "xhigh", "max")
+"""Every word for an effort, from least to most. `default` is Groq's word for "thinks"."""
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class Efforts(NamedTuple):
+    """`values` in rising order; empty for a model without such a knob. `off` are the fields that
+    switch thinking off where that is not an effort of `none`, `on` those that go with any level."""
+
+    values: tuple[str, ...]
+    off: Mapping[str, Any] | None = None
+    on: Mapping[str, Any] = _NOTHING
+    always: Mapping[str, Any] = _NOTHING
+    """Fields of every request, whatever the level; those above are merged into them."""
+
+
+_DISABLED = {"thinking": {"type": "disabled"}}
+_ENABLED = {"thinking": {"type": "enabled"}}
+# docs.z.ai "Preserved thinking", pydantic-ai models/zai.py: else the server drops the thoughts of earlier turns.
+_KEPT = {"thinking": {"clear_thinking": False}}
+_LOW_TO_MAX = ("low", "medium", "high", "xhigh", "max")
+_THREE = ("low", "medium", "high")
+
+# pydantic-ai profiles/openai.py, every row verified against the live Responses API (2026-07 to 2026-10).
+_OPENAI: tuple[tuple[str, Efforts], ...] = (
+    ("gpt-6-astra", Efforts(_LOW_TO_MAX)),
+    ("gpt-6.1-sol", Efforts(_LOW_TO_MAX)),
+    ("gpt-6", Efforts(("none", *_LOW_TO_MAX))),
+    ("gpt-5.6", Efforts(("none", *_LOW_TO_MAX))),
+    ("gpt-5.5-pro", Efforts(("medium", "high", "xhigh"))),
+    ("gpt-5.5", Efforts(("none", "low", "medium", "high", "xhigh"))),
+    ("gpt-5.4-pro", Efforts(("medium", "high", "xhigh"))),
+    ("gpt-5.4", Efforts(("none", "low", "medium", "high", "xhigh"))),
+    ("gpt-5.3-chat", Efforts(("medium",))),
+    ("gpt-5.3-codex", Efforts(("low", "medium", "high", "xhigh"))),
+    ("gpt-5.3", Efforts(("none", "low", "medium", "high", "xhigh"))),
+    ("gpt-5.2-pro", Efforts(("medium", "high", "xhigh"))),
+    ("gpt-5.2-chat", Efforts(("medium",))),
+    ("gpt-5.2-codex", Efforts(("low", "medium", "high", "xhigh"))),
+    ("gpt-5.2", Efforts(("none", "low", "medium", "high", "xhigh"))),
+    ("gpt-5.1-chat", Efforts(("medium",))),
+    ("gpt-5.1-codex", Efforts(_THREE)),
+    ("gpt-5.1", Efforts(("none", *_THREE))),
+    ("gpt-5-pro", Efforts(("high",))),
+    ("gpt-5-chat", Efforts(())),
+    ("gpt-5-codex", Efforts(_THREE)),
+    ("gpt-5", Efforts(("minimal", *_THREE))),
+    ("o1", Efforts(_THREE)),
+    ("o3", Efforts(_THREE)),
+    ("o4", Efforts(_THREE)),
+    ("gpt-oss", Efforts(_THREE)),
+)
+
+_BY_PROVIDER: tuple[tuple[str, str, Efforts], ...] = (
+    # docs.x.ai reasoning; pydantic-ai profiles/grok.py. Code and build models refuse the parameter (pi#8381).
+    ("xai", "grok-4.7", Efforts(("low", "medium", "high", "xhigh"))),
+    ("xai", "grok-4.6", Efforts(_THREE)),
+    ("xai", "grok-4.5", Efforts(_THREE)),
+    ("xai", "grok-build-latest", Efforts(_THREE)),
+    ("xai", "grok-4.3", Efforts(("none", *_THREE))),
+    ("xai", "grok-latest", Efforts(("none", *_THREE))),
+    ("xai", "grok-3-mini", Efforts(("none", "low", "high"))),
+    ("xai", "grok", Efforts(())),
+    # api-docs.deepseek.com/guides/thinking_mode; pydantic-ai providers/deepseek.py
+    ("deepseek", "deepseek-reasoner", Efforts(())),
+    ("deepseek", "deepseek-chat", Efforts(())),
+    ("deepseek", "deepseek", Efforts(("low", "high", "max"), _DISABLED, _ENABLED)),
+    # platform.kimi.ai/docs/guide/use-reasoning-effort; pydantic-ai providers/moonshotai.py
+    ("moonshot", "kimi-k3", Efforts(("low", "high", "max"))),
+    ("moonshot", "kimi-k2.7", Efforts(())),
+    ("moonshot", "kimi-k2.6", Efforts(("low", "medium", "high", "max"), _DISABLED)),
+    ("moonshot", "kimi-k2.5", Efforts(_THREE, _DISABLED)),
+    ("moonshot", "", Efforts(())),
+    # docs.z.ai thinking-mode; pydantic-ai profiles/zai.py: 5.3 refuses `disabled` ("please use low, high, or max")
+    ("zai", "glm-5.3", Efforts(("low", "high", "max"), None, _ENABLED, _KEPT)),
+    ("zai", "glm-5.2", Efforts(("minimal", *_LOW_TO_MAX), _DISABLED, _ENABLED, _KEPT)),
+    ("zai", "glm", Efforts((), _DISABLED, _ENABLED, _KEPT)),
+    # docs.mistral.ai/capabilities/reasoning: `none` and `high` only; magistral always thinks
+    ("mistral", "magistral", Efforts(())),
+    ("mistral", "", Efforts(("none", "high"))),
+    # litellm llms/minimax: takes `thinking` and `reasoning_split`, no effort
+    ("minimax", "minimax-m3", Efforts((), _DISABLED, _ENABLED)),
+    ("minimax", "", Efforts(())),
+    # console.groq.com/docs/reasoning: qwen3 takes none and default, gpt-oss three steps, nobody else any
+    ("groq", "qwen/qwen3", Efforts(("none", "default"))),
+    ("groq", "openai/gpt-oss", Efforts(_THREE)),
+    ("groq", "", Efforts(())),
+    # help.aliyun.com/model-studio "deep thinking": enable_thinking beside the OpenAI fields
+    ("qwen", "", Efforts((), {"enable_thinking": False}, {"enable_thinking": True})),
+    # ollama docs/openai.md: reasoning_effort high, medium, low, none
+    ("ollama", "", Efforts(("none", *_THREE))),
+    # vLLM and llama.cpp pass chat_template_kwargs to the model's template
+    ("vllm", "", Efforts(_THREE, {"chat_template_kwargs": {"enable_thinking": False}})),
+    ("llama.cpp", "", Efforts(_THREE, {"chat_template_kwargs": {"enable_thinking": False}})),
+    # OpenRouter snaps an effort to what the routed model has (pydantic-ai models/openrouter.py)
+    ("openrouter", "", Efforts(("none", *_THREE, "xhigh", "max"))),
+)
+_MANDATORY = (
+    "anthropic/claude-fable",
+    "anthropic/claude-mythos",
+    "x-ai/grok-build",
+    "z-ai/glm-5.3",
+    "openai/gpt-6.1-sol",
+)
+"""Routes of OpenRouter that refuse `none`: "Reasoning is mandatory for this endpoint and cannot be
+disabled" (pydantic-ai providers/openrouter.py, from the model list's `reasoning.mandatory`)."""
+_ANY_SERVER = Efforts(("none", *_THREE))
+
+
+@lru_cache(maxsize=512)
+def efforts_of(provider: str, model: str) -> Efforts:
+    """Return what is known of a model's efforts at this provider."""
+    name = model.lower()
+    for row_provider, prefix, efforts in _BY_PROVIDER:
+        if row_provider == provider and name.startswith(prefix):
+            if provider == "openrouter" and name.startswith(_MANDATORY):
+                return Efforts(efforts.values[1:])
+            return efforts
+    bare = name.rpartition("/")[2]
+    for prefix, efforts in _OPENAI:
+        if bare.startswith(prefix):
+            return efforts
+    if (version_of(bare, "gpt-") or (0, 0)) >= (5, 6):
+        return Efforts(("none", *_LOW_TO_MAX))
+    return _ANY_SERVER
+
+
+def nearest(values: tuple[str, ...], wanted: str) -> str | None:
+    """Return the lowest of `values` at or above `wanted`, else the highest; None without any."""
+    known = sorted((value for value in values if value in ORDER), key=ORDER.index)
+    if not known:
+        return None
+    return next((value for value in known if ORDER.index(value) >= ORDER.index(wanted)), known[-1])
+
+
+def effort_for(provider: str, model: str, level: Level) -> str | None:
+    """Return the word for a level; None where the model has no efforts or is switched off by
+    other means."""
+    efforts = efforts_of(provider, model)
+    if level == "off" and "none" not in efforts.values and efforts.off is not None:
+        return None
+    wanted = "none" if level == "off" else level
+    if level != "off":
+        return nearest(tuple(value for value in efforts.values if value != "none"), wanted)
+    return nearest(efforts.values, wanted)

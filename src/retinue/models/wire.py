@@ -20,19 +20,17 @@ import orjson
 from retinue.core.failure import Failure
 from retinue.core.lean import replace
 from retinue.core.messages import AssistantMessage
-from retinue.http.sse import Events
+from retinue.http.connect import Events
 from retinue.http.transport import Response, Transport, TransportError
 from retinue.models import failures
-from retinue.models.content import has_documents
-from retinue.models.draft import Draft
+from retinue.models.draft import Draft, parse_event
 from retinue.models.failures import Wire
-from retinue.models.partial_json import parse_event
-from retinue.models.protocol import Alive, ModelInfo, ModelRequest, Noted, Part
-from retinue.models.quirks import Quirks
+from retinue.models.presets import Quirks
+from retinue.models.protocol import Alive, ModelInfo, ModelRequest, Noted, Part, has_documents
 from retinue.models.repair import Refusal, Repairs, SharedLessons, read_refusal
 
 if TYPE_CHECKING:
-    from retinue.models.key_helper import KeyHelper
+    from retinue.models.keys import KeyHelper
 
 _ALIVE = (Alive(),)
 _LESSONS: WeakKeyDictionary[Transport, dict[tuple[str, str], SharedLessons]] = WeakKeyDictionary()
@@ -237,7 +235,7 @@ class WireModel:
     # ---------------------------------------------------------------- keys on demand
     async def _fetch_key(self, draft: Draft) -> bool:
         """Puts the key that a helper gives into the headers; False with the failure in the draft."""
-        from retinue.models.key_helper import KeyHelperError, helped_key
+        from retinue.models.keys import KeyHelperError, helped_key
 
         assert self._helper is not None
         try:
@@ -252,7 +250,7 @@ class WireModel:
         return True
 
     def _forget_key(self) -> None:
-        from retinue.models.key_helper import forget_key
+        from retinue.models.keys import forget_key
 
         assert self._helper is not None
         forget_key(self._helper)

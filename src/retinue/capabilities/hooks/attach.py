@@ -202,7 +202,7 @@ class RunHooks:
         """Another model that takes over while the run works is a change of the model as well."""
         if not (self.listens("PreModelSwitch") or self.listens("PostModelSwitch")):
             return
-        from retinue.models.fallback import Fallback
+        from retinue.models.build import Fallback
 
         model = self.launch.model
         if isinstance(model, Fallback):

@@ -190,7 +190,7 @@ async def _offered(providers: Providers, provider: Provider) -> tuple[ModelInfo,
     known = providers.models_of(provider)
     if provider.listed or (not provider.custom and not provider.local):
         return known
-    from retinue.models.probe import served_models
+    from retinue.models.local_window import served_models
 
     served = await served_models(provider)
     return known if served is None else tuple(providers.info(provider, model) for model in served)

@@ -15,8 +15,8 @@ import orjson
 
 from retinue.core.messages import AssistantMessage, Message, Text, ToolCall, ToolMessage
 from retinue.core.tool import ToolSpec
-from retinue.models.content import result_text, sent_arguments
-from retinue.models.partial_json import parse_arguments
+from retinue.models.draft import parse_arguments
+from retinue.models.protocol import result_text, sent_arguments
 
 _INTRODUCTION = (
     "# Tools\n"

@@ -22,7 +22,7 @@ from retinue.capabilities.web.fetch.unpack import ACCEPTED, Unpacker
 from retinue.capabilities.web.fetch.url import Target, follow, parse_target
 from retinue.core.lean import dataclass
 from retinue.http.transport import TransportError
-from retinue.models.retry_after import retry_after
+from retinue.models.retry import retry_after
 
 if TYPE_CHECKING:
     from retinue.capabilities.web.fetch.connect import Connect, PageConnection

@@ -12,7 +12,7 @@ from retinue.capabilities.web.fetch.resolve import has_network
 from retinue.capabilities.web.search.protocol import Searcher, in_time
 from retinue.capabilities.web.store import Found, Result
 from retinue.core.lean import dataclass
-from retinue.http.urls import is_loopback
+from retinue.http.address import is_loopback
 from retinue.settings.table_web import SEARCHERS
 
 if TYPE_CHECKING:

@@ -17,9 +17,8 @@ from retinue.core.clock import Clock, Timer
 from retinue.core.failure import Failure, FailureKind
 from retinue.core.format import format_wait
 from retinue.core.lean import dataclass
-from retinue.models.limiter_pace import Pace
+from retinue.models.limiter_pace import Pace, Record, SharedLimits
 from retinue.models.limiter_prefix import WARM_SECONDS, Prefix, Prefixes
-from retinue.models.limiter_shared import Record, SharedLimits
 
 PATIENCE_SECONDS = 600.0
 """A provider that closes for longer is not waited for: the request fails, and says until when."""
