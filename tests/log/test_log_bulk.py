@@ -4,7 +4,7 @@ import sqlite3
 
 import pytest
 
-from retinue.log.bulk import insert, update
+from retinue.log.database import insert, update
 
 SIZES = (0, 1, 2, 7, 8, 9, 63, 64, 65, 511, 512, 513, 1_600)
 

@@ -13,12 +13,12 @@ from retinue.core.events import Body, Event, RunResumed, TextDelta, TurnStarted,
 from retinue.errors import StateError, UnknownRunError, UsageError
 from retinue.log.database import log_file
 from retinue.log.encode import event_to_json, outcome_to_json
-from retinue.log.export import export_document, export_lines
 from retinue.log.follow import follow
 from retinue.log.migrations import NAME_OF_RUN
 from retinue.log.query import Reader, as_dict, everywhere, find_run
 from retinue.log.rows import RunPlace
 from retinue.log.store import Log
+from retinue.log.transcript import export_document, export_lines
 from retinue.runs.recover import find_named
 
 

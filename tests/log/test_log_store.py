@@ -25,10 +25,10 @@ from retinue.core.failure import Failure
 from retinue.core.messages import AssistantMessage, user
 from retinue.errors import StateError, UnknownRunError
 from retinue.guard.redact import Redactor
+from retinue.log.follow import BACKLOG
 from retinue.log.query import Reader
 from retinue.log.rows import RunPlace
 from retinue.log.store import Log
-from retinue.log.subscribe import BACKLOG
 
 PLACE = RunPlace("run-1")
 SECRET = "sk-ant-api03-a1B2c3D4e5F6g7H8"

@@ -10,9 +10,9 @@ import pytest
 
 from retinue.core.messages import AssistantMessage, Document, Text, ToolCall, ToolMessage, ToolResult, UserMessage, user
 from retinue.http.transport import Transport
-from retinue.loop.tokens import estimate
 from retinue.models.protocol import ModelRequest, Noted
 from retinue.models.providers import Providers
+from retinue.models.tokens import estimate
 from retinue.settings.table import Settings
 from tests.models.scripts import anthropic_events, collect, model, request
 from tests.models.servers import Reply, Server, sse

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Literal
 from retinue.core.lean import dataclass
 from retinue.core.states import LIVE
 from retinue.errors import StateError
-from retinue.log.claim import owners
 from retinue.log.database import connect, log_file, trouble
-from retinue.log.owner import this_process
+from retinue.log.owner import owners, this_process
 from retinue.log.query import Reader
 from retinue.log.rows import RunRow
 

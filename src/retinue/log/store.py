@@ -20,16 +20,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from retinue.core.events import TRANSIENT, Body, Event, RunCreated, RunEnded, Warned
 from retinue.core.lean import replace
 from retinue.errors import RetinueError, StateError
-from retinue.log.batch import Batch
-from retinue.log.claim import take_over
 from retinue.log.database import connect, log_file
-from retinue.log.owner import this_process
+from retinue.log.follow import Subscription
+from retinue.log.owner import take_over, this_process
 from retinue.log.query import Reader
-from retinue.log.redaction import Redactor
 from retinue.log.rows import RunPlace, RunRow, tally_of
-from retinue.log.subscribe import Subscription
-from retinue.log.voice import Delta, Voice
-from retinue.log.writer import Job, Writer
+from retinue.log.stream_redactor import Delta, Redactor, Voice
+from retinue.log.writer import Batch, Job, Writer
 
 if TYPE_CHECKING:
     import sqlite3

@@ -13,7 +13,7 @@ from retinue.core.clock import Clock
 from retinue.core.events import Body, Retrying, TextDelta, ThinkingDelta
 from retinue.core.failure import Failure
 from retinue.core.messages import AssistantMessage, Text
-from retinue.loop.interrupt import Interrupt, Interrupted
+from retinue.loop.controls import Interrupt, Interrupted
 from retinue.loop.shrink import cut
 from retinue.loop.watch import Countdown
 from retinue.models.protocol import Finished, Model, ModelRequest, Noted, Part

@@ -16,12 +16,12 @@ from retinue.core.messages import Message, UserMessage, user
 from retinue.core.usage import Usage
 from retinue.loop import shrink
 from retinue.loop.ask import Ask
-from retinue.loop.interrupt import Interrupt
+from retinue.loop.controls import Interrupt
 from retinue.loop.job import Job
 from retinue.loop.prompts import prompt
-from retinue.loop.tokens import Conversation, estimate
 from retinue.loop.watch import Countdown
 from retinue.models.protocol import Model, ModelRequest
+from retinue.models.tokens import Conversation, estimate
 
 Reason = Literal["threshold", "overflow", "manual"]
 

@@ -18,8 +18,8 @@ from retinue.core.events import Body, ToolEnded, ToolProgress, ToolStarted, Warn
 from retinue.core.lean import dataclass
 from retinue.core.messages import StopReason, Text, ToolCall, ToolMessage, ToolResult
 from retinue.core.tool import Tool, ToolContext, ToolOutput, ToolSpec, failed
-from retinue.loop import refusals
-from retinue.loop.interrupt import Interrupt
+from retinue.loop import arguments as refusals
+from retinue.loop.controls import Interrupt
 from retinue.loop.job import Job
 from retinue.loop.shrink import cut
 from retinue.loop.spellings import understand

@@ -1,19 +1,119 @@
-"""How a run's answer is recognised: structured results, and errors that look like answers."""
+"""Why a run ends. Made where the reason is known, turned into an outcome in one place.
+
+What a run really touched, collected from effects: bounded, in order of first appearance.
+
+How a run's answer is recognised: structured results, and errors that look like answers.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeGuard
 
 import orjson
 
+from retinue.core.effects import ToolEffect
 from retinue.core.failure import Failure
+from retinue.core.lean import dataclass
+from retinue.core.limits import LimitName
 from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolResult, UserMessage, user
+from retinue.core.outcome import Ended, Evidence
 from retinue.core.tool import ToolContext, ToolOutput, ToolSpec, failed
 from retinue.errors import UsageError
-from retinue.loop.ending import Ending
 from retinue.loop.prompts import prompt
+from retinue.loop.shrink import describe
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """`text` replaces the answer found in the conversation (structured output has its own)."""
+
+    ended: Ended
+    failure: Failure | None = None
+    limit: LimitName | None = None
+    value: Any = None
+    text: str | None = None
+
+
+def stopped(reason: str) -> Ending:
+    return Ending("stopped", Failure("stopped", reason))
+
+
+def out_of_time(seconds: float) -> Ending:
+    message = f"The run exceeded maximum runtime after {seconds * 1000:.0f}ms."
+    return Ending("timeout", Failure("limit", message, "Raise the time limit, or give it a smaller task."), "time")
+
+
+def gone_quiet(seconds: float) -> Ending:
+    message = f"The run timed out after {seconds * 1000:.0f}ms without activity."
+    remedy = "The model sent nothing for that long: check the provider, or raise the idle limit."
+    return Ending("timeout", Failure("limit", message, remedy), "idle")
+
+
+_MOST = 200
+_LONGEST = 500
+_NAMED = 40
+
+
+class Collector:
+    """Cheap while the run goes on; `evidence` cuts the lists and says how much it left out."""
+
+    __slots__ = ("_commands", "_denials", "_hosts", "_read", "_unknown", "_written")
+
+    def __init__(self) -> None:
+        self._read: dict[str, None] = {}
+        self._written: dict[str, None] = {}
+        self._commands: dict[str, None] = {}
+        self._hosts: dict[str, None] = {}
+        self._denials: dict[str, None] = {}
+        self._unknown: dict[str, None] = {}
+
+    def add(self, call: ToolCall, effect: ToolEffect) -> None:
+        self._read.update(dict.fromkeys(effect.reads))
+        self._written.update(dict.fromkeys(touched.path for touched in effect.writes))
+        self._hosts.update(dict.fromkeys(effect.hosts))
+        if effect.command is not None:
+            self._commands[effect.command] = None
+        if effect.denied is not None:
+            self._denials[f"{describe(call)}: {effect.denied}"] = None
+        if effect.status in ("unknown", "started"):
+            self._unknown[describe(call)] = None
+
+    def files(self) -> str:
+        """The files that were changed and read, for a conversation that may have forgotten them."""
+        changed = list(self._written)
+        only_read = [path for path in self._read if path not in self._written]
+        lines = []
+        if changed:
+            lines.append(f"Files you changed: {_listed(changed)}")
+        if only_read:
+            lines.append(f"Files you read: {_listed(only_read)}")
+        return "\n".join(lines)
+
+    def evidence(self) -> Evidence:
+        return Evidence(
+            _bounded(self._read),
+            _bounded(self._written),
+            _bounded(self._commands),
+            _bounded(self._hosts),
+            _bounded(self._denials),
+            _bounded(self._unknown),
+        )
+
+
+def _listed(paths: list[str]) -> str:
+    """The newest of `paths`."""
+    left = len(paths) - _NAMED
+    return ", ".join(paths[-_NAMED:]) + (f" and {left} earlier ones" if left > 0 else "")
+
+
+def _bounded(entries: Iterable[str]) -> tuple[str, ...]:
+    shown = [entry if len(entry) <= _LONGEST else entry[: _LONGEST - 1] + "…" for entry in entries]
+    if len(shown) > _MOST:
+        shown = [*shown[:_MOST], f"… and {len(shown) - _MOST} more"]
+    return tuple(shown)
+
 
 SUBMIT = "submit_result"
 ATTEMPTS = 5
@@ -22,7 +122,7 @@ _DEFINITIONS = ("$defs", "definitions")
 _COMBINED = frozenset({"anyOf", "oneOf", "allOf", "not", "if", "$ref", "enum", "const"})
 _FENCED = re.compile(r"```(?:json)?\s*\n(.*?)\n?```", re.DOTALL)
 _SHOWN = 5
-_LONGEST = 300
+_LONGEST_TEXT = 300
 
 
 def check_schema(schema: Any) -> None:
@@ -122,7 +222,7 @@ def as_text(value: Any) -> str:
 def _line(error: Any) -> str:
     place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.instance_path)
     message = str(error.message)
-    if len(message) > _LONGEST:
+    if len(message) > _LONGEST_TEXT:
         message = f"{message[: _LONGEST // 2]} … {message[-_LONGEST // 2 :]}"
     return f"{place.lstrip('.')}: {message}" if place else message
 

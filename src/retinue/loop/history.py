@@ -1,4 +1,6 @@
-"""Messages on their way into a conversation, whatever a model sent.
+"""The counts of a run, and the outcome made of them.
+
+Messages on their way into a conversation, whatever a model sent.
 
 A conversation is valid when every tool call has exactly one result, in call order, in the
 message right after it, and no two calls share an id.
@@ -12,8 +14,97 @@ from typing import Any
 
 import orjson
 
+from retinue.core.failure import Failure
 from retinue.core.messages import AssistantMessage, Message, ToolCall
+from retinue.core.outcome import CUT_OFF, SUCCESS, Outcome
+from retinue.core.usage import Usage
 from retinue.log.replay import closed
+from retinue.loop.finish import Collector, Ending
+from retinue.loop.job import Job
+
+
+class Tally:
+    """Lifetime counters: they begin with what the run had used before it was resumed."""
+
+    def __init__(self, job: Job, model: str) -> None:
+        self._job = job
+        self._began = job.clock.monotonic()
+        self._model = model
+        self._text = ""
+        self._continues = False
+        self.truncated = False
+        """Whether the newest answer was cut off at the output limit."""
+        self.usage: Usage = job.prior.usage
+        self.turns = job.prior.turns
+        self.tool_uses = job.prior.tool_uses
+        self.compactions = job.prior.compactions
+        self.evidence = Collector()
+        self.notes: list[str] = []
+
+    @property
+    def text(self) -> str:
+        """The last text of this attempt: the answer, or what is left of it."""
+        return self._text
+
+    def answered(self, message: AssistantMessage, shown: str) -> None:
+        """Remembers the last text of this leg of the run: the answer, or what is left of it."""
+        self.usage += message.usage
+        self.turns += 1
+        said = message.text
+        self.truncated = message.stop == "length" and not message.tool_calls
+        continued, self._continues = self._continues, False
+        if said.strip():
+            self._text = self._text + said if continued else said
+        elif message.failure is not None and shown.strip():
+            self._text = shown
+
+    def continues(self) -> None:
+        """The next answer goes on where the newest one was cut off."""
+        self._continues = True
+
+    def not_continued(self, failure: Failure) -> None:
+        """The answer stays as it was cut off."""
+        self.truncated = True
+        self.notes.append(f"The rest of its answer could not be had: {failure.message}")
+
+    def outcome(self, ending: Ending) -> Outcome:
+        text = self._text if ending.text is None else ending.text
+        truncated = self.truncated and ending.ended in SUCCESS and ending.text is None
+        notes = [*self.notes, *([f"Its answer was {CUT_OFF}: the end is missing."] if truncated else [])]
+        return Outcome(
+            ended=ending.ended,
+            text=text,
+            partial=bool(text) and ending.ended not in SUCCESS,
+            truncated=truncated,
+            value=ending.value,
+            failure=ending.failure,
+            limit=ending.limit,
+            usage=self.usage,
+            turns=self.turns,
+            tool_uses=self.tool_uses,
+            compactions=self.compactions,
+            duration_ms=round((self._job.clock.monotonic() - self._began) * 1000),
+            model=self._model,
+            evidence=self.evidence.evidence(),
+            notes=tuple(notes),
+        )
+
+
+def failure_of(message: AssistantMessage) -> Failure | None:
+    """Why a message is no answer, or None if it is one, even an empty one."""
+    match message.stop:
+        case "error":
+            return message.failure or Failure("server", "The provider failed without saying why.")
+        case "refusal":
+            said = "The model or a safety system of its provider declined to answer."
+            return message.failure or Failure("refused", said, "Rephrase the task, or use another model.")
+        case "length" if not message.text.strip() and not message.tool_calls:
+            said = "The run hit the output token limit before producing any text."
+            return Failure("length", said, "Raise the output limit, or lower the thinking level.")
+        case "aborted":
+            return message.failure or Failure("stopped", "The answer was cut off.")
+        case _:
+            return None
 
 
 def mend(messages: Sequence[Message]) -> list[Message]:

@@ -12,9 +12,8 @@ from retinue.core.failure import Failure
 from retinue.core.limits import LimitName, Limits
 from retinue.core.messages import Content, Text, ToolCall, ToolMessage, ToolResult, UserMessage, user
 from retinue.core.usage import Usage
-from retinue.loop.account import Verdict
-from retinue.loop.ending import Ending
-from retinue.loop.finish import SUBMIT
+from retinue.loop.finish import SUBMIT, Ending
+from retinue.loop.job import Verdict
 from retinue.loop.prompts import prompt
 
 _SAME_RESULT = 2

@@ -16,23 +16,20 @@ from retinue.core.messages import AssistantMessage, StopReason, ToolCall, ToolMe
 from retinue.core.outcome import SUCCESS, Ended, Outcome
 from retinue.core.tool import Tool, ToolOutput
 from retinue.core.usage import NOTHING
-from retinue.loop import refusals
+from retinue.loop import arguments as refusals
 from retinue.loop.ask import Ask
 from retinue.loop.compact import MOST_OVERFLOWS, Compactor, Reason
-from retinue.loop.controls import Controls
+from retinue.loop.controls import Controls, Interrupt
 from retinue.loop.dispatch import Dispatch
-from retinue.loop.ending import Ending, gone_quiet, out_of_time, stopped
-from retinue.loop.finish import Submission, as_text, error_in_disguise
-from retinue.loop.history import mend, settled, used_ids
-from retinue.loop.interrupt import Interrupt
+from retinue.loop.finish import Ending, Submission, as_text, error_in_disguise, gone_quiet, out_of_time, stopped
+from retinue.loop.history import Tally, failure_of, mend, settled, used_ids
 from retinue.loop.job import Job
 from retinue.loop.limits import Repeats, Turns, over_budget, overdrawn
 from retinue.loop.prompts import prompt
 from retinue.loop.shrink import cut
-from retinue.loop.tally import Tally, failure_of
-from retinue.loop.tokens import Conversation, overhead
 from retinue.loop.watch import Watch
 from retinue.models.protocol import Model, ModelRequest
+from retinue.models.tokens import Conversation, overhead
 
 _LATE = "It ended before it heard the last news of its agents; what they found is told when it is resumed."
 

@@ -79,7 +79,7 @@ def shared_prefix(provider: Provider, model: str, system: str, tools: Sequence[T
     could not pay: the provider has none, it is this machine, or the prefix is too short."""
     if provider.id not in CACHING or provider.local:
         return None
-    from retinue.loop.tokens import overhead
+    from retinue.models.tokens import overhead
 
     if overhead(system, tools) < LEAST_TOKENS:
         return None

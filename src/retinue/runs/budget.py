@@ -24,7 +24,7 @@ from retinue.core.format import format_wait
 from retinue.core.limits import LimitName, Limits
 from retinue.core.usage import NOTHING, Usage
 from retinue.errors import LaunchError
-from retinue.loop.account import Verdict
+from retinue.loop.job import Verdict
 from retinue.runs.budget_pot import Pot
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ like its last one and another to wrap up."""
 
 class Account:
     """The account of one run, as long as the run goes on: close it with the run. Use from one
-    event loop. Fits `retinue.loop.account.Account`."""
+    event loop. Fits `retinue.loop.job.Account`."""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ from retinue.runs.bus import (
 from retinue.runs.rpc import Rpc
 
 if TYPE_CHECKING:
-    from retinue.log.subscribe import Subscription
+    from retinue.log.follow import Subscription
     from retinue.runs.crew import Supervisor
     from retinue.runs.member import Member
     from retinue.settings.table import Settings

@@ -17,7 +17,7 @@ from retinue.capabilities.trust.attach import consented
 from retinue.core.lean import dataclass
 from retinue.core.request import RunRequest
 from retinue.core.tool import Tool
-from retinue.loop.tokens import overhead
+from retinue.models.tokens import overhead
 from retinue.runs.assembling import assemble
 from retinue.runs.crew import Supervisor
 from retinue.runs.delegate import Delegate

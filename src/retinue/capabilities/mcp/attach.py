@@ -166,7 +166,7 @@ class Served:
             return True
         if settings.tool_search_share is None:
             return False
-        from retinue.loop.tokens import overhead
+        from retinue.models.tokens import overhead
 
         return overhead("", [tool.spec for tool in tools.values()]) > settings.tool_search_share * window
 

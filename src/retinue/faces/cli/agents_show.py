@@ -193,13 +193,13 @@ async def _preview(spec: AgentSpec, world: World, task: str, *, main: bool, unde
 
 
 def _tokens(text: str) -> int:
-    from retinue.loop.tokens import overhead
+    from retinue.models.tokens import overhead
 
     return overhead(text, ())
 
 
 def _data(spec: AgentSpec, found: Preview) -> dict[str, Any]:
-    from retinue.loop.tokens import overhead
+    from retinue.models.tokens import overhead
 
     return {
         "name": spec.name,
@@ -229,7 +229,7 @@ def _data(spec: AgentSpec, found: Preview) -> dict[str, Any]:
 
 
 def _table(found: Preview) -> list[str]:
-    from retinue.loop.tokens import overhead
+    from retinue.models.tokens import overhead
 
     rows = [(part.name, _tokens(part.text)) for part in found.parts]
     rows += [(f"tool {tool.spec.name}", overhead("", (tool.spec,))) for tool in found.tools]

@@ -19,8 +19,8 @@ from typing import Any
 from retinue.core.format import format_cost, format_count
 from retinue.errors import StateError
 from retinue.faces.cli.project import folder
+from retinue.log.activity import BY, By, Spending, merged, spending, total
 from retinue.log.database import log_folders
-from retinue.log.spending import BY, By, Spending, merged, spending, total
 from retinue.settings.places import retinue_home, state_folder
 
 _UNITS = {"m": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400}

@@ -149,7 +149,7 @@ def execute_show(args: argparse.Namespace) -> int:
     folder, row = locate(args)
     with Reader.open(folder) as reader:
         if args.json:
-            from retinue.log.export import export_document
+            from retinue.log.transcript import export_document
 
             print(export_document(reader, row.id).decode())
             return 0

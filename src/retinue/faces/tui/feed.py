@@ -12,9 +12,9 @@ from retinue.errors import StateError
 
 if TYPE_CHECKING:
     from retinue.faces.tui.board.board import Board
+    from retinue.log.follow import Subscription
     from retinue.log.query import Reader
     from retinue.log.store import Log
-    from retinue.log.subscribe import Subscription
 
 Take = Callable[[Event], None]
 REMEMBERED = 50
