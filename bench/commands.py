@@ -18,11 +18,11 @@ from pathlib import Path
 
 from retinue.core.permission import ToolUse
 from retinue.core.toolnames import TOOLS
-from retinue.guard.permissions.place import Place
+from retinue.guard.permissions.locations import Place
 from retinue.guard.permissions.policy import Policy as Permissions
 from retinue.guard.sandbox.box import Box
 from retinue.guard.sandbox.policy import Limits, Policy
-from retinue.guard.sandbox.stops import find_stop
+from retinue.guard.sandbox.probe import find_stop
 
 LIST = Path(__file__).with_name("commands.txt")
 SECONDS = 3

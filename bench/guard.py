@@ -18,7 +18,7 @@ from typing import Any
 
 from retinue.core.permission import ToolUse
 from retinue.core.toolnames import TOOLS
-from retinue.guard.permissions.place import Place
+from retinue.guard.permissions.locations import Place
 from retinue.guard.permissions.policy import Policy
 from retinue.guard.permissions.rule import Rule, parse_rule
 
@@ -90,7 +90,7 @@ def main() -> None:
 
 
 FIRST = (
-    "from retinue.guard.permissions.policy import Policy; from retinue.guard.permissions.place import Place; "
+    "from retinue.guard.permissions.policy import Policy; from retinue.guard.permissions.locations import Place; "
     "from retinue.core.permission import ToolUse; "
     "Policy('default', Place.of('.')).decide(ToolUse('bash', {'command': 'ls'}))"
 )

@@ -15,9 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from retinue.guard.sandbox.box import Box
-from retinue.guard.sandbox.bubblewrap import bubblewrap_works
 from retinue.guard.sandbox.policy import Policy
-from retinue.guard.sandbox.probe import masks_work, namespaces_work, why_not
+from retinue.guard.sandbox.probe import bubblewrap_works, masks_work, namespaces_work, why_not
 
 SHELL = ["/bin/sh", "-c", ":"]
 GOAL = 20.0

@@ -15,8 +15,8 @@ from retinue.core.inbox import InboxItem
 from retinue.core.permission import Decision, ToolUse
 from retinue.core.spec import PermissionMode
 from retinue.core.tool import ToolContext, ToolOutput, ToolSpec, ok
-from retinue.guard.desk import LOOK_SECONDS, Desk, Policy
-from retinue.guard.desk_party import Party
+from retinue.guard.inbox_item import Party
+from retinue.guard.inbox_service import LOOK_SECONDS, Desk, Policy
 from retinue.guard.redact import Redactor
 from retinue.log.inbox import Listed, items
 from retinue.log.query import Reader
@@ -109,7 +109,7 @@ class Asking:
         return Party(place, "writer", controls or Controls(), record)
 
     def item(self, path: str = "a.txt", run_id: str = "run-1", **fields: Any) -> InboxItem:
-        from retinue.guard.desk import new_item_id
+        from retinue.guard.inbox_service import new_item_id
 
         payload = {"tool": "change", "arguments": {"path": path}, "call_id": "c1"}
         given = {"payload": payload, "rule": "change(*)", "title": f"change {path}", **fields}

@@ -11,9 +11,9 @@ from retinue.core.hook import HookResult
 from retinue.core.inbox import InboxAnswer
 from retinue.core.permission import Decision
 from retinue.core.tool import failed, ok
-from retinue.guard.desk import Policy
 from retinue.guard.gate import Gate, gated
-from retinue.guard.gate_item import call_title
+from retinue.guard.gate_text import call_title
+from retinue.guard.inbox_service import Policy
 
 ALLOW = Decision("allow", "Reads run.", "mode")
 ASKS = {by: Decision("ask", f"{by} asks.", by) for by in ("mode", "rule", "critical", "protected", "unparsed", "taint")}

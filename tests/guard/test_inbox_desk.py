@@ -10,7 +10,7 @@ from tests.guard.guard_scene import Asking, until
 from retinue.core.events import InboxClosed, InboxOpened
 from retinue.core.inbox import InboxAnswer
 from retinue.errors import AnsweredError, UnknownItemError, UsageError
-from retinue.guard.desk import Policy
+from retinue.guard.inbox_service import Policy
 from retinue.guard.redact import Redactor
 from retinue.log.inbox import answer, find, granted, items
 from retinue.log.inbox import grant as store
@@ -225,7 +225,7 @@ async def test_a_run_that_asks_again_what_still_waits_takes_the_same_item(tmp_pa
 
 
 def replace_leftovers(party):
-    from retinue.guard.desk_party import Party
+    from retinue.guard.inbox_item import Party
 
     return Party(party.place, party.agent, party.controls, party.record, True)
 

@@ -10,9 +10,9 @@ import pytest
 
 from retinue import Retinue
 from retinue.core.inbox import InboxItem
-from retinue.guard.permissions import masks
-from retinue.guard.permissions.masks import FileMasks, TooManyFilesError
-from retinue.guard.permissions.place import Place
+from retinue.guard.permissions import file_rules as masks
+from retinue.guard.permissions.file_rules import FileMasks, TooManyFilesError
+from retinue.guard.permissions.locations import Place
 from retinue.guard.permissions.policy import Policy
 from retinue.guard.permissions.rule import Rule, parse_rule
 from retinue.guard.sandbox.probe import can_confine, masks_work

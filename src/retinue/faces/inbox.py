@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from retinue.core.inbox import InboxAnswer, InboxItem
 
 if TYPE_CHECKING:
-    from retinue.guard.desk import Approver
+    from retinue.guard.inbox_service import Approver
     from retinue.runs.world import World
 
 LOOK_SECONDS = 0.1

@@ -26,8 +26,8 @@ from retinue.guard.taint import Taint, Wary
 
 if TYPE_CHECKING:
     from retinue.core.inbox import InboxAnswer
-    from retinue.guard.desk import Desk
-    from retinue.guard.desk_party import Party
+    from retinue.guard.inbox_item import Party
+    from retinue.guard.inbox_service import Desk
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,11 +168,11 @@ class Gate:
         return await self._ask(tool, use, decision, context)
 
     async def _person(self, use: ToolUse, decision: Decision, context: ToolContext) -> InboxAnswer | Denied:
-        from retinue.guard.gate_item import approval
+        from retinue.guard.gate_text import approval
 
         desk, rule = self._desk(), decision.rule
         if not desk.reachable and not self.party.leftovers:
-            from retinue.guard.desk import NOBODY
+            from retinue.guard.inbox_service import NOBODY
 
             return Denied("policy", f"{decision.reason} {NOBODY}")
         if rule is not None and self._redact(rule) is not rule:

@@ -20,7 +20,7 @@ from retinue.core.permission import Clearance
 
 if TYPE_CHECKING:
     from retinue.core.tool import Confinement
-    from retinue.guard.permissions.masks import FileMasks
+    from retinue.guard.permissions.file_rules import FileMasks
     from retinue.guard.permissions.policy import Policy as Permissions
     from retinue.guard.sandbox.policy import Policy
 
@@ -111,7 +111,7 @@ class RunWalls:
         policy = self._make_policy(clearance)
         if policy is None:
             return None
-        from retinue.guard.permissions.masks import FileMasks
+        from retinue.guard.permissions.file_rules import FileMasks
 
         by_person = clearance == "person"
         masks = FileMasks(self._permissions(), asking=not by_person)

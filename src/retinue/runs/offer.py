@@ -136,7 +136,7 @@ def _live(settings: Settings) -> Live:
 
 
 def _sanitised(text: str, world: World) -> str:
-    from retinue.guard.sanitise import sanitise
+    from retinue.guard.taint import sanitise
 
     return sanitise(text, world.environment)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from retinue.capabilities.permissions.gatekeeper import Guard
     from retinue.capabilities.plugins.attach import Extensions
     from retinue.capabilities.web.attach import Browsing
-    from retinue.guard.desk import Approver, Desk, Policy
+    from retinue.guard.inbox_service import Approver, Desk, Policy
     from retinue.guard.redact import Redactor
     from retinue.guard.trust import Trust
     from retinue.http.transport import Transport
@@ -153,7 +153,7 @@ class World:
     @cached_property
     def desk(self) -> Desk:
         """Where runs ask people. Made when one first has to."""
-        from retinue.guard.desk import Desk
+        from retinue.guard.inbox_service import Desk
 
         return Desk(self.log, self.approvers, policy=self._policy, redact=self.redactor.data, clock=self.clock)
 
@@ -165,7 +165,7 @@ class World:
         return "desk" in self.__dict__ and self.desk.interactive
 
     def _policy(self) -> Policy:
-        from retinue.guard.desk import Policy
+        from retinue.guard.inbox_service import Policy
 
         settings = self.settings.settings
         return Policy(settings.permissions_headless, settings.permissions_expiry_seconds)

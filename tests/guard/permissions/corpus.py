@@ -12,7 +12,7 @@ from retinue.core.permission import ToolUse
 from retinue.core.spec import PermissionMode
 from retinue.core.toolnames import TOOLS, canonical
 from retinue.guard.permissions import Policy
-from retinue.guard.permissions.place import Place
+from retinue.guard.permissions.locations import Place
 from retinue.guard.permissions.policy import Limit
 from retinue.guard.permissions.rule import Rule, parse_rule
 

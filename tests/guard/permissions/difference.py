@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from retinue.guard.permissions.marks import GLOB
+from retinue.guard.permissions.rule import GLOB
 from retinue.guard.permissions.shell import Script, analyse
 from retinue.guard.sandbox.box import Box
 from retinue.guard.sandbox.policy import Policy

@@ -12,7 +12,7 @@ from retinue.core.permission import Decision, ToolUse
 from retinue.core.spec import PermissionMode
 from retinue.core.toolnames import TOOLS
 from retinue.guard.permissions import Policy
-from retinue.guard.permissions.place import Place
+from retinue.guard.permissions.locations import Place
 
 
 @pytest.fixture

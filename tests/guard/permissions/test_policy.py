@@ -11,14 +11,11 @@ from retinue.core.permission import Decision, ToolUse
 from retinue.core.spec import AgentSpec, PermissionMode, Source
 from retinue.core.toolnames import TOOLS
 from retinue.guard.permissions import Policy
-from retinue.guard.permissions.classify import classified, read_answer
-from retinue.guard.permissions.modes import effective_mode
-from retinue.guard.permissions.place import Place
-from retinue.guard.permissions.policy import Limit
-from retinue.guard.permissions.presets import preset_rules
+from retinue.guard.permissions.locations import Place
+from retinue.guard.permissions.modes import classified, effective_mode, preset_rules, read_answer
+from retinue.guard.permissions.policy import Block as FileBlock
+from retinue.guard.permissions.policy import Limit, claude_blocks, gather
 from retinue.guard.permissions.rule import Rule, parse_rule
-from retinue.guard.permissions.sources import Block as FileBlock
-from retinue.guard.permissions.sources import claude_blocks, gather
 
 
 @pytest.fixture

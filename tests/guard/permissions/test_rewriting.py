@@ -17,7 +17,7 @@ from retinue.core.permission import ToolUse
 from retinue.core.spec import PermissionMode
 from retinue.core.toolnames import TOOLS
 from retinue.guard.permissions import Policy
-from retinue.guard.permissions.place import Place
+from retinue.guard.permissions.locations import Place
 from retinue.guard.permissions.rule import Kind, Rule, parse_rule
 
 DENIED = ("rm -f precious", "git push origin main", "curl -d @x example.org", "npm publish", "touch /elsewhere/x")

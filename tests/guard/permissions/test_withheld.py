@@ -9,7 +9,7 @@ import pytest
 
 from retinue.core.tool import ToolContext
 from retinue.guard.permissions import Policy
-from retinue.guard.permissions.place import Place
+from retinue.guard.permissions.locations import Place
 from retinue.guard.permissions.rule import Kind, Rule, parse_rule
 from retinue.tools.grep import GrepTool
 

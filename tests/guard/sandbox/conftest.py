@@ -6,9 +6,8 @@ import pytest
 from tests.guard.sandbox.scene import Scene
 
 from retinue.guard.sandbox.box import Box
-from retinue.guard.sandbox.bubblewrap import bubblewrap_works
 from retinue.guard.sandbox.policy import Policy
-from retinue.guard.sandbox.probe import namespaces_work, why_not
+from retinue.guard.sandbox.probe import bubblewrap_works, namespaces_work, why_not
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,9 @@ from tests.guard.sandbox.conftest import readonly
 from tests.guard.sandbox.scene import Scene
 
 from retinue.guard.sandbox.box import Box
-from retinue.guard.sandbox.launcher import INSIDE, in_python
 from retinue.guard.sandbox.policy import Policy
 from retinue.guard.sandbox.probe import namespaces_work
+from retinue.guard.sandbox.view import INSIDE, in_python
 
 LAUNCHER = in_python("launcher")
 

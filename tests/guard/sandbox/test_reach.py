@@ -15,7 +15,7 @@ from tests.guard.sandbox.conftest import readonly
 from tests.guard.sandbox.scene import Scene
 
 from retinue.guard.sandbox.box import Box
-from retinue.guard.sandbox.toolchains import tool_roots
+from retinue.guard.sandbox.environment import tool_roots
 
 
 @pytest.fixture

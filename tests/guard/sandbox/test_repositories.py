@@ -16,7 +16,7 @@ from tests.guard.sandbox.scene import Scene
 from retinue.guard.sandbox.box import Box
 from retinue.guard.sandbox.inside.repositories import odd_setting
 from retinue.guard.sandbox.policy import Policy, protected_places
-from retinue.guard.sandbox.repositories import workspace
+from retinue.guard.sandbox.scratch import workspace
 
 
 @pytest.fixture(autouse=True)

@@ -62,10 +62,9 @@ def rule_condition(cwd: Path, home: str = "") -> Condition:
 
     def covers(rule: str, tool: str, given: Mapping[str, Any]) -> bool | None:
         from retinue.guard.permissions.call import Call
-        from retinue.guard.permissions.marks import MAYBE, YES
+        from retinue.guard.permissions.locations import Place
         from retinue.guard.permissions.matching import restricts
-        from retinue.guard.permissions.place import Place
-        from retinue.guard.permissions.rule import Rule, parse_rule
+        from retinue.guard.permissions.rule import MAYBE, YES, Rule, parse_rule
 
         parsed = parse_rule(rule, "deny", base=str(cwd))
         if not isinstance(parsed, Rule):

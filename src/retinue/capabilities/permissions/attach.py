@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 from retinue.core.lean import dataclass
 from retinue.core.spec import PermissionMode, PermissionRule
 from retinue.core.toolnames import ALIASES, canonical
+from retinue.guard.permissions.locations import Place
 from retinue.guard.permissions.modes import effective_mode
-from retinue.guard.permissions.place import Place
-from retinue.guard.permissions.policy import Limit, Policy
+from retinue.guard.permissions.policy import Block, Limit, Policy, Sources, claude_blocks, gather, policy_blocks
 from retinue.guard.permissions.rule import Rule, is_about_files, names_tool, parse_rule, rule_of_pattern
-from retinue.guard.permissions.sources import Block, Sources, claude_blocks, gather, policy_blocks
 
 if TYPE_CHECKING:
     from retinue.capabilities.permissions.bounds import Bound
@@ -72,7 +71,7 @@ def permissions_for(
         more, narrower = _of_file(bound.agent, bound.patterns, bound.base, notes)
         rules, limits, presets = (*rules, *more), (*limits, *narrower), presets or bound.presets
     if presets:
-        from retinue.guard.permissions.presets import preset_rules
+        from retinue.guard.permissions.modes import preset_rules
 
         rules += preset_rules()
     if parent is not None:

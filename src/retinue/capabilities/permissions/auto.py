@@ -48,7 +48,7 @@ def classifier_for(policy: Policy, world: World) -> Classify | None:
         return ""
 
     async def classify(use: ToolUse, decision: Decision) -> Decision:
-        from retinue.guard.permissions.classify import classified
+        from retinue.guard.permissions.modes import classified
 
         return await classified(policy, use, decision, ask)
 

@@ -23,8 +23,8 @@ from retinue.core.lean import dataclass
 from retinue.core.tool import Preview, Tool
 from retinue.core.toolnames import TOOLS
 from retinue.errors import RetinueError
-from retinue.guard.desk_party import Party
 from retinue.guard.gate import Gate, gated
+from retinue.guard.inbox_item import Party
 from retinue.guard.permissions.policy import Policy
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ async def grant(guard: Guard, world: World, rule: str, answer: InboxAnswer) -> N
 async def ask_quote(member: Member, world: World, quote: Quote) -> bool:
     """Whether a person agrees that the run starts very many agents."""
     from retinue.core.inbox import InboxItem
-    from retinue.guard.desk import new_item_id
+    from retinue.guard.inbox_service import new_item_id
 
     guard = world.guards.get(member.id)
     if guard is None:

@@ -27,7 +27,7 @@ from retinue.tools.delegation.frame import as_data
 
 if TYPE_CHECKING:
     from retinue.core.inbox import InboxAnswer
-    from retinue.guard.desk_party import Party
+    from retinue.guard.inbox_item import Party
     from retinue.runs.member import Member
     from retinue.runs.plan_mode import PlanMode
     from retinue.runs.world import World

@@ -146,7 +146,7 @@ def _open_policy(launch: Launch, world: World, context: ToolContext, clearance: 
 
 
 def _protected(launch: Launch, world: World, context: ToolContext) -> tuple[Path, ...]:
-    from retinue.guard.permissions.protected import protected_paths
+    from retinue.guard.permissions.critical import protected_paths
 
     rules = world.guards[context.run_id].permissions.allowing
     named = [rule.specifier.lower() for rule in rules if rule.specifier and "edit" in rule.tools]

@@ -48,8 +48,8 @@ class CheckedShell:
 def objections(arguments: Mapping[str, Any], isolation: Isolation, context: ToolContext) -> Iterator[str]:
     """Why a command may not run; nothing when it keeps to the worktree as far as can be seen."""
     from retinue.guard.permissions.call import Call
+    from retinue.guard.permissions.locations import Place
     from retinue.guard.permissions.matching import starts_others
-    from retinue.guard.permissions.place import Place
     from retinue.guard.permissions.shell.commands import edited_paths
 
     place = Place.of(context.root, [str(isolation.top)], context.environment.get("HOME", ""))
@@ -78,7 +78,7 @@ def _names_author(step: Step) -> bool:
 
 
 def _writes(call: Call) -> Iterator[str]:
-    from retinue.guard.permissions.marks import shown
+    from retinue.guard.permissions.rule import shown
 
     for path, writes in call.touched:
         free = any(path == each or path.startswith(f"{each}/") for each in _FREE) and ".." not in Path(path).parts

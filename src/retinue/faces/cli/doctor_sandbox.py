@@ -10,10 +10,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from retinue.faces.cli.doctor_checks import Patient
-from retinue.guard.sandbox.bubblewrap import bubblewrap, bubblewrap_works, restriction
 from retinue.guard.sandbox.kernel import has_seccomp, landlock_abi
 from retinue.guard.sandbox.policy import Policy
-from retinue.guard.sandbox.probe import masks_work, namespaces_work, run_inside, try_out, uncovered, why_not
+from retinue.guard.sandbox.probe import (
+    bubblewrap,
+    bubblewrap_works,
+    masks_work,
+    namespaces_work,
+    restriction,
+    run_inside,
+    try_out,
+    uncovered,
+    why_not,
+)
 
 Row = tuple[str, ...]
 _LATEST_NEEDED = 6

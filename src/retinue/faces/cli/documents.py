@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def result_document(run: Run, outcome: Outcome) -> str:
     """The object of `retinue run --json`."""
     from retinue.guard.redact import Redactor
-    from retinue.guard.sanitise import sanitise
+    from retinue.guard.taint import sanitise
 
     redactor = Redactor(process_environment())
     request = run.launch.request

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 from retinue.core.effects import EffectKind
 from retinue.core.permission import ToolUse
 from retinue.core.toolnames import TOOLS, canonical
-from retinue.guard.permissions.marks import GLOB, HOLE, is_known
-from retinue.guard.permissions.place import Place
-from retinue.guard.permissions.rule import FETCHING, READING, SPAWNING, WRITING
+from retinue.guard.permissions.locations import Place
+from retinue.guard.permissions.rule import FETCHING, GLOB, HOLE, READING, SPAWNING, WRITING, is_known
 from retinue.guard.permissions.shell import Script, Step, analyse
 from retinue.guard.permissions.shell.commands import SPEAKING, WRITERS, read_paths, searched
 

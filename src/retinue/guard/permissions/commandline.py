@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 from retinue.core.lean import dataclass
 from retinue.guard.permissions.call import Call
-from retinue.guard.permissions.marks import YES, shown
+from retinue.guard.permissions.critical import protected
+from retinue.guard.permissions.locations import match_path
 from retinue.guard.permissions.matching import allows_step, starts_others
-from retinue.guard.permissions.place import match_path
-from retinue.guard.permissions.protected import protected
-from retinue.guard.permissions.rule import READING, WRITING, Rule
+from retinue.guard.permissions.rule import READING, WRITING, YES, Rule, shown
 from retinue.guard.permissions.shell.commands import edited_paths, needs_outside, operands, read_paths
 from retinue.guard.permissions.shell.step import Opened, Step
 

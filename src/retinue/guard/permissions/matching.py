@@ -12,9 +12,23 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from retinue.guard.permissions.call import CONTENT, Call
-from retinue.guard.permissions.marks import HOLE, MAYBE, NO, YES, Match, is_known, match
-from retinue.guard.permissions.place import match_path
-from retinue.guard.permissions.rule import FETCHING, READING, SHELL, SPAWNING, WRITING, Rule, names_tool
+from retinue.guard.permissions.locations import match_path
+from retinue.guard.permissions.rule import (
+    FETCHING,
+    HOLE,
+    MAYBE,
+    NO,
+    READING,
+    SHELL,
+    SPAWNING,
+    WRITING,
+    YES,
+    Match,
+    Rule,
+    is_known,
+    match,
+    names_tool,
+)
 from retinue.guard.permissions.shell import Step, analyse
 from retinue.guard.permissions.shell.commands import (
     SPEAKING,

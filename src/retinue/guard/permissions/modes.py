@@ -1,12 +1,81 @@
-"""Which mode a run has, of those its caller, its file, its parent and the settings name.
+"""The mode auto: a model answers what the mode would ask, and nothing else.
+
+It never sees, and cannot overrule, what a rule, a critical deletion, a protected path or an
+unclear command makes the guard ask. When it denies too often, people are asked again.
+
+Which mode a run has, of those its caller, its file, its parent and the settings name.
 
 A file's mode holds where its parent's leaves room: a parent that acts freely passes that on, one
 that may only plan or must not ask keeps its children there.
+
+What CodingCode forbids and asks about from the start, for runs of its agents and theirs.
+
+There, a rule that asks was taken for no answer, and reading `.env` went through. Here it asks.
 """
 
 from __future__ import annotations
 
+import json
+from functools import cache
+from pathlib import Path
+from typing import Protocol
+
+from retinue.core.permission import Decision, ToolUse, Verdict
 from retinue.core.spec import AgentSpec, PermissionMode
+from retinue.guard.permissions.policy import Policy
+from retinue.guard.permissions.rule import Kind, Rule, parse_rule
+from retinue.guard.permissions.shell.commands import operands
+from retinue.guard.permissions.shell.step import Script
+from retinue.guard.permissions.shell.wrappers import SHELLS
+
+LONGEST = 8_000
+_ANSWERS: dict[str, Verdict] = {"ALLOW": "allow", "DENY": "deny", "ASK": "ask"}
+
+
+class Classifier(Protocol):
+    async def __call__(self, system: str, question: str) -> str:
+        """What a model answers. May raise; then a person is asked."""
+        ...
+
+
+async def classified(policy: Policy, use: ToolUse, decision: Decision, classifier: Classifier) -> Decision:
+    """`decision`, or what the classifier made of it. Anything but a clear answer leaves it."""
+    if decision.verdict != "ask" or not decision.facts.get("classify") or policy.denials.too_many:
+        return decision
+    asked = question(use, decision)
+    if asked is None:
+        return decision
+    try:
+        answer = await classifier(prompt(), asked)
+    except Exception:  # noqa: BLE001 - a model that fails has no opinion
+        return decision
+    verdict, reason = read_answer(answer)
+    policy.denials.count(verdict)
+    if verdict == "ask":
+        return decision
+    return Decision(verdict, f"The classifier says: {reason or verdict}.", "classifier", risk=decision.risk)
+
+
+def prompt() -> str:
+    return Path(__file__).with_name("auto.md").read_text(encoding="utf-8")
+
+
+def question(use: ToolUse, decision: Decision) -> str | None:
+    """The call as data; None for one that is too long to be judged as a whole."""
+    call = {"tool": use.tool, "arguments": use.arguments, "why asked": decision.reason}
+    text = json.dumps(call, ensure_ascii=False, default=str)
+    return text if len(text) <= LONGEST else None
+
+
+def read_answer(text: str) -> tuple[Verdict, str]:
+    """The one line that was asked for. Anything else, or more, asks."""
+    line = text.strip()
+    word, _, reason = line.partition(":")
+    verdict = _ANSWERS.get(word.strip().upper())
+    if verdict is None or "\n" in line:
+        return "ask", ""
+    return verdict, " ".join(reason.split())[:200].rstrip(".")
+
 
 OVERRIDING: frozenset[PermissionMode] = frozenset({"bypassPermissions", "acceptEdits", "auto"})
 FREEDOM: dict[PermissionMode, int] = {
@@ -60,3 +129,49 @@ def _may_not_rise(
     if spec.source == "plugin":
         return "plugins cannot bring one"
     return None if trusted else "the project's file is not trusted"
+
+
+SOURCE = "CodingCode's presets"
+_RULES: tuple[tuple[Kind, str], ...] = (
+    ("deny", "Bash(rm -rf /)"),
+    ("deny", "Bash(sudo:*)"),
+    ("deny", "Bash(chmod u+s *)"),
+    ("deny", "Bash(shutdown:*)"),
+    ("deny", "Read(//etc/shadow)"),
+    ("deny", "Read(//etc/passwd)"),
+    ("ask", "Read(//**/.ssh/**)"),
+    ("ask", "Read(//**/.env)"),
+)
+_FETCHERS = frozenset({"curl", "wget", "fetch", "http", "aria2c"})
+
+
+@cache
+def preset_rules() -> tuple[Rule, ...]:
+    parsed = (parse_rule(text, kind, source=SOURCE) for kind, text in _RULES)
+    return tuple(rule for rule in parsed if isinstance(rule, Rule))
+
+
+def preset_denial(script: Script) -> str | None:
+    """What no pattern of words can say: a download handed to a shell, a set-uid bit in numbers,
+    the root deleted with options in any order."""
+    steps = script.all_steps()
+    if script.doubts:
+        return None
+    names = {step.name for step in steps}
+    if names & _FETCHERS and any(step.name in SHELLS and not step.inner for step in steps):
+        return "a download is handed to a shell"
+    for step in steps:
+        if step.name == "chmod" and any(_set_uid(word) for word in step.words[1:]):
+            return "chmod makes a program run with the rights of its owner"
+        if step.name == "rm" and {"/", "/\1"} & set(operands(step)):
+            return "rm deletes the root of the file system"
+    return None
+
+
+def _set_uid(mode: str) -> bool:
+    if mode.isdigit():
+        return len(mode) >= 4 and mode[-4] in "4567"
+    clauses = mode.split(",")
+    return any(
+        "s" in clause.partition("+")[2] + clause.partition("=")[2] for clause in clauses if clause[:1] in "uoag+="
+    )

@@ -13,15 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from retinue.errors import ConfigurationError
-from retinue.guard.sandbox.bubblewrap import bubblewrap_works, confining_arguments, masking_arguments, restriction
 from retinue.guard.sandbox.environment import confined_environment, with_proxy
 from retinue.guard.sandbox.kernel import machine
-from retinue.guard.sandbox.launcher import in_python
 from retinue.guard.sandbox.plan import make_plan
 from retinue.guard.sandbox.policy import Policy
-from retinue.guard.sandbox.repositories import Workspace
-from retinue.guard.sandbox.scratch import Scratch
-from retinue.guard.sandbox.stops import find_stop
+from retinue.guard.sandbox.probe import bubblewrap_works, confining_arguments, find_stop, masking_arguments, restriction
+from retinue.guard.sandbox.scratch import Scratch, Workspace
+from retinue.guard.sandbox.view import in_python
 
 _log = logging.getLogger(__name__)
 

@@ -1,4 +1,9 @@
-"""What a confined program may know from its environment, and where it is told to write.
+"""What of the file system a program needs to run at all: the system, and the tools of this user.
+
+A policy with `reach="system"` shows this and the folders of the run; the rest of the disk is not
+there: other projects, the home folder, temporary files of others.
+
+What a confined program may know from its environment, and where it is told to write.
 
 Values that are known to be secret have been taken out before; here names decide, because nobody
 knows the shape of every secret. Variables that make programs load code or look elsewhere go as
@@ -7,9 +12,152 @@ well. The table in `docs/trust.md` is for users, and a test holds it to this fil
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Collection, Mapping
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
+
+SYSTEM = frozenset("""bin dev etc gnu lib lib32 lib64 libx32 libexec nix opt proc sbin snap sys usr""".split())
+"""Folders at the top of the file system that belong to the system. All others may hold people's files."""
+
+_SYSTEM_PARTS = """
+/run/current-system /run/opengl-driver /run/systemd/resolve /run/resolvconf /run/NetworkManager/resolv.conf
+/var/lib/dpkg /var/lib/rpm /var/lib/pacman /var/lib/alternatives /var/cache/fontconfig /var/cache/man
+/var/db/repos /var/lib/flatpak/exports /home/linuxbrew/.linuxbrew /mnt/wsl/resolv.conf /var/guix/profiles
+/var/lib/gems /var/lib/ghc /var/lib/texmf /var/lib/aspell /var/lib/ispell /var/lib/dictionaries-common
+""".split()
+"""Below other folders: name resolution, databases of package managers, libraries that distributions put into
+/var, and Homebrew's place on Linux."""
+
+_IN_HOME = """
+.asdf .bun .cabal .cargo .conda .config/composer .config/git .config/mise .deno .dotnet .elan .fnm .ghcup
+.gitconfig .gitignore .gitignore_global .gradle .ivy2 .jabba .jdks .jenv .julia .juliaup .linuxbrew .local/bin
+.local/lib .local/pipx .local/share/fnm .local/share/gem .local/share/mise .local/share/pipx .local/share/pnpm
+.local/share/rtx .local/share/uv .local/share/virtualenv .local/share/virtualenvs .m2 .mix .nimble .nix-profile
+.nodenv .npm .npm-global .nuget .nvm .opam .phpenv .pnpm-store .proto .pub-cache .pyenv .rbenv .rustup .rvm .sbt
+.sdkman .stack .swiftly .tfenv .volta .yarn .zvm anaconda3 go mambaforge micromamba miniconda3 miniforge3
+""".split()
+"""Where installers of languages put programs and libraries without asking: compilers, interpreters and
+package managers do not start without them. Keys in them stay hidden (`secret_places`)."""
+
+_ENDS_OF_A_PREFIX = ("bin", "sbin", ".bin", "Scripts", "shims")
+_MOST_LINKS = 2000
+
+
+def system_roots() -> list[str]:
+    """Return what every program may read, as far as it exists here."""
+    tops = [f"/{name}" for name in sorted(SYSTEM - {"proc", "dev"})]
+    return [path for path in (*tops, *_SYSTEM_PARTS) if os.path.exists(path)]  # noqa: PTH110 - quick
+
+
+def foreign_tops() -> list[str]:
+    """Return what lies at the top of the file system and is not the system's. Links stay: they
+    lead to something that is covered itself."""
+    with os.scandir("/") as entries:
+        return sorted(entry.path for entry in entries if entry.name not in SYSTEM and not entry.is_symlink())
+
+
+def tool_roots(home: Path | None, path: str) -> list[str]:
+    """Return the folders of programs that lie outside the system: those of `path` (as in PATH)
+    and the usual ones in the home folder."""
+    return list(_tool_roots(str(home) if home is not None else "", path, sys.base_prefix))
+
+
+@lru_cache(maxsize=16)
+def _tool_roots(home: str, path: str, ours: str) -> tuple[str, ...]:
+    homes = {home, os.path.realpath(home)} if home else set()
+    found: dict[str, None] = {}
+    for name in _IN_HOME if home else ():
+        place = f"{home}/{name}"
+        if os.path.exists(place):  # noqa: PTH110 - quick
+            found[place] = found[os.path.realpath(place)] = None
+    _add_prefix(ours, homes, found)
+    for entry in dict.fromkeys(path.split(os.pathsep)):
+        if entry.startswith("/") and os.path.isdir(entry):  # noqa: PTH112 - quick
+            _add_programs(entry, homes, found)
+    return tuple(found)
+
+
+def repository_of(root: str) -> list[str]:
+    """Return the repository of a linked worktree. Its `.git` is a file, which anyone may have
+    written, so it counts only if the repository names this worktree itself."""
+    line = next(iter(_lines(f"{root}/.git")), "")
+    if not line.startswith("gitdir: /"):
+        return []
+    own = os.path.realpath(line.removeprefix("gitdir: ").strip())
+    named = next(iter(_lines(f"{own}/gitdir")), "")
+    common, _, rest = own.rpartition("/worktrees/")
+    if not common or "/" in rest or os.path.realpath(named) != os.path.realpath(f"{root}/.git"):
+        return []
+    return [common]
+
+
+def _add_programs(folder: str, homes: set[str], found: dict[str, None]) -> None:
+    """A folder of programs, and where its links lead: one more step for each virtual environment."""
+    if not _is_system(folder):
+        _add_prefix(_prefix(folder, homes), homes, found)
+    elif not folder.startswith("/usr/local/"):
+        return  # packages of the system lead to the system
+    for target in _link_targets(folder):
+        if not _is_seen(target, found):
+            _add_prefix(_prefix(os.path.dirname(target), homes), homes, found)  # noqa: PTH120 - quick
+
+
+def _add_prefix(prefix: str, homes: set[str], found: dict[str, None]) -> None:
+    """A prefix, and the one of the interpreter that it was made with, if it is a virtual environment."""
+    for place in (prefix, os.path.realpath(prefix)):
+        if not _is_system(place):
+            found[place] = None
+    for line in _lines(f"{prefix}/pyvenv.cfg"):
+        key, _, value = line.partition("=")
+        base = value.strip()
+        if key.strip() == "home" and base.startswith("/") and not _is_seen(os.path.realpath(base), found):
+            _add_prefix(_prefix(os.path.realpath(base), homes), homes, found)
+
+
+def _prefix(folder: str, homes: set[str]) -> str:
+    """`X` for `X/bin`, unless that would show a whole home folder or top folder."""
+    above, _, name = folder.rstrip("/").rpartition("/")
+    if name not in _ENDS_OF_A_PREFIX or above.count("/") < 2:
+        return folder
+    if above.startswith("/home/") and above.count("/") == 2:
+        return folder
+    if any(home == above or home.startswith(above + "/") for home in homes):
+        return folder
+    if any(above == f"{home}/.local" for home in homes):
+        return folder
+    return above
+
+
+def _link_targets(folder: str) -> Iterator[str]:
+    """Where the links of a folder lead in the end."""
+    try:
+        with os.scandir(folder) as entries:
+            links = [entry.path for _, entry in zip(range(_MOST_LINKS), entries, strict=False) if entry.is_symlink()]
+    except OSError:
+        return
+    for link in links:
+        target = os.path.realpath(link)
+        if not _is_system(target) and os.path.isfile(target):  # noqa: PTH113 - quick
+            yield target
+
+
+def _is_system(path: str) -> bool:
+    return path.split("/", 2)[1] in SYSTEM
+
+
+def _is_seen(path: str, found: Iterable[str]) -> bool:
+    return _is_system(path) or any(path == root or path.startswith(root + "/") for root in found)
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text(errors="replace").splitlines()
+    except (OSError, ValueError):
+        return []
+
 
 _SECRET_WORDS = """
 TOKEN TOKENS KEY KEYS APIKEY SECRET SECRETS PASSWORD PASSWORDS PASSWD PASSWRD PSWD PASS PASSPHRASE PASSCODE

@@ -12,10 +12,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from retinue.guard.sandbox.kernel import Machine, landlock_abi, own_proc_works
+from retinue.guard.sandbox.kernel import AF_INET, AF_INET6, Machine, landlock_abi, own_proc_works, program
 from retinue.guard.sandbox.policy import DEVICES, Limits, Policy
-from retinue.guard.sandbox.repositories import kept_workspaces
-from retinue.guard.sandbox.seccomp import AF_INET, AF_INET6, program
+from retinue.guard.sandbox.scratch import kept_workspaces
 from retinue.guard.sandbox.view import SHM, View, readable_beside_processes
 
 _EXECUTE, _WRITE, _READ, _LIST = 1, 2, 4, 8

@@ -100,7 +100,7 @@ def protected_places(root: Path) -> tuple[Path, ...]:
     """What in a workspace decides over what runs later without being asked: settings and hooks of
     its repositories, and our settings. A policy that keeps them also has new repositories looked
     at after each command (`inside/repositories.py`)."""
-    from retinue.guard.sandbox.repositories import repository_files
+    from retinue.guard.sandbox.scratch import repository_files
 
     ours = _existing(str(root), (*_OUR_SETTINGS, *_MORE_SETTINGS))
     return (*map(Path, repository_files(root)), *ours)

@@ -1,4 +1,7 @@
-"""The file system as a confined program sees it: what is covered, shown, writable or kept.
+"""How the programs in `inside/` are started: by the interpreter this runs in, with nothing of the
+user's or the project's around it.
+
+The file system as a confined program sees it: what is covered, shown, writable or kept.
 
 With namespaces the view is built from mounts: covered paths get something empty in front of them.
 Landlock alone cannot subtract, so what may be read is spelled out around what is hidden.
@@ -7,14 +10,28 @@ Landlock alone cannot subtract, so what may be read is spelled out around what i
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 
-from retinue.guard.sandbox.launcher import INSIDE
+from retinue.guard.sandbox.environment import foreign_tops, repository_of, system_roots, tool_roots
 from retinue.guard.sandbox.policy import DEVICES, Policy, secret_places
-from retinue.guard.sandbox.toolchains import foreign_tops, repository_of, system_roots, tool_roots
+
+INSIDE = Path(__file__).with_name("inside")
+
+
+def in_python(module: str) -> list[str]:
+    """Return the words that start a module of `inside/`. The interpreter is the one below a virtual
+    environment, if there is one: that saves looking for it."""
+    start = f"import sys;sys.path.append({str(INSIDE.parent)!r});import inside.{module}"
+    return [interpreter(), "-I", "-S", "-c", start]
+
+
+def interpreter() -> str:
+    return getattr(sys, "_base_executable", "") or sys.executable
+
 
 SHM = "/dev/shm"  # noqa: S108 - where programs share memory: inside, a folder of their own
 _OF_THE_KERNEL = ("/proc/sys", "/sys")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from retinue.guard.permissions.marks import is_known
+from retinue.guard.permissions.rule import is_known
 from retinue.guard.permissions.shell.step import Step
 
 SPEAKING = frozenset({"echo", "printf", "true", "false", ":", "sleep", "seq", "exit"})

@@ -12,7 +12,7 @@ import re
 from typing import Literal
 
 from retinue.core.lean import dataclass
-from retinue.guard.permissions.marks import GLOB
+from retinue.guard.permissions.rule import GLOB
 from retinue.guard.permissions.shell.step import Opened
 
 LONGEST = 10_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from retinue.guard.permissions.marks import GLOB
+from retinue.guard.permissions.rule import GLOB
 from retinue.guard.permissions.shell.commands import git_starts_program, is_harmless_variable
 from retinue.guard.permissions.shell.grammar import Sentence, SimpleCommand, UnreadableError, read_sentence
 from retinue.guard.permissions.shell.step import Opened, Script, Step

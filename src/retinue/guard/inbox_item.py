@@ -1,16 +1,41 @@
-"""What the desk works with: an item that waits, who is asked about it, and the policy."""
+"""Who asks at the desk: a run, as the desk needs to know it.
+
+What the desk works with: an item that waits, who is asked about it, and the policy.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+from retinue.core.events import Body
 from retinue.core.inbox import InboxAnswer, InboxItem
 from retinue.core.lean import dataclass
-from retinue.guard.desk_party import Party
+
+if TYPE_CHECKING:
+    from retinue.log.rows import RunPlace
+    from retinue.loop.controls import Controls
+
+
+@dataclass(slots=True, eq=False)
+class Party:
+    """`record` writes an event of the run down; `leftovers` says that an earlier leg of it asked
+    things of which nothing came yet."""
+
+    place: RunPlace
+    agent: str
+    controls: Controls
+    record: Callable[[Body], None]
+    leftovers: bool = False
+    description: str = ""
+    """What the run works on, in a few words."""
+    resting: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
+    """Entered while it waits for a person, so that others may use what it does not need."""
+
 
 NOBODY = "Nobody is there to ask, and the policy for that is to deny (setting permissions.headless)."
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from retinue.core.lean import dataclass
-from retinue.guard.permissions.marks import GLOB, HOLE, MARKS, MAYBE, NO, YES, Match, is_known, match
+from retinue.guard.permissions.rule import GLOB, HOLE, MARKS, MAYBE, NO, YES, Match, is_known, match
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
