@@ -16,9 +16,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from retinue.capabilities.skills import library as module
-from retinue.capabilities.skills.block import listing
+from retinue.capabilities.skills.attach import listing
 from retinue.capabilities.skills.library import Library
-from retinue.capabilities.skills.roots import Root
+from retinue.capabilities.skills.parse import Root
 
 ROUNDS = 7
 GOAL_MS = 50.0

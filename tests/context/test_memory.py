@@ -13,10 +13,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from retinue.capabilities.memory.block import Memory
-from retinue.capabilities.memory.index import BYTES, LINES, advice, bounded, read_index
-from retinue.capabilities.memory.places import is_safe, other_places, own_place, remembered
-from retinue.capabilities.memory.store import MANIFEST, Snapshot, content_of, merge, pack, sync, union, unpack
+from retinue.capabilities.memory.block import BYTES, LINES, Memory, advice, bounded, read_index
+from retinue.capabilities.memory.store import (
+    MANIFEST,
+    Snapshot,
+    content_of,
+    is_safe,
+    merge,
+    other_places,
+    own_place,
+    pack,
+    remembered,
+    sync,
+    union,
+    unpack,
+)
 from retinue.errors import UsageError
 from retinue.guard.safe_folder import ChangedError, LinkedError, Place, files, opened, read, write
 

@@ -9,11 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.capabilities.skills.block import LONGEST, listing, preloaded
-from retinue.capabilities.skills.library import Library
-from retinue.capabilities.skills.parse import parse_skill_file
-from retinue.capabilities.skills.roots import Root, skill_roots
-from retinue.capabilities.skills.substitute import substitute
+from retinue.capabilities.skills.attach import LONGEST, listing, preloaded
+from retinue.capabilities.skills.library import Library, substitute
+from retinue.capabilities.skills.parse import Root, parse_skill_file, skill_roots
 from retinue.core.skill import Skill
 
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus" / "skills"

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from retinue.capabilities.mcp.config import ServerConfig, read_server
-from retinue.capabilities.mcp.discover import configured_servers
-from retinue.capabilities.mcp.places import any_file
+from retinue.capabilities.mcp.config import ServerConfig, any_file, read_server
+from retinue.capabilities.mcp.scope import configured_servers
 from retinue.core.toolnames import served_alias, served_name
 from retinue.settings.field import Origin
 

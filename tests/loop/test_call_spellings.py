@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from retinue.capabilities.web.fetch_content import FetchContentTool
+from retinue.capabilities.web.tools import FetchContentTool
 from retinue.core.companion import Todo
 from retinue.core.events import ToolEnded, ToolStarted
 from retinue.core.tool import ToolContext, ToolOutput, ok

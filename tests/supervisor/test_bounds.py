@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from crew_scene import Scene, until
 
-from retinue.capabilities.permissions.bounds import from_record, to_record
+from retinue.capabilities.permissions.gatekeeper import from_record, to_record
 from retinue.core.events import ToolEnded
 from retinue.core.spec import AgentSpec, ToolPolicy
 

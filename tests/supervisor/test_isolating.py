@@ -6,7 +6,7 @@ import pytest
 from crew_scene import Scene
 
 from retinue.capabilities.worktree.attach import branch_of
-from retinue.capabilities.worktree.record import records
+from retinue.capabilities.worktree.home import records
 from retinue.core.delegation import ChildView, Refusal
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec

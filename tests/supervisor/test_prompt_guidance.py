@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.supervisor.test_first_requests import names, seen, world_of
 
-from retinue.capabilities.worktree.prompt import worktree_notice
+from retinue.capabilities.worktree.tools import worktree_notice
 from retinue.core.spec import AgentSpec
 from retinue.core.tool import ToolContext
 from retinue.runs.prompt import shipped

@@ -12,8 +12,7 @@ from tests.workspace.worktree_scene import Scene
 
 from retinue.capabilities.audit.checkpoint_scan import Workspace
 from retinue.capabilities.audit.shadow import Shadow
-from retinue.capabilities.worktree.integrate import Plan, check_target, integrate, pending, target_of
-from retinue.capabilities.worktree.integrate_state import Queue
+from retinue.capabilities.worktree.integrate import Plan, Queue, check_target, integrate, pending, target_of
 from retinue.core.gitsettings import SETTINGS, program_setting
 from retinue.errors import LaunchError, UsageError
 from retinue.faces.tui.editor.files import _listed

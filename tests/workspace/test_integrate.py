@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from retinue.capabilities.worktree.integrate import Plan, check_target, integrate, pending, target_of
-from retinue.capabilities.worktree.integrate_state import Queue
+from retinue.capabilities.worktree.integrate import Plan, Queue, check_target, integrate, pending, target_of
 from retinue.errors import StateError, UsageError
 from retinue.guard.git import Git
 

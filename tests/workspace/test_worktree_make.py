@@ -9,7 +9,7 @@ from threading import Timer
 
 import pytest
 
-from retinue.capabilities.worktree.record import records
+from retinue.capabilities.worktree.home import records
 from retinue.capabilities.worktree.worktree import Wanted, make, reopen
 from retinue.errors import LaunchError
 from retinue.testing.repository import temporary_repository

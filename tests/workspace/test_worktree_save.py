@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from retinue.capabilities.worktree import save as worktree_save
-from retinue.capabilities.worktree.record import load, records, store
+from retinue.capabilities.worktree.home import load, records, store
 from retinue.core.codec import to_data
 from retinue.guard.git import GitError
 from retinue.testing.repository import temporary_repository

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from retinue.capabilities.worktree.attach import Isolation
-from retinue.capabilities.worktree.shell import objections
+from retinue.capabilities.worktree.tools import shell_objections
 from retinue.core.tool import ToolContext
 
 REFUSED = """
@@ -77,10 +77,10 @@ def place(tmp_path):
 @pytest.mark.parametrize("command", REFUSED)
 def test_what_leaves_the_worktree_or_cannot_be_told_is_refused(place, command):
     isolation, context = place
-    assert list(objections({"command": command.format(main=isolation.main)}, isolation, context))
+    assert list(shell_objections({"command": command.format(main=isolation.main)}, isolation, context))
 
 
 @pytest.mark.parametrize("command", ALLOWED)
 def test_what_stays_in_it_runs(place, command):
     isolation, context = place
-    assert list(objections({"command": command}, isolation, context)) == []
+    assert list(shell_objections({"command": command}, isolation, context)) == []

@@ -14,7 +14,7 @@ import pytest
 from tests.workspace.worktree_scene import Scene
 
 from retinue.capabilities.worktree import save as worktree_save
-from retinue.capabilities.worktree.record import held, load, store
+from retinue.capabilities.worktree.home import held, load, store
 from retinue.capabilities.worktree.remove import remove_folder
 from retinue.capabilities.worktree.save import Saved, finish
 from retinue.capabilities.worktree.sweep import found, strangers, sweep

@@ -58,7 +58,7 @@ def assemble(
     if request.depth == 0 and settings.inject_delegation_policy and STARTING & tools.keys():
         extras = replace(extras, delegation=policy_text(world, request))
     if isolation is not None:
-        from retinue.capabilities.worktree.prompt import worktree_notice
+        from retinue.capabilities.worktree.tools import worktree_notice
 
         extras = replace(
             extras, worktree=worktree_notice(isolation.top, isolation.main, from_dirty=settings.worktree_from_dirty)

@@ -44,7 +44,7 @@ def _can_search(world: World) -> bool:
         find_spec("ddgs") is not None or settings.web_searxng_url or any(map(world.environment.get, _KEYS))
     ):
         return True
-    from retinue.capabilities.web.errors import WebError
+    from retinue.capabilities.web.base import WebError
     from retinue.capabilities.web.search.choose import Search
 
     try:

@@ -114,7 +114,7 @@ class Delegate:
             return await self._fan_out.admit(Wanted(request.spec.name, model))
 
     async def schedule(self, call: SpawnCall) -> Scheduled | Refusal:
-        from retinue.capabilities.schedule.ask import schedule_call
+        from retinue.capabilities.schedule.start import schedule_call
 
         whole = self._crew.stash.take(call)
         if isinstance(whole, Refusal):

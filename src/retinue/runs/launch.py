@@ -13,7 +13,7 @@ from retinue.agents.report import file_notes, require_startable
 from retinue.capabilities.mcp.attach import Served, serve
 from retinue.capabilities.memory.attach import memory_for, reaching, spare_tools
 from retinue.capabilities.permissions.attach import NO_PATTERNS, Patterns, mode_for, permitted
-from retinue.capabilities.permissions.bounds import Bound, bounds_below
+from retinue.capabilities.permissions.gatekeeper import Bound, bounds_below
 from retinue.capabilities.plugins.tools import Extended, extend, has_only_builtins, suited
 from retinue.capabilities.sandbox.attach import can_sandbox, is_readonly
 from retinue.capabilities.skills.attach import SKILL, files_of_skills, skill_tools, with_skills

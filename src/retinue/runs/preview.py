@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from retinue.capabilities.mcp.places import any_file
+from retinue.capabilities.mcp.config import any_file
 from retinue.capabilities.mcp.scope import may_have_servers
 from retinue.capabilities.permissions.attach import mode_for
 from retinue.capabilities.plugins.tools import extend

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from retinue.capabilities.permissions.bounds import to_record
+from retinue.capabilities.permissions.gatekeeper import to_record
 from retinue.core.budget import Budget
 from retinue.core.codec import from_data, to_data
 from retinue.core.events import APPROVED, RunCreated, Warned

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from retinue.capabilities.mcp.attach import SEARCH, tool_names
-from retinue.capabilities.permissions.bounds import from_record
+from retinue.capabilities.permissions.gatekeeper import from_record
 from retinue.core.delegation import ChildView, Status
 from retinue.core.events import (
     AssistantEnded,

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from retinue.agents.lint.keys import nearest
 from retinue.capabilities.mcp.config import ServerConfig, read_server
-from retinue.capabilities.mcp.discover import Configured
 from retinue.capabilities.mcp.process import CannotStartError, find_program
-from retinue.capabilities.mcp.scope import Scope
+from retinue.capabilities.mcp.scope import Configured, Scope
 from retinue.capabilities.mcp.servers import is_trusted, project_servers
 from retinue.runs.world import World
 

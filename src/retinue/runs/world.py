@@ -247,7 +247,7 @@ class World:
     async def close(self) -> None:
         await close_servers()
         if "vault" in self.__dict__ and self.vault.used:
-            from retinue.capabilities.audit.prune import tidy
+            from retinue.capabilities.audit.retention import tidy
 
             await tidy(self)
         for name in ("languages", "transport", "vault", "log"):

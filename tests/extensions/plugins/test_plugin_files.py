@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from retinue.capabilities.plugins.manifest import read_folder
+from retinue.capabilities.plugins.discover import read_folder
 from retinue.capabilities.plugins.plugin import Failed, Plugin
 from tests.extensions.plugins.plugin_project import TOOL
 

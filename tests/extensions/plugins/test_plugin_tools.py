@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from retinue.capabilities.plugins.content import UnboundError, content_digest
 from retinue.capabilities.plugins.importing import load_tools
+from retinue.capabilities.plugins.tools import UnboundError, content_digest
 from tests.extensions.plugins.plugin_project import TOOL
 
 

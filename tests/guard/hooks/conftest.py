@@ -14,7 +14,7 @@ import pytest
 
 from retinue.capabilities.hooks.bus import HookBus, grouped
 from retinue.capabilities.hooks.handler import Handler, from_spec
-from retinue.capabilities.hooks.running import Surroundings
+from retinue.capabilities.hooks.run import Surroundings
 from retinue.core.spec import HookSpec
 from retinue.http.transport import Transport
 from retinue.tools.processes import run_program

@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.capabilities.hooks.answer import Said, opinion
-from retinue.capabilities.hooks.handler import Handler, from_spec
-from retinue.capabilities.hooks.merge import MOST_CHARACTERS, merged
-from retinue.capabilities.hooks.points import GUARDS
+from retinue.capabilities.hooks.answer import MOST_CHARACTERS, Said, merged, opinion
+from retinue.capabilities.hooks.handler import GUARDS, Handler, from_spec
 from retinue.core.hook import HookEvent, HookResult
 from retinue.core.spec import HookSpec
 

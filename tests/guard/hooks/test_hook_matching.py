@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.capabilities.hooks.handler import from_spec
-from retinue.capabilities.hooks.matching import hears, matches, rule_condition
-from retinue.capabilities.hooks.points import POINTS, events_of
-from retinue.capabilities.hooks.vocabulary import spoken, understood
+from retinue.capabilities.hooks.bus import hears, matches, rule_condition
+from retinue.capabilities.hooks.handler import POINTS, events_of, from_spec
+from retinue.capabilities.hooks.session import spoken, understood
 from retinue.core.hook import HookEvent
 from retinue.core.spec import HookSpec
 

@@ -13,9 +13,8 @@ from tests.supervisor.crew_scene import Scene
 from tests.supervisor.schedule.test_scheduler import look, posts
 
 from retinue.capabilities.schedule import scheduler as scheduler_module
-from retinue.capabilities.schedule.plan import TOLERANCE
 from retinue.capabilities.schedule.scheduler import Scheduler
-from retinue.capabilities.schedule.times import next_after, parse_schedule
+from retinue.capabilities.schedule.times import TOLERANCE, next_after, parse_schedule
 from retinue.log import schedules
 from retinue.testing import FakeClock
 

@@ -17,9 +17,9 @@ from tests.tools.convert import documents
 from tests.tools.convert.conftest import Desk
 from tests.tools.web.site import Site, Visit
 
+from retinue.capabilities.convert.attach import convert
 from retinue.capabilities.convert.document import open_file
 from retinue.capabilities.convert.errors import ConvertError
-from retinue.capabilities.convert.worker import convert
 from retinue.capabilities.sandbox.attach import can_sandbox
 
 
@@ -168,7 +168,7 @@ async def test_without_the_extra_the_error_says_how_to_get_it(desks: Callable[..
     desk.put("a.txt", "x")
     assert "convert_content" in desk.world.tools, "it was there when the session began"
     monkeypatch.setitem(sys.modules, "markitdown", None)
-    monkeypatch.setattr("retinue.capabilities.convert.worker.find_spec", lambda name: None)
+    monkeypatch.setattr("retinue.capabilities.convert.attach.find_spec", lambda name: None)
     said = await desk.error(path="a.txt")
     assert said.startswith("COMMAND_NOT_FOUND") and "pip install 'retinue[convert]'" in said
 

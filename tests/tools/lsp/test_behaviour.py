@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from tests.tools.lsp.bench import FAKE, Bench, alive, until
 
 from retinue.capabilities.lsp.catalog import KNOWN, root_of, server_kinds
+from retinue.capabilities.lsp.connection import Decoder, WireError, encode
 from retinue.capabilities.lsp.positions import Document, Spot
-from retinue.capabilities.lsp.wire import Decoder, WireError, encode
 from retinue.capabilities.sandbox.attach import can_sandbox
 from retinue.core.tool import ToolContext
 

@@ -167,7 +167,7 @@ async def test_this_package_itself(bench: object, tmp_path: Path) -> None:
         assert place in used
         assert "retinue/runs/launch.py:" in used
         assert "No problems found." in await made.text(
-            "diagnostics", file="retinue/capabilities/lsp/wire.py", severity="error"
+            "diagnostics", file="retinue/capabilities/lsp/connection.py", severity="error"
         )
     finally:
         await made.world.close()

@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 from tests.tools.web.site import Page, Site
 
-from retinue.capabilities.web.fetch_content import FetchContentTool
-from retinue.capabilities.web.get_search_content import GetSearchContentTool
 from retinue.capabilities.web.service import Web
-from retinue.capabilities.web.web_search import WebSearchTool
+from retinue.capabilities.web.tools import FetchContentTool, GetSearchContentTool, WebSearchTool
 from retinue.core.tool import ToolContext, ToolOutput
 from retinue.http.transport import Transport
 from retinue.settings.table import Settings

@@ -14,11 +14,10 @@ import trustme
 from tests.tools.web.conftest import Browser, Visit
 from tests.tools.web.site import bomb, endless, endless_headers, packed, silent, slow
 
-from retinue.capabilities.web.errors import FetchError
-from retinue.capabilities.web.fetch.allowed import AllowedHosts
+from retinue.capabilities.web.base import FetchError
+from retinue.capabilities.web.fetch.addresses import AllowedHosts
 from retinue.capabilities.web.fetch.cache import Cache
-from retinue.capabilities.web.fetch.fetcher import Fetched, Fetcher
-from retinue.capabilities.web.fetch.polite import Politeness
+from retinue.capabilities.web.fetch.fetcher import Fetched, Fetcher, Politeness
 
 HERE = AllowedHosts(["127.0.0.1"])
 MOST = 100_000

@@ -15,13 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.tools.web.site import Site
 
-from retinue.capabilities.web.errors import FetchError
-from retinue.capabilities.web.fetch.addresses import refused_address
-from retinue.capabilities.web.fetch.allowed import AllowedHosts
-from retinue.capabilities.web.fetch.fetcher import Fetcher
-from retinue.capabilities.web.fetch.polite import Politeness
-from retinue.capabilities.web.fetch.resolve import Pin, check_target, pin
-from retinue.capabilities.web.fetch.url import follow, parse_target
+from retinue.capabilities.web.base import FetchError
+from retinue.capabilities.web.fetch.addresses import AllowedHosts, follow, parse_target, refused_address
+from retinue.capabilities.web.fetch.connect import Pin, check_target, pin
+from retinue.capabilities.web.fetch.fetcher import Fetcher, Politeness
 
 NOBODY = AllowedHosts(())
 PUBLIC = "93.184.216.34"

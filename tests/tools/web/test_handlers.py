@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retinue.capabilities.web.errors import FetchError
+from retinue.capabilities.web.base import FetchError
 from retinue.capabilities.web.handlers.charset import decode
-from retinue.capabilities.web.handlers.detect import detect
 from retinue.capabilities.web.handlers.html import read_html
 from retinue.capabilities.web.handlers.html_markdown import to_markdown
-from retinue.capabilities.web.handlers.read import Readable, read
+from retinue.capabilities.web.handlers.read import Readable, detect, read
 
 URL = "https://example.com/docs/page"
 PAGE = """<!doctype html><html><head><title>Pools &amp; sockets</title><style>p{}</style></head><body>

@@ -10,7 +10,7 @@ import pytest
 import trustme
 from tests.tools.web.conftest import Visit
 
-from retinue.capabilities.web.errors import FetchError
+from retinue.capabilities.web.base import FetchError
 from retinue.capabilities.web.fetch.fetcher import Fetcher
 
 PUBLIC = "93.184.216.34"

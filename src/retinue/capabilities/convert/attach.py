@@ -1,20 +1,133 @@
-"""Converting documents as a part of runs: the settings, the sandbox and the way to the web for it."""
+"""Starts the converter, gives it the document, and understands its answer or its end.
+
+Converting documents as a part of runs: the settings, the sandbox and the way to the web for it.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
+import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from retinue.capabilities.convert.document import Document
+from retinue.capabilities.convert.errors import ConvertError
 from retinue.capabilities.sandbox.attach import can_sandbox
+from retinue.core.lean import dataclass
 from retinue.core.tool import Confinement, Tool, ToolContext
 from retinue.settings.places import home
+from retinue.tools.processes import Ended, in_thread, run_program
 
 if TYPE_CHECKING:
     from retinue.capabilities.convert.document import Download
     from retinue.capabilities.convert.tool import Bounds
     from retinue.capabilities.web.fetch.fetcher import Fetched
     from retinue.runs.world import World
+
+
+EXTRA = "pip install 'retinue[convert]'"
+MOST_TEXT = 6 * 1024 * 1024
+MOST_OUTPUT = 8 * 1024 * 1024
+MOST_COMPLAINT = 64 * 1024
+
+_INSIDE = Path(__file__).with_name("inside")
+_START = f"import sys;sys.path.append({str(_INSIDE)!r});import retinue_convert;retinue_convert.main()"
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """`cut`: the document has more text than is kept."""
+
+    text: str
+    title: str = ""
+    cut: bool = False
+
+
+def check_installed() -> None:
+    if find_spec("markitdown") is None:
+        message = f"converting documents needs the optional part 'convert'. Install it: {EXTRA}"
+        raise ConvertError("COMMAND_NOT_FOUND", message)
+
+
+async def convert(
+    document: Document,
+    context: ToolContext,
+    *,
+    seconds: float,
+    memory: int,
+    confine: Callable[[], Confinement | None] = lambda: None,
+) -> Converted:
+    """Raises ConvertError. `confine` gives a sandbox for this one program, closed with it."""
+    said, complaints = bytearray(), bytearray()
+
+    def receive(stream: int, data: bytes) -> None:
+        into, most = (said, MOST_OUTPUT) if stream == 1 else (complaints, MOST_COMPLAINT)
+        into.extend(data[: max(0, most + 1 - len(into))])
+
+    wanted = {
+        "extension": document.about.extension,
+        "mimetype": document.about.mimetype,
+        "name": document.about.name,
+        "memory": memory,
+        "seconds": int(seconds) + 1,
+        "most": MOST_TEXT,
+    }
+    argv = [sys.executable, "-E", "-P", "-B", "-X", "utf8", "-c", _START, json.dumps(wanted)]
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "SYSTEMROOT") if name in os.environ}
+    environment = {**kept, **_ONE_THREAD}
+    box = await in_thread(confine)
+    try:
+        if box is not None:
+            argv, environment = await in_thread(lambda: (box.wrap(argv, Path("/")), box.environment(environment)))
+        ended = await run_program(
+            argv,
+            cwd=Path("/"),
+            environment=environment,
+            receive=receive,
+            seconds=seconds,
+            merge=False,
+            owner=context.run_id,
+            stdin=document.file.fileno(),
+        )
+    except OSError as error:
+        raise ConvertError("CONVERT_FAILED", f"the converter could not be started: {error}.") from None
+    finally:
+        if box is not None:
+            await asyncio.shield(asyncio.ensure_future(asyncio.to_thread(box.close)))
+    return _understood(document, ended, bytes(said), bytes(complaints), seconds)
+
+
+def _understood(document: Document, ended: Ended, said: bytes, complaints: bytes, seconds: float) -> Converted:
+    if ended.timed_out or ended.code in (-24, -9):  # out of its processor time
+        raise ConvertError(
+            "CONVERT_TIMEOUT", f"converting {document.about.name} took longer than {seconds:g} s.", document.about.hosts
+        )
+    answer = _parsed(said)
+    if answer is None:
+        last = complaints.decode("utf-8", "replace").strip().splitlines()[-1:]
+        why = f"the converter ended with code {ended.code}" + (f" ({last[0][:300]})" if last else "")
+        raise ConvertError("CONVERT_FAILED", f"{document.about.name} cannot be converted: {why}.", document.about.hosts)
+    if "problem" in answer:
+        message = f"{document.about.name} cannot be converted: {answer['problem']}."
+        raise ConvertError("CONVERT_FAILED", message, document.about.hosts)
+    return Converted(str(answer.get("text", "")), str(answer.get("title", "")), answer.get("cut") is True)
+
+
+def _parsed(said: bytes) -> dict[str, Any] | None:
+    """None for anything but one whole answer: the process that writes it is not trusted."""
+    if len(said) > MOST_OUTPUT:
+        return None
+    try:
+        answer = json.loads(said)
+    except (ValueError, RecursionError):
+        return None
+    return answer if isinstance(answer, dict) else None
+
 
 _MEBI = 1024 * 1024
 
@@ -32,7 +145,6 @@ def convert_tools(world: World) -> dict[str, Tool]:
 async def convert_to_text(world: World, call_id: str, path: str, context: ToolContext) -> str:
     """Return a document as text, for a model that does not take it as it is. Raise ToolError."""
     from retinue.capabilities.convert.tool import ConvertContentTool
-    from retinue.capabilities.convert.worker import check_installed
     from retinue.tools.arguments import ToolError
 
     tool = world.tools.get("convert_content")

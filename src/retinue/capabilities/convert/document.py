@@ -88,7 +88,7 @@ def open_file(text: str, context: ToolContext, most: int) -> Document:
 
 async def open_url(url: str, download: Download | None, context: ToolContext, most: int) -> Document:
     """Raises ConvertError."""
-    from retinue.capabilities.web.errors import FetchError
+    from retinue.capabilities.web.base import FetchError
 
     scheme = url.partition(":")[0].strip().lower()
     if "://" in url and scheme not in ("http", "https"):

@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
+from retinue.capabilities.convert.attach import Converted
 from retinue.capabilities.convert.document import About
-from retinue.capabilities.convert.worker import Converted
 
 
 def place(outputs: Path, key: str) -> Path:

@@ -15,9 +15,9 @@ from retinue.tools.arguments import PATH_NAMES, Arguments, ToolError
 from retinue.tools.base import Aliases, BuiltinTool, Properties
 
 if TYPE_CHECKING:
+    from retinue.capabilities.convert.attach import Converted
     from retinue.capabilities.convert.document import About, Document, Download
     from retinue.capabilities.convert.errors import ConvertError
-    from retinue.capabilities.convert.worker import Converted
 
 PROVIDER = "markitdown"
 _AT_ONCE = 2
@@ -73,8 +73,8 @@ class ConvertContentTool(BuiltinTool):
             return _failure(ConvertError("CONVERT_FAILED", f"the document cannot be read: {error.strerror or error}."))
 
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
+        from retinue.capabilities.convert.attach import check_installed
         from retinue.capabilities.convert.errors import ConvertError
-        from retinue.capabilities.convert.worker import check_installed
 
         path, url = given.optional_text("path"), given.optional_text("url")
         if (path is None) == (url is None):
@@ -95,7 +95,7 @@ class ConvertContentTool(BuiltinTool):
 
     async def text_of(self, call_id: str, path: str, context: ToolContext) -> str:
         """Return the text of a file of the workspace, for `read`. Raise ConvertError."""
-        from retinue.capabilities.convert.worker import check_installed
+        from retinue.capabilities.convert.attach import check_installed
 
         check_installed()
         context.progress(call_id, f"converting {path}"[:200])
@@ -107,9 +107,9 @@ class ConvertContentTool(BuiltinTool):
         self, path: str | None, url: str | None, context: ToolContext, seconds: float, offset: int
     ) -> tuple[About, Converted]:
         """The whole text. Later parts of what a URL gave are of the same text as the first."""
+        from retinue.capabilities.convert.attach import convert
         from retinue.capabilities.convert.document import key_of_url
         from retinue.capabilities.convert.kept import keep, place, recall
-        from retinue.capabilities.convert.worker import convert
 
         if url is not None and offset and (known := recall(place(context.outputs, key_of_url(url)))):
             return known
@@ -174,7 +174,7 @@ def _framed(text: str, about: About) -> str:
     """What comes from the web is marked as such; a file of the workspace is what it is."""
     if not about.is_url:
         return text
-    from retinue.capabilities.web.frame import NOTE, framed
+    from retinue.capabilities.web.base import NOTE, framed
 
     return f"{NOTE}\n\n{framed(text, source=about.source, type=about.mimetype)}"
 

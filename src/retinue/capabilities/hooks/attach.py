@@ -113,7 +113,7 @@ class RunHooks:
     @cached_property
     def _bus(self) -> HookBus:
         from retinue.capabilities.hooks.bus import HookBus
-        from retinue.capabilities.hooks.running import Surroundings
+        from retinue.capabilities.hooks.run import Surroundings
         from retinue.tools.processes import run_program
 
         world, request = self._world, self.launch.request

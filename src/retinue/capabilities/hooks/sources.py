@@ -1,4 +1,6 @@
-"""Where hooks come from: our settings, Claude Code's settings files, CodingCode's hooks files.
+"""Which files of other programs may have hooks, found by looking and without reading them.
+
+Where hooks come from: our settings, Claude Code's settings files, CodingCode's hooks files.
 
 What a project's file brings counts only if someone has consented to exactly that content.
 Entries that cannot be read are reported; where they name a guarding event they stay as handlers
@@ -10,13 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from retinue.agents.dialects.structures import HOOKS
 from retinue.agents.dialects.table import BadValueError
-from retinue.capabilities.hooks.handler import Dialect, Handler, from_spec
-from retinue.capabilities.hooks.places import HookFile, hook_files
-from retinue.capabilities.hooks.points import events_of
+from retinue.capabilities.hooks.handler import Dialect, Handler, events_of, from_spec
 from retinue.core.lean import dataclass
 from retinue.core.spec import AgentSpec
 from retinue.guard.trust import Trust
@@ -24,6 +24,40 @@ from retinue.guard.trust_subjects import REMEDY, Subject, settings_subject, show
 from retinue.settings.field import Origin
 from retinue.settings.jsonfile import parse_object
 from retinue.settings.load import Loaded
+from retinue.settings.places import home, repository_root
+
+FILES: Mapping[str, tuple[str, ...]] = {
+    ".claude": ("settings.json", "settings.local.json"),
+    ".codingcode": ("hooks.yaml", "hooks.yml"),
+}
+
+
+class HookFile(NamedTuple):
+    """`personal`: it is the user's own, and not a project's."""
+
+    path: Path
+    personal: bool
+    folder: str
+
+
+def hook_files(cwd: Path, environment: Mapping[str, str]) -> list[HookFile]:
+    """The files there are, the user's own first. A project's are those of the nearest folder
+    upward that has any, not above the repository's root."""
+    found: list[HookFile] = []
+    root = repository_root(cwd) or cwd
+    for folder, names in FILES.items():
+        own = home(environment) / folder
+        found += [HookFile(own / name, True, folder) for name in names if (own / name).is_file()]
+        for place in (cwd, *cwd.parents):
+            here = [place / folder / name for name in names if (place / folder / name).is_file()]
+            if here:
+                if (place / folder).resolve() != own.resolve():
+                    found += [HookFile(path, False, folder) for path in here]
+                break
+            if place == root:
+                break
+    return found
+
 
 MOST_BYTES = 4 * 1024 * 1024
 

@@ -22,8 +22,7 @@ from retinue.settings.places import home, retinue_home
 if TYPE_CHECKING:
     from retinue.capabilities.lsp.catalog import ServerKind
     from retinue.capabilities.lsp.pool import Pool
-    from retinue.capabilities.mcp.errlog import ErrorLog
-    from retinue.capabilities.mcp.process import ServerProcess
+    from retinue.capabilities.mcp.process import ErrorLog, ServerProcess
     from retinue.core.tool import Confinement
     from retinue.runs.launch import Launch
     from retinue.runs.world import World
@@ -83,8 +82,7 @@ class Languages:
 
     async def _spawn(self, kind: ServerKind, argv: tuple[str, ...], root: Path) -> WatchedServer:
         from retinue.capabilities.lsp.errors import ServerFailedError
-        from retinue.capabilities.mcp.errlog import ErrorLog
-        from retinue.capabilities.mcp.process import CannotStartError, ServerProcess
+        from retinue.capabilities.mcp.process import CannotStartError, ErrorLog, ServerProcess
 
         world = self._world
         log = ErrorLog(world.state / "logs" / f"lsp-{kind.name}.log", world.redactor)
@@ -160,7 +158,7 @@ class Diagnosed:
         paths = [Path(write.path) for write in output.effect.writes if write.after is not None]
         if output.is_error or not paths:
             return output
-        from retinue.capabilities.lsp.diagnosing import after_edit
+        from retinue.capabilities.lsp.diagnostics import after_edit
 
         seconds = self._world.settings.settings.lsp_diagnostics_seconds
         said = await after_edit(self._world.languages.pool, paths, context, seconds)

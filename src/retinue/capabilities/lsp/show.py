@@ -1,24 +1,49 @@
-"""Answers of servers as text for a model: places as `path:line:column`, bounded, nothing hidden."""
+"""Files as language servers get them: regular, in the workspace, as text, and not too large.
+
+Answers of servers as text for a model: places as `path:line:column`, bounded, nothing hidden.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from retinue.capabilities.lsp.errors import bad_input
 from retinue.capabilities.lsp.positions import Document, Encoding, Spot
-from retinue.capabilities.lsp.session import path_of
-from retinue.capabilities.lsp.sources import read_source
+from retinue.capabilities.lsp.session import Source, path_of
 from retinue.core.lean import dataclass
 from retinue.core.tool import ToolContext
 from retinue.tools.arguments import ToolError
 from retinue.tools.capture import head_and_tail
-from retinue.tools.paths import confine, shown, visible
+from retinue.tools.files import open_regular, spot
+from retinue.tools.paths import Confined, confine, shown, visible
 
 if TYPE_CHECKING:
     from lsprotocol import types
+
+
+MOST_BYTES = 2 * 1024 * 1024
+
+
+def read_source(place: Confined) -> Source:
+    """Raises LspError (INVALID_INPUT), or ToolError for what is no regular file."""
+    try:
+        with spot(place) as where:
+            descriptor = open_regular(where, place)
+    except (FileNotFoundError, NotADirectoryError):
+        raise bad_input(f"{place.shown} does not exist.") from None
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(file.fileno())
+        data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise bad_input(f"{place.shown} is larger than {MOST_BYTES // 2**20} MiB, too large for a language server.")
+    text = data.decode("utf-8-sig", "replace")
+    return Source(place.path, text, (found.st_mtime_ns, found.st_size))
+
 
 MOST_ITEMS = 200
 MOST_CHARACTERS = 60_000

@@ -1,16 +1,77 @@
-"""Which language servers there are, what state they are in, and starting one anew."""
+"""Which servers a question goes to.
+
+Which language servers there are, what state they are in, and starting one anew.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
-from retinue.capabilities.lsp.choosing import slots_in
+from retinue.capabilities.lsp.catalog import ServerKind, for_file, root_of
 from retinue.capabilities.lsp.errors import LspError
-from retinue.capabilities.lsp.pool import Pool, Slot
-from retinue.capabilities.lsp.question import Question
+from retinue.capabilities.lsp.inventory import present
+from retinue.capabilities.lsp.pool import EXTRA, Pool, Slot
+from retinue.capabilities.lsp.tool import Question
 from retinue.core.tool import ToolContext
 from retinue.tools.paths import shown
 from retinue.tools.processes import in_thread
+
+
+def slot_for(pool: Pool, path: Path, workspace: Path, server: str | None) -> Slot:
+    """The server of a file: the first that is installed and works, or the named one."""
+    kinds = for_file(pool.habits.kinds, path)
+    if server is not None:
+        kinds = [_named(pool.habits.kinds, server)]
+    elif not kinds:
+        ending = path.suffix or path.name
+        raise LspError(
+            "LSP_SERVER_NOT_FOUND",
+            f"no language server is known for {ending} files. Read the file instead; "
+            "one can be added in the setting lsp.servers.",
+        )
+    usable = [pool.slot(kind, root_of(kind, path, workspace)) for kind in kinds if pool.why_not(kind) is None]
+    working = [slot for slot in usable if slot.broken is None]
+    if usable:
+        return (working or usable)[0]
+    reasons = "; ".join(f"{kind.name}: {pool.why_not(kind)}" for kind in kinds)
+    raise LspError(
+        "LSP_SERVER_NOT_FOUND", f"no language server for {path.suffix or path.name} files can be used. {reasons}"
+    )
+
+
+def slots_in(pool: Pool, workspace: Path, server: str | None) -> list[Slot]:
+    """The servers that have something to do in a workspace, one for each language and project."""
+    kinds = pool.habits.kinds if server is None else (_named(pool.habits.kinds, server),)
+    usable = [kind for kind in kinds if pool.why_not(kind) is None]
+    slots = [pool.slot(kind, root) for kind, root in present(_one_each(usable), workspace)]
+    if slots:
+        return slots
+    missing = [kind for kind, _ in present(_one_each(kinds), workspace)]
+    if missing:
+        reasons = "; ".join(f"{kind.name}: {pool.why_not(kind)}" for kind in missing)
+        raise LspError("LSP_SERVER_NOT_FOUND", f"no language server for the files here can be used. {reasons}")
+    raise LspError(
+        "LSP_SERVER_NOT_FOUND", f"there are no files here for which a language server is known. For Python: {EXTRA}"
+    )
+
+
+def _one_each(kinds: Sequence[ServerKind]) -> list[ServerKind]:
+    """The first of those that are for the same files."""
+    found: dict[frozenset[str], ServerKind] = {}
+    for kind in kinds:
+        if kind.enabled:
+            found.setdefault(frozenset(kind.languages), kind)
+    return list(found.values())
+
+
+def _named(kinds: Sequence[ServerKind], name: str) -> ServerKind:
+    found = next((kind for kind in kinds if kind.name.lower() == name.strip().lower()), None)
+    if found is None:
+        names = ", ".join(kind.name for kind in kinds)
+        raise LspError("LSP_SERVER_NOT_FOUND", f"no language server is called {name[:40]!r}. There are: {names}.")
+    return found
 
 
 async def status(pool: Pool, question: Question, context: ToolContext) -> str:

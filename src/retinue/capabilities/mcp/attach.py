@@ -16,7 +16,7 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from retinue.capabilities.mcp.places import any_file
+from retinue.capabilities.mcp.config import any_file
 from retinue.capabilities.mcp.scope import Scope, may_have_servers
 from retinue.core.request import RunRequest
 from retinue.core.tool import Tool
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from retinue.capabilities.mcp.config import ServerConfig
-    from retinue.capabilities.mcp.elicit import Question
     from retinue.capabilities.mcp.pool import Habits, Server
+    from retinue.capabilities.mcp.tool import Question
     from retinue.core.spec import ToolPolicy
     from retinue.log.query import Reader
     from retinue.runs.launch import Launch

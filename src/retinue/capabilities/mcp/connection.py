@@ -1,4 +1,6 @@
-"""One connection to one server, from the handshake to its end.
+"""How long a call may be silent. Progress starts it anew; waiting for a person stops it.
+
+One connection to one server, from the handshake to its end.
 
 The library's contexts must be left by the task that entered them, so a connection is a task of
 its own (`_keep`); calls come from any other task. When the server dies, when it is told to stop
@@ -8,22 +10,58 @@ and when the task itself is cancelled, the same lines run, and the process is en
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from retinue.capabilities.mcp.config import ServerConfig
-from retinue.capabilities.mcp.errlog import ErrorLog
 from retinue.capabilities.mcp.listing import Listing, listing
-from retinue.capabilities.mcp.patience import Patience
-from retinue.capabilities.mcp.process import CannotStartError, ServerProcess
+from retinue.capabilities.mcp.process import CannotStartError, ErrorLog, ServerProcess
 from retinue.core.lean import dataclass
 
 if TYPE_CHECKING:
     from mcp import Client
     from mcp.client import ClientRequestContext, IncomingMessage
     from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult, ErrorData, ListRootsResult
+
+
+class Patience:
+    """Use with `async with`, once: TimeoutError is raised inside when it is over."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self.seconds = seconds
+        self._timeout = asyncio.timeout(seconds)
+        self._paused = 0
+        self._over = False
+
+    async def __aenter__(self) -> Patience:
+        await self._timeout.__aenter__()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self._over = True
+        await self._timeout.__aexit__(kind, error, None)
+
+    def again(self) -> None:
+        """There was a sign of life."""
+        if self.seconds is not None and not self._paused:
+            self._set(asyncio.get_running_loop().time() + self.seconds)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        self._paused += 1
+        self._set(None)
+        try:
+            yield
+        finally:
+            self._paused -= 1
+            self.again()
+
+    def _set(self, when: float | None) -> None:
+        if not self._over and not self._timeout.expired():
+            self._timeout.reschedule(when)
+
 
 _LIST_PAGES = 100
 _CLOSE_SECONDS = 4.0

@@ -17,11 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from retinue.capabilities.mcp.config import ServerConfig
-from retinue.capabilities.mcp.connection import Connection, Progress, ServerGoneError, Surroundings
-from retinue.capabilities.mcp.errlog import ErrorLog
+from retinue.capabilities.mcp.connection import Connection, Patience, Progress, ServerGoneError, Surroundings
 from retinue.capabilities.mcp.listing import Listing, ListingMemory
-from retinue.capabilities.mcp.patience import Patience
-from retinue.capabilities.mcp.process import CannotStartError
+from retinue.capabilities.mcp.process import CannotStartError, ErrorLog
 from retinue.core.lean import dataclass
 
 if TYPE_CHECKING:

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retinue.capabilities.mcp.config import ServerConfig, read_server
-from retinue.capabilities.mcp.discover import Configured, configured_servers
 from retinue.capabilities.mcp.listing import ListingMemory
 from retinue.capabilities.mcp.pool import Habits
-from retinue.capabilities.mcp.scope import Scope
+from retinue.capabilities.mcp.scope import Configured, Scope, configured_servers
 from retinue.core.request import RunRequest
 from retinue.errors import LaunchError
 

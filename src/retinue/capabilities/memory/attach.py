@@ -47,7 +47,7 @@ def memory_for(
     if spec.memory is None or not world.settings.settings.memory_enabled:
         return None
     from retinue.capabilities.memory.block import Memory
-    from retinue.capabilities.memory.places import other_places, own_place
+    from retinue.capabilities.memory.store import other_places, own_place
 
     try:
         own = own_place(spec.name, spec.memory, world.cwd, world.environment)
@@ -119,8 +119,8 @@ def make_folder(launch: Launch) -> None:
 
 
 def _advice(path: Path) -> str:
-    from retinue.capabilities.memory.index import BYTES, advice
-    from retinue.capabilities.memory.places import INDEX
+    from retinue.capabilities.memory.block import BYTES, advice
+    from retinue.capabilities.memory.store import INDEX
 
     if path.name != INDEX:
         return ""

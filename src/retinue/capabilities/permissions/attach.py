@@ -1,27 +1,91 @@
-"""The permissions of a run, put together: settings, files, mode, parent, what its file allows."""
+"""The model that judges calls in the mode auto.
+
+The permissions of a run, put together: settings, files, mode, parent, what its file allows.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from retinue.core.lean import dataclass
+from retinue.core.messages import user
+from retinue.core.permission import Decision, ToolUse
 from retinue.core.spec import PermissionMode, PermissionRule
 from retinue.core.toolnames import ALIASES, canonical
+from retinue.errors import LaunchError
 from retinue.guard.permissions.locations import Place
 from retinue.guard.permissions.modes import effective_mode
 from retinue.guard.permissions.policy import Block, Limit, Policy, Sources, claude_blocks, gather, policy_blocks
 from retinue.guard.permissions.rule import Rule, is_about_files, names_tool, parse_rule, rule_of_pattern
 
 if TYPE_CHECKING:
-    from retinue.capabilities.permissions.bounds import Bound
+    from retinue.capabilities.permissions.gatekeeper import Bound
     from retinue.capabilities.worktree.attach import Isolation
     from retinue.core.request import RunRequest
     from retinue.core.tool import Tool
+    from retinue.guard.permissions.policy import Policy
+    from retinue.models.protocol import Model
     from retinue.runs.world import World
+
+
+LONGEST_SECONDS = 30.0
+"""How long a call waits for the model's opinion, retries included, before a person is asked."""
+VERDICT_TOKENS = 1_000
+"""Room for a short verdict, and for the little that models think which cannot be told not to."""
+Classify = Callable[[ToolUse, Decision], Awaitable[Decision]]
+
+
+def classifier_for(policy: Policy, world: World) -> Classify | None:
+    """What `permissions.autoModel` makes of a question; None where it has no say. The model is
+    connected for the first question."""
+    name = world.settings.settings.permissions_auto_model
+    if policy.mode != "auto" or name is None:
+        return None
+    known: list[Model] = []
+
+    async def ask(system: str, question: str) -> str:
+        from retinue.models.protocol import Finished, ModelRequest
+
+        async with asyncio.timeout(LONGEST_SECONDS):
+            if not known:
+                known.append(await _model(name, world))
+            # Thinking counts towards the limit and is on by default: it would leave no room for the verdict.
+            request = ModelRequest(
+                system=system, messages=(user(question),), max_output=VERDICT_TOKENS, thinking="off", tool_choice="none"
+            )
+            async with aclosing(known[0].stream(request)) as parts:
+                async for part in parts:
+                    if isinstance(part, Finished):
+                        return part.message.text if part.message.failure is None else ""
+        return ""
+
+    async def classify(use: ToolUse, decision: Decision) -> Decision:
+        from retinue.guard.permissions.modes import classified
+
+        return await classified(policy, use, decision, ask)
+
+    return classify
+
+
+async def _model(name: str, world: World) -> Model:
+    from retinue.models.select import build_model, select_model
+
+    selection = await select_model(
+        name,
+        settings=world.settings.settings,
+        environment=world.environment,
+        transport=world.transport,
+    )
+    if not selection.provider.origin.personal and not world.trust.everything:
+        # A server that a project names must not be the one that judges what is done in it.
+        raise LaunchError(f"{selection.provider.id} is a server of the project's: it does not judge calls.")
+    return build_model(selection, world.transport)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,9 @@
-"""The guard of one run, put together: its permissions, its hooks, and where it asks people.
+"""What the files of the runs above a run forbid it, kept with the run.
+
+A child is forked from its parent's permissions while the parent lives. One that starts, or is
+taken up again, when its parent is gone has the same bounds from here: they are in its first event.
+
+The guard of one run, put together: its permissions, its hooks, and where it asks people.
 
 Permissions of a child are forked from its parent's when it starts, so grants flow down and never
 up or sideways. What people allow beyond one call goes where they said: to the run, to every run
@@ -8,18 +13,18 @@ of the agent (kept in the log), or as a rule into the settings of the project.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from retinue.capabilities.hooks.attach import hooks_for
 from retinue.capabilities.memory.attach import with_memory
-from retinue.capabilities.permissions.attach import permissions_for
-from retinue.capabilities.permissions.auto import classifier_for
+from retinue.capabilities.permissions.attach import Patterns, classifier_for, permissions_for
 from retinue.capabilities.web.attach import taint_of
 from retinue.core.events import Body, Warned
 from retinue.core.lean import dataclass
+from retinue.core.spec import PermissionRule
 from retinue.core.tool import Preview, Tool
 from retinue.core.toolnames import TOOLS
 from retinue.errors import RetinueError
@@ -31,9 +36,76 @@ if TYPE_CHECKING:
     from retinue.core.inbox import InboxAnswer
     from retinue.guard.permissions.policy import Policy
     from retinue.guard.taint import Taint
+    from retinue.runs.launch import Launch
     from retinue.runs.member import Member
     from retinue.runs.quote import Quote
     from retinue.runs.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The patterns of one agent's file. `agent` names it for people; patterns of paths start
+    from `base`. `presets`: what CodingCode forbids from the start is forbidden."""
+
+    agent: str
+    base: str
+    patterns: Patterns
+    presets: bool = False
+
+
+def bounds_below(parent: Launch | None) -> tuple[Bound, ...]:
+    """What binds runs that `parent` starts, from the outermost agent to itself."""
+    if parent is None:
+        return ()
+    spec, patterns = parent.request.spec, parent.patterns
+    presets = spec.dialect == "codingcode"
+    if not (patterns or presets):
+        return parent.bounds
+    own = Bound(spec.path or f"agent {spec.name}", str(parent.request.cwd), patterns, presets)
+    return (*parent.bounds, own)
+
+
+def to_record(bounds: Iterable[Bound]) -> list[dict[str, Any]]:
+    return [
+        {
+            "agent": each.agent,
+            "base": each.base,
+            "allowed": {tool: list(listed) for tool, listed in each.patterns.allowed.items()},
+            "denied": {tool: list(listed) for tool, listed in each.patterns.denied.items()},
+            "rules": [[rule.tool, rule.pattern, rule.verdict] for rule in each.patterns.rules],
+            "presets": each.presets,
+        }
+        for each in bounds
+    ]
+
+
+def from_record(data: object) -> tuple[Bound, ...]:
+    """Logs of older versions have none."""
+    if not isinstance(data, list):
+        return ()
+    return tuple(
+        Bound(
+            str(each.get("agent", "")),
+            str(each.get("base", "/")),
+            Patterns(_listed(each.get("allowed")), _listed(each.get("denied")), _rules(each.get("rules"))),
+            bool(each.get("presets")),
+        )
+        for each in data
+        if isinstance(each, Mapping)
+    )
+
+
+def _rules(data: object) -> tuple[PermissionRule, ...]:
+    if not isinstance(data, list):
+        return ()
+    return tuple(PermissionRule(*map(str, each)) for each in data)  # type: ignore[arg-type]
+
+
+def _listed(data: object) -> dict[str, tuple[str, ...]]:
+    if not isinstance(data, Mapping):
+        return {}
+    return {str(tool): tuple(map(str, listed)) for tool, listed in data.items() if isinstance(listed, list | tuple)}
+
 
 _ABOUT = 60
 """Characters of a task that stand for a description where there is none."""

@@ -1,4 +1,6 @@
-"""The plugins of a project as its runs may use them: found, consented to, put where things are read.
+"""The plugins of a project, as its settings and folders say now. Nothing of them is run.
+
+The plugins of a project as its runs may use them: found, consented to, put where things are read.
 
 Agents and skills of a plugin are texts and count like those of a project. What runs (tools, hooks,
 servers) counts when only the user can have put the plugin there, or someone has consented to
@@ -12,8 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from retinue.capabilities.plugins.discover import find_plugins
 from retinue.capabilities.plugins.plugin import Plugin, Plugins
-from retinue.capabilities.plugins.visible import agent_folders, skill_folders, visible_plugins
+from retinue.settings.load import Loaded, Read
+from retinue.settings.places import retinue_home
 
 if TYPE_CHECKING:
     from retinue.capabilities.hooks.handler import Handler
@@ -21,6 +25,42 @@ if TYPE_CHECKING:
     from retinue.core.spec import AgentSpec
     from retinue.guard.trust_subjects import Subject
     from retinue.runs.world import World
+
+
+def visible_plugins(cwd: Path, environment: Mapping[str, str], loaded: Loaded) -> Plugins:
+    """`loaded` are the settings as seen from `cwd`. Lists of several files add up: what a project
+    lists does not replace what the user has listed."""
+    listed: list[tuple[Path, bool]] = []
+    disabled: list[tuple[str, bool]] = []
+    for layer in loaded.layers:
+        own = layer.origin.personal
+        base = _base(layer, cwd, environment)
+        listed += [(base / Path(path).expanduser(), own) for path in layer.values.get("plugins", ())]
+        disabled += [(name, own) for name in layer.values.get("disabled_plugins", ())]
+    packages = loaded.settings.plugin_entry_points
+    return find_plugins(cwd, environment, listed=listed, packages=packages, disabled=disabled)
+
+
+def agent_folders(plugins: Plugins) -> tuple[tuple[str, Path], ...]:
+    """The folders with agents, each under the name of its plugin."""
+    return tuple((plugin.name, folder) for plugin in plugins.found for folder in plugin.agents)
+
+
+def skill_folders(plugins: Plugins) -> tuple[tuple[str, Path], ...]:
+    """The folders with skills, each under the name of its plugin."""
+    return tuple((plugin.name, folder) for plugin in plugins.found for folder in plugin.skills)
+
+
+def _base(layer: Read, cwd: Path, environment: Mapping[str, str]) -> Path:
+    """What relative paths of a layer are relative to: the folder whose settings they are."""
+    match layer.origin.layer:
+        case "user":
+            return retinue_home(environment)
+        case "project" | "local":
+            return Path(layer.origin.where).parent.parent
+        case _:
+            return cwd
+
 
 ROOTS = ("CLAUDE_PLUGIN_ROOT", "RETINUE_PLUGIN_ROOT")
 """What a plugin's hooks and servers call its folder."""
@@ -73,7 +113,7 @@ class Extensions:
         return known or None
 
     def _unconsented(self, plugin: Plugin) -> str:
-        from retinue.capabilities.plugins.content import UnboundError, content_digest
+        from retinue.capabilities.plugins.tools import UnboundError, content_digest
 
         try:
             if self._world.trust.is_trusted(plugin.place, content_digest(plugin.place)):
@@ -163,7 +203,7 @@ class Extensions:
     def subjects(self, specs: list[AgentSpec]) -> list[Subject]:
         """What `retinue trust` asks about: plugins of the project, and those that its agents
         bring by path."""
-        from retinue.capabilities.plugins.content import UnboundError, content_digest
+        from retinue.capabilities.plugins.tools import UnboundError, content_digest
         from retinue.guard.trust_subjects import Subject
 
         found: list[Subject] = []

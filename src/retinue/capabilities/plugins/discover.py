@@ -1,13 +1,175 @@
-"""Which plugins there are: the user's folder, settings, installed packages, the project."""
+"""A folder as a plugin: its manifest, if it has one, and what stands where plugins have it.
+
+The layout is Claude Code's, with `tools` added:
+
+    .claude-plugin/plugin.json   name, version, description, further paths (or plugin.json)
+    agents/  skills/             texts
+    hooks/hooks.json  .mcp.json  what runs: hooks, MCP servers
+    tools.py  tools/*.py         Python functions with @tool
+
+Without a manifest the folder's name is the plugin's. Nothing is imported or run here. A manifest
+that is no JSON object fails the plugin; a field that is wrong falls alone.
+
+Which plugins there are: the user's folder, settings, installed packages, the project.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-from retinue.capabilities.plugins.plugin import Failed, Origin, Plugin, Plugins
+from retinue.capabilities.plugins.plugin import Failed, Origin, Plugin, Plugins, Table
+from retinue.settings.jsonfile import read_object
 from retinue.settings.places import repository_root, retinue_home
+
+MANIFESTS = (".claude-plugin/plugin.json", "plugin.json")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_ODD = re.compile(r"[^A-Za-z0-9._-]+")
+_MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SHOWN = 300
+
+
+def read_folder(
+    root: Path, origin: Origin, *, personal: bool, name: str = "", aliases: tuple[str, ...] = (), entry: str = ""
+) -> Plugin | Failed:
+    """The plugin in a folder. `name` is what an entry point calls it, where one does."""
+    found = _Folder(root)
+    if found.reason:
+        return Failed(str(root), found.reason)
+    called = name or found.text("name") or _named_after(root)
+    if not _NAME.fullmatch(called):
+        return Failed(str(root), f"'{called[:80]}' is no name for a plugin: use letters, digits, '.', '_' and '-'")
+    plugin = Plugin(
+        name=called,
+        origin=origin,
+        where=str(root),
+        personal=personal,
+        root=root,
+        entry=entry,
+        version=found.text("version"),
+        description=found.text("description"),
+        aliases=tuple(dict.fromkeys(each for each in (found.text("name"), root.name, *aliases) if each != called)),
+        agents=found.folders("agents"),
+        skills=found.folders("skills"),
+        hooks=found.tables("hooks", "hooks/hooks.json", "hooks"),
+        servers=found.tables("mcpServers", ".mcp.json", "mcpServers"),
+        code=(entry,) if entry else found.modules(),
+        problems=tuple(found.problems),
+    )
+    if not found.manifest and not (plugin.agents or plugin.skills or plugin.acts):
+        return Failed(str(root), "it has no manifest and nothing that a plugin can bring")
+    return plugin
+
+
+def _named_after(root: Path) -> str:
+    """The folder's name, without what a name cannot hold."""
+    return _ODD.sub("-", root.name).strip("-._")[:64] or "plugin"
+
+
+def read_file(path: Path, origin: Origin, *, personal: bool) -> Plugin | Failed:
+    """A single Python file as a plugin: its name is the file's."""
+    if path.suffix != ".py":
+        return Failed(str(path), "it is no Python file: plugins are folders or .py files")
+    if not _MODULE.fullmatch(path.stem.replace("-", "_")):
+        return Failed(str(path), "its name cannot be imported: use letters, digits, '_' and '-'")
+    return Plugin(path.stem, origin, str(path), personal, file=path, code=(path.stem,))
+
+
+class _Folder:
+    """Reads one folder; `reason` says why it is no plugin, `problems` what was left out."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self.problems: list[str] = []
+        self.reason = ""
+        self.manifest: Mapping[str, Any] = {}
+        for name in MANIFESTS:
+            path = root / name
+            if path.is_file():
+                read = read_object(path)
+                self.reason = f"{name} {read.problem}" if read.problem is not None else ""
+                self.manifest = read.data
+                break
+        if not isinstance(self.manifest.get("name", ""), str):
+            self.reason = "'name' in its manifest must be a text"
+
+    def text(self, key: str) -> str:
+        value = self.manifest.get(key, "")
+        if isinstance(value, str):
+            return " ".join(value.split())[:_SHOWN]
+        self.problems.append(f"'{key}' in its manifest must be a text; it is ignored")
+        return ""
+
+    def folders(self, key: str) -> tuple[Path, ...]:
+        """The folder of that name, and those the manifest adds."""
+        paths = [self._root / key] if (self._root / key).is_dir() else []
+        for path in self._paths(key, self.manifest.get(key)):
+            if path.exists():
+                paths.append(path)
+            else:
+                self.problems.append(f"'{key}' in its manifest names {path.name}, which is not there")
+        return tuple(dict.fromkeys(paths))
+
+    def tables(self, key: str, usual: str, inner: str) -> tuple[Table, ...]:
+        """The usual file, what the manifest names, and what stands in the manifest itself."""
+        said, found = self.manifest.get(key), []
+        if isinstance(said, Mapping):
+            found.append(Table(self._root, _inner(said, inner)))
+            said = None
+        paths = dict.fromkeys([self._root / usual, *self._paths(key, said)])
+        for path in paths:
+            if not path.is_file():
+                if path != self._root / usual:
+                    self.problems.append(f"'{key}' in its manifest names {path.name}, which is not there")
+                continue
+            read = read_object(path)
+            if read.problem is not None:
+                self.problems.append(f"{path.relative_to(self._root)} {read.problem}; it is ignored")
+            elif not isinstance(read.data.get(inner, {}), Mapping):
+                self.problems.append(f"'{inner}' in {path.relative_to(self._root)} must be an object; it is ignored")
+            else:
+                found.append(Table(path, _inner(read.data, inner)))
+        return tuple(table for table in found if table.value)
+
+    def modules(self) -> tuple[str, ...]:
+        """The modules that hold tools, as names below the folder."""
+        paths = [self._root / "tools.py", *sorted((self._root / "tools").glob("*.py"))]
+        paths += self._paths("tools", self.manifest.get("tools"))
+        names: dict[str, None] = {}
+        for path in dict.fromkeys(path for path in paths if path.is_file() and not path.name.startswith("_")):
+            parts = path.relative_to(self._root).with_suffix("").parts
+            if path.suffix == ".py" and all(map(_MODULE.fullmatch, parts)):
+                names[".".join(parts)] = None
+            else:
+                self.problems.append(f"{path.relative_to(self._root)} cannot be imported: rename it")
+        return tuple(names)
+
+    def _paths(self, key: str, value: Any) -> list[Path]:
+        """What a field of the manifest names, if it stays within the folder."""
+        if value is None:
+            return []
+        listed = value if isinstance(value, list) else [value]
+        if not all(isinstance(each, str) and each.strip() and "\0" not in each for each in listed):
+            self.problems.append(f"'{key}' in its manifest must be a path or a list of paths; it is ignored")
+            return []
+        base, inside = self._root.resolve(), []
+        for each in listed:
+            path = self._root / each.removeprefix("./")
+            if path.resolve() != base and base in path.resolve().parents:
+                inside.append(path)
+            else:
+                self.problems.append(f"'{key}' in its manifest leads out of the plugin ({each[:80]}); it is ignored")
+        return inside
+
+
+def _inner(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """Both forms are in use: the table itself, and an object that holds it under its name."""
+    found = data.get(key)
+    return found if isinstance(found, Mapping) else {k: v for k, v in data.items() if isinstance(v, (Mapping, list))}
+
 
 FOLDER = "plugins"
 
@@ -55,7 +217,6 @@ def find_plugins(
 
 def read_path(path: Path, origin: Origin, *, personal: bool) -> Plugin | Failed:
     """A plugin by its path: a folder, or a Python file."""
-    from retinue.capabilities.plugins.manifest import read_file, read_folder
 
     if path.is_dir():
         return read_folder(path, origin, personal=personal)

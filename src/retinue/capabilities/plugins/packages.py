@@ -110,7 +110,7 @@ def packaged(point: EntryPoint) -> Plugin | Failed:
             aliases=short,
             code=(point.value,),
         )
-    from retinue.capabilities.plugins.manifest import read_folder
+    from retinue.capabilities.plugins.discover import read_folder
 
     made = read_folder(
         folder, "package", personal=True, name=point.name, aliases=(point.distribution,), entry=point.value

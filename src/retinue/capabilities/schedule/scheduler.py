@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from retinue.capabilities.schedule.plan import Plan, plan, when_of
 from retinue.capabilities.schedule.start import session_of, start_job
-from retinue.capabilities.schedule.times import next_after, parse_schedule
+from retinue.capabilities.schedule.times import Plan, next_after, parse_schedule, plan, when_of
 from retinue.core.clock import Timer
 from retinue.core.ids import new_run_id
 from retinue.core.lean import dataclass

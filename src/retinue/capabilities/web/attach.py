@@ -28,9 +28,7 @@ class Browsing:
         """What runs search and read the web with; nothing where the settings take it away."""
         if not self._world.settings.settings.web_enabled:
             return {}
-        from retinue.capabilities.web.fetch_content import FetchContentTool
-        from retinue.capabilities.web.get_search_content import GetSearchContentTool
-        from retinue.capabilities.web.web_search import WebSearchTool
+        from retinue.capabilities.web.tools import FetchContentTool, GetSearchContentTool, WebSearchTool
 
         kinds = (WebSearchTool, FetchContentTool, GetSearchContentTool)
         return {kind.name: kind(lambda: self.web) for kind in kinds}

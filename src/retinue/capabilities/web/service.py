@@ -8,12 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from retinue.capabilities.web.errors import FetchError
-from retinue.capabilities.web.fetch.allowed import AllowedHosts
+from retinue.capabilities.web.base import FetchError
+from retinue.capabilities.web.fetch.addresses import AllowedHosts
 from retinue.capabilities.web.fetch.cache import Cache
-from retinue.capabilities.web.fetch.fetcher import Fetched, Fetcher, Permit
-from retinue.capabilities.web.fetch.polite import Politeness
-from retinue.capabilities.web.fetch.resolve import Resolver, system_resolver
+from retinue.capabilities.web.fetch.connect import Resolver, system_resolver
+from retinue.capabilities.web.fetch.fetcher import Fetched, Fetcher, Permit, Politeness
 from retinue.capabilities.web.store import Result, Store
 from retinue.core.tool import ToolContext
 

@@ -139,7 +139,7 @@ def confined(context: ToolContext, isolation: Isolation | None) -> ToolContext:
     path was meant."""
     if isolation is None:
         return context
-    from retinue.capabilities.worktree.shell_state import without_git
+    from retinue.capabilities.worktree.tools import without_git
 
     work = context.roots[0]
     roots = (work,) if work == isolation.top else (work, isolation.top)
@@ -168,7 +168,7 @@ def _with_safe_shell(launch: Launch, world: World) -> Launch:
     if isolation is None or not shells or can_sandbox(settings):
         return launch
     if settings.worktree_shell == "checked":
-        from retinue.capabilities.worktree.shell import CheckedShell
+        from retinue.capabilities.worktree.tools import CheckedShell
 
         note = f"commands of {', '.join(shells)} are only checked: nothing here can keep programs to the worktree"
         tools: tuple[Tool, ...] = tuple(
@@ -226,7 +226,7 @@ async def _worktree(request: RunRequest, world: World, run_id: str, description:
 
 def _left_over(world: World, run_id: str) -> str:
     """That dead processes left worktrees behind is said to whoever makes the next one."""
-    from retinue.capabilities.worktree.record import records
+    from retinue.capabilities.worktree.home import records
     from retinue.capabilities.worktree.save import finish
 
     dead = [each for each in records(world.state) if each.run != run_id and not each.busy()]
@@ -262,7 +262,7 @@ def _inherited(cwd: Path, world: World) -> Isolation | None:
     run = _above(cwd, world)
     if run is None:
         return None
-    from retinue.capabilities.worktree.record import load, place
+    from retinue.capabilities.worktree.home import load, place
     from retinue.capabilities.worktree.worktree import Worktree, reopen
 
     record = load(place(world.state) / f"{run}.json")
@@ -278,7 +278,7 @@ def _above(cwd: Path, world: World) -> str | None:
     """The run in whose worktree `cwd` is, or was."""
     if _FOLDER not in cwd.parts:
         return None
-    from retinue.capabilities.worktree.record import place
+    from retinue.capabilities.worktree.home import place
 
     real, folder = Path(os.path.realpath(cwd)), Path(os.path.realpath(place(world.state)))
     return real.relative_to(folder).parts[0] if folder in real.parents else None

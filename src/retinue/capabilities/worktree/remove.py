@@ -8,7 +8,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from retinue.capabilities.worktree.record import Record, forget
+from retinue.capabilities.worktree.home import Record, forget
 from retinue.capabilities.worktree.repository import home
 from retinue.guard.git import Git, GitError
 

@@ -17,7 +17,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from retinue.capabilities.worktree.record import Record, load
+from retinue.capabilities.worktree.home import Record, load
 from retinue.guard.git import Git, GitError
 
 FALLBACK_NAME, FALLBACK_EMAIL = "Retinue", "retinue@localhost"

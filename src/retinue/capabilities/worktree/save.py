@@ -1,4 +1,9 @@
-"""The end of a worktree: everything an agent made is brought home, and only then is it removed.
+"""Ignored files that a worktree needs all the same: what `.worktreeinclude` names is copied in.
+
+Its syntax is that of .gitignore, because git itself matches it. Only files that git ignores are
+copied: the others are in the commit, or are part of the uncommitted changes.
+
+The end of a worktree: everything an agent made is brought home, and only then is it removed.
 
 What is in it and not committed becomes a commit. All commits that were made in it go into the
 user's repository: the one it stands at as branch `retinue-agent-<run>`, other branches of the
@@ -11,18 +16,92 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from retinue.capabilities.worktree.home import Brought, bring_home
-from retinue.capabilities.worktree.include import changed
-from retinue.capabilities.worktree.record import Record, held, load, place, records, store
+from retinue.capabilities.worktree.home import Brought, Record, bring_home, held, load, place, records, store
 from retinue.capabilities.worktree.remove import discard, locked_by_user
 from retinue.capabilities.worktree.repository import aside, distrust, home, unlock
 from retinue.capabilities.worktree.tree import commit_tree, copied_index, subject, tree_of
 from retinue.core.lean import dataclass
 from retinue.guard.git import Git, GitError, paths
+
+
+@dataclass(frozen=True, slots=True)
+class Included:
+    """What was copied, with size and time of each copy, and what could not be."""
+
+    files: dict[str, list[int]]
+    notes: tuple[str, ...] = ()
+
+
+def include(source: Git, target: Path, name: str) -> Included:
+    """Copies the ignored files of `source` that its file `name` lists. Links that lead out of the
+    checkout are left out: through them the agent would reach what it must not."""
+    patterns = source.folder / name
+    if not name or patterns.is_symlink() or not patterns.is_file():
+        return Included({})
+    matching = source("ls-files", "-z", "--others", "--ignored", f"--exclude-from={patterns}")
+    ignored = paths(source("ls-files", "-z", "--others", "--ignored", "--exclude-standard")) if matching else []
+    known, files, notes = frozenset(ignored), {}, []
+    for each in paths(matching):
+        if each not in known or each.endswith("/"):
+            continue
+        try:
+            if _copy(source.folder, target, each):
+                files[each] = stamp(target / each)
+            else:
+                notes.append(f"{name}: {each} leads out of the checkout and was not copied")
+        except OSError as error:
+            notes.append(f"{name}: {each} could not be copied ({error.strerror})")
+    return Included(files, tuple(notes))
+
+
+def keep_out(files: Iterable[str], exclude: Path) -> None:
+    """Makes git ignore the copies whatever the worktree's own .gitignore says: the user's may not
+    be committed yet, and a secret must not get into a branch because of that."""
+    lines = [f"/{_literal(name)}\n" for name in files]
+    if lines:
+        with exclude.open("a", encoding="utf-8", errors="surrogateescape") as file:
+            file.write("\n# copied in by Retinue\n" + "".join(lines))
+
+
+def _literal(name: str) -> str:
+    """`name` as a pattern that matches nothing else."""
+    escaped = "".join(f"\\{letter}" if letter in "\\*?[" else letter for letter in name)
+    bare = escaped.rstrip(" ")
+    return bare + "\\ " * (len(escaped) - len(bare))
+
+
+def stamp(path: Path) -> list[int]:
+    found = path.lstat()
+    return [found.st_size, found.st_mtime_ns]
+
+
+def changed(files: dict[str, list[int]], folder: Path) -> list[str]:
+    """Which of the copies are no longer what they were."""
+    return [name for name, known in files.items() if _differs(folder / name, known)]
+
+
+def _differs(path: Path, known: list[int]) -> bool:
+    try:
+        return stamp(path) != known
+    except OSError:
+        return True
+
+
+def _copy(root: Path, target: Path, name: str) -> bool:
+    source, copy = root / name, target / name
+    if os.path.commonpath([os.path.realpath(source), os.path.realpath(root)]) != os.path.realpath(root):
+        return False
+    if source.is_symlink() and source.readlink().is_absolute():
+        return False
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(source, copy, follow_symlinks=False)
+    return True
+
 
 MOST_NAMED = 10
 _UNFINISHED = {"MERGE_HEAD": "merge", "rebase-merge": "rebase", "rebase-apply": "rebase", "CHERRY_PICK_HEAD": "pick"}

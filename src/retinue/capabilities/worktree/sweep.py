@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
-from retinue.capabilities.worktree.record import Record, held, place, records
+from retinue.capabilities.worktree.home import Record, held, place, records
 from retinue.capabilities.worktree.remove import BESIDE, remove_folder
 from retinue.capabilities.worktree.save import Saved, finish
 from retinue.core.lean import dataclass

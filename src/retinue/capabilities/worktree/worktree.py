@@ -1,4 +1,6 @@
-"""A copy of a repository for one run: made strictly, or not at all.
+"""Which commit a worktree begins at.
+
+A copy of a repository for one run: made strictly, or not at all.
 
 It stands in the project's state folder, readable by its user alone, is known to git as a locked
 worktree of the main checkout (`git worktree list` names run and process, and the commit it began
@@ -15,17 +17,57 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from retinue.capabilities.worktree.base import base_of
-from retinue.capabilities.worktree.include import include, keep_out
-from retinue.capabilities.worktree.record import Record, held, load, place, store
+from retinue.capabilities.worktree.home import Record, held, load, place, store
 from retinue.capabilities.worktree.remove import LOCKED, discard, entries
 from retinue.capabilities.worktree.repository import above_of, aside, configuration, create, home, opened, unlock
+from retinue.capabilities.worktree.save import include, keep_out
 from retinue.capabilities.worktree.tree import commit_tree, copied_index, tree_of
 from retinue.core.lean import dataclass
 from retinue.errors import LaunchError
-from retinue.guard.git import Git, GitError
+from retinue.guard.git import REMOTES, Git, GitError
 from retinue.log.owner import this_process
 from retinue.settings.places import private_folder
+
+FETCH_SECONDS = 5.0
+FRESH_SECONDS = 24 * 3600.0
+
+
+def base_of(git: Git, base_ref: Literal["head", "fresh"], head: str, notes: list[str]) -> str:
+    """`head`, or for `fresh` the remote's default branch as it was seen within the last day. A
+    remote that does not answer in time leaves what was last seen of it; without one it is `head`."""
+    if base_ref == "head":
+        return head
+    remote = (git.ask("remote") or "").split("\n")[0]
+    if not remote:
+        return head
+    if _age(git) > FRESH_SECONDS:
+        try:
+            _fetch(git, remote)
+        except GitError as error:
+            notes.append(
+                f"{remote} could not be fetched, the worktree begins at what was last seen of it ({error.why})"
+            )
+    for name in (f"refs/remotes/{remote}/HEAD", f"refs/remotes/{remote}/main", f"refs/remotes/{remote}/master"):
+        found = git.ask("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
+        if found is not None:
+            return found
+    return head
+
+
+def _fetch(git: Git, remote: str) -> None:
+    # The first `remote.<name>.uploadpack` counts, so that one of the repository's cannot be overridden by a setting.
+    other_end = () if git.consented else ("--upload-pack=git-upload-pack",)
+    reaching = git.having(GIT_ALLOW_PROTOCOL=REMOTES)
+    reaching("fetch", "--quiet", "--no-tags", *other_end, remote, seconds=FETCH_SECONDS)
+
+
+def _age(git: Git) -> float:
+    fetched = git.folder / git.text("rev-parse", "--git-path", "FETCH_HEAD")
+    try:
+        return time.time() - Path(fetched).stat().st_mtime
+    except OSError:
+        return float("inf")
+
 
 CHECKOUT_SECONDS = 900.0
 _WITHOUT = "Run it without isolation, or"

@@ -63,7 +63,7 @@ def folder(args: argparse.Namespace) -> Path:
 def plugins(cwd: Path, *, own: bool = True) -> tuple[tuple[str, Path], ...]:
     """Folders of agents that plugins bring; without `own` only those of the project. Nothing of a
     plugin is run for it."""
-    from retinue.capabilities.plugins.visible import agent_folders, visible_plugins
+    from retinue.capabilities.plugins.attach import agent_folders, visible_plugins
     from retinue.settings.load import load_settings
 
     found = visible_plugins(cwd, os.environ, load_settings(cwd))

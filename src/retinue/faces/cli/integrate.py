@@ -25,7 +25,7 @@ from retinue.faces.cli.worktrees import live_runs
 from retinue.settings.places import state_folder
 
 if TYPE_CHECKING:
-    from retinue.capabilities.worktree.integrate_state import Entry, Queue
+    from retinue.capabilities.worktree.integrate import Entry, Queue
     from retinue.guard.git import Git
 
 
@@ -41,8 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    from retinue.capabilities.worktree.integrate import Plan, check_target, integrate, target_of
-    from retinue.capabilities.worktree.integrate_state import Queue
+    from retinue.capabilities.worktree.integrate import Plan, Queue, check_target, integrate, target_of
 
     cwd = folder(args.cwd)
     git, state = _repository(cwd), state_folder(cwd)

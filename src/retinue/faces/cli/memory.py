@@ -25,7 +25,7 @@ def add_scope(parser: argparse.ArgumentParser, default: str | None, help: str) -
 
 def place_of(agent: str, scope: MemoryScope, cwd: Path) -> Place:
     """The folder that Retinue writes. UsageError for a name that cannot be one."""
-    from retinue.capabilities.memory.places import own_place
+    from retinue.capabilities.memory.store import own_place
 
     return own_place(agent, scope, cwd, os.environ)
 
@@ -87,7 +87,7 @@ def execute_show(args: argparse.Namespace) -> int:
 
 
 def _memories(agent: str | None, scopes: tuple[Any, ...], cwd: Path) -> list[dict[str, Any]]:
-    from retinue.capabilities.memory.places import other_places, own_place, remembered
+    from retinue.capabilities.memory.store import other_places, own_place, remembered
 
     found = []
     for scope in scopes:
@@ -101,7 +101,7 @@ def _memories(agent: str | None, scopes: tuple[Any, ...], cwd: Path) -> list[dic
 
 
 def _data(agent: str, scope: str, place: Place, *, own: bool) -> dict[str, Any]:
-    from retinue.capabilities.memory.index import read_index
+    from retinue.capabilities.memory.block import read_index
     from retinue.capabilities.memory.store import describe
 
     return {

@@ -262,7 +262,7 @@ def execute_prune(args: argparse.Namespace) -> int:
         retinue runs prune --dry-run
         retinue runs prune --older-than 90
     """
-    from retinue.capabilities.audit.prune import DAY, drop_checkpoints, expired
+    from retinue.capabilities.audit.retention import DAY, drop_checkpoints, expired
     from retinue.capabilities.audit.shadow import CheckpointError
     from retinue.log.query import Reader
 

@@ -12,7 +12,7 @@ from retinue.core.states import LIVE
 from retinue.faces.cli.project import add_where, project
 
 if TYPE_CHECKING:
-    from retinue.capabilities.worktree.record import Record
+    from retinue.capabilities.worktree.home import Record
     from retinue.capabilities.worktree.save import Saved
     from retinue.capabilities.worktree.sweep import Found
     from retinue.log.rows import RunRow
@@ -29,7 +29,7 @@ def live_runs(state: Path) -> frozenset[str]:
 def where_saved(state: Path, row: RunRow, branch: str | None = None) -> list[str]:
     """Lines that say where the work of an isolated run is: its branch, and the directory if that
     is still there. One that was cut off is saved by `retinue worktrees clean`."""
-    from retinue.capabilities.worktree.record import load, place
+    from retinue.capabilities.worktree.home import load, place
 
     record = load(place(state) / f"{row.id}.json")
     branch = branch or (record.branch if record is not None else None) or _swept(state, row)
@@ -42,8 +42,7 @@ def _swept(state: Path, row: RunRow) -> str | None:
     there were worktrees at all."""
     import os
 
-    from retinue.capabilities.worktree.home import BRANCH
-    from retinue.capabilities.worktree.record import place
+    from retinue.capabilities.worktree.home import BRANCH, place
     from retinue.guard.git import Git, GitError
 
     if not place(state).is_dir():

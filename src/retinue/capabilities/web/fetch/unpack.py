@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import zlib
 
-from retinue.capabilities.web.errors import FetchError
+from retinue.capabilities.web.base import FetchError
 
 ACCEPTED = "gzip, deflate"
 _MOST_LAYERS = 2

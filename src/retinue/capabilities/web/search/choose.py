@@ -1,15 +1,18 @@
-"""Who is asked, in which order, and what becomes of it when nobody answers."""
+"""The search services with an API of their own: Brave, Tavily, Exa, SearXNG.
+
+Who is asked, in which order, and what becomes of it when nobody answers.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from retinue.capabilities.web.errors import WebError
-from retinue.capabilities.web.fetch.resolve import has_network
-from retinue.capabilities.web.search.protocol import Searcher, in_time
+from retinue.capabilities.web.base import WebError
+from retinue.capabilities.web.fetch.connect import has_network
+from retinue.capabilities.web.search.protocol import HttpSearcher, Searcher, in_time, results
 from retinue.capabilities.web.store import Found, Result
 from retinue.core.lean import dataclass
 from retinue.http.address import is_loopback
@@ -18,6 +21,63 @@ from retinue.settings.table_web import SEARCHERS
 if TYPE_CHECKING:
     from retinue.http.transport import Transport
     from retinue.settings.table import Settings
+
+
+class Brave(HttpSearcher):
+    name = "brave"
+
+    def missing(self) -> str | None:
+        return None if self._key else "set BRAVE_SEARCH_API_KEY"
+
+    async def search(self, query: str, count: int) -> list[Result]:
+        asked = {"q": query[:400], "count": str(count)}
+        data = await self.get("/res/v1/web/search", asked, {"x-subscription-token": self._key})
+        rows = _at(data, "web", "results")
+        return results(rows, self.name, url="url", title="title", snippet="description")
+
+
+class Tavily(HttpSearcher):
+    name = "tavily"
+
+    def missing(self) -> str | None:
+        return None if self._key else "set TAVILY_API_KEY"
+
+    async def search(self, query: str, count: int) -> list[Result]:
+        data = await self.post(
+            "/search", {"query": query[:400], "max_results": count}, {"authorization": f"Bearer {self._key}"}
+        )
+        return results(_at(data, "results"), self.name, url="url", title="title", snippet="content")
+
+
+class Exa(HttpSearcher):
+    name = "exa"
+
+    def missing(self) -> str | None:
+        return None if self._key else "set EXA_API_KEY"
+
+    async def search(self, query: str, count: int) -> list[Result]:
+        asked = {"query": query, "numResults": count, "contents": {"text": {"maxCharacters": 600}}}
+        data = await self.post("/search", asked, {"x-api-key": self._key})
+        return results(_at(data, "results"), self.name, url="url", title="title", snippet="text")
+
+
+class SearXNG(HttpSearcher):
+    name = "searxng"
+    tier = 1
+
+    def missing(self) -> str | None:
+        return None if self._base else "set web.searxngUrl to the address of your server"
+
+    async def search(self, query: str, count: int) -> list[Result]:
+        data = await self.get("/search", {"q": query, "format": "json"}, {})
+        return results(_at(data, "results"), self.name, url="url", title="title", snippet="content")
+
+
+def _at(data: Any, *names: str) -> Any:
+    for name in names:
+        data = data.get(name) if isinstance(data, Mapping) else None
+    return data
+
 
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
 _SETUP = (
@@ -108,7 +168,7 @@ class Search:
         return tuple(Found(query, tuple(task.result())) for query, task in zip(queries, tasks, strict=True))
 
     def _make(self, name: str) -> Searcher:
-        from retinue.capabilities.web.search import services
+        from retinue.capabilities.web.search import choose as services
 
         get = self._environment.get
         match name:
@@ -125,7 +185,7 @@ class Search:
             case "searxng":
                 return services.SearXNG(self._transport, self._settings.web_searxng_url or "")
             case "ddgs":
-                from retinue.capabilities.web.search.duckduckgo import DuckDuckGo
+                from retinue.capabilities.web.search.native import DuckDuckGo
 
                 return DuckDuckGo(self._settings.web_timeout_seconds)
             case _:

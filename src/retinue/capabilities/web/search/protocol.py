@@ -10,7 +10,7 @@ from html import unescape
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlencode, urlsplit
 
-from retinue.capabilities.web.errors import WebError
+from retinue.capabilities.web.base import WebError
 from retinue.capabilities.web.store import Result
 
 if TYPE_CHECKING:

@@ -8,12 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from retinue.capabilities.lsp.choosing import slot_for
 from retinue.capabilities.lsp.errors import LspError, RefusedError, bad_input
 from retinue.capabilities.lsp.pool import Pool
 from retinue.capabilities.lsp.session import Session, Source, UnsupportedError, path_of
-from retinue.capabilities.lsp.show import Problem, Texts, listed, problems, summary
-from retinue.capabilities.lsp.sources import read_source
+from retinue.capabilities.lsp.show import Problem, Texts, listed, problems, read_source, summary
+from retinue.capabilities.lsp.status import slot_for
 from retinue.core.tool import ToolContext
 from retinue.tools.arguments import ToolError
 from retinue.tools.paths import Confined, confine
