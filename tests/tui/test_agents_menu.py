@@ -10,11 +10,18 @@ import pytest
 from retinue.agents.catalog import Catalog
 from retinue.agents.remove import own_files, remove, reset
 from retinue.errors import ConfigurationError, UsageError
-from retinue.faces.tui.screens.agents import AgentsScreen, RunningScreen
-from retinue.faces.tui.screens.agents_rows import actions, mark, menu_rows, model_labels, running_rows, type_rows
+from retinue.faces.tui.screens.agents import (
+    AgentsScreen,
+    RunningScreen,
+    actions,
+    mark,
+    menu_rows,
+    model_labels,
+    running_rows,
+    type_rows,
+)
 from retinue.faces.tui.screens.agents_types import TypesScreen
-from retinue.faces.tui.screens.confirm import ConfirmScreen
-from retinue.faces.tui.screens.dialogs import Pick, Write
+from retinue.faces.tui.screens.dialogs import ConfirmScreen, Pick, Write
 from retinue.faces.tui.screens.external_editor import NoEditorError, editor_command
 from retinue.faces.tui.screens.settings import SettingsScreen
 from retinue.faces.tui.screens.sheet import Rows

@@ -28,11 +28,9 @@ from retinue.core.events import (
 )
 from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall, ToolResult, user
 from retinue.core.outcome import Outcome
-from retinue.faces.tui.chat.blocks import Answer, Notice, Said
-from retinue.faces.tui.chat.clean import clean
-from retinue.faces.tui.chat.diffs import diff_of
 from retinue.faces.tui.chat.folded import Folded, ToolBlock, heading, report
-from retinue.faces.tui.chat.log import CUT, MOST_BLOCKS, ChatLog
+from retinue.faces.tui.chat.log import CUT, MOST_BLOCKS, Answer, ChatLog, Notice, Said
+from retinue.faces.tui.chat.text import clean, diff_of
 
 
 class Page(App[None]):

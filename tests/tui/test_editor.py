@@ -13,12 +13,10 @@ from hypothesis import strategies as st
 from textual import events
 from textual.app import App
 
-from retinue.faces.tui.commands import parse
-from retinue.faces.tui.editor.completion import Candidate, Choices, rank, wanted
-from retinue.faces.tui.editor.files import Files
+from retinue.faces.tui.editor.completion import Candidate, Choices, Files, rank, wanted
 from retinue.faces.tui.editor.history import MOST_BYTES, History
-from retinue.faces.tui.editor.pastes import Pastes
-from retinue.faces.tui.editor.prompt import Prompt
+from retinue.faces.tui.editor.prompt import Pastes, Prompt
+from retinue.faces.tui.frame import parse
 
 # History
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from retinue.faces.tui.screens.confirm import ConfirmScreen
-from retinue.faces.tui.screens.dialogs import Ask, Pick, Write
-from retinue.faces.tui.screens.schedules import SchedulesScreen
-from retinue.faces.tui.screens.schedules_rows import about, job_rows, mark, relative, when_problem
+from retinue.faces.tui.screens.dialogs import Ask, ConfirmScreen, Pick, Write
+from retinue.faces.tui.screens.schedules import SchedulesScreen, about, job_rows, mark, relative, when_problem
 from retinue.faces.tui.screens.sheet import Rows
 from retinue.log.schedules import Job
 from tests.runs.conftest import project, serve

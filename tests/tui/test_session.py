@@ -9,7 +9,7 @@ import pytest
 
 from retinue import Retinue
 from retinue.errors import RetinueError, StateError
-from retinue.faces.tui.feed import Feed
+from retinue.faces.tui.facts import Feed
 from retinue.faces.tui.session import Session
 from tests.supervisor.crew_scene import Scene, until
 

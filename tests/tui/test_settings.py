@@ -7,8 +7,7 @@ import json
 import pytest
 
 from retinue.faces.tui.screens.dialogs import Ask, Pick, Write
-from retinue.faces.tui.screens.settings import SettingsScreen
-from retinue.faces.tui.screens.settings_rows import about, as_text, choices, problem, setting_rows
+from retinue.faces.tui.screens.settings import SettingsScreen, about, as_text, choices, problem, setting_rows
 from retinue.faces.tui.screens.sheet import HEADING, Rows
 from retinue.settings.load import load_settings
 from retinue.settings.table import fields

@@ -176,7 +176,7 @@ def test_sessions(app, snap_compare, size, monkeypatch) -> None:
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_the_way_out(app, snap_compare, size) -> None:
     async def before(pilot) -> None:
-        from retinue.faces.tui.screens.confirm import ConfirmScreen
+        from retinue.faces.tui.screens.dialogs import ConfirmScreen
 
         choices = [
             ("keep", "k", "let them go on without the app"),

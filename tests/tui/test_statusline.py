@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retinue.faces.tui import statusline
-from retinue.faces.tui.panels.status_line import command_of
+from retinue.faces.tui.panels.lines import command_of
 from retinue.faces.tui.statusline import TEMPLATE, Facts, branch_of, fill, output_of
 from retinue.settings.load import load_settings
 

@@ -6,7 +6,7 @@ import pytest
 from textual.color import Color
 from textual.theme import Theme
 
-from retinue.faces.tui import keys
+from retinue.faces.tui import frame as keys
 from retinue.faces.tui.theme import DARK, LIGHT, THEMES, named, wants_motion
 
 

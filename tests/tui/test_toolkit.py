@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from retinue.faces.cli.doctor_checks import Finding
-from retinue.faces.tui.screens import toolkit_reports
-from retinue.faces.tui.screens.toolkit import ToolkitScreen
-from retinue.faces.tui.screens.toolkit_reports import REPORTS, Report, chosen, doctor_lines, made, program
+from retinue.faces.tui.screens import toolkit as toolkit_reports
+from retinue.faces.tui.screens.toolkit import REPORTS, Report, ToolkitScreen, chosen, doctor_lines, made, program
 from retinue.runs.world import World
 from tests.runs.conftest import project
 from tests.tui.screen_scene import at_home, opened, picture, press, until

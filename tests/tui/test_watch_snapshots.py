@@ -36,7 +36,7 @@ from retinue.faces.tui.board.viewer_lines import Moment
 from retinue.faces.tui.board.widget_lines import Look
 from retinue.faces.tui.chat.notification import NotificationBox
 from retinue.faces.tui.panels.fleet import FleetPanel
-from retinue.faces.tui.panels.live_widget import LiveWidget
+from retinue.faces.tui.panels.lines import LiveWidget
 from retinue.faces.tui.screens import viewer as viewer_module
 from retinue.faces.tui.screens.viewer import ViewerScreen
 from retinue.runs.notify import notification

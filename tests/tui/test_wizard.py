@@ -10,11 +10,10 @@ from retinue.agents.brief import TURNS, brief, fields, look
 from retinue.agents.catalog import Catalog
 from retinue.agents.dialects import DIALECTS
 from retinue.faces.tui.screens.agents import AgentsScreen
-from retinue.faces.tui.screens.confirm import ConfirmScreen
-from retinue.faces.tui.screens.dialogs import Ask, Pick, Write
+from retinue.faces.tui.screens.dialogs import Ask, ConfirmScreen, Pick, Write
 from retinue.faces.tui.screens.inbox import InboxScreen
 from retinue.faces.tui.screens.sheet import Rows
-from retinue.faces.tui.screens.wizard_generate import GenerateScreen
+from retinue.faces.tui.screens.wizard import GenerateScreen
 from tests.runs.conftest import project, serve
 from tests.runs.model_server import Reply, Request
 from tests.tui.screen_scene import at_home, opened, picture, press, quick, until

@@ -15,11 +15,11 @@ from retinue.capabilities.audit.shadow import Shadow
 from retinue.capabilities.worktree.integrate import Plan, Queue, check_target, integrate, pending, target_of
 from retinue.core.gitsettings import SETTINGS, program_setting
 from retinue.errors import LaunchError, UsageError
-from retinue.faces.tui.editor.files import _listed
+from retinue.faces.tui.editor.completion import _listed
 from retinue.faces.tui.statusline import branch_of
 from retinue.guard.git import Git, GitError
 from retinue.guard.gitconfig import git_programs
-from retinue.testing.repository import Repository, temporary_repository
+from retinue.testing.pytest_plugin import Repository, temporary_repository
 
 
 @pytest.fixture

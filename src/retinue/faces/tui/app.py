@@ -14,24 +14,18 @@ from retinue.errors import RetinueError, StateError
 from retinue.faces.api import Retinue
 from retinue.faces.tui import builtin_commands, parts  # noqa: F401 - registers its commands
 from retinue.faces.tui.attached import Attached
-from retinue.faces.tui.board.acquaint import acquainted_by
-from retinue.faces.tui.board.board import Board
+from retinue.faces.tui.board.board import Board, acquainted_by
 from retinue.faces.tui.board.marks import FRAME_SECONDS
 from retinue.faces.tui.board.widget_lines import Look
-from retinue.faces.tui.chat.blocks import Notice
-from retinue.faces.tui.chat.log import ChatLog
-from retinue.faces.tui.chat.waiting import Waiting
-from retinue.faces.tui.commands import COMMANDS, parse
-from retinue.faces.tui.editor.completer import Completer
+from retinue.faces.tui.chat.log import ChatLog, Notice
+from retinue.faces.tui.chat.notification import Waiting
+from retinue.faces.tui.editor.completion import Completer
 from retinue.faces.tui.editor.history import History
 from retinue.faces.tui.editor.prompt import Prompt
-from retinue.faces.tui.facts import FactFinder
-from retinue.faces.tui.feed import Feed, remember
-from retinue.faces.tui.frame import Frame
-from retinue.faces.tui.leaving import Leaving, leaving_on_signals
+from retinue.faces.tui.facts import FactFinder, Feed, remember
+from retinue.faces.tui.frame import COMMANDS, Frame, Leaving, leaving_on_signals, parse
 from retinue.faces.tui.panels.fleet import FleetPanel
-from retinue.faces.tui.panels.live_widget import LiveWidget
-from retinue.faces.tui.panels.status_line import StatusLine
+from retinue.faces.tui.panels.lines import LiveWidget, StatusLine
 from retinue.faces.tui.parts import Part
 from retinue.faces.tui.session import Session, Talk
 from retinue.faces.tui.statusline import Facts

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from retinue.core.format import format_cost, format_count
 from retinue.errors import UnknownModelError
 from retinue.faces.tui.attached import Attached
-from retinue.faces.tui.commands import command
+from retinue.faces.tui.frame import command
 
 if TYPE_CHECKING:
     from retinue.faces.tui.app import RetinueApp

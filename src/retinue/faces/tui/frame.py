@@ -1,24 +1,224 @@
-"""What the app has before anything is in it: a crew, colours, keys, screens, and the way out."""
+"""What `/word` does: one table, from which `/help` and the completion come, too.
+
+Every screen of the app in one table: where it lives, and how a person gets there.
+
+A screen is loaded when it is first opened. Its class is made with the app's crew nowhere in
+sight: it takes the words after its command, if any, and finds the rest at `self.app`.
+
+Every key of the app in one table: what it does by which name, and how settings change it.
+
+Leaving the app while runs live: they stop, they go on without it, or one stays.
+
+What the app has before anything is in it: a crew, colours, keys, screens, and the way out.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import importlib
+import signal
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, cast
 
 from textual import work
 from textual.app import App
 from textual.binding import BindingType
+from textual.screen import Screen
 
 from retinue.faces.api import Retinue
-from retinue.faces.tui import keys, theme
+from retinue.faces.tui import frame as keys
+from retinue.faces.tui import theme
+from retinue.faces.tui.board.text import fit, one_line
+from retinue.faces.tui.board.viewer import KEYS as VIEWER_KEYS
 from retinue.faces.tui.chat.folded import Folded
-from retinue.faces.tui.commands import COMMANDS, SlashCommand
-from retinue.faces.tui.doors import DOORS, Door
-from retinue.faces.tui.leaving import Leaving, live_runs, way_out
-from retinue.faces.tui.panels.banner import Banner
+from retinue.faces.tui.panels.lines import Banner
 
 if TYPE_CHECKING:
     from retinue.faces.tui.app import RetinueApp
+    from retinue.runs.crew import Supervisor
+    from retinue.runs.member import Member
+
+
+Handler = Callable[["RetinueApp", str], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class SlashCommand:
+    """`arguments` is shown in the help, as in `/model NAME`."""
+
+    name: str
+    help: str
+    handler: Handler
+    arguments: str = ""
+
+
+COMMANDS: dict[str, SlashCommand] = {}
+
+
+def command(name: str, help: str, arguments: str = "") -> Callable[[Handler], Handler]:
+    """Registers a handler under `/name`."""
+
+    def register(handler: Handler) -> Handler:
+        COMMANDS[name] = SlashCommand(name, help, handler, arguments)
+        return handler
+
+    return register
+
+
+def parse(text: str) -> tuple[str, str] | None:
+    """`/model gpt` as (`model`, `gpt`). None for what is no command: a path such as /etc/hosts
+    in a question is none."""
+    if not text.startswith("/") or text.startswith("//"):
+        return None
+    word, _, rest = text[1:].partition(" ")
+    return (word, rest.strip()) if word and word.replace("-", "").isalpha() else None
+
+
+def matching(prefix: str) -> list[SlashCommand]:
+    return [entry for name, entry in sorted(COMMANDS.items()) if name.startswith(prefix)]
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """`place` is `module:Class` below `screens`. `command` is the slash command that opens it and
+    `key` the key that does; a screen without either is opened by others, as
+    `await app.visit(name, …)`."""
+
+    name: str
+    place: str
+    help: str
+    command: str = ""
+    key: str = ""
+    arguments: str = ""
+
+    def screen(self, *arguments: Any) -> Screen[Any]:
+        module, _, name = self.place.partition(":")
+        made: Screen[Any] = getattr(importlib.import_module(f"retinue.faces.tui.screens.{module}"), name)(*arguments)
+        return made
+
+
+DOORS: dict[str, Door] = {
+    door.name: door
+    for door in (
+        Door("help", "help:HelpScreen", "keys and commands", command="help", key="f1"),
+        Door("sessions", "sessions:SessionsScreen", "earlier conversations, to go on with one", command="sessions"),
+        Door("confirm", "confirm:ConfirmScreen", "a question with a few answers"),
+        Door("viewer", "viewer:ViewerScreen", "a run as it works"),
+        Door("inbox", "inbox:InboxScreen", "what waits for an answer", command="inbox", key="f2"),
+        Door("agents", "agents:AgentsScreen", "agents: running, types, create, edit", command="agents", key="f3"),
+        Door("settings", "settings:SettingsScreen", "see and change settings", command="settings"),
+        Door("schedules", "schedules:SchedulesScreen", "agents that start at a time", command="schedules"),
+        Door(
+            "toolkit",
+            "toolkit:ToolkitScreen",
+            "doctor, agents, logs, activity, lsp, help",
+            command="toolkit",
+            arguments="[REPORT]",
+        ),
+    )
+}
+
+
+class Key(NamedTuple):
+    """`name` is what the setting `keys` calls it; `action` is Textual's name for what happens.
+    Keys without an action belong to the editor or a list, and are here for the help."""
+
+    name: str
+    key: str
+    action: str
+    help: str
+    always: bool = False
+    """Also while something else has the keys."""
+
+
+KEYS: tuple[Key, ...] = (
+    Key("interrupt", "escape", "interrupt", "stop what the main agent does; background agents go on"),
+    Key("resend", "f9", "resend", "stop it and send the waiting messages now"),
+    Key("background", "ctrl+b", "background", "move the agents it waits for to the background"),
+    Key("fold", "ctrl+o", "fold", "open or fold all tool calls and thoughts"),
+    Key("redraw", "ctrl+l", "redraw", "draw the screen again"),
+    Key("leave", "ctrl+c", "leave", "clear the line; twice: quit", always=True),
+    Key("quit", "ctrl+q", "quit", "quit", always=True),
+)
+
+EDITOR: tuple[tuple[str, str], ...] = (
+    ("enter", "send"),
+    ("shift+enter, ctrl+j", "a new line"),
+    ("tab", "complete a /command, an @agent or a @file"),
+    ("up, down", "what was said before; in an empty prompt: take waiting messages back, go to the agents"),
+    ("pageup, pagedown", "scroll the conversation"),
+    ("shift+tab", "into the conversation, to open tool calls with enter"),
+)
+
+
+def chosen(settings: Mapping[str, str], abort_resend_key: str = "f9") -> tuple[tuple[Key, ...], list[str]]:
+    """The table with the user's keys in it, and what was wrong with those. A name with a dot in
+    it is of a screen, which looks after its own."""
+    unknown = [name for name in settings if "." not in name and name not in _names()]
+    problems = [f"keys.{name}: there is no action of that name" for name in unknown]
+    wanted = {"resend": abort_resend_key, **settings}
+    table: list[Key] = []
+    taken: dict[str, str] = {}
+    for each in KEYS:
+        key = wanted.get(each.name, each.key).strip().lower() or each.key
+        if key in taken:
+            problems.append(f"keys.{each.name}: {key} is already the key for {taken[key]}")
+            key = each.key
+        taken[key] = each.name
+        table.append(each._replace(key=key))
+    return tuple(table), problems
+
+
+def _names() -> set[str]:
+    return {each.name for each in KEYS} | {f"viewer.{move}" for move in VIEWER_KEYS}
+
+
+Leaving = Literal["quit", "keep"]
+SHOWN = 8
+
+
+@contextlib.contextmanager
+def leaving_on_signals(leave: Callable[[], None]) -> Iterator[None]:
+    """The first SIGTERM or SIGHUP leaves in order; a second one does what it always does."""
+    loop = asyncio.get_running_loop()
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
+    def once() -> None:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+        leave()
+
+    try:
+        for number in numbers:
+            loop.add_signal_handler(number, once)
+    except (NotImplementedError, RuntimeError):  # Windows, or not the main thread
+        numbers = []
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+def live_runs(supervisor: Supervisor) -> list[Member]:
+    """Everything of this process that would end with it."""
+    return [member for member in supervisor.members.values() if member.live]
+
+
+async def way_out(app: RetinueApp, live: Sequence[Member], *, may_keep: bool) -> Leaving | None:
+    """None when the person stays. Asks nothing when nothing runs."""
+    if not live:
+        return "quit"
+    count = f"{len(live)} run{'s' if len(live) != 1 else ''} still at work."
+    rows = [fit(one_line(f"{each.name or each.handle.agent}: {each.description}"), 60) for each in live[:SHOWN]]
+    rows += [f"… and {len(live) - SHOWN} more"] if len(live) > SHOWN else []
+    choices = [("keep", "k", "let them go on without the app")] if may_keep else []
+    choices += [("quit", "s", "stop them and quit"), ("stay", "c", "stay here")]
+    chosen = await app.visit("confirm", count, choices, "\n".join(rows))
+    return chosen if chosen in ("quit", "keep") else None
 
 
 class Frame(App[Leaving]):

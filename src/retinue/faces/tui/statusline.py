@@ -23,7 +23,7 @@ from typing import Any
 from rich.text import Text
 
 from retinue.core.format import context_percent, format_cost
-from retinue.faces.tui.chat.clean import clean
+from retinue.faces.tui.chat.text import clean
 
 TEMPLATE = "{state}[ · {model}][ · {folder}][ ⎇ {branch}][ · ctx {context}][ · {cost}][ · {agents}][ · {inbox}]"
 TIMEOUT_SECONDS = 5.0

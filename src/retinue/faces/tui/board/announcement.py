@@ -1,20 +1,50 @@
-"""A message that tells of ended agents, as people see it: read back from the frames that the
-harness wrote. Only the harness can write them: everything an agent said is escaped in there."""
+"""How large the context of a model is: from the table of known models and the user's settings.
+
+A message that tells of ended agents, as people see it: read back from the frames that the
+harness wrote. Only the harness can write them: everything an agent said is escaped in there.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from rich.text import Text
 
 from retinue.core.delegation import Status
 from retinue.core.format import format_count, format_duration
 from retinue.core.outcome import CUT_OFF
-from retinue.faces.tui.board.cards import RunCard
+from retinue.faces.tui.board.cards import RunCard, Window
 from retinue.faces.tui.board.marks import SEPARATOR, STYLES, stats, status_icon
 from retinue.faces.tui.board.text import clean_lines, fit, one_line
+
+
+def known_windows(overrides: Mapping[str, Mapping[str, Any]] | None = None) -> Window:
+    """None for a model that neither knows: a share of a guess would be a guess. `overrides` is
+    the setting `models`."""
+    found: dict[str, int | None] = {}
+
+    def window(model: str) -> int | None:
+        if model not in found:
+            found[model] = _window(model, overrides or {})
+        return found[model]
+
+    return window
+
+
+def _window(model: str, overrides: Mapping[str, Mapping[str, Any]]) -> int | None:
+    from retinue.models.known import known_model
+
+    provider, _, name = model.partition("/")
+    said = (overrides.get(model) or overrides.get(name) or {}).get("window")
+    if isinstance(said, int) and said > 0:
+        return said
+    info = known_model(provider, name) if name else None
+    return info.window if info is not None else None
+
 
 PREVIEW = 80
 EXPANDED_LINES = 30

@@ -12,7 +12,7 @@ from retinue.core.messages import ToolCall
 from retinue.faces.tui.board.marks import STYLES
 from retinue.faces.tui.board.story import Entry, RunStory
 from retinue.faces.tui.board.text import Row, fit, one_line, wrap
-from retinue.faces.tui.chat.diffs import diff_of
+from retinue.faces.tui.chat.text import diff_of
 
 RESULT_CHARACTERS = 500
 MOST_CHARACTERS = 40_000

@@ -18,8 +18,7 @@ from retinue.core.format import format_duration
 from retinue.core.messages import ToolCall, ToolResult
 from retinue.faces.tui.board.marks import STYLES
 from retinue.faces.tui.board.text import fit, one_line
-from retinue.faces.tui.chat.clean import clean, clip, ends
-from retinue.faces.tui.chat.diffs import changes_files, diff_of, styled
+from retinue.faces.tui.chat.text import changes_files, clean, clip, diff_of, ends, styled
 
 SHOWN_LINES = 200
 SHOWN_CHARACTERS = 20_000

@@ -1,18 +1,88 @@
-"""The editor: several lines, Enter sends, Shift+Enter or Ctrl+J begins a new line."""
+"""Long pasted text stands in the editor as a short placeholder and is sent whole.
+
+The list of completions above the prompt.
+
+The editor: several lines, Enter sends, Shift+Enter or Ctrl+J begins a new line.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Sequence
 
+from rich.console import Group
+from rich.text import Text
 from textual import events, work
 from textual.message import Message
-from textual.widgets import TextArea
+from textual.widgets import Static, TextArea
 from textual.widgets.text_area import Selection
 
+from retinue.faces.tui.board.marks import STYLES
+from retinue.faces.tui.board.text import fit, one_line
 from retinue.faces.tui.editor.completion import Candidate, Choices, Wanted, wanted
 from retinue.faces.tui.editor.history import History
-from retinue.faces.tui.editor.pastes import Pastes
-from retinue.faces.tui.editor.popup import Popup
+
+LONG_LINES = 10
+LONG_CHARACTERS = 1_000
+_PLACEHOLDER = re.compile(r"\[Pasted text #(\d+)[^\]\n]*\]")
+
+
+class Pastes:
+    def __init__(self) -> None:
+        self._texts: dict[int, str] = {}
+        self._last = 0
+
+    def take(self, text: str) -> str:
+        """What to put into the editor for a paste: the text, or a placeholder for a long one."""
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+        lines = text.count("\n") + 1
+        if lines <= LONG_LINES and len(text) <= LONG_CHARACTERS:
+            return text
+        self._last += 1
+        self._texts[self._last] = text
+        size = f"+{lines} lines" if lines > 1 else f"{len(text):,} characters"
+        return f"[Pasted text #{self._last} {size}]"
+
+    def whole(self, text: str) -> str:
+        """The text with every placeholder replaced by what it stands for."""
+        return _PLACEHOLDER.sub(lambda found: self._texts.get(int(found[1]), found[0]), text)
+
+    def before(self, text: str) -> int:
+        """The length of the placeholder that `text` ends with; 0 when it ends with none."""
+        found = next((each for each in _PLACEHOLDER.finditer(text) if each.end() == len(text)), None)
+        return len(found[0]) if found is not None and int(found[1]) in self._texts else 0
+
+    def forget(self) -> None:
+        self._texts.clear()
+
+
+class Popup(Static):
+    """Takes no room while it is closed."""
+
+    def __init__(self) -> None:
+        super().__init__(id="popup")
+        self.display = False
+
+    def paint(self, choices: Choices) -> None:
+        self.display = choices.open
+        if choices.open:
+            self.update(Group(*lines(choices, max(self.app.size.width - 4, 1))))
+
+
+def lines(choices: Choices, width: int) -> list[Text]:
+    column = min(max((len(each.text) for each in choices.found), default=0), max(width - 20, width // 2))
+    drawn = []
+    for number, each in enumerate(choices.found):
+        chosen = number == choices.at
+        line = Text(no_wrap=True)
+        line.append("❯ " if chosen else "  ", STYLES["accent"])
+        line.append(f"{fit(one_line(each.text), column):<{column}}", "bold" if chosen else "")
+        if each.note:
+            line.append(f"  {one_line(each.note)}", STYLES["dim"])
+        line.truncate(width, overflow="ellipsis")
+        drawn.append(line)
+    return drawn
+
 
 Complete = Callable[[Wanted], Awaitable[Sequence[Candidate]]]
 NEW_LINE = ("shift+enter", "ctrl+j", "alt+enter")

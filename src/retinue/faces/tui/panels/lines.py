@@ -1,13 +1,31 @@
-"""A panel made of finished lines: it lays out only when their number changes."""
+"""A panel made of finished lines: it lays out only when their number changes.
+
+The live widget: runs at work, above the editor.
+
+A line above the prompt that says what waits, without taking the keys from who types.
+
+The last line of the screen: where one is, what it costs, what waits.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 from time import monotonic
 
 from rich.text import Text
+from textual import work
 from textual.strip import Strip
 from textual.widget import Widget
+from textual.widgets import Static
+
+from retinue.faces.tui.board.board import Board
+from retinue.faces.tui.board.text import fit, fit_line, one_line
+from retinue.faces.tui.board.widget_lines import Look, widget_lines
+from retinue.faces.tui.statusline import TEMPLATE, THROTTLE_SECONDS, Facts, fill, output_of
+from retinue.runs.world import World
+from retinue.settings.table import Settings
 
 COVERED_SECONDS = 1.0
 """How often it changes while another screen lies over it: each time costs Textual a whole screen,
@@ -51,3 +69,99 @@ class LinesPanel(Widget):
 
 def _same(one: Text, other: Text) -> bool:
     return one.plain == other.plain and one.spans == other.spans and one.style == other.style
+
+
+LEAST_LINES = 3
+
+
+class LiveWidget(LinesPanel):
+    """Redrawn by the app's painter; takes no room when there is nothing to show, and never more
+    than a third of a low terminal: the conversation must stay readable."""
+
+    def __init__(self) -> None:
+        super().__init__(id="live")
+
+    def paint(self, board: Board, now: float, frame: int, look: Look) -> None:
+        room = max(self.app.size.height // 3, LEAST_LINES)
+        self.show(widget_lines(board, now, frame, replace(look, most=min(look.most, room))))
+
+
+class Banner(Static):
+    """Shows one line per topic; no room at all when there is nothing to say."""
+
+    def __init__(self) -> None:
+        super().__init__(id="banner")
+        self._topics: dict[str, str] = {}
+
+    def show(self, topic: str, text: str) -> None:
+        """Says `text` about `topic` until it is said otherwise; an empty text takes it away."""
+        if self._topics.get(topic, "") == text:
+            return
+        if text:
+            self._topics[topic] = text
+        else:
+            self._topics.pop(topic, None)
+        self.display = bool(self._topics)
+        width = max(self.app.size.width - 2, 0)
+        self.update(Text("\n").join(Text(fit(one_line(each), width)) for each in self._topics.values()))
+
+
+HINT_SECONDS = 2.0
+
+
+class StatusLine(Static):
+    """Redrawn only when what it says has changed."""
+
+    def __init__(self) -> None:
+        super().__init__(id="status")
+        self._shown: Text | None = None
+        self._hint = ""
+        self._hint_until = 0.0
+        self._filled: tuple[str, Facts] | None = None
+        self._line = Text()
+        self._asking = False
+        self._ran_at = 0.0
+        self._ran_for: tuple[str, Facts] | None = None
+
+    def show(self, text: str) -> None:
+        """Says something for two seconds in place of the line."""
+        self._hint, self._hint_until = one_line(text), time.monotonic() + HINT_SECONDS
+        self._draw()
+
+    def paint(self, facts: Facts, world: World) -> None:
+        """Called as often as the screen is painted; asks the command only when it is due."""
+        command = command_of(world.settings.settings)
+        if command is not None:
+            self._ask(command, facts, world)
+        else:
+            template = world.settings.settings.status_line_template or TEMPLATE
+            if self._filled != (template, facts):
+                self._filled = (template, facts)
+                self._line = Text(one_line(fill(template, facts)))
+        self._draw()
+
+    def _ask(self, command: str, facts: Facts, world: World) -> None:
+        due = time.monotonic() - self._ran_at >= THROTTLE_SECONDS
+        if due and not self._asking and self._ran_for != (command, facts):
+            self._asking, self._ran_for = True, (command, facts)
+            self._run(command, facts, world)
+
+    @work(group="status line")
+    async def _run(self, command: str, facts: Facts, world: World) -> None:
+        try:
+            self._line = await output_of(command, facts, world.tool_environment, world.cwd)
+            self._draw()
+        finally:
+            self._asking, self._ran_at = False, time.monotonic()
+
+    def _draw(self) -> None:
+        hinted = self._hint and time.monotonic() < self._hint_until
+        line = fit_line(Text(self._hint) if hinted else self._line.copy(), max(self.app.size.width - 2, 0))
+        if self._shown is None or line != self._shown:
+            self._shown = line
+            self.update(line)
+
+
+def command_of(settings: Settings) -> str | None:
+    """The command to ask, if there is one."""
+    return None if settings.status_line_type == "template" else settings.status_line_command

@@ -16,10 +16,9 @@ from retinue.agents.catalog import Catalog, Entry, Failed
 from retinue.agents.create import agents_folder, file_name
 from retinue.agents.discover import PluginFolder
 from retinue.agents.remove import Removed, own_files, remove, reset
-from retinue.faces.tui.screens.agents_edit import edit_agent
-from retinue.faces.tui.screens.agents_rows import FAILED, about, about_failed, actions, model_labels, type_rows
-from retinue.faces.tui.screens.confirm import ConfirmScreen
-from retinue.faces.tui.screens.dialogs import Pick
+from retinue.faces.tui.screens.agents import FAILED, about, about_failed, actions, model_labels, type_rows
+from retinue.faces.tui.screens.dialogs import ConfirmScreen, Pick
+from retinue.faces.tui.screens.external_editor import edit_agent
 from retinue.faces.tui.screens.sheet import Rows, Sheet
 
 LOOK_SECONDS = 1.0

@@ -1,15 +1,78 @@
-"""A long text to scroll through: only what is on the screen is drawn, however much there is."""
+"""What can be done here: keys and commands, each with the name that settings know it by.
+
+A long text to scroll through: only what is on the screen is drawn, however much there is.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from rich.cells import chop_cells
 from rich.segment import Segment
 from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
 from textual.geometry import Size
+from textual.screen import ModalScreen
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
+from textual.widgets import Static
+
+from retinue.faces.tui.board.viewer import HELP as VIEWER_HELP
+from retinue.faces.tui.board.viewer import KEYS as VIEWER_KEYS
+from retinue.faces.tui.frame import COMMANDS, DOORS, EDITOR, KEYS, Key
+
+CLOSING = "Esc closes this. Other keys: retinue settings set keys.NAME KEY"
+
+
+class HelpScreen(ModalScreen[None]):
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,f1", "dismiss(None)", "close"),
+        Binding("j", "down", show=False),
+        Binding("k", "up", show=False),
+    ]
+
+    def __init__(self, *_: str) -> None:
+        super().__init__(classes="page")
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(classes="box"):
+            yield Static(help_text(getattr(self.app, "keys", KEYS)))
+
+    def on_mount(self) -> None:
+        self.query_one(VerticalScroll).focus()
+
+    def action_down(self) -> None:
+        self.query_one(VerticalScroll).scroll_down(animate=False)
+
+    def action_up(self) -> None:
+        self.query_one(VerticalScroll).scroll_up(animate=False)
+
+
+def help_text(keys: tuple[Key, ...]) -> Text:
+    screens = [(door.key, "", door.help) for door in DOORS.values() if door.key]
+    rows = [(key, "", words) for key, words in EDITOR]
+    rows += [(each.key, each.name, each.help) for each in keys]
+    text = Text()
+    _table(text, "Keys", rows + screens)
+    commands = sorted(COMMANDS.values(), key=lambda each: each.name)
+    _table(text, "Commands", [(f"/{each.name} {each.arguments}".strip(), "", each.help) for each in commands])
+    _table(text, "In a message", [("@name words", "", "say it to that agent"), ("@path", "", "name a file")])
+    viewer = [(", ".join(VIEWER_KEYS[move]), f"viewer.{move}", words) for move, words in VIEWER_HELP.items()]
+    _table(text, "In the viewer of a run", viewer)
+    text.append(CLOSING, "dim")
+    return text
+
+
+def _table(text: Text, title: str, rows: list[tuple[str, str, str]]) -> None:
+    text.append(f"{title}\n", "bold")
+    width = max(len(first) for first, _, _ in rows)
+    for first, name, words in rows:
+        text.append(f"  {first:<{width}}  ", "bold")
+        text.append(f"{words}{f'  ({name})' if name else ''}\n")
+    text.append("\n")
 
 
 class Reading(ScrollView, can_focus=False):

@@ -1,18 +1,220 @@
-"""The /toolkit panel: reports about the installation and its work, to scroll through."""
+"""The reports of /toolkit as lines. They look, change nothing, and print nothing: a panel shows them.
+
+What takes a while runs in a thread or another process. A report that fails says so in its place.
+
+The /toolkit panel: reports about the installation and its work, to scroll through.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import ClassVar
+import asyncio
+import shlex
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.widgets import OptionList, Static
 
+from retinue.agents.catalog import Catalog, Entry
+from retinue.agents.precedence import shadows
+from retinue.errors import RetinueError
+from retinue.faces.cli.doctor_checks import Finding, Patient, examine
 from retinue.faces.tui.board.marks import STYLES
+from retinue.faces.tui.board.text import one_line
 from retinue.faces.tui.screens.sheet import Sheet
-from retinue.faces.tui.screens.toolkit_reports import REPORTS, Report, chosen, made
+
+if TYPE_CHECKING:
+    from retinue.runs.world import World
+
+
+Line = tuple[str, str]
+"""Words, and what they mean: a key of `STYLES`, or nothing."""
+Make = Callable[["World", list[str]], Awaitable[list[Line]]]
+
+PATIENCE_SECONDS = 30.0
+MOST_LINES = 500
+_GRADES = {"ok": ("[PASS]", "success"), "info": ("[INFO]", "dim"), "warning": ("[WARN]", "warning")}
+_ORDER = ("policy", "flag", "project", "user", "plugin", "builtin")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    name: str
+    help: str
+    make: Make
+
+
+async def doctor(world: World, words: list[str]) -> list[Line]:
+    """What this installation can enforce and what is missing; words narrow it to categories."""
+    patient = Patient(world.cwd, world.environment)
+    return doctor_lines(await asyncio.to_thread(lambda: list(examine(patient, words))))
+
+
+def doctor_lines(found: Iterable[Finding]) -> list[Line]:
+    lines: list[Line] = []
+    findings = list(found)
+    for category, group in groupby(findings, key=lambda finding: finding.category):
+        lines.append((f"[{category.upper()}]", "accent"))
+        for finding in group:
+            sign, meaning = _GRADES.get(finding.grade, ("[FAIL]", "error"))
+            lines.append((f"{sign} {one_line(f'{finding.name}: {finding.detail}')}", meaning))
+            if finding.remedy:
+                lines.append((f"       {one_line(finding.remedy)}", "dim"))
+        lines.append(("", ""))
+    counts = {
+        word: sum(finding.grade == grade for finding in findings)
+        for word, grade in (("failed", "failure"), ("warnings", "warning"), ("passed", "ok"))
+    }
+    lines.append((", ".join(f"{count} {word}" for word, count in counts.items()) + ".", ""))
+    return lines
+
+
+async def agents(world: World, words: list[str]) -> list[Line]:
+    """Who there is, by where they come from."""
+    return agent_lines(world.catalog())
+
+
+def agent_lines(catalog: Catalog) -> list[Line]:
+    lines: list[Line] = []
+    ordered = sorted(catalog.winners, key=lambda entry: (_ORDER.index(entry.source), entry.name.casefold()))
+    for source, group in groupby(ordered, key=lambda entry: entry.source):
+        lines.append((f"[{source.upper()}]", "accent"))
+        lines += [_agent(entry) for entry in group]
+        lines.append(("", ""))
+    for each in catalog.failed:
+        if each.problem.severity == "error":
+            lines.append((f"not loaded: {one_line(f'{each.path}: {each.reason}')}", "error"))
+    lines.append(("Start one: say what to do, write @NAME and a task, or: retinue run NAME TASK", "dim"))
+    return lines
+
+
+def _agent(entry: Entry) -> Line:
+    rights = "readonly" if entry.spec.readonly else "read/write"
+    off = " · disabled" if not entry.enabled else ""
+    return f"{entry.name} ({rights}{off}): {one_line(entry.spec.description)}", "dim" if off else ""
+
+
+async def agent(world: World, words: list[str]) -> list[Line]:
+    """Everything about one agent: its fields and what became of each, its instructions."""
+    catalog = world.catalog()
+    entry = catalog.find(" ".join(words))
+    spec, parsed = entry.spec, entry.parsed
+    lines: list[Line] = [(entry.name, "accent"), (one_line(spec.description), "")]
+    lines.append((f"{entry.source}, {parsed.dialect}{'' if entry.enabled else ', disabled'}: {entry.path}", "dim"))
+    lines += [(f"replaces {each.path} ({each.source})", "dim") for each in shadows(catalog.entries, entry)]
+    lines += [(f"{each.severity}: {one_line(f'{each.message} {each.remedy}')}", "warning") for each in entry.problems]
+    lines += [("", ""), ("Fields", "accent")]
+    for key, fate in parsed.fates.items():
+        to = f" → {fate.to}" if fate.to and fate.to != key else ""
+        lines.append((one_line(f"{key}: {fate.fate}{to}" + (f" ({fate.why})" if fate.why else "")), ""))
+    lines += [("", ""), ("Instructions", "accent"), *((one_line(line), "") for line in spec.prompt.splitlines())]
+    return lines
+
+
+async def lsp(world: World, words: list[str]) -> list[Line]:
+    """Language servers: which are here, and which run."""
+    from retinue.capabilities.lsp.catalog import server_kinds
+
+    if "lsp" not in world.tools:
+        return [("Agents have no lsp tool here: see the settings allowLspTools and allowedLspActions.", "warning")]
+    running: dict[str, list[str]] = {}
+    for slot in world.languages.pool.slots.values():
+        state = f"failed: {slot.broken}" if slot.session is None and slot.broken else "running"
+        if slot.session is not None or slot.broken:
+            running.setdefault(slot.kind.name, []).append(f"{state} in {slot.root}")
+    lines: list[Line] = []
+    kinds = server_kinds(world.settings.settings.lsp_servers)
+    found = await asyncio.to_thread(lambda: [kind.program(world.environment.get("PATH")) for kind in kinds])
+    for kind, program in zip(kinds, found, strict=True):
+        state = "; ".join(running.get(kind.name, ())) or (f"installed: {program}" if program else "not installed")
+        meaning = "success" if kind.name in running else "" if program else "dim"
+        lines.append((one_line(f"{kind.name}: {state}"), meaning))
+    return lines
+
+
+def program(word: str, *usual: str) -> Make:
+    """A report that is a command of its own, run in another process: `retinue WORD …`, with
+    `usual` where nothing else is asked for."""
+
+    async def make(world: World, words: list[str]) -> list[Line]:
+        asked = [each for each in words if each != "--follow"]  # the panel looks again by a key
+        command = [sys.executable, "-m", "retinue", word, *(asked or usual)]
+        try:
+            done = await asyncio.to_thread(
+                subprocess.run,
+                command,
+                cwd=world.cwd,
+                env=dict(world.environment),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=PATIENCE_SECONDS,
+            )
+        except subprocess.TimeoutExpired:
+            return [(f"retinue {word} takes too long; run it in a terminal of its own.", "warning")]
+        lines: list[Line] = [(_plain(line), "") for line in done.stdout.splitlines()]
+        meaning = "error" if done.returncode else "dim"
+        return [*lines, *((_plain(line), meaning) for line in done.stderr.splitlines())]
+
+    return make
+
+
+async def help_(world: World, words: list[str]) -> list[Line]:
+    wide = max(len(report.name) for report in REPORTS.values())
+    lines = [(f"/toolkit {report.name:<{wide}}  {report.help}", "") for report in REPORTS.values()]
+    return [
+        *lines,
+        ("", ""),
+        ("Words after a report narrow it: /toolkit doctor models · /toolkit logs --limit 5", "dim"),
+    ]
+
+
+REPORTS: dict[str, Report] = {
+    report.name: report
+    for report in (
+        Report("doctor", "check this installation", doctor),
+        Report("agents", "agents, by where they come from", agents),
+        Report("logs", "warnings and errors of runs", program("logs")),
+        Report("activity", "calls of web, conversion and language tools", program("activity", "--recent", "20")),
+        Report("lsp", "language servers", lsp),
+        Report("help", "this list", help_),
+    )
+}
+_ASIDE = {"agent": Report("agent", "everything about one agent", agent)}
+
+
+def chosen(text: str) -> tuple[Report, list[str]]:
+    """`logs --limit 5` as a report and its words; anything unknown is help."""
+    try:
+        word, *rest = shlex.split(text) or ["doctor"]
+    except ValueError:
+        word, *rest = text.split() or ["help"]
+    report = REPORTS.get(word) or _ASIDE.get(word)
+    return (report, rest) if report is not None else (REPORTS["help"], [])
+
+
+async def made(report: Report, world: World, words: list[str]) -> list[Line]:
+    """The lines; never raises."""
+    try:
+        lines = await report.make(world, words) or [("Nothing to report.", "dim")]
+    except RetinueError as error:
+        return [(f"{error.message} {error.remedy}".strip(), "error")]
+    except Exception as error:  # noqa: BLE001 - a report that breaks must not take the app along
+        return [(f"Toolkit command failed: {type(error).__name__}: {error}", "error")]
+    more = len(lines) - MOST_LINES
+    return [*lines[:MOST_LINES], (f"… {more} more lines: run it in a terminal", "dim")] if more > 0 else lines
+
+
+def _plain(line: str) -> str:
+    """Without what a terminal would obey; columns stay where they are."""
+    return "".join(letter if letter.isprintable() else " " for letter in line.expandtabs(4))
 
 
 class ToolkitScreen(Sheet[None]):
