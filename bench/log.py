@@ -17,7 +17,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from retinue.core.effects import ToolEffect
 from retinue.core.events import (
     AssistantEnded,
     Body,
@@ -32,6 +31,7 @@ from retinue.core.events import (
     TurnStarted,
 )
 from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolMessage, ToolResult, user
+from retinue.core.permission import ToolEffect
 from retinue.core.usage import Usage
 from retinue.guard.redact import Redactor
 from retinue.log.rows import RunPlace

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from retinue.core.effects import ToolEffect
 from retinue.core.events import (
     AssistantEnded,
     Body,
@@ -24,6 +23,7 @@ from retinue.core.events import (
 from retinue.core.inbox import InboxItem
 from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolResult, user
 from retinue.core.outcome import Outcome
+from retinue.core.permission import ToolEffect
 from retinue.core.usage import Usage
 from retinue.log.inbox import put
 from retinue.log.rows import RunPlace

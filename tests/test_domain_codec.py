@@ -4,11 +4,10 @@ import orjson
 import pytest
 
 from retinue.core.codec import from_data, from_union, to_data
-from retinue.core.effects import ToolEffect, TouchedPath
 from retinue.core.events import AssistantEnded, Body, Compacted, MessageAdded, Retrying, RunCreated, RunEnded, ToolEnded
-from retinue.core.failure import Failure
 from retinue.core.messages import AssistantMessage, Image, Text, Thinking, ToolCall, ToolMessage, ToolResult, user
-from retinue.core.outcome import Evidence, Outcome
+from retinue.core.outcome import Evidence, Failure, Outcome
+from retinue.core.permission import ToolEffect, TouchedPath
 from retinue.core.spec import AgentSpec, Fate, HookSpec, ModelPolicy, ServerRef, ToolPolicy
 from retinue.core.usage import Usage
 

@@ -19,7 +19,7 @@
         ├── SpawnDeniedError         a hook does not let the agent start
         └── PromptBlockedError       a hook does not let the prompt through
 
-Inside the loop failure is data (`retinue.core.failure.Failure`), never an exception.
+Inside the loop failure is data (`retinue.core.outcome.Failure`), never an exception.
 """
 
 from __future__ import annotations

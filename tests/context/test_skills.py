@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from retinue.capabilities.skills.attach import LONGEST, listing, preloaded
 from retinue.capabilities.skills.library import Library, substitute
 from retinue.capabilities.skills.parse import Root, parse_skill_file, skill_roots
-from retinue.core.skill import Skill
+from retinue.core.hook import Skill
 
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus" / "skills"
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from retinue.agents.dialects import DIALECTS, Kind
 from retinue.agents.dialects.values import MINUTES, NAMES
 from retinue.agents.write import rows
-from retinue.core.budget import Budget
 from retinue.core.spec import AgentSpec, DialectName, HookSpec, ModelPolicy, ServerRef, SessionPolicy, ToolPolicy
+from retinue.core.usage import Budget
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 

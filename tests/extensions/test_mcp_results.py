@@ -12,8 +12,8 @@ from mcp_types import CallToolResult, ElicitRequestFormParams, ElicitRequestURLP
 
 from retinue.capabilities.mcp.listing import MOST_IMAGES, shorten, to_output
 from retinue.capabilities.mcp.tool import Question, answer
-from retinue.core.effects import ToolEffect
 from retinue.core.messages import Image
+from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ToolSpec, ok
 from retinue.tools.tool_search import MOST_AT_ONCE, Deferred, ToolSearchTool, loaded_names
 

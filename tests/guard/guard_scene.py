@@ -8,11 +8,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from retinue.core.effects import EffectKind
 from retinue.core.events import Body, RunCreated, RunStarted
 from retinue.core.hook import NO_OPINION, HookResult
 from retinue.core.inbox import InboxItem
-from retinue.core.permission import Decision, ToolUse
+from retinue.core.permission import Decision, EffectKind, ToolUse
 from retinue.core.spec import PermissionMode
 from retinue.core.tool import ToolContext, ToolOutput, ToolSpec, ok
 from retinue.guard.inbox_item import Party

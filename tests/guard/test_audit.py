@@ -1,9 +1,9 @@
 """A run's effects, turn by turn, from its events."""
 
 from retinue.capabilities.audit.report import Written, effects_of
-from retinue.core.effects import ToolEffect, TouchedPath
 from retinue.core.events import Body, Event, InboxClosed, ToolEnded, ToolStarted, TurnStarted, Undone
 from retinue.core.messages import Text, ToolCall, ToolResult
+from retinue.core.permission import ToolEffect, TouchedPath
 
 
 def events(*bodies: Body) -> list[Event]:

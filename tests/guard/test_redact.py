@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from retinue.core.effects import ToolEffect
 from retinue.core.events import AssistantEnded, MessageAdded, RunCreated, ToolEnded, TurnEnded
 from retinue.core.messages import AssistantMessage, Image, Text, Thinking, ToolCall, ToolResult, user
+from retinue.core.permission import ToolEffect
 from retinue.core.usage import Usage
 from retinue.guard.redact import Redactor, contains_secret
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from retinue.core.effects import ToolEffect
-from retinue.core.permission import Decision, ToolUse
+from retinue.core.permission import Decision, ToolEffect, ToolUse
 from retinue.core.toolnames import TOOLS
 from retinue.guard.taint import Taint, Wary
 

@@ -1,6 +1,5 @@
 """Small true-to-life runs, as the bodies a loop would yield."""
 
-from retinue.core.effects import ToolEffect
 from retinue.core.events import (
     AssistantEnded,
     MessageAdded,
@@ -16,6 +15,7 @@ from retinue.core.events import (
 )
 from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolMessage, ToolResult, user
 from retinue.core.outcome import Outcome
+from retinue.core.permission import ToolEffect
 from retinue.core.usage import Usage
 
 MODEL = "scripted/one"

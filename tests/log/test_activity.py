@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from retinue.core.effects import ToolEffect
 from retinue.core.events import LimitReached, Retrying, RunCreated, RunEnded, ToolEnded, ToolStarted, Warned
-from retinue.core.failure import Failure
 from retinue.core.messages import Text, ToolCall, ToolResult
-from retinue.core.outcome import Outcome
+from retinue.core.outcome import Failure, Outcome
+from retinue.core.permission import ToolEffect
 from retinue.log.activity import activity, everything, first_host, totals
 from retinue.log.rows import RunPlace
 from retinue.log.store import Log

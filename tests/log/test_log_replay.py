@@ -4,7 +4,6 @@ import log_stories as stories
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from retinue.core.effects import ToolEffect
 from retinue.core.events import (
     AssistantEnded,
     Compacted,
@@ -22,9 +21,9 @@ from retinue.core.events import (
     TurnStarted,
     Warned,
 )
-from retinue.core.failure import Failure
 from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall, ToolMessage, user
-from retinue.core.outcome import Outcome
+from retinue.core.outcome import Failure, Outcome
+from retinue.core.permission import ToolEffect
 from retinue.core.usage import Usage
 from retinue.log.pending import describe_call
 from retinue.log.replay import replay

@@ -21,8 +21,8 @@ from retinue.core.events import (
     TurnStarted,
     Warned,
 )
-from retinue.core.failure import Failure
 from retinue.core.messages import AssistantMessage, user
+from retinue.core.outcome import Failure
 from retinue.errors import StateError, UnknownRunError
 from retinue.guard.redact import Redactor
 from retinue.log.follow import BACKLOG

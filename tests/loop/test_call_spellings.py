@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from retinue.capabilities.web.tools import FetchContentTool
-from retinue.core.companion import Todo
 from retinue.core.events import ToolEnded, ToolStarted
-from retinue.core.tool import ToolContext, ToolOutput, ok
+from retinue.core.tool import Todo, ToolContext, ToolOutput, ok
 from retinue.guard.gate import Gate, GatedTool
 from retinue.testing import Call, FakeTool, ScriptedModel, Turn, drive
 from retinue.tools.delegation.agent import AgentTool

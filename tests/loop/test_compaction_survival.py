@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from retinue.core.effects import ToolEffect, TouchedPath
 from retinue.core.events import Compacted, ToolEnded
-from retinue.core.limits import Limits
 from retinue.core.messages import ToolMessage, UserMessage
+from retinue.core.permission import ToolEffect, TouchedPath
 from retinue.core.tool import ToolContext, ok
+from retinue.core.usage import Limits
 from retinue.loop import Compaction
 from retinue.testing import SCRIPTED, Call, FakeTool, ScriptedModel, Turn, drive
 from retinue.tools.registry import builtin_tools

@@ -3,9 +3,8 @@
 from dataclasses import replace
 
 from retinue.core.events import Compacted, LimitReached, MessageAdded
-from retinue.core.limits import Limits
 from retinue.core.messages import ToolMessage
-from retinue.core.usage import Usage
+from retinue.core.usage import Limits, Usage
 from retinue.loop import Compaction
 from retinue.runs.budget import Account, Budget
 from retinue.testing import (

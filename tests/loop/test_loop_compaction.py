@@ -5,11 +5,10 @@ from dataclasses import replace
 import pytest
 
 from retinue.core.events import AssistantEnded, Compacted, MessageAdded, TurnEnded, Warned
-from retinue.core.failure import Failure
-from retinue.core.limits import Limits
 from retinue.core.messages import AssistantMessage, Image, Text, ToolCall, ToolMessage, UserMessage
+from retinue.core.outcome import Failure
 from retinue.core.tool import ToolOutput
-from retinue.core.usage import Usage
+from retinue.core.usage import Limits, Usage
 from retinue.loop import Compaction, Controls
 from retinue.models.protocol import Finished
 from retinue.testing import (

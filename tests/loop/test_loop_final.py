@@ -3,10 +3,9 @@
 import pytest
 
 from retinue.core.events import AssistantEnded
-from retinue.core.limits import Limits
 from retinue.core.messages import AssistantMessage, Text, user
 from retinue.core.outcome import Outcome
-from retinue.core.usage import Usage
+from retinue.core.usage import Limits, Usage
 from retinue.loop import Prior
 from retinue.loop.result import RunReport, result_object
 from retinue.models.protocol import Finished
@@ -169,7 +168,7 @@ async def test_a_model_that_raises_is_a_failed_request():
 
 async def test_a_failed_message_gets_back_the_text_it_forgot():
     from retinue.core.events import TextDelta
-    from retinue.core.failure import Failure
+    from retinue.core.outcome import Failure
 
     end = Finished(AssistantMessage((), "error", failure=Failure("dropped", "x")))
     run = await drive(Raw(TextDelta("seen "), TextDelta("text"), end))
@@ -183,8 +182,8 @@ async def test_a_failure_without_a_reason_says_at_least_that():
 
 
 async def test_tool_calls_of_a_failed_message_are_never_run():
-    from retinue.core.failure import Failure
     from retinue.core.messages import ToolCall
+    from retinue.core.outcome import Failure
 
     call = ToolCall("c", "look", {})
     message = AssistantMessage((Text("x"), call), "error", failure=Failure("dropped", "cut"))

@@ -5,10 +5,9 @@ import itertools
 import pytest
 
 from retinue.core.events import LimitReached, MessageAdded, TurnEnded, Warned
-from retinue.core.limits import Limits
 from retinue.core.messages import ToolMessage
 from retinue.core.tool import failed
-from retinue.core.usage import Usage
+from retinue.core.usage import Limits, Usage
 from retinue.loop import Controls, Prior
 from retinue.testing import Call, Expect, FakeTool, ScriptedModel, Spend, Turn, check_prefix, drive
 

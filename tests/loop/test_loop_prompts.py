@@ -1,7 +1,7 @@
 """What the loop itself says to a model, word for word."""
 
-from retinue.core.limits import Limits
 from retinue.core.messages import UserMessage
+from retinue.core.usage import Limits
 from retinue.loop.finish import Submission
 from retinue.loop.prompts import prompt
 from retinue.testing import Call, FakeTool, ScriptedModel, Turn, drive

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from retinue.core.events import Compacted, MessageAdded, RunEnded, ToolEnded, TurnEnded, TurnStarted
-from retinue.core.limits import Limits
 from retinue.core.messages import UserMessage
 from retinue.core.tool import ToolSpec, failed, ok
-from retinue.core.usage import Usage
+from retinue.core.usage import Limits, Usage
 from retinue.log.replay import replay
 from retinue.loop import Compaction, Controls, run_loop
 from retinue.testing import (

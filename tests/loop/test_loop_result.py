@@ -7,11 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.core.failure import Failure
-from retinue.core.limits import Limits
 from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall
-from retinue.core.outcome import Outcome
-from retinue.core.usage import Usage
+from retinue.core.outcome import Failure, Outcome
+from retinue.core.usage import Limits, Usage
 from retinue.loop.result import MOST_BYTES, ErrorCode, RunReport, display_items, first_part, refused, result_object
 from retinue.testing import Fail, FakeClock, Hang, ScriptedModel, Turn, drive
 

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from retinue.core.events import AssistantEnded, MessageAdded, RunEnded, ToolsEnded, TurnEnded
-from retinue.core.limits import Limits
 from retinue.core.messages import UserMessage
+from retinue.core.usage import Limits
 from retinue.errors import UsageError
 from retinue.loop import Controls
 from retinue.testing import (

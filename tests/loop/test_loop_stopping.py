@@ -6,7 +6,7 @@ from contextlib import aclosing
 import pytest
 
 from retinue.core.events import AssistantEnded, RunEnded, TextDelta, ToolEnded, ToolsEnded, ToolStarted
-from retinue.core.limits import Limits
+from retinue.core.usage import Limits
 from retinue.log.replay import replay
 from retinue.loop import Controls, run_loop
 from retinue.testing import (

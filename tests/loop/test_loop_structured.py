@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retinue.core.events import MessageAdded
-from retinue.core.limits import Limits
 from retinue.core.tool import ToolOutput, ToolSpec, ok
+from retinue.core.usage import Limits
 from retinue.errors import UsageError
 from retinue.loop import Controls, check_schema
 from retinue.loop.finish import Submission

@@ -3,9 +3,9 @@
 import asyncio
 
 from retinue.core.events import LimitReached, TextDelta, ToolEnded, ToolStarted, Warned
-from retinue.core.limits import Limits
 from retinue.core.messages import ToolMessage
 from retinue.core.tool import ToolSpec, ok
+from retinue.core.usage import Limits
 from retinue.loop import Controls
 from retinue.testing import Call, FakeClock, FakeTool, Hang, Pulse, Retry, ScriptedModel, Turn, Wait, drive, settle
 

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from retinue.core.effects import ToolEffect, TouchedPath
 from retinue.core.events import ToolEnded, ToolProgress, ToolsEnded, ToolStarted, Warned
 from retinue.core.messages import ToolMessage
+from retinue.core.permission import ToolEffect, TouchedPath
 from retinue.core.tool import ToolSpec, ok
 from retinue.testing import Call, Expect, FakeTool, Retry, Say, ScriptedModel, Stop, Think, Turn, check_prefix, drive
 

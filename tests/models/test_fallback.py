@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from retinue.core.events import Retrying
-from retinue.core.failure import TRANSIENT
 from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall, ToolMessage, ToolResult, user
+from retinue.core.outcome import TRANSIENT
 from retinue.http.transport import Transport
 from retinue.models.build import Fallback
 from retinue.models.protocol import Model, Noted, Part

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from retinue.core.events import Retrying as RetryingEvent
 from retinue.core.events import TextDelta
-from retinue.core.failure import TRANSIENT, Failure, FailureKind
 from retinue.core.messages import AssistantMessage, Text, Thinking
+from retinue.core.outcome import TRANSIENT, Failure, FailureKind
 from retinue.http.transport import Transport
 from retinue.models.protocol import Finished, Model, ModelInfo, ModelRequest, Part
 from retinue.models.retry import Retrying, RetryPolicy

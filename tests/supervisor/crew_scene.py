@@ -14,13 +14,12 @@ from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any
 
-from retinue.core.delegation import ChildView, Refusal, SpawnCall
+from retinue.core.delegation import MOVES, ChildView, Refusal, SpawnCall, can_move
 from retinue.core.events import MessageAdded
-from retinue.core.failure import Failure
 from retinue.core.messages import AssistantMessage, Text, ToolCall, UserMessage
+from retinue.core.outcome import Failure
 from retinue.core.request import EVERYTHING, RunRequest
 from retinue.core.spec import AgentSpec
-from retinue.core.states import MOVES, can_move
 from retinue.core.usage import Usage
 from retinue.log.query import Reader
 from retinue.log.rows import Tally

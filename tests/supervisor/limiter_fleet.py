@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from retinue.core.failure import Failure
+from retinue.core.outcome import Failure
 from retinue.models.limiter import LimiterGate, Limiters, LimiterState
 from retinue.testing import FakeClock, settle
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from retinue.core.limits import Limits
-from retinue.core.usage import Usage
+from retinue.core.usage import Limits, Usage
 from retinue.errors import LaunchError, UsageError
 from retinue.models.protocol import ModelInfo, Prices
 from retinue.runs.budget import Account, Budget

@@ -14,12 +14,12 @@ from crew_scene import Scene
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from retinue.core.budget import Budget
 from retinue.core.delegation import ChildView, Refusal
-from retinue.core.effects import READ_ONLY
 from retinue.core.events import ToolEnded
+from retinue.core.permission import READ_ONLY
 from retinue.core.request import EVERYTHING, Ceiling, RunRequest
 from retinue.core.spec import AgentSpec, ModelPolicy, ToolPolicy
+from retinue.core.usage import Budget
 from retinue.errors import LaunchError
 
 COORDINATOR = AgentSpec(name="main", prompt="x", tools=ToolPolicy(allow=("Agent(Explore, general-purpose)",)))

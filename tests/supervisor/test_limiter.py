@@ -11,8 +11,8 @@ from itertools import pairwise
 import pytest
 from limiter_fleet import Fleet, busy
 
-from retinue.core.failure import Failure, FailureKind
 from retinue.core.messages import AssistantMessage, Text
+from retinue.core.outcome import Failure, FailureKind
 from retinue.models.limiter import Limiters, account_of, process_limiters
 from retinue.models.protocol import Finished, ModelInfo, ModelRequest, Part
 from retinue.models.retry import Retrying

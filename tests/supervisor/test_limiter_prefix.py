@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from limiter_fleet import Fleet, busy
 
-from retinue.core.failure import Failure
+from retinue.core.outcome import Failure
 from retinue.core.tool import ToolSpec
 from retinue.models.limiter import shared_prefix
 from retinue.models.providers import Provider

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from limiter_fleet import Fleet, Request, busy
 
-from retinue.core.failure import Failure
+from retinue.core.outcome import Failure
 from retinue.testing import settle
 
 

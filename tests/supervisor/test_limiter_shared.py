@@ -19,7 +19,7 @@ from retinue.testing import settle
 CHILD = """
 import asyncio, sys
 from pathlib import Path
-from retinue.core.failure import Failure
+from retinue.core.outcome import Failure
 from retinue.models.limiter import Limiters
 from retinue.testing import settle
 

@@ -7,11 +7,11 @@ import asyncio
 import pytest
 from crew_scene import Scene, until
 
-from retinue.core.companion import Todo
 from retinue.core.delegation import ChildView
 from retinue.core.events import InboxOpened, TodosUpdated
 from retinue.core.inbox import InboxAnswer
 from retinue.core.messages import ToolMessage
+from retinue.core.tool import Todo
 from retinue.log.inbox import items
 from retinue.runs.delegate import Delegate
 from retinue.testing import check_grammar

@@ -6,9 +6,9 @@ import pytest
 from crew_scene import Scene, until
 
 from retinue.core.delegation import ChildView
-from retinue.core.effects import ToolEffect
 from retinue.core.events import MessageAdded, ResultRead, ToolEnded, ToolStarted
 from retinue.core.messages import Text, ToolCall, ToolResult, user
+from retinue.core.permission import ToolEffect
 from retinue.log.commands import Command, send
 from retinue.runs.delegate import Delegate
 from retinue.runs.recover import post, undelivered, used_below

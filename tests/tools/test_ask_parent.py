@@ -2,7 +2,7 @@
 
 import pytest
 
-from retinue.core.companion import Reply
+from retinue.core.tool import Reply
 from retinue.tools.registry import companion_tools
 
 

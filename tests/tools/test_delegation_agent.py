@@ -7,10 +7,9 @@ import asyncio
 import pytest
 from delegation_crew import Crew
 
-from retinue.core.budget import Budget
 from retinue.core.delegation import Refusal
 from retinue.core.events import ToolStarted
-from retinue.core.usage import Usage
+from retinue.core.usage import Budget, Usage
 from retinue.loop.arguments import problem
 from retinue.testing import Call, Expect, ScriptedModel, Turn, check_prefix, drive
 from retinue.tools.delegation.agent import AgentTool

@@ -8,8 +8,7 @@ import pytest
 from delegation_crew import Crew
 
 from retinue.core.delegation import Refusal
-from retinue.core.failure import Failure
-from retinue.core.outcome import Outcome
+from retinue.core.outcome import Failure, Outcome
 from retinue.core.usage import Usage
 from retinue.loop.result import ErrorCode
 from retinue.tools.delegation.base import NAMES, delegation_tools

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from retinue.core.tool import ToolContext
 from retinue.tools.arguments import ToolError
 from retinue.tools.content import content_hash, forms_of
-from retinue.tools.diff import short_diff, unified
 from retinue.tools.edit import Edit, apply
 from retinue.tools.registry import builtin_tools
+from retinue.tools.write import short_diff, unified
 
 
 async def test_one_edit_changes_one_place_and_returns_a_diff(use, root):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from retinue.core.companion import Reply
-from retinue.core.tool import ToolContext
+from retinue.core.tool import Reply, ToolContext
 from retinue.testing import Call, ScriptedModel, Turn, drive
 from retinue.tools.exit_plan import FinalPlanTool
 from retinue.tools.registry import companion_tools

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.core.effects import READ_ONLY
+from retinue.core.permission import READ_ONLY
 from retinue.core.spec import ToolPolicy
 from retinue.core.tool import ToolSpec
 from retinue.tools.filter import memory_tools, select_tools

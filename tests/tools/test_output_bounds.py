@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retinue.core.format import format_bytes
-from retinue.tools.capture import Capture, byte_length, cut_bytes, head_and_tail, line_count
-from retinue.tools.clean import StreamCleaner, clean
+from retinue.tools.capture import Capture, StreamCleaner, byte_length, clean, cut_bytes, head_and_tail, line_count
 
 
 def test_sizes_have_one_decimal():

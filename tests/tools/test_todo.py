@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.core.companion import Reply, Todo
+from retinue.core.tool import Reply, Todo
 from retinue.tools.registry import companion_tools
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from retinue.core.effects import ToolEffect
 from retinue.core.events import (
     Body,
     Event,
@@ -16,6 +15,7 @@ from retinue.core.events import (
 )
 from retinue.core.messages import Text, ToolCall, ToolResult
 from retinue.core.outcome import Outcome
+from retinue.core.permission import ToolEffect
 from retinue.core.usage import Usage
 from retinue.faces.tui.board.board import Board
 

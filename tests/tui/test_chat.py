@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from rich.console import Console
 from textual.app import App
 
-from retinue.core.effects import ToolEffect
 from retinue.core.events import (
     AssistantEnded,
     Body,
@@ -28,6 +27,7 @@ from retinue.core.events import (
 )
 from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall, ToolResult, user
 from retinue.core.outcome import Outcome
+from retinue.core.permission import ToolEffect
 from retinue.faces.tui.chat.folded import Folded, ToolBlock, heading, report
 from retinue.faces.tui.chat.log import CUT, MOST_BLOCKS, Answer, ChatLog, Notice, Said
 from retinue.faces.tui.chat.text import clean, diff_of
@@ -202,7 +202,7 @@ def test_edits_in_other_dialects_are_diffs_too() -> None:
 
 
 async def test_the_end_of_a_run_says_why_it_failed() -> None:
-    from retinue.core.failure import Failure
+    from retinue.core.outcome import Failure
 
     app = Page()
     async with app.run_test() as pilot:

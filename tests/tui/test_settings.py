@@ -9,9 +9,8 @@ import pytest
 from retinue.faces.tui.screens.dialogs import Ask, Pick, Write
 from retinue.faces.tui.screens.settings import SettingsScreen, about, as_text, choices, problem, setting_rows
 from retinue.faces.tui.screens.sheet import HEADING, Rows
-from retinue.settings.load import load_settings
+from retinue.settings.load import load_settings, raw_value
 from retinue.settings.table import fields
-from retinue.settings.variables import raw_value
 from tests.runs.conftest import project
 from tests.tui.screen_scene import at_home, opened, picture, press, until
 

@@ -6,7 +6,6 @@ import time
 
 import pytest
 
-from retinue.core.effects import ToolEffect
 from retinue.core.events import (
     AssistantEnded,
     Body,
@@ -21,6 +20,7 @@ from retinue.core.events import (
     Warned,
 )
 from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall, ToolResult, user
+from retinue.core.permission import ToolEffect
 from retinue.core.usage import Usage
 from retinue.faces.tui.screens import sessions
 from retinue.log.rows import RunRow

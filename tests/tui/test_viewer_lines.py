@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retinue.core.effects import ToolEffect, TouchedPath
 from retinue.core.events import (
     AssistantEnded,
     Compacted,
@@ -27,9 +26,9 @@ from retinue.core.events import (
     TurnStarted,
     Warned,
 )
-from retinue.core.failure import Failure
 from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall, ToolResult, user
-from retinue.core.outcome import Outcome
+from retinue.core.outcome import Failure, Outcome
+from retinue.core.permission import ToolEffect, TouchedPath
 from retinue.core.usage import Usage
 from retinue.faces.tui.board.cards import RunCard
 from retinue.faces.tui.board.story import RunStory

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import pytest
 from textual.app import App, ComposeResult
 
-from retinue.core.effects import ToolEffect, TouchedPath
 from retinue.core.events import (
     AssistantEnded,
     Compacted,
@@ -28,6 +27,7 @@ from retinue.core.events import (
 )
 from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolResult, user
 from retinue.core.outcome import Outcome
+from retinue.core.permission import ToolEffect, TouchedPath
 from retinue.core.usage import Usage
 from retinue.faces.tui import theme
 from retinue.faces.tui.board.board import Board

@@ -12,7 +12,7 @@ from retinue.capabilities.audit.ledger import RunLedger
 from retinue.capabilities.audit.ledger_store import LedgerStore, Who
 from retinue.capabilities.audit.shadow import Limits, Shadow
 from retinue.capabilities.audit.undo import Scope, Undo, UndoneFile
-from retinue.core.effects import TouchedPath
+from retinue.core.permission import TouchedPath
 from retinue.core.tool import ToolContext, ToolOutput
 from retinue.tools.registry import builtin_tools
 

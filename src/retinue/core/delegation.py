@@ -1,4 +1,16 @@
-"""How a run starts and handles other runs: the words between delegation tools and supervisor.
+"""Identifiers. A run id is the first 17 characters of a random UUID, as the pi family prints it.
+
+(Made by hand: importing `uuid` takes as long as a dozen of our modules.)
+
+The states of a run and every legal move between them: one table.
+
+    queued → starting → running ⇄ waiting → ended
+    interrupted: what is found of a run whose process died; it leads to running or ended
+
+The log does not write `starting` down: nothing happens in it that could be lost. Every test of
+the supervisor checks all moves that it sees against this table (`tests/supervisor/crew_scene.py`).
+
+How a run starts and handles other runs: the words between delegation tools and supervisor.
 
 The tools know only this file; the supervisor implements `Delegation` once per parent run, so
 that depth, ownership, budget and rights of that run apply to every call, whichever tool or
@@ -7,13 +19,42 @@ face makes it.
 
 from __future__ import annotations
 
+import os
 from dataclasses import field
 from typing import Literal, Protocol
 
-from retinue.core.budget import Budget
 from retinue.core.lean import dataclass
 from retinue.core.outcome import Outcome
-from retinue.core.usage import Usage
+from retinue.core.usage import Budget, Usage
+
+
+def new_run_id() -> str:
+    digits = os.urandom(7).hex()
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[12:]}"
+
+
+def short_id(run_id: str) -> str:
+    """The eight characters people type; unambiguous in practice, checked where it is used."""
+    return run_id[:8]
+
+
+State = Literal["queued", "starting", "running", "waiting", "interrupted", "ended"]
+
+MOVES: dict[State, frozenset[State]] = {
+    "queued": frozenset({"starting", "running", "ended", "interrupted"}),
+    "starting": frozenset({"running", "ended", "interrupted"}),
+    "running": frozenset({"waiting", "ended", "interrupted"}),
+    "waiting": frozenset({"running", "ended", "interrupted"}),
+    "interrupted": frozenset({"queued", "starting", "running", "ended"}),
+    "ended": frozenset({"queued", "starting", "running"}),  # only a resume reopens an ended run
+}
+
+LIVE: frozenset[State] = frozenset({"queued", "starting", "running", "waiting"})
+
+
+def can_move(old: State, new: State) -> bool:
+    return new in MOVES[old]
+
 
 Status = Literal[
     "queued",

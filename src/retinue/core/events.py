@@ -21,15 +21,13 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, Literal
 
-from retinue.core.companion import Todo
-from retinue.core.effects import ToolEffect
-from retinue.core.failure import Failure
 from retinue.core.inbox import InboxKind, InboxState
 from retinue.core.lean import dataclass
-from retinue.core.limits import LimitName
 from retinue.core.messages import AssistantMessage, Message, ToolCall, ToolMessage, ToolResult, UserMessage
-from retinue.core.outcome import Outcome
-from retinue.core.usage import Usage
+from retinue.core.outcome import Failure, Outcome
+from retinue.core.permission import ToolEffect
+from retinue.core.tool import Todo
+from retinue.core.usage import LimitName, Usage
 
 
 @dataclass(frozen=True, slots=True)

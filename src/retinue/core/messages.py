@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, Literal
 
-from retinue.core.failure import Failure
 from retinue.core.lean import dataclass
+from retinue.core.outcome import Failure
 from retinue.core.usage import Usage
 
 StopReason = Literal["end", "tool_use", "length", "refusal", "error", "aborted"]

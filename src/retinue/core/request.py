@@ -7,9 +7,9 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
 
-from retinue.core.budget import Budget
 from retinue.core.lean import dataclass
 from retinue.core.spec import AgentSpec, PermissionMode
+from retinue.core.usage import Budget
 
 Pinned = Literal["model", "thinking", "limits"]
 EVERYTHING: frozenset[Pinned] = frozenset({"model", "thinking", "limits"})

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, Literal
 
-from retinue.core.budget import Budget
 from retinue.core.lean import dataclass
+from retinue.core.usage import Budget
 
 Source = Literal["policy", "flag", "project", "user", "plugin", "builtin"]
 DialectName = Literal[

@@ -11,7 +11,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 
-from retinue.core.effects import READ_ONLY, EffectKind
+from retinue.core.permission import READ_ONLY, EffectKind
 
 _READ: frozenset[EffectKind] = frozenset({"read"})
 _WRITE: frozenset[EffectKind] = frozenset({"read", "write"})

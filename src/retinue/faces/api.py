@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, assert_never
 
 from retinue.capabilities.skills.attach import spoken, with_initial_prompt
-from retinue.core.budget import Budget
 from retinue.core.lean import dataclass
 from retinue.core.outcome import Outcome
 from retinue.core.request import EVERYTHING, RunRequest
 from retinue.core.spec import AgentSpec, PermissionMode
 from retinue.core.tool import Tool
+from retinue.core.usage import Budget
 from retinue.errors import StateError, UsageError
 from retinue.runs.crew import Supervisor
 from retinue.runs.handle import RunHandle

@@ -15,11 +15,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from retinue.core.effects import ToolEffect
 from retinue.core.hook import NO_OPINION, HookResult, Hooks
 from retinue.core.lean import dataclass, replace
 from retinue.core.messages import Text
-from retinue.core.permission import Clearance, Decision, Judge, Permissions, ToolUse
+from retinue.core.permission import Clearance, Decision, Judge, Permissions, ToolEffect, ToolUse
 from retinue.core.tool import Preview, Tool, ToolContext, ToolOutput, failed
 from retinue.guard.gate_text import GUARD, Denied, denial, denied_output
 from retinue.guard.taint import Taint, Wary

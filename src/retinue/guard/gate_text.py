@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, assert_never
 
-from retinue.core.effects import ToolEffect
 from retinue.core.inbox import APPROVALS, InboxItem
 from retinue.core.lean import dataclass
-from retinue.core.permission import Decision, Judge, ToolUse
+from retinue.core.permission import Decision, Judge, ToolEffect, ToolUse
 from retinue.core.tool import Preview, ToolContext, ToolOutput, failed
 from retinue.guard.inbox_service import new_item_id
 

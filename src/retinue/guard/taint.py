@@ -14,8 +14,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from retinue.core.effects import EffectKind, ToolEffect
-from retinue.core.permission import Decision, Permissions, ToolUse
+from retinue.core.permission import Decision, EffectKind, Permissions, ToolEffect, ToolUse
 from retinue.guard.redact import Redactor
 from retinue.models.keys import environment as process_environment
 

@@ -19,7 +19,7 @@ from typing import Any, Literal
 from retinue.core.lean import dataclass
 from retinue.core.spec import AgentSpec
 from retinue.errors import StateError
-from retinue.settings.jsonfile import read_object
+from retinue.settings.foreign import read_object
 from retinue.settings.places import private_folder
 from retinue.settings.write import replace_file
 

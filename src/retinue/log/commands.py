@@ -15,8 +15,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from retinue.core.delegation import LIVE
 from retinue.core.lean import dataclass
-from retinue.core.states import LIVE
 from retinue.errors import StateError
 from retinue.log.database import connect, log_file, trouble
 from retinue.log.owner import owners, this_process

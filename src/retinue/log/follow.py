@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+from retinue.core.delegation import LIVE
 from retinue.core.events import TRANSIENT, Event, RunEnded, TextDelta, ThinkingDelta
-from retinue.core.states import LIVE
 from retinue.log.query import Reader
 from retinue.log.rows import RunPlace
 

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from retinue.core.codec import from_data
+from retinue.core.delegation import LIVE, State
 from retinue.core.inbox import InboxAnswer, InboxItem, InboxState
 from retinue.core.lean import dataclass
-from retinue.core.states import LIVE, State
 from retinue.errors import AnsweredError, RetinueError, StateError, UnknownItemError, UnknownRunError, UsageError
 from retinue.log.database import connect, log_file, log_folders, trouble
 from retinue.log.encode import dump, plain

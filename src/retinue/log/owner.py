@@ -18,8 +18,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from retinue.core.delegation import LIVE
 from retinue.core.lean import dataclass
-from retinue.core.states import LIVE
 from retinue.errors import StateError, UnknownRunError
 from retinue.log.rows import SELECT_RUN
 

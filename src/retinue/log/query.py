@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from retinue.core.delegation import LIVE, State
 from retinue.core.events import Event, RunEnded, RunResumed
 from retinue.core.outcome import Outcome
-from retinue.core.states import LIVE, State
 from retinue.errors import StateError, UnknownRunError, UsageError
 from retinue.log.database import connect_to_read, log_file, log_folders, trouble
 from retinue.log.encode import decode

@@ -6,6 +6,7 @@ from dataclasses import field
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from retinue.core.delegation import LIVE, State
 from retinue.core.events import (
     AssistantEnded,
     Body,
@@ -23,7 +24,6 @@ from retinue.core.events import (
 )
 from retinue.core.lean import dataclass
 from retinue.core.outcome import Ended
-from retinue.core.states import LIVE, State
 from retinue.core.usage import Usage
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class RunRow:
     state: State
     ended: Ended | None
     error: str | None
-    """The kind of failure (`retinue.core.failure.FailureKind`) of the last ending."""
+    """The kind of failure (`retinue.core.outcome.FailureKind`) of the last ending."""
     transcript: str | None
     created_at: float
     started_at: float | None

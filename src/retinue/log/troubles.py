@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from retinue.core.delegation import LIVE
 from retinue.core.events import Undone
-from retinue.core.states import LIVE
 from retinue.errors import StateError
 from retinue.log.activity import TOOL_KINDS, text_of
 from retinue.log.database import connect, connect_to_read, log_file, trouble

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from retinue.core.clock import Clock
 from retinue.core.events import Body, Retrying, TextDelta, ThinkingDelta
-from retinue.core.failure import Failure
 from retinue.core.messages import AssistantMessage, Text
+from retinue.core.outcome import Failure
 from retinue.loop.controls import Interrupt, Interrupted
 from retinue.loop.shrink import cut
 from retinue.loop.watch import Countdown

@@ -13,10 +13,10 @@ import asyncio
 from collections import deque
 from collections.abc import Mapping
 
-from retinue.core.effects import ToolEffect
 from retinue.core.events import Body, ToolEnded, ToolProgress, ToolStarted, Warned
 from retinue.core.lean import dataclass
 from retinue.core.messages import StopReason, Text, ToolCall, ToolMessage, ToolResult
+from retinue.core.permission import ToolEffect
 from retinue.core.tool import Tool, ToolContext, ToolOutput, ToolSpec, failed
 from retinue.loop import arguments as refusals
 from retinue.loop.controls import Interrupt

@@ -13,13 +13,12 @@ from typing import Any, TypeGuard
 
 import orjson
 
-from retinue.core.effects import ToolEffect
-from retinue.core.failure import Failure
 from retinue.core.lean import dataclass
-from retinue.core.limits import LimitName
 from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolResult, UserMessage, user
-from retinue.core.outcome import Ended, Evidence
+from retinue.core.outcome import Ended, Evidence, Failure
+from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ToolSpec, failed
+from retinue.core.usage import LimitName
 from retinue.errors import UsageError
 from retinue.loop.prompts import prompt
 from retinue.loop.shrink import describe

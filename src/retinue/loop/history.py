@@ -14,9 +14,8 @@ from typing import Any
 
 import orjson
 
-from retinue.core.failure import Failure
 from retinue.core.messages import AssistantMessage, Message, ToolCall
-from retinue.core.outcome import CUT_OFF, SUCCESS, Outcome
+from retinue.core.outcome import CUT_OFF, SUCCESS, Failure, Outcome
 from retinue.core.usage import Usage
 from retinue.log.replay import closed
 from retinue.loop.finish import Collector, Ending

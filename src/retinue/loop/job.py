@@ -14,10 +14,9 @@ from typing import Any, NamedTuple, Protocol
 
 from retinue.core.clock import SYSTEM_CLOCK, Clock
 from retinue.core.lean import dataclass
-from retinue.core.limits import LimitName, Limits
 from retinue.core.messages import Message, UserMessage
 from retinue.core.tool import Tool, ToolContext
-from retinue.core.usage import Usage
+from retinue.core.usage import LimitName, Limits, Usage
 from retinue.errors import LaunchError
 from retinue.loop.finish import SUBMIT
 

@@ -8,10 +8,9 @@ from typing import Literal, NamedTuple
 
 import orjson
 
-from retinue.core.failure import Failure
-from retinue.core.limits import LimitName, Limits
 from retinue.core.messages import Content, Text, ToolCall, ToolMessage, ToolResult, UserMessage, user
-from retinue.core.usage import Usage
+from retinue.core.outcome import Failure
+from retinue.core.usage import LimitName, Limits, Usage
 from retinue.loop.finish import SUBMIT, Ending
 from retinue.loop.job import Verdict
 from retinue.loop.prompts import prompt

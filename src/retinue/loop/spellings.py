@@ -12,9 +12,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from retinue.core.effects import READ_ONLY
 from retinue.core.lean import dataclass, replace
 from retinue.core.messages import ToolCall
+from retinue.core.permission import READ_ONLY
 from retinue.core.tool import Spellings, ToolSpec
 from retinue.core.toolnames import canonical, fold_name
 from retinue.loop.arguments import LEFT_TO_THE_TOOL, fits

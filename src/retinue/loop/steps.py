@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from retinue.core.events import Body, LimitReached, MessageAdded, TurnEnded, Warned
-from retinue.core.failure import Failure
 from retinue.core.lean import replace
 from retinue.core.messages import AssistantMessage, StopReason, ToolCall, ToolMessage, UserMessage, user
-from retinue.core.outcome import SUCCESS, Ended, Outcome
+from retinue.core.outcome import SUCCESS, Ended, Failure, Outcome
 from retinue.core.tool import Tool, ToolOutput
 from retinue.core.usage import NOTHING
 from retinue.loop import arguments as refusals

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from retinue.core.failure import Failure
 from retinue.core.messages import (
     AssistantMessage,
     Content,
@@ -24,6 +23,7 @@ from retinue.core.messages import (
     ToolResult,
     UserMessage,
 )
+from retinue.core.outcome import Failure
 from retinue.core.tool import ToolSpec
 from retinue.models.draft import CallDraft, Draft, TextDraft, ThinkingDraft, replace_usage
 from retinue.models.failures import Wire, from_error

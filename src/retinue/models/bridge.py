@@ -15,9 +15,9 @@ from typing import Any
 
 import orjson
 
-from retinue.core.failure import Failure, FailureKind
 from retinue.core.lean import replace
 from retinue.core.messages import StopReason
+from retinue.core.outcome import Failure, FailureKind
 from retinue.errors import ConfigurationError, MissingExtraError, UnknownModelError
 from retinue.models.bridge_messages import Codec
 from retinue.models.draft import CallDraft, Draft, TextDraft, ThinkingDraft, replace_usage

@@ -20,9 +20,9 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, cast
 
 from retinue.core.events import Retrying, TextDelta
-from retinue.core.failure import Failure, FailureKind
 from retinue.core.lean import replace
 from retinue.core.messages import AssistantMessage
+from retinue.core.outcome import Failure, FailureKind
 from retinue.models.presets import Api
 from retinue.models.protocol import Finished, Model, ModelInfo, ModelRequest, Noted, Part
 

@@ -20,9 +20,9 @@ from typing import Any
 import orjson
 
 from retinue.core.events import TextDelta, ThinkingDelta
-from retinue.core.failure import Failure
 from retinue.core.lean import replace
 from retinue.core.messages import AssistantMessage, Message, StopReason, Text, Thinking, ToolCall
+from retinue.core.outcome import Failure
 from retinue.core.usage import Usage
 from retinue.models.cost import priced
 from retinue.models.protocol import Finished, ModelInfo, Part, Prices, ToolCallStarted

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from retinue.core.failure import FailureKind
+from retinue.core.outcome import FailureKind
 
 
 class Cause(NamedTuple):

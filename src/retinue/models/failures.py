@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from retinue.core.failure import Failure, FailureKind
 from retinue.core.lean import dataclass
+from retinue.core.outcome import Failure, FailureKind
 from retinue.http.address import display_url
 from retinue.http.transport import TransportError
 from retinue.models.draft import parse_event

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from retinue.core.failure import Failure
 from retinue.core.messages import (
     AssistantMessage,
     Content,
@@ -19,6 +18,7 @@ from retinue.core.messages import (
     ToolMessage,
     ToolResult,
 )
+from retinue.core.outcome import Failure
 from retinue.core.usage import Usage
 from retinue.models.draft import FRESH, Draft, TextDraft, replace_usage
 from retinue.models.failures import Wire, from_error

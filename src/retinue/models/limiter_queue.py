@@ -14,9 +14,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
 from retinue.core.clock import Clock, Timer
-from retinue.core.failure import Failure, FailureKind
 from retinue.core.format import format_wait
 from retinue.core.lean import dataclass
+from retinue.core.outcome import Failure, FailureKind
 from retinue.models.limiter_pace import Pace, Record, SharedLimits
 from retinue.models.limiter_prefix import WARM_SECONDS, Prefix, Prefixes
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import orjson
 
-from retinue.core.failure import Failure
 from retinue.core.messages import StopReason
+from retinue.core.outcome import Failure
 from retinue.models.draft import CallDraft, Draft, ThinkingDraft, parse_arguments, replace_usage
 from retinue.models.failures import Wire, from_error
 

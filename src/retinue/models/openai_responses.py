@@ -10,9 +10,9 @@ from typing import Any
 
 import orjson
 
-from retinue.core.failure import Failure
 from retinue.core.messages import AssistantMessage, Content, Document, Message, Text, Thinking, ToolCall, ToolResult
 from retinue.core.messages import ToolMessage as Results
+from retinue.core.outcome import Failure
 from retinue.core.tool import ToolSpec
 from retinue.models.draft import CallDraft, Draft, TextDraft, ThinkingDraft, replace_usage
 from retinue.models.failures import Wire, from_error

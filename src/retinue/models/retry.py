@@ -23,9 +23,9 @@ from typing import Any, Protocol
 
 from retinue.core import events
 from retinue.core.events import TextDelta
-from retinue.core.failure import Failure, FailureKind
 from retinue.core.lean import dataclass
 from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall
+from retinue.core.outcome import Failure, FailureKind
 from retinue.models.protocol import Finished, Model, ModelInfo, ModelRequest, Part
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}

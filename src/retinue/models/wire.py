@@ -17,9 +17,9 @@ from weakref import WeakKeyDictionary
 
 import orjson
 
-from retinue.core.failure import Failure
 from retinue.core.lean import replace
 from retinue.core.messages import AssistantMessage
+from retinue.core.outcome import Failure
 from retinue.http.connect import Events
 from retinue.http.transport import Response, Transport, TransportError
 from retinue.models import failures

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from retinue.capabilities.skills.attach import skills_text
-from retinue.core.effects import READ_ONLY
 from retinue.core.events import RunCreated
 from retinue.core.lean import replace
+from retinue.core.permission import READ_ONLY
 from retinue.core.request import RunRequest
 from retinue.core.tool import Tool
 from retinue.core.toolnames import TOOLS

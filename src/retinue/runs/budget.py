@@ -18,11 +18,9 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from retinue.core.budget import NO_LIMITS, Budget, lower
 from retinue.core.clock import SYSTEM_CLOCK, Clock
 from retinue.core.format import format_wait
-from retinue.core.limits import LimitName, Limits
-from retinue.core.usage import NOTHING, Usage
+from retinue.core.usage import NO_LIMITS, NOTHING, Budget, LimitName, Limits, Usage, lower
 from retinue.errors import LaunchError
 from retinue.loop.job import Verdict
 from retinue.runs.budget_pot import Pot

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from retinue.core.effects import READ_ONLY
+from retinue.core.permission import READ_ONLY
 from retinue.core.request import NO_CEILING, Ceiling, RunRequest
 from retinue.core.toolnames import canonical
 from retinue.tools.filter import split_entry

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, get_args
 
-from retinue.core.limits import Limits
 from retinue.core.request import RunRequest
 from retinue.core.spec import PermissionMode
+from retinue.core.usage import Limits
 from retinue.errors import UsageError
 from retinue.models.thinking import LEVELS, level_of
 

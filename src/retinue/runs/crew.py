@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING
 
 from retinue.capabilities.trust.attach import recorded
 from retinue.capabilities.worktree.attach import Leg, branch_of, dismissed, prepared
-from retinue.core.budget import Budget
 from retinue.core.clock import SYSTEM_CLOCK, Clock
-from retinue.core.delegation import ChildView, JoinMode
+from retinue.core.delegation import ChildView, JoinMode, new_run_id
 from retinue.core.events import MOVED, Warned
-from retinue.core.ids import new_run_id
 from retinue.core.lean import replace
 from retinue.core.outcome import StoppedBy
 from retinue.core.request import RunRequest
-from retinue.core.usage import Usage
+from retinue.core.usage import Budget, Usage
 from retinue.errors import LaunchError, StateError
 from retinue.log.replay import Conversation
 from retinue.log.rows import RunPlace, RunRow

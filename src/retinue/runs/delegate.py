@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 
 from retinue.capabilities.permissions.gatekeeper import ask_quote
 from retinue.capabilities.skills.attach import with_initial_prompt
-from retinue.core.delegation import ChildView, Refusal, Scheduled, SpawnCall, Waited
+from retinue.core.delegation import LIVE, ChildView, Refusal, Scheduled, SpawnCall, Waited
 from retinue.core.events import ResultRead
 from retinue.core.request import RunRequest
-from retinue.core.states import LIVE
 from retinue.errors import OverBudgetError, RetinueError, SpawnDeniedError, StateError
 from retinue.runs.ceiling import startable_types
 from retinue.runs.fanout import FanOut, free_agents

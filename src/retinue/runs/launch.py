@@ -20,11 +20,11 @@ from retinue.capabilities.skills.attach import SKILL, files_of_skills, skill_too
 from retinue.capabilities.trust.attach import consented, with_consent
 from retinue.core.delegation import Delegation
 from retinue.core.lean import dataclass, replace
-from retinue.core.limits import Limits
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec, PermissionMode, ToolPolicy
 from retinue.core.tool import Tool
 from retinue.core.toolnames import canonical
+from retinue.core.usage import Limits
 from retinue.errors import DisabledAgentError, LaunchError, UnknownModelError
 from retinue.models.limiter import LimiterGate, account_of, process_limiters, shared_prefix
 from retinue.models.select import Selection, build_model, select_model

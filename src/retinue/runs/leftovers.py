@@ -13,7 +13,7 @@ import signal
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from retinue.core.states import LIVE
+from retinue.core.delegation import LIVE
 from retinue.errors import RetinueError
 
 if TYPE_CHECKING:

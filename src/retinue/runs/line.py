@@ -6,8 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from retinue.capabilities.mcp.attach import serving
-from retinue.core.failure import Failure
-from retinue.core.outcome import Ended, Outcome
+from retinue.core.outcome import Ended, Failure, Outcome
 from retinue.runs.runner import execute, finish
 
 if TYPE_CHECKING:

@@ -15,9 +15,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from retinue.core.delegation import ChildView, Refusal, SpawnCall
+from retinue.core.delegation import LIVE, ChildView, Refusal, SpawnCall
 from retinue.core.lean import dataclass
-from retinue.core.states import LIVE
 from retinue.errors import RetinueError
 from retinue.runs.delegate import Delegate
 from retinue.runs.handles import RESERVED, Mention, parse_mention, without_prefix

@@ -14,7 +14,7 @@ from retinue.core.events import ToolEnded, Warned
 from retinue.runs.prompt_environment import detect
 
 if TYPE_CHECKING:
-    from retinue.core.effects import ToolEffect
+    from retinue.core.permission import ToolEffect
     from retinue.runs.member import Member
     from retinue.runs.world import World
     from retinue.settings.table import Settings

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from retinue.capabilities.plugins.tools import extend
 from retinue.capabilities.sandbox.attach import is_readonly, renew_walls
-from retinue.core.companion import Reply
 from retinue.core.events import APPROVED, Warned
+from retinue.core.tool import Reply
 from retinue.runs.launch import choose_tools
 from retinue.runs.offer import connect_patches, with_patches
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from retinue.core.budget import Budget
 from retinue.core.clock import Clock
 from retinue.core.request import RunRequest
-from retinue.core.usage import Usage
+from retinue.core.usage import Budget, Usage
 from retinue.errors import ConfigurationError, OverBudgetError
 from retinue.runs.budget import NO_LIMITS, Account
 

@@ -18,7 +18,7 @@ from retinue.models.protocol import ModelInfo
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from retinue.core.states import State
+    from retinue.core.delegation import State
     from retinue.log.rows import RunRow
 
 SAMPLES = 200

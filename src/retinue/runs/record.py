@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from retinue.capabilities.permissions.gatekeeper import to_record
-from retinue.core.budget import Budget
 from retinue.core.codec import from_data, to_data
 from retinue.core.events import APPROVED, RunCreated, Warned
 from retinue.core.lean import dataclass
 from retinue.core.request import EVERYTHING, NO_CEILING, Ceiling, Pinned, RunRequest
 from retinue.core.spec import AgentSpec, PermissionMode
+from retinue.core.usage import Budget
 from retinue.errors import LaunchError
 from retinue.log.encode import dump
 from retinue.log.replay import Conversation

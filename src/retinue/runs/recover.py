@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from retinue.capabilities.mcp.attach import SEARCH, tool_names
 from retinue.capabilities.permissions.gatekeeper import from_record
-from retinue.core.delegation import ChildView, Status
+from retinue.core.delegation import LIVE, ChildView, Status
 from retinue.core.events import (
     AssistantEnded,
     Body,
@@ -26,7 +26,6 @@ from retinue.core.events import (
     ToolStarted,
 )
 from retinue.core.lean import dataclass
-from retinue.core.states import LIVE
 from retinue.core.usage import Usage
 from retinue.errors import UnknownRunError
 from retinue.log.pending import describe_call

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from retinue.capabilities.skills.attach import with_initial_prompt
-from retinue.core.budget import Budget
 from retinue.core.delegation import Refusal
 from retinue.core.request import EVERYTHING, RunRequest
+from retinue.core.usage import Budget
 from retinue.errors import RetinueError, UsageError
 from retinue.runs.bus import EventBus
 from retinue.runs.resolution import resolve_type

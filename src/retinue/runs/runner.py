@@ -26,12 +26,11 @@ from retinue.capabilities.sandbox.attach import put_away, put_up_walls
 from retinue.capabilities.skills.attach import connect
 from retinue.capabilities.web.attach import reach_of
 from retinue.capabilities.worktree.attach import confined, left
-from retinue.core.effects import READ_ONLY
 from retinue.core.events import FILE_PROBLEM, MISSING, Body, RunEnded, RunResumed, RunStarted, ToolStarted, Warned
-from retinue.core.failure import Failure
 from retinue.core.lean import replace
 from retinue.core.messages import UserMessage, user
-from retinue.core.outcome import Outcome
+from retinue.core.outcome import Failure, Outcome
+from retinue.core.permission import READ_ONLY
 from retinue.core.tool import ToolContext
 from retinue.core.usage import Usage
 from retinue.errors import StateError

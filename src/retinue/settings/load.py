@@ -1,4 +1,6 @@
-"""Settings from their layers: defaults < files of other programs < user file < project file < local
+"""Settings as texts: how an environment variable or a word of the command line is understood.
+
+Settings from their layers: defaults < files of other programs < user file < project file < local
 file < environment < flags.
 
 Every layer is read on its own and merged setting by setting: a bad value falls alone, with a
@@ -14,11 +16,48 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from retinue.settings.field import Alias, Field, Layer, Origin
-from retinue.settings.foreign import ForeignFile, foreign_files, opened
-from retinue.settings.jsonfile import JsonObject, read_object
-from retinue.settings.kinds import DROPPED
+from retinue.settings.foreign import ForeignFile, JsonObject, foreign_files, opened, read_object
+from retinue.settings.kinds import DROPPED, Choice, Flag, Text, Texts
 from retinue.settings.places import project_levels, retinue_home
 from retinue.settings.table import Settings, fields, find, groups, spellings
+
+_YES = frozenset({"true", "1", "yes", "on"})
+_NO = frozenset({"false", "0", "no", "off"})
+
+
+def raw_value(field: Field, text: str) -> Any:
+    """`text` as the JSON value a file would hold. Not checked here: the field's kind does that."""
+    word = text.strip().lower()
+    if isinstance(field.kind, Flag):
+        return True if word in _YES else False if word in _NO else text
+    if isinstance(field.kind, Choice):
+        return {"true": True, "false": False}.get(word, text) if field.kind.also else text
+    if isinstance(field.kind, Text):
+        return False if word == "false" and field.kind.false_words else text
+    if field.name == "sandbox.network" and word in ("off", "on"):
+        return word
+    if isinstance(field.kind, Texts) and not word.startswith("["):
+        return [part for part in text.split(",") if part.strip()]
+    return _json(text)
+
+
+def variable_of(field: Field, environment: Mapping[str, str]) -> str | None:
+    """The variable that sets `field`: the first of its names that is there and not empty."""
+    for name in field.variables:
+        value = environment.get(name, "").strip()
+        if value and not (field.attribute == "model" and value == "inherit"):
+            return name
+    return None
+
+
+def _json(text: str) -> Any:
+    import orjson
+
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text
+
 
 FILE = "settings.json"
 LOCAL_FILE = "settings.local.json"
@@ -238,7 +277,6 @@ def _read_environment(environment: Mapping[str, str], problems: list[SettingsPro
     if not any(name.startswith(("RETINUE_", "PI_")) for name in environment):
         return []
     from retinue.settings.suggest import explain_variables
-    from retinue.settings.variables import raw_value, variable_of
 
     problems += [SettingsProblem("environment", *told) for told in explain_variables(environment).items()]
     layers = []

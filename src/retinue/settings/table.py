@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from retinue.settings.field import Alias, Field, setting
 from retinue.settings.kinds import Anything, Choice, Either, Flag, Items, Number, Record, Table, Text, Texts, Whole
-from retinue.settings.table_context import ContextSettings
-from retinue.settings.table_lsp import EyesSettings
-from retinue.settings.table_plugins import PluginSettings
-from retinue.settings.table_sandbox import SandboxSettings
-from retinue.settings.table_schedule import ScheduleSettings
-from retinue.settings.table_servers import ServerSettings
-from retinue.settings.table_terminal import TerminalSettings
-from retinue.settings.table_web import WebSettings
-from retinue.settings.table_worktree import WorktreeSettings
+from retinue.settings.table_capabilities import (
+    ContextSettings,
+    PluginSettings,
+    SandboxSettings,
+    ScheduleSettings,
+    ServerSettings,
+    WorktreeSettings,
+)
+from retinue.settings.table_tools import EyesSettings, TerminalSettings, WebSettings
 
 if TYPE_CHECKING:
     from retinue.core.spec import PermissionMode

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from retinue.errors import UsageError
 from retinue.settings.field import Field
-from retinue.settings.jsonfile import EMPTY, read_object
+from retinue.settings.foreign import EMPTY, read_object
 from retinue.settings.load import FILE, LOCAL_FILE, project_folder
 from retinue.settings.places import private_folder, retinue_home
 from retinue.settings.table import find, spellings

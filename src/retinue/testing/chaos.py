@@ -14,8 +14,8 @@ from contextlib import aclosing
 from dataclasses import dataclass, fields, replace
 
 from retinue.core.events import TextDelta
-from retinue.core.failure import Failure, FailureKind
 from retinue.core.messages import AssistantMessage, Text, ToolCall
+from retinue.core.outcome import Failure, FailureKind
 from retinue.models.protocol import Finished, Model, ModelInfo, ModelRequest, Part
 
 GARBAGE = ('{"path": "a', "not json", "[1, 2]", "", '{"a": }', "null", "\x00", "{'a': 1}")

@@ -11,8 +11,8 @@ from collections.abc import AsyncGenerator, Iterable, Iterator
 from typing import Self
 
 from retinue.core.events import Retrying, TextDelta, ThinkingDelta
-from retinue.core.failure import Failure
 from retinue.core.messages import AssistantMessage, Message, StopReason, Text, Thinking, ToolCall
+from retinue.core.outcome import Failure
 from retinue.core.usage import Usage
 from retinue.models.protocol import Alive, Finished, ModelInfo, ModelRequest, Part, ToolCallStarted
 from retinue.testing.scripts import (

@@ -18,8 +18,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from retinue.core.failure import FailureKind
 from retinue.core.messages import StopReason
+from retinue.core.outcome import FailureKind
 from retinue.core.usage import Usage
 from retinue.models.protocol import ModelRequest
 

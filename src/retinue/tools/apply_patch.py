@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, ClassVar, Literal
 
-from retinue.core.effects import ToolEffect
 from retinue.core.lean import dataclass, replace
+from retinue.core.permission import ToolEffect
 from retinue.core.tool import Tool, ToolContext, ToolOutput, failed, ok
 from retinue.tools.arguments import Arguments, ToolError
 from retinue.tools.base import Aliases, BuiltinTool, Properties

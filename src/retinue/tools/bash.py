@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from retinue.core.effects import EffectStatus, ToolEffect
 from retinue.core.lean import dataclass
 from retinue.core.messages import Text
+from retinue.core.permission import EffectStatus, ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput
 from retinue.tools.arguments import Arguments, ToolError
 from retinue.tools.base import Aliases, BuiltinTool, Properties

@@ -14,12 +14,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
-from retinue.core.effects import ToolEffect
+from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ok
 from retinue.tools.arguments import Arguments, ToolError
 from retinue.tools.base import Aliases, BuiltinTool, Properties
-from retinue.tools.capture import head_and_tail
-from retinue.tools.clean import StreamCleaner
+from retinue.tools.capture import StreamCleaner, head_and_tail
 from retinue.tools.processes import Ended, run_program
 
 MOST = 8

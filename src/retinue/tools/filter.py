@@ -13,8 +13,8 @@ from dataclasses import field
 from fnmatch import fnmatchcase
 from types import MappingProxyType
 
-from retinue.core.effects import READ_ONLY
 from retinue.core.lean import dataclass
+from retinue.core.permission import READ_ONLY
 from retinue.core.spec import ToolPolicy
 from retinue.core.tool import Tool, ToolSpec
 from retinue.core.toolnames import TOOLS, base_name, canonical, served_alias

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from retinue.core.effects import ToolEffect
+from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ok
 from retinue.tools.arguments import FOLDER_NAMES, Arguments
 from retinue.tools.base import Aliases, BuiltinTool, Properties

@@ -19,8 +19,8 @@ from typing import Any, Literal, overload
 
 import orjson
 
-from retinue.core.effects import EffectKind
 from retinue.core.lean import dataclass
+from retinue.core.permission import EffectKind
 from retinue.core.tool import ToolContext, ToolOutput, ToolSpec, failed, ok
 from retinue.errors import UsageError
 

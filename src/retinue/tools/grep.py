@@ -14,8 +14,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from retinue.core.effects import ToolEffect
 from retinue.core.lean import dataclass
+from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ok
 from retinue.tools.arguments import FOLDER_NAMES, Arguments, ToolError
 from retinue.tools.base import Aliases, BuiltinTool, Properties

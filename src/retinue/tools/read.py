@@ -16,10 +16,10 @@ from itertools import chain
 from threading import Event
 from typing import Any, BinaryIO, ClassVar
 
-from retinue.core.effects import ToolEffect
 from retinue.core.format import format_bytes
 from retinue.core.lean import dataclass
 from retinue.core.messages import Document, Image, Text
+from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ok
 from retinue.tools.arguments import PATH_NAMES, Arguments, ToolError
 from retinue.tools.base import Aliases, BuiltinTool, Properties

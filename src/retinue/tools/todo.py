@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, cast
 
-from retinue.core.companion import Todo, TodoStatus
-from retinue.core.tool import ToolContext, ToolOutput, ok
+from retinue.core.tool import Todo, TodoStatus, ToolContext, ToolOutput, ok
 from retinue.tools.arguments import Arguments, ToolError
 from retinue.tools.base import Aliases, BuiltinTool, Properties
 

@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 
-from retinue.core.effects import ToolEffect, TouchedPath
 from retinue.core.lean import dataclass
+from retinue.core.permission import ToolEffect, TouchedPath
 from retinue.core.tool import ToolContext
 from retinue.tools.arguments import ToolError
 from retinue.tools.content import content_hash

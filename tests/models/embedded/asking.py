@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from retinue.core.events import AssistantEnded, RunEnded
-from retinue.core.limits import Limits
 from retinue.core.messages import AssistantMessage, ToolCall, UserMessage, user
 from retinue.core.outcome import Outcome
 from retinue.core.tool import Tool, ToolContext
+from retinue.core.usage import Limits
 from retinue.loop.controls import Controls
 from retinue.loop.job import Job
 from retinue.loop.run import run_loop

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from retinue.core.events import TextDelta
-from retinue.core.limits import Limits
 from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolMessage, ToolResult, user
 from retinue.core.tool import ToolContext
+from retinue.core.usage import Limits
 from retinue.errors import ConfigurationError, MissingExtraError
 from retinue.loop.controls import Controls
 from retinue.loop.job import Job

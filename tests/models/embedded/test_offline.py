@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from retinue.core.limits import Limits
 from retinue.core.messages import user
+from retinue.core.usage import Limits
 from tests.models.embedded.asking import ask, plant
 
 SHOP = {

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from retinue.core.effects import EffectKind
 from retinue.core.messages import AssistantMessage, Text, ToolMessage, ToolResult, user
+from retinue.core.permission import EffectKind
 from retinue.core.tool import Tool, ToolContext, ToolOutput, ToolSpec, failed, ok
 from retinue.models.offline.offline import OfflineModel
 from retinue.models.protocol import Finished, ModelRequest

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from retinue.agents.dialects.table import UNSET, BadValueError, Kind
 from retinue.agents.dialects.tools import bare, describe, read_names
 from retinue.agents.dialects.values import UNSET_RULE
-from retinue.core.budget import NO_LIMITS, Budget
 from retinue.core.spec import HookSpec, ServerRef
+from retinue.core.usage import NO_LIMITS, Budget
 from retinue.errors import UsageError
 
 _EVENT_KEYS = ("event", "point", "hook")

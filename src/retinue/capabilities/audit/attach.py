@@ -14,10 +14,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from retinue.core.effects import TouchedPath
 from retinue.core.events import Body, ToolEnded, TurnStarted, Undone, Warned
 from retinue.core.lean import replace
 from retinue.core.outcome import Outcome
+from retinue.core.permission import TouchedPath
 from retinue.core.tool import Tool, ToolContext, ToolOutput
 from retinue.core.toolnames import TOOLS
 from retinue.runs.notices import ChangeNotices, notices_wanted

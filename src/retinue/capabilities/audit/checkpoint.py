@@ -23,7 +23,7 @@ from retinue.capabilities.audit.checkpoint_scan import Workspace
 from retinue.capabilities.audit.ledger import RunLedger
 from retinue.capabilities.audit.ledger_store import Changed, LedgerStore, Window
 from retinue.capabilities.audit.shadow import CheckpointError, Difference, Entry, Shadow, Snapshot
-from retinue.core.effects import TouchedPath
+from retinue.core.permission import TouchedPath
 from retinue.settings.places import private_folder
 
 MOST_HASHED = 2_000

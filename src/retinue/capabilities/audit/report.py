@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
 from typing import Literal
 
-from retinue.core.effects import ToolEffect, TouchedPath
 from retinue.core.events import Event, InboxClosed, RunEnded, ToolEnded, ToolStarted, TurnStarted, Undone
 from retinue.core.lean import dataclass
 from retinue.core.messages import ToolCall
+from retinue.core.permission import ToolEffect, TouchedPath
 
 WriteStatus = Literal["created", "changed", "deleted", "unchanged"]
 CallStatus = Literal["finished", "failed", "denied", "unknown", "running"]

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from retinue.capabilities.audit.ledger_store import LedgerStore
 from retinue.capabilities.audit.shadow import CheckpointError, Shadow, Snapshot
-from retinue.core.states import LIVE
+from retinue.core.delegation import LIVE
 from retinue.settings.places import private_folder
 
 if TYPE_CHECKING:

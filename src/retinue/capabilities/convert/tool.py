@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from retinue.core.effects import ToolEffect
 from retinue.core.lean import dataclass
 from retinue.core.messages import Text
+from retinue.core.permission import ToolEffect
 from retinue.core.tool import Confinement, ToolContext, ToolOutput
 from retinue.tools.arguments import PATH_NAMES, Arguments, ToolError
 from retinue.tools.base import Aliases, BuiltinTool, Properties

@@ -22,7 +22,7 @@ from retinue.core.spec import AgentSpec
 from retinue.guard.trust import Trust
 from retinue.guard.trust_subjects import REMEDY, Subject, settings_subject, shown_handler
 from retinue.settings.field import Origin
-from retinue.settings.jsonfile import parse_object
+from retinue.settings.foreign import parse_object
 from retinue.settings.load import Loaded
 from retinue.settings.places import home, repository_root
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from retinue.capabilities.lsp.errors import bad_input
-from retinue.core.effects import ToolEffect
 from retinue.core.lean import dataclass
 from retinue.core.messages import Text
+from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ok
 from retinue.tools.arguments import PATH_NAMES, Arguments, ToolError, explain
 from retinue.tools.base import Aliases, BuiltinTool, Properties

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 import orjson
 
-from retinue.core.effects import ToolEffect
 from retinue.core.format import format_bytes
 from retinue.core.lean import dataclass
 from retinue.core.messages import Content, Image, Text
+from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolOutput
 from retinue.models.tool_schema import folded_keywords, portable_schema
-from retinue.settings.jsonfile import read_object
+from retinue.settings.foreign import read_object
 from retinue.settings.places import private_folder
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from retinue.core.spec import AgentSpec, ToolPolicy
 from retinue.core.tool import Tool
 from retinue.core.toolnames import canonical, served_alias, served_name
 from retinue.settings.field import Origin
-from retinue.settings.jsonfile import read_object
+from retinue.settings.foreign import read_object
 from retinue.tools.filter import split_entry
 
 

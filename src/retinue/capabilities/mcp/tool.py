@@ -22,8 +22,8 @@ from retinue.capabilities.mcp.connection import ServerError, ServerGoneError
 from retinue.capabilities.mcp.listing import Listed, safe_keys
 from retinue.capabilities.mcp.pool import Caller, Server
 from retinue.capabilities.mcp.process import CannotStartError
-from retinue.core.effects import EffectKind, ToolEffect
 from retinue.core.lean import dataclass
+from retinue.core.permission import EffectKind, ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ToolSpec, failed
 from retinue.core.toolnames import served_name
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from retinue.capabilities.plugins.plugin import Failed, Origin, Plugin, Plugins, Table
-from retinue.settings.jsonfile import read_object
+from retinue.settings.foreign import read_object
 from retinue.settings.places import repository_root, retinue_home
 
 MANIFESTS = (".claude-plugin/plugin.json", "plugin.json")

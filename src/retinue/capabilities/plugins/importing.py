@@ -25,8 +25,8 @@ from typing import Any, get_args
 import orjson
 
 from retinue.capabilities.plugins.plugin import Plugin
-from retinue.core.effects import EffectKind
 from retinue.core.lean import dataclass
+from retinue.core.permission import EffectKind
 from retinue.core.tool import Tool, ToolSpec
 from retinue.core.toolnames import ALIASES
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from retinue.capabilities.plugins.plugin import Failed, Plugin
-from retinue.settings.jsonfile import read_object
+from retinue.settings.foreign import read_object
 
 GROUP = "retinue.plugins"
 _MARK = GROUP.encode()

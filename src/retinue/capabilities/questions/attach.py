@@ -16,9 +16,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from retinue.core.companion import Reply, Todo
 from retinue.core.events import Body, TodosUpdated
 from retinue.core.lean import dataclass
+from retinue.core.tool import Reply, Todo
 from retinue.errors import RetinueError
 from retinue.loop.controls import Controls
 from retinue.runs.notify import escape

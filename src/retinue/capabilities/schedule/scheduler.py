@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 from retinue.capabilities.schedule.start import session_of, start_job
 from retinue.capabilities.schedule.times import Plan, next_after, parse_schedule, plan, when_of
 from retinue.core.clock import Timer
-from retinue.core.ids import new_run_id
+from retinue.core.delegation import LIVE, new_run_id
 from retinue.core.lean import dataclass
-from retinue.core.states import LIVE
 from retinue.errors import RetinueError, StateError, UnknownRunError, UsageError
 from retinue.log import schedules
 from retinue.log.owner import this_process

@@ -18,8 +18,8 @@ from typing import Any
 
 from retinue.agents.discover import levels
 from retinue.agents.frontmatter import read, split
+from retinue.core.hook import Skill, SkillSource
 from retinue.core.lean import dataclass
-from retinue.core.skill import Skill, SkillSource
 from retinue.settings.places import home, pi_home, retinue_home
 
 PROJECT = (".retinue/skills", ".claude/skills", ".pi/skills", ".agents/skills")

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from retinue.core.effects import ToolEffect
-from retinue.core.skill import Skill, SkillLibrary
+from retinue.core.hook import Skill, SkillLibrary
+from retinue.core.permission import ToolEffect
 from retinue.core.tool import Spellings, Tool, ToolContext, ToolOutput, ToolSpec, failed, ok
 from retinue.core.toolnames import TOOLS
 from retinue.tools.arguments import Arguments, ToolError

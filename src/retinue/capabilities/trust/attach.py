@@ -57,7 +57,7 @@ def consent_stays(world: World, path: Path) -> Iterator[None]:
     is theirs. Consent is given to the new content, unless there was something in the old one
     that nobody had consented to."""
     from retinue.guard.trust_subjects import settings_subject
-    from retinue.settings.jsonfile import parse_object
+    from retinue.settings.foreign import parse_object
 
     def content() -> bytes:
         try:
@@ -132,8 +132,7 @@ def subjects(world: World) -> list[Subject]:
     from retinue.capabilities.skills.attach import skill_subjects
     from retinue.guard.gitconfig import git_programs
     from retinue.guard.trust_subjects import Subject, agent_subjects, settings_subject
-    from retinue.settings.foreign import foreign_files
-    from retinue.settings.jsonfile import parse_object
+    from retinue.settings.foreign import foreign_files, parse_object
     from retinue.settings.load import settings_files
 
     found: list[Subject] = []

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from retinue.capabilities.web.store import Answer, Found, Result
-from retinue.core.effects import ToolEffect
 from retinue.core.messages import Text
+from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput
 from retinue.tools.arguments import Arguments, ToolError
 from retinue.tools.base import BuiltinTool

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from retinue.capabilities.web.base import FetchError, WebError, WebTool, texts
-from retinue.core.effects import ToolEffect
 from retinue.core.messages import Text
+from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput
 from retinue.tools.arguments import Arguments
 from retinue.tools.base import Aliases, Properties

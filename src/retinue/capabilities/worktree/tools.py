@@ -27,8 +27,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from retinue.core.effects import ToolEffect
-from retinue.core.permission import ToolUse
+from retinue.core.permission import ToolEffect, ToolUse
 from retinue.core.tool import Tool, ToolContext, ToolOutput, ToolSpec, failed
 from retinue.core.toolnames import TOOLS
 from retinue.runs.prompt import shipped

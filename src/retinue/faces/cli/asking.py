@@ -17,8 +17,8 @@ import sys
 from pathlib import Path
 from typing import TextIO
 
-from retinue.core.budget import Budget
 from retinue.core.inbox import InboxAnswer, InboxItem
+from retinue.core.usage import Budget
 from retinue.errors import UsageError
 from retinue.faces.api import Retinue
 from retinue.faces.cli.project import harmless

@@ -14,7 +14,7 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from retinue.core.states import LIVE
+from retinue.core.delegation import LIVE
 from retinue.errors import StateError, UsageError
 from retinue.log.query import Reader
 from retinue.log.rows import RunRow

@@ -110,7 +110,7 @@ def for_reader(text: str) -> str:
     which would act when somebody prints the file that it went to."""
     if sys.stdout.isatty():
         return harmless(text)
-    from retinue.tools.clean import clean
+    from retinue.tools.capture import clean
 
     lines = text.replace("\r\n", "\n").replace("\r", "\n")  # nothing of an answer is overwritten
     return clean(lines.replace("\x08", ""))

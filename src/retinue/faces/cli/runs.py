@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import get_args
 
 from retinue.capabilities.questions.attach import todo_line
+from retinue.core.delegation import State
 from retinue.core.events import (
     AssistantEnded,
     Compacted,
@@ -25,7 +26,6 @@ from retinue.core.events import (
 from retinue.core.format import format_cost, format_duration, format_tokens
 from retinue.core.messages import Text, ToolCall
 from retinue.core.outcome import CUT_OFF, Outcome
-from retinue.core.states import State
 from retinue.faces.cli.options import count
 from retinue.faces.cli.output import escape_json
 from retinue.faces.cli.progress import Progress, summary

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from retinue.capabilities.audit.report import CallEffect, RunEffects, WriteStatus, Written, effects_of
 from retinue.capabilities.audit.undo import Scope, Undo, UndoneFile, relative
+from retinue.core.delegation import LIVE
 from retinue.core.events import TurnStarted
-from retinue.core.states import LIVE
 from retinue.errors import StateError, UsageError
 from retinue.faces.cli.options import count
 from retinue.faces.cli.project import add_where, in_line, locate, project, visible, with_descendants

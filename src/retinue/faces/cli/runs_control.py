@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from retinue.core.states import LIVE
+from retinue.core.delegation import LIVE
 from retinue.errors import UsageError
 from retinue.faces.cli.project import add_where, locate, project, project_of, read_task
 from retinue.faces.cli.run import add_limits, guarded

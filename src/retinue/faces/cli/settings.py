@@ -16,9 +16,8 @@ from retinue.faces.cli.project import folder
 from retinue.runs.world import World
 from retinue.settings.field import Field
 from retinue.settings.foreign import foreign_files
-from retinue.settings.load import Explanation, Loaded, load_settings, settings_files
+from retinue.settings.load import Explanation, Loaded, load_settings, raw_value, settings_files
 from retinue.settings.table import fields, find
-from retinue.settings.variables import raw_value
 from retinue.settings.write import Saved, Target, remove_unknown, save_settings, target_file
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from retinue.core.states import LIVE
+from retinue.core.delegation import LIVE
 from retinue.faces.cli.project import add_where, project
 
 if TYPE_CHECKING:

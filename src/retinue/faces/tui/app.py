@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from textual import work
 from textual.app import ComposeResult
 
+from retinue.core.delegation import LIVE
 from retinue.core.events import FILE_PROBLEM, MISSING, Event, RunEnded, Warned
-from retinue.core.states import LIVE
 from retinue.errors import RetinueError, StateError
 from retinue.faces.api import Retinue
 from retinue.faces.tui import builtin_commands, parts  # noqa: F401 - registers its commands

@@ -13,8 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from retinue.core.effects import EffectKind
-from retinue.core.permission import ToolUse
+from retinue.core.permission import EffectKind, ToolUse
 from retinue.core.toolnames import TOOLS, canonical
 from retinue.guard.permissions.locations import Place
 from retinue.guard.permissions.rule import FETCHING, GLOB, HOLE, READING, SPAWNING, WRITING, is_known

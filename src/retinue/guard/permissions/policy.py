@@ -24,7 +24,7 @@ from retinue.core.spec import PermissionMode
 from retinue.core.toolnames import TOOLS
 from retinue.guard.permissions.locations import Place
 from retinue.guard.permissions.rule import Kind, Rule, names_tool, parse_rule
-from retinue.settings.jsonfile import EMPTY, read_object
+from retinue.settings.foreign import EMPTY, read_object
 from retinue.settings.places import home, repository_root
 
 _MODES: Mapping[str, PermissionMode] = {

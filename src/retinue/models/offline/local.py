@@ -18,8 +18,8 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-from retinue.core.failure import Failure
 from retinue.core.lean import dataclass
+from retinue.core.outcome import Failure
 from retinue.errors import ConfigurationError, RetinueError
 from retinue.models.draft import Draft
 from retinue.models.failures import Wire

@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 from retinue.core.events import TextDelta
-from retinue.core.failure import Failure
 from retinue.core.messages import AssistantMessage, Text, ToolCall
+from retinue.core.outcome import Failure
 from retinue.models.offline import plan, submit
 from retinue.models.offline.answer import Findings, report
 from retinue.models.offline.evidence import gather

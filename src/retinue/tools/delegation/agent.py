@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import ClassVar, Literal, cast
 
-from retinue.core.budget import Budget
 from retinue.core.delegation import ChildView, Delegation, Refusal, SpawnCall
 from retinue.core.format import format_duration
 from retinue.core.tool import ToolContext, ToolOutput, ToolSpec, failed, ok
+from retinue.core.usage import Budget
 from retinue.errors import UsageError
 from retinue.tools.arguments import Arguments, ToolError
 from retinue.tools.base import Aliases, Properties

@@ -10,10 +10,9 @@ from functools import lru_cache
 from typing import Any, ClassVar, cast, get_args
 
 from retinue.core.delegation import ChildView, Delegation, Refusal, SpawnCall
-from retinue.core.effects import ToolEffect
-from retinue.core.failure import Failure
 from retinue.core.messages import Text
-from retinue.core.outcome import Ended, Outcome
+from retinue.core.outcome import Ended, Failure, Outcome
+from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ToolSpec
 from retinue.loop.result import ErrorCode, RunReport, refused, result_object
 from retinue.tools.arguments import Arguments

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from retinue.capabilities.web.base import FetchError
 from retinue.capabilities.web.handlers.charset import decode, is_binary
 from retinue.core.lean import dataclass
-from retinue.tools.clean import clean
+from retinue.tools.capture import clean
 
 Kind = Literal["html", "json", "json-ld", "json-lines", "csv", "xml", "yaml", "markdown", "text", "document", "binary"]
 

@@ -16,7 +16,7 @@ from retinue.capabilities.web.search.protocol import HttpSearcher, Searcher, in_
 from retinue.capabilities.web.store import Found, Result
 from retinue.core.lean import dataclass
 from retinue.http.address import is_loopback
-from retinue.settings.table_web import SEARCHERS
+from retinue.settings.table_tools import SEARCHERS
 
 if TYPE_CHECKING:
     from retinue.http.transport import Transport

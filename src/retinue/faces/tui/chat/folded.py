@@ -13,9 +13,9 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.widgets import Static
 
-from retinue.core.effects import ToolEffect
 from retinue.core.format import format_duration
 from retinue.core.messages import ToolCall, ToolResult
+from retinue.core.permission import ToolEffect
 from retinue.faces.tui.board.marks import STYLES
 from retinue.faces.tui.board.text import fit, one_line
 from retinue.faces.tui.chat.text import changes_files, clean, clip, diff_of, ends, styled

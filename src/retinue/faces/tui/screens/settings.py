@@ -26,9 +26,8 @@ from retinue.faces.tui.screens.sheet import HEADING, Row, Rows, Sheet, columns, 
 from retinue.settings.field import Field
 from retinue.settings.kinds import Choice, Flag, Number, Texts, Whole
 from retinue.settings.kinds import Text as TextKind
-from retinue.settings.load import Explanation, Loaded
+from retinue.settings.load import Explanation, Loaded, raw_value
 from retinue.settings.table import fields
-from retinue.settings.variables import raw_value
 from retinue.settings.write import Saved, Target, counts_in, save_settings, target_file
 
 TARGETS: tuple[Target, ...] = ("project", "local", "user")

@@ -19,8 +19,8 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input
 
+from retinue.core.delegation import LIVE
 from retinue.core.events import TRANSIENT, Event, TextDelta
-from retinue.core.states import LIVE
 from retinue.errors import RetinueError
 from retinue.faces.tui.board.announcement import known_windows
 from retinue.faces.tui.board.cards import RunCard
