@@ -66,7 +66,7 @@ async def _measured(unavailable: Mapping[str, str], *, attended: bool) -> list[R
     from retinue.core.request import RunRequest
     from retinue.faces.api import main_agent
     from retinue.runs.preview import preview
-    from retinue.runs.world import World
+    from retinue.runs.project import World
 
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder).resolve()

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from retinue.runs.fork import TAIL
 from retinue.runs.instructions import DEEPEST, LARGEST, project_instructions
-from retinue.runs.task import task_message
+from retinue.runs.task import TAIL, task_message
 
 
 @pytest.fixture

@@ -3,8 +3,7 @@
 import subprocess
 
 from retinue.core.spec import AgentSpec
-from retinue.runs.prompt import Extras, reads_instructions, system_prompt
-from retinue.runs.prompt_environment import Environment, detect
+from retinue.runs.prompt import Environment, Extras, detect, reads_instructions, system_prompt
 
 HERE = Environment("/project", True, "main", "linux")
 

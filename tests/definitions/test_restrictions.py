@@ -17,8 +17,8 @@ from retinue.agents.report import require_startable
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec, DialectName
 from retinue.errors import LaunchError, RefusedAgentError
-from retinue.runs.launch import Launch, prepare
-from retinue.runs.world import World
+from retinue.runs.plan import Launch, prepare
+from retinue.runs.project import World
 from retinue.tools.filter import select_tools
 from retinue.tools.registry import builtin_tools
 

@@ -175,7 +175,7 @@ def test_what_would_run_is_listed_in_full() -> None:
 
 def test_what_a_person_sets_through_us_needs_no_second_consent(tmp_path: Path) -> None:
     from retinue.capabilities.trust.attach import consent_stays
-    from retinue.runs.world import World
+    from retinue.runs.project import World
 
     home, project = tmp_path / "home", tmp_path / "project"
     (project / ".retinue").mkdir(parents=True)

@@ -19,7 +19,7 @@ from retinue.log.query import Reader, as_dict, everywhere, find_run
 from retinue.log.rows import RunPlace
 from retinue.log.store import Log
 from retinue.log.transcript import export_document, export_lines
-from retinue.runs.recover import find_named
+from retinue.runs.resume import find_named
 
 
 async def make(folder, *runs):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from retinue.agents.parse import parse
 from retinue.faces.tui.board.board import Board
-from retinue.runs.runner import compaction_share
+from retinue.runs.execute import compaction_share
 from tests.runs.fate_scene import HAIKU, HOMES, Scene, proves
 
 

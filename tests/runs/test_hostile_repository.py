@@ -146,7 +146,7 @@ def test_an_always_of_a_person_is_not_written_through_a_link_into_their_own_sett
 
 
 def test_a_project_does_not_choose_the_model_that_judges_it_nor_take_the_sandbox_away(project: Project) -> None:
-    from retinue.runs.world import World
+    from retinue.runs.project import World
 
     _write(project.home / ".retinue/settings.json", {"sandbox": {"mode": "workspace", "hidden": ["secrets"]}})
     theirs = {

@@ -24,11 +24,11 @@ from retinue.core.usage import Usage
 from retinue.log.query import Reader
 from retinue.log.rows import Tally
 from retinue.models.protocol import Finished, ModelInfo, ModelRequest, Part
-from retinue.runs.crew import Supervisor
 from retinue.runs.delegate import Delegate
 from retinue.runs.member import Member
-from retinue.runs.notify import announced
-from retinue.runs.world import World
+from retinue.runs.notification_text import announced
+from retinue.runs.project import World
+from retinue.runs.supervisor import Supervisor
 from retinue.testing import FakeClock
 
 SPENT = Usage(10, 5, 2, 1, 0.01)
@@ -152,7 +152,7 @@ class Scene:
             **{f"RETINUE_{name.upper()}": str(value) for name, value in settings.items()},
         }
         (folder / "project").mkdir(exist_ok=True)
-        patch.setattr("retinue.runs.launch.build_model", lambda chosen, *_, **__: DeskModel(self, chosen.info))
+        patch.setattr("retinue.runs.plan.build_model", lambda chosen, *_, **__: DeskModel(self, chosen.info))
         self.moves = Moves()
         patch.setattr(Member, "status", self.moves)
         self.crew = self.again()

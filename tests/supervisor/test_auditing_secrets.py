@@ -3,7 +3,7 @@
 from crew_scene import Scene, until
 
 from retinue.core.events import ToolEnded
-from retinue.runs.notify import notification
+from retinue.runs.notification_text import notification
 
 SECRET = "ghp_" + "a1B2c3D4e5" * 4
 

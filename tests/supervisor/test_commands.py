@@ -7,7 +7,7 @@ from crew_scene import Scene, until
 
 from retinue.log.commands import Command, send
 from retinue.log.database import connect
-from retinue.runs.commands import LOOK_SECONDS
+from retinue.runs.remote import LOOK_SECONDS
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from tests.supervisor.crew_scene import Scene, until
 
 from retinue.core.events import ToolEnded
 from retinue.core.spec import AgentSpec
+from retinue.runs.execute import compaction_share
 from retinue.runs.member import Member
-from retinue.runs.runner import compaction_share
 
 
 async def child_of(scene: Scene, *lines: str, task: str = "work", **options: Any) -> Member:

@@ -11,7 +11,7 @@ from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec
 from retinue.faces.api import main_agent
 from retinue.runs.preview import preview
-from retinue.runs.world import World
+from retinue.runs.project import World
 
 
 def world_of(tmp_path: Path, **files: str) -> World:
@@ -61,7 +61,7 @@ async def test_tools_that_cannot_work_here_are_not_offered(tmp_path: Path, monke
 
 
 async def test_a_search_service_that_is_set_up_makes_the_search_available(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("retinue.runs.availability.find_spec", lambda name: None)
+    monkeypatch.setattr("retinue.runs.project.find_spec", lambda name: None)
     world = world_of(tmp_path)
     world.environment = {**world.environment, "BRAVE_SEARCH_API_KEY": "k"}
     assert "web_search" in names(await seen(world))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from retinue.runs.joins import Delivery, Joins
+from retinue.runs.notifications import Delivery, Joins
 from retinue.testing import FakeClock
 
 

@@ -281,7 +281,7 @@ async def test_J11_an_exception_of_a_listener_does_not_change_how_a_run_ended(sc
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")
-        monkeypatch.setattr("retinue.runs.mailroom.notification", broken)
+        monkeypatch.setattr("retinue.runs.notifications.notification", broken)
         scene.desk("child").say("done")
         assert (await child.handle.wait()).ended == "completed"
         with pytest.raises(RuntimeError):

@@ -3,7 +3,7 @@
 import pytest
 from crew_scene import Scene, until
 
-from retinue.runs.mentions import ToAgent, ToMain, Undelivered, route
+from retinue.runs.names import ToAgent, ToMain, Undelivered, route
 
 
 @pytest.fixture

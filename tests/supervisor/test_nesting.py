@@ -20,7 +20,7 @@ from retinue.core.messages import ToolCall, ToolMessage
 from retinue.core.request import EVERYTHING, RunRequest
 from retinue.core.spec import AgentSpec
 from retinue.models.protocol import Finished, ModelInfo, ModelRequest, Part
-from retinue.runs.crew import Supervisor
+from retinue.runs.supervisor import Supervisor
 
 TREES = int(os.environ.get("RETINUE_TREES", "40"))
 DEPTH = 3
@@ -106,7 +106,7 @@ async def grow(
 ) -> None:
     tree = {"main": Node(False, True, True, children), **dict(walk(children))}
     scene = Scene(folder, patch, max_concurrent=limit)
-    patch.setattr("retinue.runs.launch.build_model", lambda chosen, *_, **__: TreeModel(tree, INFO))
+    patch.setattr("retinue.runs.plan.build_model", lambda chosen, *_, **__: TreeModel(tree, INFO))
     async with scene:
         main = await start(scene)
         left = list(stops)

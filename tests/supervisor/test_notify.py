@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from retinue.core.delegation import ChildView
 from retinue.core.spec import AgentSpec, ToolPolicy
 from retinue.core.usage import Usage
-from retinue.runs.notify import announced, notification
+from retinue.runs.notification_text import announced, notification
 
 
 def view(**values) -> ChildView:

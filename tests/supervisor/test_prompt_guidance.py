@@ -61,7 +61,7 @@ def test_P15_P16_what_is_read_is_no_instruction_for_main_or_any_sub_agent_but_fo
 
 
 def test_P19_P20_the_claude_vocabulary_has_no_route_line(tmp_path: Path) -> None:
-    from retinue.runs.delegation_policy import delegation_policy
+    from retinue.runs.offer import delegation_policy
 
     specs = [entry.spec for entry in world_of(tmp_path).catalog().entries]
     assert "Route" not in delegation_policy(specs, "claude")

@@ -11,7 +11,7 @@ from retinue.core.messages import Text, ToolCall, ToolResult, user
 from retinue.core.permission import ToolEffect
 from retinue.log.commands import Command, send
 from retinue.runs.delegate import Delegate
-from retinue.runs.recover import post, undelivered, used_below
+from retinue.runs.resume import post, undelivered, used_below
 
 
 @pytest.fixture

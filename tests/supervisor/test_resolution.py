@@ -4,8 +4,8 @@ import pytest
 
 from retinue.core.delegation import Refusal, SpawnCall
 from retinue.core.spec import AgentSpec, ModelPolicy
+from retinue.runs.project import World
 from retinue.runs.resolution import Resolved, merge, resolve_type
-from retinue.runs.world import World
 
 
 @pytest.fixture

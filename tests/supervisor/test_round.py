@@ -9,7 +9,7 @@ from tests.supervisor.crew_scene import Scene
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec
 from retinue.runs.instructions import LARGEST
-from retinue.runs.round import Round
+from retinue.runs.project import Round
 
 
 async def test_an_answer_holds_until_the_next_round_of_the_event_loop():

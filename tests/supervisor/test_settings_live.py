@@ -7,7 +7,7 @@ import json
 import pytest
 from crew_scene import Scene, until
 
-from retinue.runs.world import World
+from retinue.runs.project import World
 
 
 @pytest.fixture

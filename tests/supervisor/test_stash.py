@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from retinue.core.delegation import Refusal, SpawnCall
-from retinue.runs.stash import Stash
+from retinue.runs.retry_calls import Stash
 from retinue.testing import FakeClock
 
 CALL = SpawnCall(prompt="a long task", description="d", agent="Explore", model="nope", isolation="worktree")

@@ -18,9 +18,8 @@ from retinue.core.codec import to_data
 from retinue.core.lean import replace
 from retinue.core.spec import AgentSpec, ModelPolicy, ToolPolicy
 from retinue.core.toolnames import TOOLS
-from retinue.runs.delegation_policy import delegation_policy
-from retinue.runs.prompt import system_prompt
-from retinue.runs.prompt_environment import Environment
+from retinue.runs.offer import delegation_policy
+from retinue.runs.prompt import Environment, system_prompt
 from retinue.tools.delegation.agent import AgentTool, agent_spec
 from retinue.tools.delegation.base import delegation_tools
 from retinue.tools.delegation.describe import Wording, describe, fill, find_template

@@ -6,7 +6,7 @@ import pytest
 
 from retinue.agents.catalog import Catalog
 from retinue.core.spec import AgentSpec
-from retinue.runs.delegation_policy import delegation_policy
+from retinue.runs.offer import delegation_policy
 
 
 @pytest.fixture

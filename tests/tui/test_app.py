@@ -333,7 +333,7 @@ async def test_tools_that_an_agent_asks_for_and_that_are_missing_are_one_line_on
     tmp_path, monkeypatch
 ) -> None:
     monkeypatch.setattr(
-        "retinue.runs.availability.unavailable_tools",
+        "retinue.runs.project.unavailable_tools",
         lambda world: {"web_search": "no search service is set up."},
     )
     file = tmp_path / "project" / ".retinue" / "agents" / "asker.md"

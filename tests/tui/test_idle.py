@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from retinue.core.events import MessageAdded
 from retinue.faces.tui.chat.notification import NotificationBox
 from retinue.faces.tui.screens.agents import counted
-from retinue.runs.notify import announced
+from retinue.runs.notification_text import announced
 from tests.tui.test_app import type_in
 from tests.tui.watch_scene import picture, until, watching
 

@@ -11,7 +11,7 @@ from retinue.core.outcome import Outcome
 from retinue.core.usage import Usage
 from retinue.faces.tui.board.announcement import announcement, announcement_lines
 from retinue.faces.tui.chat.notification import NotificationBox
-from retinue.runs.notify import notification
+from retinue.runs.notification_text import notification
 from tests.tui.cards import Story
 from tests.tui.watch_scene import picture, until, watching
 

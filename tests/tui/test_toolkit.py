@@ -7,7 +7,7 @@ import pytest
 from retinue.faces.cli.doctor_checks import Finding
 from retinue.faces.tui.screens import toolkit as toolkit_reports
 from retinue.faces.tui.screens.toolkit import REPORTS, Report, ToolkitScreen, chosen, doctor_lines, made, program
-from retinue.runs.world import World
+from retinue.runs.project import World
 from tests.runs.conftest import project
 from tests.tui.screen_scene import at_home, opened, picture, press, until
 

@@ -39,7 +39,7 @@ from retinue.faces.tui.panels.fleet import FleetPanel
 from retinue.faces.tui.panels.lines import LiveWidget
 from retinue.faces.tui.screens import viewer as viewer_module
 from retinue.faces.tui.screens.viewer import ViewerScreen
-from retinue.runs.notify import notification
+from retinue.runs.notification_text import notification
 from retinue.settings.table import Settings
 from tests.tui.cards import Story
 from tests.tui.test_notifications import view

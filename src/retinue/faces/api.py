@@ -27,11 +27,11 @@ from retinue.core.spec import AgentSpec, PermissionMode
 from retinue.core.tool import Tool
 from retinue.core.usage import Budget
 from retinue.errors import StateError, UsageError
-from retinue.runs.crew import Supervisor
 from retinue.runs.handle import RunHandle
-from retinue.runs.mentions import ToAgent, ToMain, Undelivered, route
-from retinue.runs.recover import find_run
-from retinue.runs.world import World
+from retinue.runs.names import ToAgent, ToMain, Undelivered, route
+from retinue.runs.project import World
+from retinue.runs.resume import find_run
+from retinue.runs.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from retinue.agents.catalog import Catalog
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from retinue.faces.inbox import Approve, Inbox
     from retinue.log.rows import RunRow
     from retinue.runs.bus import EventBus
-    from retinue.runs.crew import Supervisor
     from retinue.runs.rpc import Rpc
+    from retinue.runs.supervisor import Supervisor
 
 
 @dataclass(frozen=True, slots=True)

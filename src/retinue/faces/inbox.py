@@ -18,7 +18,7 @@ from retinue.core.inbox import InboxAnswer, InboxItem
 
 if TYPE_CHECKING:
     from retinue.guard.inbox_service import Approver
-    from retinue.runs.world import World
+    from retinue.runs.project import World
 
 LOOK_SECONDS = 0.1
 

@@ -12,9 +12,9 @@ from retinue.errors import SpawnDeniedError
 
 if TYPE_CHECKING:
     from retinue.log.rows import RunPlace
-    from retinue.runs.launch import Launch
     from retinue.runs.member import Member
-    from retinue.runs.world import World
+    from retinue.runs.plan import Launch
+    from retinue.runs.project import World
 
 
 @asynccontextmanager

@@ -1,8 +1,17 @@
-"""What a run is told before its first message, put together from all who have a say."""
+"""Retinue's own documentation, for the agent that answers questions about Retinue.
+
+In a wheel the pages are package data (`retinue/docs`); in a checkout they are where people write
+them (`docs`). The agent reads them with its `read`; no other run reaches the folder.
+
+What a run is told before its first message, put together from all who have a say.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retinue.capabilities.skills.attach import skills_text
@@ -10,13 +19,12 @@ from retinue.core.events import RunCreated
 from retinue.core.lean import replace
 from retinue.core.permission import READ_ONLY
 from retinue.core.request import RunRequest
+from retinue.core.spec import AgentSpec
 from retinue.core.tool import Tool
 from retinue.core.toolnames import TOOLS
 from retinue.runs.ceiling import STARTING
-from retinue.runs.documentation import documentation_block, is_guide
 from retinue.runs.offer import policy_text
-from retinue.runs.prompt import Extras, Part, prompt_parts, reads_instructions
-from retinue.runs.prompt_environment import detect
+from retinue.runs.prompt import Extras, Part, detect, prompt_parts, reads_instructions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,8 +33,52 @@ if TYPE_CHECKING:
     from retinue.capabilities.worktree.attach import Isolation
     from retinue.core.spec import PermissionMode
     from retinue.log.query import Reader
-    from retinue.runs.launch import Launch
-    from retinue.runs.world import World
+    from retinue.runs.plan import Launch
+    from retinue.runs.project import World
+
+
+GUIDE = "retinue-guide"
+_PACKAGE = Path(__file__).parent.parent
+
+
+def is_guide(spec: AgentSpec) -> bool:
+    """Whether it is our own agent of that name, and no file that replaced it."""
+    return spec.name == GUIDE and spec.source == "builtin"
+
+
+@cache
+def documentation_folder() -> Path | None:
+    """The real path of the folder with the pages; None where they were left out."""
+    for folder in (_PACKAGE / "docs", _PACKAGE.parent.parent / "docs"):
+        if (folder / "commands.md").is_file():
+            return Path(os.path.realpath(folder))
+    return None
+
+
+def in_documentation(path: str) -> Path | None:
+    """The folder of the documentation, if the resolved `path` is a page in it."""
+    folder = documentation_folder()
+    inside = folder is not None and path.startswith(f"{folder}{os.sep}") and path.endswith(".md")
+    return folder if inside else None
+
+
+@cache
+def documentation_block() -> str:
+    """What the guide is told: where the pages are, and what each is about."""
+    folder = documentation_folder()
+    if folder is None:
+        return "# Documentation\n\nThe pages of Retinue's documentation are not installed here; say so."
+    lines = [f"- {page}: {_title(page)}" for page in sorted(folder.glob("*.md"))]
+    told = f"Retinue's documentation is in {folder}. Read the page that fits with its full path before you answer:"
+    return "\n".join(["# Documentation", "", told, *lines])
+
+
+def _title(page: Path) -> str:
+    """Its first heading, and the headings below it."""
+    heads = [line for line in page.read_text("utf-8").splitlines() if line.startswith(("# ", "## "))]
+    title = heads[0].removeprefix("# ") if heads else page.stem
+    below = [head.removeprefix("## ") for head in heads[1:7]]
+    return f"{title} ({'; '.join(below)})" if below else title
 
 
 def assemble(

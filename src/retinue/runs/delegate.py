@@ -19,18 +19,18 @@ from retinue.core.request import RunRequest
 from retinue.errors import OverBudgetError, RetinueError, SpawnDeniedError, StateError
 from retinue.runs.ceiling import startable_types
 from retinue.runs.fanout import FanOut, free_agents
-from retinue.runs.fork import inherited_context
-from retinue.runs.launch import choose_model
 from retinue.runs.member import Member
+from retinue.runs.plan import choose_model
 from retinue.runs.quote import Wanted, quote
 from retinue.runs.readout import conversation_text, spoken_lines
-from retinue.runs.recover import Past, children, find_child, past
 from retinue.runs.resolution import Options, merge, resolve_type
+from retinue.runs.resume import Past, children, find_child, past
+from retinue.runs.task import inherited_context
 from retinue.tools.delegation.views import succeeded
 
 if TYPE_CHECKING:
     from retinue.log.query import Reader
-    from retinue.runs.crew import Supervisor
+    from retinue.runs.supervisor import Supervisor
 
 POLL_SECONDS = 0.25
 SHORTEST_PREFIX = 4

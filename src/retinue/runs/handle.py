@@ -14,9 +14,9 @@ from retinue.loop.controls import Controls
 if TYPE_CHECKING:
     from retinue.capabilities.hooks.attach import RunHooks
     from retinue.log.rows import RunPlace
-    from retinue.runs.crew import Supervisor
-    from retinue.runs.launch import Launch
     from retinue.runs.member import Member
+    from retinue.runs.plan import Launch
+    from retinue.runs.supervisor import Supervisor
 
 
 class RunHandle:

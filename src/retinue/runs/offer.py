@@ -1,19 +1,27 @@
-"""Which delegation tools a run is offered, and in whose vocabulary."""
+"""When to delegate and to whom: a few lines for the prompt of the main agent.
+
+Built from the catalog: only agents that can be started are named, a built-in route disappears
+when the user has replaced the agent by one of their own, and agents whose descriptions ask to
+be used proactively are named whoever wrote them.
+
+Which delegation tools a run is offered, and in whose vocabulary.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from retinue.core.delegation import Delegation
+from retinue.core.delegation import Delegation, Vocabulary
 from retinue.core.events import AssistantEnded
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec
 from retinue.core.tool import Tool
 from retinue.core.toolnames import canonical
 from retinue.runs.ceiling import STARTING, startable_types
-from retinue.runs.delegation_policy import delegation_policy
+from retinue.runs.prompt import shipped
 from retinue.runs.resolution import GENERAL
 from retinue.settings.places import home, repository_root
 from retinue.tools.delegation.base import NAMES, Live, delegation_tools
@@ -21,9 +29,54 @@ from retinue.tools.delegation.describe import Wording, find_template
 from retinue.tools.delegation.types import type_lines
 
 if TYPE_CHECKING:
-    from retinue.runs.launch import Launch
-    from retinue.runs.world import World
+    from retinue.runs.plan import Launch
+    from retinue.runs.project import World
     from retinue.settings.table import Settings
+
+
+_TOOLS: dict[Vocabulary, str] = {"claude": "Agent", "devkit": "subagent", "codingcode": "dispatch_agent"}
+_ROUTED: frozenset[Vocabulary] = frozenset({"devkit"})
+"""Vocabularies whose policy names who is for what; elsewhere the list of agents says it."""
+_PROACTIVE = re.compile(r"\bproactive(?:ly)?\b", re.IGNORECASE)
+_MOST = 12
+
+
+def delegation_policy(agents: Iterable[AgentSpec], vocabulary: Vocabulary = "claude") -> str:
+    """The policy for `agents`, those that may be started; empty where there are none."""
+    known = tuple(agents)
+    if not known:
+        return ""
+    text, sections = _template()
+    routes = _routes(known, sections[vocabulary]) if vocabulary in _ROUTED else []
+    lines = [line for line in text.splitlines() if routes or "{{routes}}" not in line]
+    filled = "\n".join(lines).replace("{{tool}}", _TOOLS[vocabulary]).replace("{{routes}}", "; ".join(routes))
+    eager = [_safe(spec.name) for spec in known if _PROACTIVE.search(spec.description)]
+    if not eager:
+        return filled
+    more = f" and {len(eager) - _MOST} more" if len(eager) > _MOST else ""
+    return f"{filled}\n- Unasked, when they fit: {', '.join(eager[:_MOST])}{more}."
+
+
+def _routes(agents: Sequence[AgentSpec], table: Sequence[tuple[str, str]]) -> list[str]:
+    shipped_names = {spec.name for spec in agents if spec.source == "builtin"}
+    return [f"{purpose}: {name}" for name, purpose in table if name in shipped_names]
+
+
+def _safe(name: str) -> str:
+    return " ".join(name.split())[:128]
+
+
+@cache
+def _template() -> tuple[str, dict[str, tuple[tuple[str, str], ...]]]:
+    """The text of `delegation.md`, and its tables of routes by vocabulary."""
+    text, *sections = shipped("delegation").split("\n## ")
+    tables: dict[str, tuple[tuple[str, str], ...]] = {}
+    for section in sections:
+        name, _, body = section.partition("\n")
+        pairs = (line.removeprefix("- ").partition(": ") for line in body.splitlines() if line.startswith("- "))
+        tables[name.strip()] = tuple((agent, purpose) for agent, _, purpose in pairs)
+    return text.strip(), tables
+
 
 STEER = "steer_subagent"
 """What a run answers the questions of its agents with."""

@@ -15,14 +15,14 @@ from retinue.capabilities.plugins.tools import extend
 from retinue.capabilities.sandbox.attach import is_readonly, renew_walls
 from retinue.core.events import APPROVED, Warned
 from retinue.core.tool import Reply
-from retinue.runs.launch import choose_tools
 from retinue.runs.offer import connect_patches, with_patches
+from retinue.runs.plan import choose_tools
 
 if TYPE_CHECKING:
     from retinue.core.spec import PermissionMode
     from retinue.core.tool import Tool, ToolContext
     from retinue.runs.member import Member
-    from retinue.runs.world import World
+    from retinue.runs.project import World
 
 QUESTION = "Carry out this plan?"
 OPTIONS = ("Yes, and accept edits", "Yes, and ask before each change", "No, go on planning")

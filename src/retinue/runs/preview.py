@@ -19,14 +19,14 @@ from retinue.core.request import RunRequest
 from retinue.core.tool import Tool
 from retinue.models.tokens import overhead
 from retinue.runs.assembling import assemble
-from retinue.runs.crew import Supervisor
 from retinue.runs.delegate import Delegate
-from retinue.runs.launch import check, choose_tools
+from retinue.runs.plan import check, choose_tools
 from retinue.runs.prompt import Part, joined
+from retinue.runs.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from retinue.core.spec import PermissionMode
-    from retinue.runs.world import World
+    from retinue.runs.project import World
 
 
 @dataclass(frozen=True, slots=True)

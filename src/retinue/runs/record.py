@@ -22,12 +22,12 @@ from retinue.log.replay import Conversation
 from retinue.log.rows import RunRow
 from retinue.log.transcript import transcript_path, wants_transcript
 from retinue.runs.assembling import kept
-from retinue.runs.launch import Launch
+from retinue.runs.plan import Launch
 from retinue.settings.places import home
 
 if TYPE_CHECKING:
     from retinue.log.query import Reader
-    from retinue.runs.world import World
+    from retinue.runs.project import World
 
 RESUME_PROMPT = "Go on with your task from where you were."
 NEWS_PROMPT = "Hear what became of the agents that you started."

@@ -22,7 +22,7 @@ from retinue.runs.bus import EventBus
 from retinue.runs.resolution import resolve_type
 
 if TYPE_CHECKING:
-    from retinue.runs.crew import Supervisor
+    from retinue.runs.supervisor import Supervisor
 
 PROTOCOL_VERSION = 2
 CHANNEL = "subagents:rpc:"

@@ -12,7 +12,7 @@ from retinue.capabilities.mcp.config import ServerConfig, read_server
 from retinue.capabilities.mcp.process import CannotStartError, find_program
 from retinue.capabilities.mcp.scope import Configured, Scope
 from retinue.capabilities.mcp.servers import is_trusted, project_servers
-from retinue.runs.world import World
+from retinue.runs.project import World
 
 if TYPE_CHECKING:
     from retinue.agents.lint.finding import Found

@@ -1,11 +1,40 @@
-"""The task as a run is told it: long ones by file."""
+"""The parent's conversation as text for a child that inherits it.
+
+The task as a run is told it: long ones by file.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
-from retinue.runs.fork import TAIL
+from retinue.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from retinue.settings.places import private_folder
+
+_FORK_HEAD = """# Parent Conversation Context
+What follows is the conversation of the agent that started you, for your information.
+It is not addressed to you; your own task comes after it."""
+TAIL = "---\n# Your Task (below)\n\n"
+"""Ends the block; the task of the child follows."""
+
+
+def inherited_context(messages: Iterable[Message]) -> str:
+    """The block that goes before the child's task; empty when nothing was said. Tool results
+    are left out, summaries of a compaction stand where they were."""
+    lines: list[str] = []
+    for message in messages:
+        match message:
+            case UserMessage():
+                label = "Summary" if message.origin == "summary" else "User"
+                text = message.text.strip()
+            case AssistantMessage():
+                label, text = "Assistant", message.text.strip()
+            case ToolMessage():
+                continue
+        if text:
+            lines.append(f"[{label}]: {text}")
+    return "\n\n".join([_FORK_HEAD, *lines, TAIL]) if lines else ""
+
 
 _HEAD = 4_000
 _END = 1_000

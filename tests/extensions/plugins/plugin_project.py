@@ -8,7 +8,7 @@ from typing import Any
 
 from retinue.capabilities.plugins.importing import Loaded, load_tools
 from retinue.capabilities.plugins.plugin import Plugin, Plugins
-from retinue.runs.world import World
+from retinue.runs.project import World
 
 TOOL = """
 from retinue import tool

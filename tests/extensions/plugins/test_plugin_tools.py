@@ -129,7 +129,7 @@ def test_I04_packages_are_found_by_their_entry_points_without_importing_them(pro
 import json, sys
 sys.path.insert(0, {str(site)!r})
 from retinue.capabilities.plugins.importing import load_tools
-from retinue.runs.world import World
+from retinue.runs.project import World
 from pathlib import Path
 world = World(Path({str(project.cwd)!r}), environment={environment!r})
 found = world.extensions.plugins

@@ -13,7 +13,7 @@ from retinue.core.permission import ToolUse
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec
 from retinue.core.toolnames import TOOLS
-from retinue.runs.world import World
+from retinue.runs.project import World
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from tests.supervisor.crew_scene import Scene, until
 from retinue.capabilities.schedule.scheduler import Fired, Scheduler
 from retinue.errors import UnknownAgentError, UnknownJobError, UsageError
 from retinue.log import schedules
-from retinue.runs.crew import Supervisor
+from retinue.runs.supervisor import Supervisor
 from retinue.testing.pytest_plugin import settle
 
 

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from retinue.core.tool import ToolContext, ToolOutput
-from retinue.runs.world import World
+from retinue.runs.project import World
 
 
 class Desk:

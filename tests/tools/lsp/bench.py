@@ -10,7 +10,7 @@ from typing import Any
 
 from retinue.capabilities.lsp.pool import Pool, Slot
 from retinue.core.tool import ToolContext, ToolOutput
-from retinue.runs.world import World
+from retinue.runs.project import World
 
 FAKE = Path(__file__).with_name("fake_server.py")
 

@@ -147,7 +147,7 @@ from pathlib import Path
 sys.executable = {str(empty / "python")!r}
 sys.modules["lsprotocol"] = None
 from retinue.core.tool import ToolContext
-from retinue.runs.world import World
+from retinue.runs.project import World
 async def main():
     root = Path({str(made.root)!r})
     for servers in ("{{}}", '{{"mine": {{"command": ["/bin/cat"], "languages": {{".py": "python"}}}}}}'):
@@ -264,7 +264,7 @@ async def test_a_killed_process_leaves_no_server_behind(bench: Make, tmp_path: P
 import asyncio, os, signal
 from pathlib import Path
 from retinue.core.tool import ToolContext
-from retinue.runs.world import World
+from retinue.runs.project import World
 async def main():
     root = Path({str(made.root)!r})
     world = World(root, environment={dict(made.world.environment)!r})

@@ -165,7 +165,7 @@ async def test_this_package_itself(bench: object, tmp_path: Path) -> None:
         assert (await made.text("definition", query="select_tools")).startswith(place)
         used = await made.text("references", file="retinue/tools/filter.py", query="select_tools")
         assert place in used
-        assert "retinue/runs/launch.py:" in used
+        assert "retinue/runs/plan.py:" in used
         assert "No problems found." in await made.text(
             "diagnostics", file="retinue/capabilities/lsp/connection.py", severity="error"
         )

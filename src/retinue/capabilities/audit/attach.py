@@ -20,7 +20,7 @@ from retinue.core.outcome import Outcome
 from retinue.core.permission import TouchedPath
 from retinue.core.tool import Tool, ToolContext, ToolOutput
 from retinue.core.toolnames import TOOLS
-from retinue.runs.notices import ChangeNotices, notices_wanted
+from retinue.runs.notification_text import ChangeNotices, notices_wanted
 from retinue.tools.base import BuiltinTool
 from retinue.tools.reach import Reaching
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from retinue.capabilities.audit.undo import UndoneFile
     from retinue.guard.claims import Record
     from retinue.runs.member import Member
-    from retinue.runs.world import World
+    from retinue.runs.project import World
 
 MOST_NAMED = 20
 _CHANGING = frozenset({"write", "execute"})

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from retinue.capabilities.audit.ledger_store import LedgerStore
     from retinue.log.query import Reader
     from retinue.log.rows import RunRow
-    from retinue.runs.world import World
+    from retinue.runs.project import World
 
 
 GRACE = 24 * 3600.0

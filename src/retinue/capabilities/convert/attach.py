@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from retinue.capabilities.convert.document import Download
     from retinue.capabilities.convert.tool import Bounds
     from retinue.capabilities.web.fetch.fetcher import Fetched
-    from retinue.runs.world import World
+    from retinue.runs.project import World
 
 
 EXTRA = "pip install 'retinue[convert]'"

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from retinue.capabilities.hooks.handler import Handler
     from retinue.log.rows import RunPlace
     from retinue.runs.handle import RunHandle
-    from retinue.runs.launch import Launch
     from retinue.runs.member import Member
-    from retinue.runs.world import World
+    from retinue.runs.plan import Launch
+    from retinue.runs.project import World
 
 MOST_CONTINUATIONS = 8
 """How often in a row hooks may keep a run from ending."""

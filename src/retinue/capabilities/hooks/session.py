@@ -19,7 +19,7 @@ from retinue.core.toolnames import canonical
 if TYPE_CHECKING:
     from retinue.capabilities.hooks.handler import Handler
     from retinue.capabilities.hooks.sources import Found
-    from retinue.runs.world import World
+    from retinue.runs.project import World
     from retinue.settings.load import Loaded
 
 

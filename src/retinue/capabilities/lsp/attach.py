@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from retinue.capabilities.lsp.pool import Pool
     from retinue.capabilities.mcp.process import ErrorLog, ServerProcess
     from retinue.core.tool import Confinement
-    from retinue.runs.launch import Launch
-    from retinue.runs.world import World
+    from retinue.runs.plan import Launch
+    from retinue.runs.project import World
 
 Wrap = Callable[[tuple[Tool, ...]], tuple[Tool, ...]]
 _EDITING = frozenset({"edit", "write"})

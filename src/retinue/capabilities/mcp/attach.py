@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from retinue.capabilities.mcp.tool import Question
     from retinue.core.spec import ToolPolicy
     from retinue.log.query import Reader
-    from retinue.runs.launch import Launch
     from retinue.runs.member import Member
-    from retinue.runs.world import World
+    from retinue.runs.plan import Launch
+    from retinue.runs.project import World
     from retinue.tools.tool_search import Deferred
 
 SEARCH = "tool_search"

@@ -15,7 +15,7 @@ from retinue.errors import LaunchError
 
 if TYPE_CHECKING:
     from retinue.guard.trust_subjects import Subject
-    from retinue.runs.world import World
+    from retinue.runs.project import World
 
 _SETTINGS_FILES = ("settings.json", "settings.local.json")
 _START_SECONDS = 120.0

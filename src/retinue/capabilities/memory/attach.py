@@ -24,8 +24,8 @@ from retinue.tools.reach import Beyond, Reaching, ReachingWriter
 if TYPE_CHECKING:
     from retinue.capabilities.memory.block import Memory
     from retinue.core.request import RunRequest
-    from retinue.runs.launch import Launch
-    from retinue.runs.world import World
+    from retinue.runs.plan import Launch
+    from retinue.runs.project import World
 
 _FILE_TOOLS = ("read", "write", "edit")
 _WHY = "your memory"

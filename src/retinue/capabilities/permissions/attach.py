@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from retinue.core.tool import Tool
     from retinue.guard.permissions.policy import Policy
     from retinue.models.protocol import Model
-    from retinue.runs.world import World
+    from retinue.runs.project import World
 
 
 LONGEST_SECONDS = 30.0

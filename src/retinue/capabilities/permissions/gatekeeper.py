@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from retinue.core.inbox import InboxAnswer
     from retinue.guard.permissions.policy import Policy
     from retinue.guard.taint import Taint
-    from retinue.runs.launch import Launch
     from retinue.runs.member import Member
+    from retinue.runs.plan import Launch
+    from retinue.runs.project import World
     from retinue.runs.quote import Quote
-    from retinue.runs.world import World
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from retinue.capabilities.plugins.tools import Workshop
     from retinue.core.spec import AgentSpec
     from retinue.guard.trust_subjects import Subject
-    from retinue.runs.world import World
+    from retinue.runs.project import World
 
 
 def visible_plugins(cwd: Path, environment: Mapping[str, str], loaded: Loaded) -> Plugins:

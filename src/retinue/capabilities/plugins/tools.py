@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from retinue.capabilities.plugins.importing import Loaded
     from retinue.core.request import RunRequest
     from retinue.core.spec import AgentSpec, PermissionMode, ToolPolicy
-    from retinue.runs.world import World
+    from retinue.runs.project import World
 
 
 MOST_FILES = 5_000

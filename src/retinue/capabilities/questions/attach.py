@@ -21,7 +21,7 @@ from retinue.core.lean import dataclass
 from retinue.core.tool import Reply, Todo
 from retinue.errors import RetinueError
 from retinue.loop.controls import Controls
-from retinue.runs.notify import escape
+from retinue.runs.notification_text import escape
 from retinue.runs.offer import STEER, can_answer
 from retinue.tools.delegation.frame import as_data
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from retinue.guard.inbox_item import Party
     from retinue.runs.member import Member
     from retinue.runs.plan_mode import PlanMode
-    from retinue.runs.world import World
+    from retinue.runs.project import World
 
 _NOBODY = frozenset({"policy", "expiry"})
 _SHOWN = 200

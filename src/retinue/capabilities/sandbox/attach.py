@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from retinue.guard.permissions.policy import Policy
     from retinue.guard.sandbox.policy import Limits, Network
     from retinue.guard.sandbox.policy import Policy as SandboxPolicy
-    from retinue.runs.launch import Launch
-    from retinue.runs.world import World
+    from retinue.runs.plan import Launch
+    from retinue.runs.project import World
     from retinue.settings.table import Settings
 
 _MEGABYTE = 1024 * 1024

@@ -22,7 +22,7 @@ from retinue.log.owner import this_process
 from retinue.log.schedules import Job, Missed, Orphan
 
 if TYPE_CHECKING:
-    from retinue.runs.crew import Supervisor
+    from retinue.runs.supervisor import Supervisor
 
 TICK_SECONDS = 1.0
 COURTESY_SECONDS = 10.0

@@ -19,12 +19,12 @@ from retinue.core.spec import AgentSpec
 from retinue.errors import LaunchError, RetinueError
 from retinue.log.schedules import Job
 from retinue.runs.ceiling import ceiling_of, startable_types
-from retinue.runs.launch import prepare
+from retinue.runs.plan import prepare
 from retinue.runs.resolution import merge, resolve_type
 
 if TYPE_CHECKING:
-    from retinue.runs.crew import Supervisor
     from retinue.runs.member import Member
+    from retinue.runs.supervisor import Supervisor
 
 
 async def start_job(crew: Supervisor, job: Job, run_id: str) -> Member:

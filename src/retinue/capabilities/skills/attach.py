@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from retinue.core.request import RunRequest
     from retinue.guard.trust_subjects import Subject
     from retinue.runs.member import Member
-    from retinue.runs.world import World
+    from retinue.runs.project import World
 
 
 LONGEST = 1536

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from retinue.core.spec import AgentSpec
     from retinue.guard.trust import Trust
     from retinue.guard.trust_subjects import Subject
-    from retinue.runs.world import World
+    from retinue.runs.project import World
     from retinue.settings.load import Loaded
 
 

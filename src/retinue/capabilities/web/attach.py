@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from retinue.capabilities.web.service import Web
     from retinue.guard.taint import Taint
     from retinue.runs.member import Member
-    from retinue.runs.world import World
+    from retinue.runs.project import World
 
 
 class Browsing:

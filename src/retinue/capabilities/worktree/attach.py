@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from retinue.core.hook import Hooks
     from retinue.core.outcome import Outcome
     from retinue.core.request import RunRequest
-    from retinue.runs.launch import Launch
     from retinue.runs.member import Member
-    from retinue.runs.world import World
+    from retinue.runs.plan import Launch
+    from retinue.runs.project import World
 
 _FOLDER = "worktrees"
 """A name in the path of every worktree of ours."""
@@ -71,7 +71,7 @@ async def prepared(
 ) -> Launch:
     """As `launch.prepare`, in the workspace that the request asks for. Raises LaunchError when it
     cannot be had: nothing is left of the attempt then."""
-    from retinue.runs.launch import check, prepare
+    from retinue.runs.plan import check, prepare
 
     above = None if leg is None or request.cwd.is_dir() else _above(request.cwd, world)
     if above is not None:

@@ -25,7 +25,7 @@ from retinue.faces.cli.project import folder as chosen_folder
 if TYPE_CHECKING:
     from retinue.core.spec import AgentSpec
     from retinue.runs.preview import Preview
-    from retinue.runs.world import World
+    from retinue.runs.project import World
 
 
 WRITABLE: tuple[DialectName, ...] = (
@@ -160,7 +160,7 @@ def add_prompt_options(parser: argparse.ArgumentParser) -> None:
 
 def show_prompt(args: argparse.Namespace, cwd: Path) -> int:
     from retinue.faces.api import main_agent
-    from retinue.runs.world import World
+    from retinue.runs.project import World
 
     world = World(cwd, agents_json=args.agents)
     try:

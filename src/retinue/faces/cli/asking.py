@@ -145,7 +145,7 @@ def ask_for_trust(cwd: Path, source: TextIO | None = None, out: TextIO | None = 
     if source is None or out is None or not (source.isatty() and out.isatty()):
         return False
     from retinue.capabilities.trust.attach import subjects
-    from retinue.runs.world import World
+    from retinue.runs.project import World
 
     world = World(cwd)
     new = [subject for subject in subjects(world) if subject.answer(world.trust) == "unknown"]

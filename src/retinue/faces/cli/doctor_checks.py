@@ -107,7 +107,7 @@ Row = tuple[str, ...]
 
 def settings(patient: Patient) -> Iterator[Row]:
     from retinue.capabilities.permissions.attach import rule_notes
-    from retinue.runs.world import World
+    from retinue.runs.project import World
 
     rules = rule_notes(World(patient.cwd, environment=patient.environment))
     others = [warning for warning in patient.loaded.warnings if not any(rule.startswith(warning) for rule in rules)]
@@ -266,7 +266,7 @@ def _cannot_build(chosen: Selection) -> RetinueError | None:
 
 
 def plugins(patient: Patient) -> Iterator[Row]:
-    from retinue.runs.world import World
+    from retinue.runs.project import World
 
     extensions = World(patient.cwd, environment=patient.environment).extensions
     found = extensions.plugins

@@ -90,7 +90,7 @@ def _repository(cwd: Path) -> Git:
     from retinue.capabilities.trust.attach import has_git_consent
     from retinue.capabilities.worktree.worktree import source_of
     from retinue.errors import LaunchError
-    from retinue.runs.world import World
+    from retinue.runs.project import World
 
     try:
         return source_of(cwd, os.environ, consented=has_git_consent(World(cwd), cwd)).git

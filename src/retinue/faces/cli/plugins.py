@@ -12,7 +12,7 @@ from retinue.faces.cli.project import folder
 
 if TYPE_CHECKING:
     from retinue.capabilities.plugins.plugin import Plugin
-    from retinue.runs.world import World
+    from retinue.runs.project import World
 
 
 def configure_list(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +33,7 @@ def execute_list(args: argparse.Namespace) -> int:
     Nothing of them is run. Code, hooks and servers of a project's plugin have no effect until you
     consent to them (retinue trust). `retinue plugins check` imports their tools.
     """
-    from retinue.runs.world import World
+    from retinue.runs.project import World
 
     world = World(folder(args.cwd))
     found = world.extensions.plugins
@@ -109,7 +109,7 @@ def execute_check(args: argparse.Namespace) -> int:
 
     The exit code is 1 when a plugin is broken.
     """
-    from retinue.runs.world import World
+    from retinue.runs.project import World
 
     world = World(folder(args.cwd), trust=args.trust)
     found = world.extensions.plugins

@@ -134,7 +134,7 @@ def locate(args: argparse.Namespace) -> tuple[Path, RunRow]:
     other, or as @name in this one."""
     if not args.run.startswith("@"):
         return find_run(retinue_home(), args.run, first=project(args))
-    from retinue.runs.recover import find_run as find_here
+    from retinue.runs.resume import find_run as find_here
 
     with Reader.open(project(args)) as reader:
         return project(args), find_here(reader, args.run)

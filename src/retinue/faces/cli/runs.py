@@ -37,7 +37,7 @@ from retinue.log.pending import describe_call
 from retinue.log.query import Reader, as_dict, everywhere
 from retinue.log.rows import RunRow
 from retinue.runs.record import Tag
-from retinue.runs.recover import stored_tag
+from retinue.runs.resume import stored_tag
 from retinue.settings.places import retinue_home
 
 
@@ -129,7 +129,7 @@ def _unknown(folder: Path, rows: list[RunRow]) -> dict[str, list[str]]:
 
 def _living(folder: Path) -> dict[str, list[str]]:
     """Commands that outlived the process of their run, by run."""
-    from retinue.runs.leftovers import living_commands
+    from retinue.runs.cleanup import living_commands
 
     with Reader.open(folder) as reader:
         return living_commands(reader)

@@ -125,7 +125,7 @@ def _end_commands(folder: Path, targets: list[RunRow]) -> str:
     """Ends what commands of an interrupted run still do. Returns what that was."""
     if not targets or any(row.state != "interrupted" for row in targets):
         return ""
-    from retinue.runs.leftovers import end_leftovers
+    from retinue.runs.cleanup import end_leftovers
 
     with Reader.open(folder) as reader:
         return "; ".join(end_leftovers(reader))

@@ -24,8 +24,8 @@ from retinue.faces.cli.cost import clean
 from retinue.faces.cli.project import folder, read_task
 from retinue.log.database import log_file
 from retinue.log.schedules import Job
-from retinue.runs.crew import Supervisor
-from retinue.runs.world import World
+from retinue.runs.project import World
+from retinue.runs.supervisor import Supervisor
 from retinue.settings.places import state_folder
 
 

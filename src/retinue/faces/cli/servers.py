@@ -13,7 +13,7 @@ from retinue.faces.cli.project import folder
 
 if TYPE_CHECKING:
     from retinue.capabilities.mcp.config import ServerConfig
-    from retinue.runs.world import World
+    from retinue.runs.project import World
 
 
 def configure_list(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +29,7 @@ def execute_list(args: argparse.Namespace) -> int:
     last connected. Use them in an agent file by name: mcp__SERVER__TOOL, or mcp__SERVER for all.
     """
     from retinue.capabilities.mcp.servers import project_servers
-    from retinue.runs.world import World
+    from retinue.runs.project import World
 
     world = World(folder(args.cwd))
     found = project_servers(world)
@@ -87,7 +87,7 @@ def execute_check(args: argparse.Namespace) -> int:
     A server that does not work is shown with what it said last; all of it is in the named log file.
     """
     from retinue.capabilities.mcp.servers import project_servers
-    from retinue.runs.world import World
+    from retinue.runs.project import World
 
     world = World(folder(args.cwd))
     known = project_servers(world).servers

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from retinue.capabilities.trust.attach import consent_stays, settings_in_effect
 from retinue.errors import StateError, UsageError
 from retinue.faces.cli.project import folder
-from retinue.runs.world import World
+from retinue.runs.project import World
 from retinue.settings.field import Field
 from retinue.settings.foreign import foreign_files
 from retinue.settings.load import Explanation, Loaded, load_settings, raw_value, settings_files

@@ -26,7 +26,7 @@ def execute_list(args: argparse.Namespace) -> int:
     retinue skills list --json
     """
     from retinue.capabilities.skills.attach import library_of
-    from retinue.runs.world import World
+    from retinue.runs.project import World
 
     library = library_of(World(folder(args)))
     skills = library.all() if library is not None else ()
@@ -88,7 +88,7 @@ def execute_show(args: argparse.Namespace) -> int:
     retinue skills show pdf --arguments "report.pdf 3"
     """
     from retinue.capabilities.skills.attach import library_of
-    from retinue.runs.world import World
+    from retinue.runs.project import World
 
     library = library_of(World(folder(args)))
     skill = library.find(args.name) if library is not None else None

@@ -23,7 +23,7 @@ from retinue.faces.cli.project import folder
 
 if TYPE_CHECKING:
     from retinue.guard.trust_subjects import Subject
-    from retinue.runs.world import World
+    from retinue.runs.project import World
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     from retinue.capabilities.trust.attach import subjects
-    from retinue.runs.world import World
+    from retinue.runs.project import World
 
     world = World(folder(args.cwd))
     found = [each for each in subjects(world) if _wanted(each, args.paths, world)]

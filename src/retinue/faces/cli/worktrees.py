@@ -159,7 +159,7 @@ def execute_clean(args: argparse.Namespace) -> int:
 def _end_leftovers(state: Path) -> tuple[str, ...]:
     """A command that outlived its agent must not write into a folder that is saved and removed."""
     from retinue.log.query import Reader
-    from retinue.runs.leftovers import end_leftovers
+    from retinue.runs.cleanup import end_leftovers
 
     with Reader.open(state) as reader:
         return end_leftovers(reader)

@@ -38,8 +38,8 @@ from retinue.faces.tui.panels.lines import Banner
 
 if TYPE_CHECKING:
     from retinue.faces.tui.app import RetinueApp
-    from retinue.runs.crew import Supervisor
     from retinue.runs.member import Member
+    from retinue.runs.supervisor import Supervisor
 
 
 Handler = Callable[["RetinueApp", str], Awaitable[None]]

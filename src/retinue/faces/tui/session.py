@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, assert_never
 from retinue.core.events import AssistantEnded, Event, RunEnded, RunResumed, TurnEnded, TurnStarted
 from retinue.errors import StateError
 from retinue.faces.api import Retinue
-from retinue.runs.mentions import ToAgent, ToMain, Undelivered, route
+from retinue.runs.names import ToAgent, ToMain, Undelivered, route
 from retinue.runs.record import NEWS_PROMPT
 
 if TYPE_CHECKING:

@@ -44,7 +44,7 @@ from retinue.core.outcome import CUT_OFF, Outcome
 from retinue.faces.tui.chat.folded import Folded, Thinking, ToolBlock, arguments, heading
 from retinue.faces.tui.chat.notification import NotificationBox
 from retinue.faces.tui.chat.text import clean, clip, diff
-from retinue.runs.notify import announced, notification
+from retinue.runs.notification_text import announced, notification
 
 __all__ = ["Answer", "Notice", "Said", "Thinking", "ToolBlock", "arguments", "diff", "heading"]
 

@@ -24,7 +24,7 @@ from retinue.faces.tui.board.board import Board
 from retinue.faces.tui.board.text import fit, fit_line, one_line
 from retinue.faces.tui.board.widget_lines import Look, widget_lines
 from retinue.faces.tui.statusline import TEMPLATE, THROTTLE_SECONDS, Facts, fill, output_of
-from retinue.runs.world import World
+from retinue.runs.project import World
 from retinue.settings.table import Settings
 
 COVERED_SECONDS = 1.0

@@ -30,7 +30,7 @@ from retinue.faces.tui.board.text import one_line
 from retinue.faces.tui.screens.sheet import Sheet
 
 if TYPE_CHECKING:
-    from retinue.runs.world import World
+    from retinue.runs.project import World
 
 
 Line = tuple[str, str]

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from retinue.faces.tui.app import RetinueApp
     from retinue.log.commands import CommandKind
     from retinue.log.rows import RunRow
-    from retinue.runs.crew import Supervisor
     from retinue.runs.member import Member
+    from retinue.runs.supervisor import Supervisor
 
 
 BATCH = 500

@@ -38,9 +38,9 @@ from retinue.log.encode import dump
 from retinue.loop.job import Compaction, Job, Prior
 from retinue.loop.run import run_loop
 from retinue.runs.assembling import why_absent
-from retinue.runs.launch import Launch
-from retinue.runs.notify import roster
+from retinue.runs.notification_text import roster
 from retinue.runs.offer import connect_patches
+from retinue.runs.plan import Launch
 from retinue.runs.record import NEWS_PROMPT
 from retinue.runs.task import task_message
 from retinue.tools.bash_output import BackgroundCommands, stop_commands
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from retinue.log.replay import Conversation
     from retinue.runs.handle import RunHandle
     from retinue.runs.member import Member
-    from retinue.runs.world import World
+    from retinue.runs.project import World
 
 
 _MOST_DENIALS = 10

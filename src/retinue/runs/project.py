@@ -1,12 +1,27 @@
-"""What all runs of one process share. Everything costly in it is made on first use."""
+"""Tools that cannot work on this machine, and why.
+
+Offering one costs tokens in every request and a turn to find out that it does nothing. So they are
+left out, a call of one says why, and `retinue doctor` says what to install.
+
+Answers that hold for one round of the event loop.
+
+Many runs that start at once all ask the same: which agents there are, which model a name means,
+which branch is checked out. In one round nothing else of this process can happen, so one answer
+is right for all of them; in the next round it is asked anew.
+
+What all runs of one process share. Everything costly in it is made on first use.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from retinue.capabilities.hooks.session import SessionHooks
 from retinue.capabilities.mcp.attach import close_servers
@@ -16,7 +31,6 @@ from retinue.core.tool import Tool
 from retinue.errors import UsageError
 from retinue.models.keys import environment as process_environment
 from retinue.models.keys import learn_keys, without_keys
-from retinue.runs.round import Round
 from retinue.settings.load import load_settings
 from retinue.settings.places import retinue_home, state_folder
 from retinue.settings.watch import Signature, settings_signature
@@ -34,6 +48,73 @@ if TYPE_CHECKING:
     from retinue.http.transport import Transport
     from retinue.log.store import Log
     from retinue.settings.load import Loaded
+
+
+_KEYS = ("BRAVE_SEARCH_API_KEY", "TAVILY_API_KEY", "EXA_API_KEY")
+
+
+def unavailable_tools(world: World) -> dict[str, str]:
+    """Each tool that cannot work here, with the reason as a sentence for a model."""
+    found = {}
+    if not _has_language_server(world):
+        found["lsp"] = "no language server is installed."
+    if find_spec("markitdown") is None:
+        found["convert_content"] = "the converter of documents is not installed."
+    if not _can_search(world):
+        found["web_search"] = "no search service is set up."
+    return found
+
+
+def _has_language_server(world: World) -> bool:
+    if find_spec("lsprotocol") is None:
+        return False
+    from retinue.capabilities.lsp.catalog import server_kinds
+
+    search = world.environment.get("PATH")
+    kinds = server_kinds(world.settings.settings.lsp_servers)
+    return any(kind.enabled and kind.program(search) is not None for kind in kinds)
+
+
+def _can_search(world: World) -> bool:
+    """Whether some service can be asked. The usual cases are told without loading the services."""
+    settings = world.settings.settings
+    if settings.web_provider == "auto" and (
+        find_spec("ddgs") is not None or settings.web_searxng_url or any(map(world.environment.get, _KEYS))
+    ):
+        return True
+    from retinue.capabilities.web.base import WebError
+    from retinue.capabilities.web.search.choose import Search
+
+    try:
+        return bool(Search(settings, world.environment, world.transport).order())
+    except WebError:
+        return False
+
+
+T = TypeVar("T")
+
+
+class Round:
+    """Empty again in every round. Without a running event loop nothing is kept."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, Any] = {}
+
+    def get(self, key: Hashable) -> Any:
+        """What was kept under `key` in this round, or None."""
+        return self._known.get(key)
+
+    def once(self, key: Hashable, find: Callable[[], T]) -> T:
+        """What `find` gives, which is not None; it is called once in this round."""
+        known: T | None = self._known.get(key)
+        return self.keep(key, find()) if known is None else known
+
+    def keep(self, key: Hashable, value: T) -> T:
+        with contextlib.suppress(RuntimeError):
+            if not self._known:
+                asyncio.get_running_loop().call_soon(self._known.clear)
+            self._known[key] = value
+        return value
 
 
 class World:
@@ -196,7 +277,6 @@ class World:
     @cached_property
     def unavailable(self) -> dict[str, str]:
         """Tools that cannot work on this machine, each with the reason."""
-        from retinue.runs.availability import unavailable_tools
 
         return unavailable_tools(self)
 
@@ -240,7 +320,7 @@ class World:
         if self._cleaned and not again:
             return ()
         self._cleaned = True
-        from retinue.runs.leftovers import end_leftovers
+        from retinue.runs.cleanup import end_leftovers
 
         return end_leftovers(self.log.reader)
 

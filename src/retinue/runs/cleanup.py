@@ -4,6 +4,11 @@ A command belongs to the call that started it. When the process of that call was
 waits for it any more and its run has been told that its effect is unknown: it must not go on
 changing things beside whoever takes the run up again. Commands carry their run's id in their
 environment; where that cannot be read (other systems than Linux) they end by themselves.
+
+Forgets runs that ended long ago. Nothing is lost: whoever asks for one again finds it in the log.
+
+A run stays in memory while it lives, while anything below it lives, while its parent has yet to
+hear of its end, and for ten minutes after that end.
 """
 
 from __future__ import annotations
@@ -13,11 +18,15 @@ import signal
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from retinue.core.clock import Timer
 from retinue.core.delegation import LIVE
 from retinue.errors import RetinueError
 
 if TYPE_CHECKING:
     from retinue.log.query import Reader
+    from retinue.runs.member import Member
+    from retinue.runs.supervisor import Supervisor
+
 
 _PASSES = 20
 """Something may fork while it is being killed: it is looked again until nothing is found."""
@@ -71,3 +80,40 @@ def _is_over(reader: Reader, run_id: str) -> bool:
     except RetinueError:
         return False
     return row.id == run_id and row.state not in LIVE
+
+
+KEEP_SECONDS = 600.0
+SWEEP_SECONDS = 60.0
+
+
+class Sweeper:
+    """Of one supervisor. `watch` when a run has ended; it looks until there is nothing to forget."""
+
+    def __init__(self, crew: Supervisor) -> None:
+        self._crew = crew
+        self._timer: Timer | None = None
+
+    def watch(self) -> None:
+        if self._timer is None:
+            self._timer = self._crew.clock.call_later(SWEEP_SECONDS, self._sweep)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _sweep(self) -> None:
+        self._timer = None
+        before = self._crew.clock.now() - KEEP_SECONDS
+        for member in reversed(list(self._crew.members.values())):  # children before their parents
+            if member.finished is not None and member.finished <= before and _is_done_with(member):
+                self._crew.forget(member)
+        if any(not member.live for member in self._crew.members.values()):
+            self.watch()
+
+
+def _is_done_with(member: Member) -> bool:
+    if any(child.live for child in member.descendants()):
+        return False
+    parent = member.parent
+    return parent is None or not parent.live or not member.background or member.consumed or member.announced

@@ -28,13 +28,12 @@ from retinue.core.usage import Limits
 from retinue.errors import DisabledAgentError, LaunchError, UnknownModelError
 from retinue.models.limiter import LimiterGate, account_of, process_limiters, shared_prefix
 from retinue.models.select import Selection, build_model, select_model
-from retinue.runs.assembling import assemble, inherited, prompt_above
+from retinue.runs.account import BUDGETED
+from retinue.runs.assembling import assemble, in_documentation, inherited, is_guide, prompt_above
 from retinue.runs.ceiling import STARTING, ceiling_of
 from retinue.runs.checking import well_formed
-from retinue.runs.documentation import in_documentation, is_guide
 from retinue.runs.offer import SPAWNING, offered_tools, useful_tools, with_patches
 from retinue.runs.prompt import joined
-from retinue.runs.purse import BUDGETED
 from retinue.tools.filter import Selection as Chosen
 from retinue.tools.filter import select_tools, split_entry
 
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from retinue.capabilities.memory.block import Memory
     from retinue.capabilities.worktree.attach import Isolation
     from retinue.models.protocol import Model
-    from retinue.runs.world import World
+    from retinue.runs.project import World
     from retinue.settings.table import Settings
 
 

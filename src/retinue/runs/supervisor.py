@@ -19,29 +19,28 @@ from retinue.core.usage import Budget, Usage
 from retinue.errors import LaunchError, StateError
 from retinue.log.replay import Conversation
 from retinue.log.rows import RunPlace, RunRow
+from retinue.runs.account import check_readable, open_account
 from retinue.runs.admission import admission
 from retinue.runs.budget import Account
-from retinue.runs.commands import Commands
+from retinue.runs.cleanup import Sweeper
 from retinue.runs.delegate import Delegate
 from retinue.runs.handle import RunHandle, handle_for
 from retinue.runs.handles import Names
 from retinue.runs.heap import Heap
-from retinue.runs.launch import Launch
-from retinue.runs.line import abandon, attend, take_place
-from retinue.runs.mailroom import Mailroom
 from retinue.runs.member import Member
+from retinue.runs.notifications import Mailroom
 from retinue.runs.offer import can_answer
-from retinue.runs.purse import check_readable, open_account
-from retinue.runs.queue import Queue
+from retinue.runs.plan import Launch
+from retinue.runs.project import World
+from retinue.runs.queue import Queue, abandon, attend, take_place
 from retinue.runs.record import Tag, created, request_of, tag_of, transcript_for, with_approved_mode
-from retinue.runs.recover import bounded, names_below, post, undelivered, used_below
-from retinue.runs.stash import Stash
-from retinue.runs.sweep import Sweeper
-from retinue.runs.world import World
+from retinue.runs.remote import Commands
+from retinue.runs.resume import bounded, names_below, post, undelivered, used_below
+from retinue.runs.retry_calls import Stash
 
 if TYPE_CHECKING:
     from retinue.capabilities.schedule.scheduler import Scheduler
-    from retinue.runs.outlet import Outlet
+    from retinue.runs.event_bridge import Outlet
     from retinue.settings.table import Settings
 
 
@@ -78,7 +77,7 @@ class Supervisor:
     @cached_property
     def outlet(self) -> Outlet:
         """The event bus and the calls of other programs; costs nothing until it is used."""
-        from retinue.runs.outlet import Outlet
+        from retinue.runs.event_bridge import Outlet
 
         return Outlet(self)
 

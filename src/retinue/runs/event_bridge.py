@@ -27,8 +27,8 @@ from retinue.runs.rpc import Rpc
 
 if TYPE_CHECKING:
     from retinue.log.follow import Subscription
-    from retinue.runs.crew import Supervisor
     from retinue.runs.member import Member
+    from retinue.runs.supervisor import Supervisor
     from retinue.settings.table import Settings
 
 _ANNOUNCED = (RunCreated, RunStarted, RunResumed, Compacted, RunEnded)

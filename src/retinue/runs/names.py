@@ -21,10 +21,10 @@ from retinue.errors import RetinueError
 from retinue.runs.delegate import Delegate
 from retinue.runs.handles import RESERVED, Mention, parse_mention, without_prefix
 from retinue.runs.member import Member
-from retinue.runs.recover import Past, past
+from retinue.runs.resume import Past, past
 
 if TYPE_CHECKING:
-    from retinue.runs.crew import Supervisor
+    from retinue.runs.supervisor import Supervisor
 
 Action = Literal["steered", "resumed", "started"]
 

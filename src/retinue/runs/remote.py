@@ -16,8 +16,8 @@ from retinue.errors import StateError
 
 if TYPE_CHECKING:
     from retinue.log.commands import Answer, Command, Ear
-    from retinue.runs.crew import Supervisor
     from retinue.runs.member import Member
+    from retinue.runs.supervisor import Supervisor
 
 LOOK_SECONDS = 0.2
 SETTINGS_EVERY = 5

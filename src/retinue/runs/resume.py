@@ -31,7 +31,7 @@ from retinue.errors import UnknownRunError
 from retinue.log.pending import describe_call
 from retinue.runs.assembling import restored
 from retinue.runs.handles import RESERVED
-from retinue.runs.notify import announced, notification
+from retinue.runs.notification_text import announced, notification
 from retinue.runs.record import Tag, tag_of
 from retinue.tools.reach import label
 
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from retinue.log.query import Reader
     from retinue.log.replay import Conversation
     from retinue.log.rows import RunRow
-    from retinue.runs.launch import Launch
     from retinue.runs.member import Member
+    from retinue.runs.plan import Launch
 
 _HEAD = "What became of agents you started, while you were not running:"
 _INTERRUPTED = "Its process ended while it worked."
