@@ -89,9 +89,6 @@ class PluginSettings(Values):
 # fmt: on
 
 
-_LONGEST_WAIT = 86_400
-
-
 # fmt: off
 class ServerSettings(Values):
     mcp_servers: Mapping[str, Any] = setting(
@@ -107,11 +104,11 @@ class ServerSettings(Values):
         "server that is ready later are admitted then.",
     )
     mcp_call_timeout_seconds: float = setting(
-        300.0, Number(0.1, _LONGEST_WAIT, unit="seconds"), name="mcp.callTimeoutSeconds", section="servers", applies="next run",
+        300.0, Number(0.1, _DAY, unit="seconds"), name="mcp.callTimeoutSeconds", section="servers", applies="next run",
         doc="How long a call of a server's tool may go without an answer or a word of progress.",
     )
     mcp_linger_seconds: float = setting(
-        30.0, Number(0, _LONGEST_WAIT, unit="seconds"), name="mcp.lingerSeconds", section="servers", applies="next run",
+        30.0, Number(0, _DAY, unit="seconds"), name="mcp.lingerSeconds", section="servers", applies="next run",
         doc="How long a server is kept after the last run that may use it has ended.",
     )
     mcp_output_characters: int = setting(

@@ -167,8 +167,7 @@ class WebSettings(Values):
 # fmt: on
 
 
-_LSP_LONGEST = 86_400
-_MS = Whole(1, _LSP_LONGEST * 1000)
+_MS = Whole(1, _DAY * 1000)
 _SERVER = Record(
     command=Items(Text("a program or an argument")),
     languages=Table(Text("a language id"), "endings of file names"),
@@ -202,7 +201,7 @@ class EyesSettings(Values):
         applies="next session", doc="How long a language server may take to start.",
     )
     lsp_idle_seconds: float = setting(
-        300.0, Number(0, _LSP_LONGEST, unit="seconds"), name="lsp.idleSeconds", section="language servers",
+        300.0, Number(0, _DAY, unit="seconds"), name="lsp.idleSeconds", section="language servers",
         applies="next session", doc="A language server that nobody has asked for this long is ended.",
     )
     lsp_sandbox: Literal["on", "off"] = setting(

@@ -21,7 +21,7 @@ Aliases = Mapping[str, tuple[str, ...]]
 class BuiltinTool(ABC):
     """A subclass states its name and parameters, and does the work in `call`.
 
-    `prompt.md` beside the subclass's module is the description the model sees. A `ToolError` or
+    `prompts/NAME.md` beside the subclass's module is the description the model sees. A `ToolError` or
     an `OSError` of the work becomes a failed result; every other exception is a defect.
     """
 
@@ -39,11 +39,10 @@ class BuiltinTool(ABC):
     confinable: ClassVar[bool] = False
 
     def __init__(self) -> None:
-        prompt = Path(inspect.getfile(type(self))).with_name("prompt.md")
         parameters = parameters_of(self.properties, self.required)
         self.spec = ToolSpec(
             name=self.name,
-            description=prompt.read_text(encoding="utf-8").strip(),
+            description=read_prompt(type(self), self.name),
             parameters=parameters,
             effects=TOOLS[self.name],
             exclusive=self.exclusive,
@@ -75,6 +74,11 @@ class BuiltinTool(ABC):
 
     @abstractmethod
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput: ...
+
+
+def read_prompt(tool: type, name: str) -> str:
+    """Return the text of `prompts/NAME.md` beside the module that defines `tool`."""
+    return (Path(inspect.getfile(tool)).parent / "prompts" / f"{name}.md").read_text("utf-8").strip()
 
 
 def parameters_of(properties: Properties, required: tuple[str, ...]) -> dict[str, Any]:

@@ -46,5 +46,5 @@ def companion_tools() -> dict[str, Tool]:
 
 def _tool(name: str, made: str) -> Tool:
     if name not in _built:
-        _built[name] = getattr(import_module(f"retinue.tools.{name}.tool"), made)()
+        _built[name] = getattr(import_module(f"retinue.tools.{name}"), made)()
     return _built[name]

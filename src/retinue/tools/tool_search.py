@@ -6,12 +6,12 @@ tool_search: names first, parameters on demand, so that many tools do not fill t
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from retinue.core.lean import dataclass
 from retinue.core.tool import Tool, ToolContext, ToolOutput, ToolSpec, failed, ok
 from retinue.core.toolnames import TOOLS, served_alias
+from retinue.tools.base import read_prompt
 
 SELECT = "select:"
 MOST_AT_ONCE = 25
@@ -102,7 +102,7 @@ class ToolSearchTool:
 
     def __init__(self, deferred: Deferred) -> None:
         self._deferred = deferred
-        prompt = Path(__file__).with_name("prompt.md").read_text(encoding="utf-8").strip()
+        prompt = read_prompt(type(self), "tool_search")
         names = deferred.names
         listed = ", ".join(names[:_NAMES]) or "none yet"
         more = f", and {len(names) - _NAMES} more" if len(names) > _NAMES else ""

@@ -71,8 +71,8 @@ async def answer(server: str, params: ElicitRequestParams, ask: Ask) -> ElicitRe
         said = await ask(Question(title, "", ("accept", DECLINE)))
         return ElicitResult(action="accept", content={}) if said == "accept" else _refused(said)
     content: dict[str, Any] = {}
-    for number, (name, field) in enumerate(fields.items(), 1):
-        field = field if isinstance(field, Mapping) else {}
+    for number, (name, shown) in enumerate(fields.items(), 1):
+        field = shown if isinstance(shown, Mapping) else {}
         place = f" ({number} of {len(fields)})" if len(fields) > 1 else ""
         value = await _field(title, place, str(name), field, str(name) in needed, ask)
         if isinstance(value, _Refused):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from retinue.core.hook import Skill, SkillLibrary
@@ -11,7 +10,7 @@ from retinue.core.permission import ToolEffect
 from retinue.core.tool import Spellings, Tool, ToolContext, ToolOutput, ToolSpec, failed, ok
 from retinue.core.toolnames import TOOLS
 from retinue.tools.arguments import Arguments, ToolError
-from retinue.tools.base import Aliases, names_of, parameters_of
+from retinue.tools.base import Aliases, names_of, parameters_of, read_prompt
 from retinue.tools.processes import in_thread
 
 NAME = "skill"
@@ -38,7 +37,7 @@ class SkillTool:
         parameters = parameters_of(_PROPERTIES, ("name",))
         self.spec = ToolSpec(
             name=NAME,
-            description=Path(__file__).with_name("prompt.md").read_text(encoding="utf-8").strip(),
+            description=read_prompt(type(self), "skill"),
             parameters=parameters,
             effects=TOOLS[NAME] | {"spawn"} if spawns else TOOLS[NAME],
             spellings=Spellings(parameters, names_of(_ALIASES)),

@@ -68,22 +68,22 @@ class Patient:
 
 _HERE = "retinue.faces.cli"
 CHECKS: list[tuple[str, str]] = [
-    ("system", f"{_HERE}.doctor_system:python"),
-    ("system", f"{_HERE}.doctor_system:terminal"),
-    ("programs", f"{_HERE}.doctor_system:git"),
-    ("programs", f"{_HERE}.doctor_system:ripgrep"),
+    ("system", f"{_HERE}.doctor_checks:python"),
+    ("system", f"{_HERE}.doctor_checks:terminal"),
+    ("programs", f"{_HERE}.doctor_checks:git"),
+    ("programs", f"{_HERE}.doctor_checks:ripgrep"),
     ("sandbox", f"{_HERE}.doctor_sandbox:layers"),
     ("sandbox", f"{_HERE}.doctor_sandbox:walls"),
-    ("settings", f"{_HERE}.doctor_state:settings"),
-    ("agents", f"{_HERE}.doctor_state:agents"),
-    ("plugins", f"{_HERE}.doctor_plugins:plugins"),
-    ("log", f"{_HERE}.doctor_state:log"),
-    ("models", f"{_HERE}.doctor_models:models"),
-    ("web", f"{_HERE}.doctor_web:search"),
-    ("web", f"{_HERE}.doctor_web:pages"),
-    ("convert", f"{_HERE}.doctor_eyes:converter"),
-    ("lsp", f"{_HERE}.doctor_eyes:language_servers"),
-    ("permissions", f"{_HERE}.doctor_eyes:results_folder"),
+    ("settings", f"{_HERE}.doctor_checks:settings"),
+    ("agents", f"{_HERE}.doctor_checks:agents"),
+    ("plugins", f"{_HERE}.doctor_checks:plugins"),
+    ("log", f"{_HERE}.doctor_checks:log"),
+    ("models", f"{_HERE}.doctor_checks:models"),
+    ("web", f"{_HERE}.doctor_tools:search"),
+    ("web", f"{_HERE}.doctor_tools:pages"),
+    ("convert", f"{_HERE}.doctor_tools:converter"),
+    ("lsp", f"{_HERE}.doctor_tools:language_servers"),
+    ("permissions", f"{_HERE}.doctor_tools:results_folder"),
 ]
 
 

@@ -11,7 +11,6 @@ The delegation tools of one run, in the vocabulary its settings choose.
 
 from __future__ import annotations
 
-import inspect
 import os
 import re
 import secrets
@@ -25,7 +24,7 @@ from retinue.core.lean import dataclass
 from retinue.core.tool import Tool, ToolContext, ToolSpec
 from retinue.core.toolnames import TOOLS
 from retinue.tools.arguments import Arguments
-from retinue.tools.base import BuiltinTool, Properties, parameters_of
+from retinue.tools.base import BuiltinTool, Properties, parameters_of, read_prompt
 from retinue.tools.capture import head_and_tail
 from retinue.tools.delegation.describe import Wording
 from retinue.tools.delegation.frame import as_data, framed
@@ -71,8 +70,8 @@ def make_spec(
 
 @lru_cache
 def shipped_prompt(tool: type[DelegationTool]) -> str:
-    """The `prompt.md` beside the tool."""
-    return Path(inspect.getfile(tool)).with_name("prompt.md").read_text("utf-8").strip()
+    """Return the description of the tool that Retinue ships."""
+    return read_prompt(tool, tool.name)
 
 
 @lru_cache

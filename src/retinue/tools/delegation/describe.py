@@ -1,6 +1,6 @@
 """The description of the Agent tool: full, compact, or from a template of the user's own.
 
-All three are templates filled in the same way, so that a copy of `agent/prompt.md` as a custom
+All three are templates filled in the same way, so that a copy of `prompts/Agent.md` as a custom
 template gives exactly the full text. Values go in literally and once: a description that
 contains a placeholder stays what it is.
 """
@@ -21,7 +21,7 @@ TEMPLATE_FILE = "agent-tool-description.md"
 Mode = Literal["full", "compact", "custom"]
 
 _PLACEHOLDER = re.compile(r"\{\{([A-Za-z]\w*)\}\}")
-_TEMPLATES = Path(__file__).parent.parent / "agent"
+_TEMPLATES = Path(__file__).parent / "prompts"
 _LARGEST = 100_000
 _OWN_LINE = frozenset({"scheduleGuideline", "isolationGuideline"})
 """Rules that begin a line of their own also where a template puts them right after its last rule."""
@@ -62,7 +62,7 @@ def describe(wording: Wording) -> str:
     custom = (wording.template or "").strip() if wording.mode == "custom" else ""
     if custom:
         return fill(custom, wording)
-    return fill(_shipped("compact" if wording.mode == "compact" else "prompt"), wording)
+    return fill(_shipped("agent-compact" if wording.mode == "compact" else "Agent"), wording)
 
 
 def fill(template: str, wording: Wording) -> str:
@@ -119,7 +119,7 @@ def _shipped(name: str) -> str:
 @cache
 def _guidelines() -> dict[str, str]:
     """`guidelines.md`: one line for each, as `name: text`."""
-    pairs = (line.partition(": ") for line in _shipped("guidelines").strip().splitlines())
+    pairs = (line.partition(": ") for line in _shipped("agent-guidelines").strip().splitlines())
     return {name: text for name, _, text in pairs}
 
 
