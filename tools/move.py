@@ -184,6 +184,13 @@ def rename_tokens(text: str, names: dict[str, str]) -> str:
         line = lines[row - 1]
         lines[row - 1] = line[:column] + names[token.string] + line[column + len(token.string) :]
     done = "".join(lines)
+    for token in tokens:
+        # Before Python 3.12 a formatted string is one token.
+        if token.type == tokenize.STRING and token.string[0] in "fF":
+            renamed = token.string
+            for old, new in names.items():
+                renamed = re.sub(rf"(?<![\w.]){re.escape(old)}(?!\w)(?=[^{{]*\}})", new, renamed)
+            done = done.replace(token.string, renamed)
     for old, new in names.items():
         done = re.sub(rf"`{re.escape(old)}(?=[`(.])", f"`{new}", done)
     return done

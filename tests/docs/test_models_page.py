@@ -11,7 +11,7 @@ from retinue.models.providers import Providers
 from retinue.settings.table import Settings
 
 PAGE = (Path(__file__).parents[2] / "docs" / "models.md").read_text("utf-8")
-WORDS = {"bytes", "format", "auto", "bridge", "no"}
+WORDS = {"bytes", "format", "auto", "bridge", "text", "no"}
 
 
 def rows() -> dict[str, list[str]]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from retinue.testing import temporary_repository
-from retinue.testing.pytest_plugin import Repository
+from retinue.testing.repository import Repository
 from tests.runs.conftest import Project
 from tests.runs.model_server import ModelServer, Reply, Request
 

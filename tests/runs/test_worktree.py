@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from retinue.testing.pytest_plugin import Repository, temporary_repository
+from retinue.testing.repository import Repository, temporary_repository
 from tests.runs.conftest import Project
 from tests.runs.model_server import Reply, Request
 

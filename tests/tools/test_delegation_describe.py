@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-import retinue.tools.agent
+import retinue.tools.delegation
 from delegation_crew import Crew
 from tests.tools.described import is_described
 
@@ -27,7 +27,7 @@ from retinue.tools.delegation.types import TypeLine, first_sentence, model_label
 from retinue.tools.registry import builtin_tools
 
 SNAPSHOTS = Path(__file__).with_name("snapshots") / "delegation"
-SHIPPED = Path(retinue.tools.agent.__file__).with_name("prompt.md")
+SHIPPED = Path(retinue.tools.delegation.__file__).parent / "prompts" / "Agent.md"
 MAIN = Path(retinue.builtin.__file__).parent / "prompts" / "main.md"
 ALL = "{{typeList}}|{{compactTypeList}}|{{agentDir}}|{{scheduleGuideline}}|{{isolationGuideline}}|{{currentDepth}}|"
 ALL += "{{maxDepth}}|{{recursiveGuideline}}"

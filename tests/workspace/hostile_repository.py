@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from retinue.testing.pytest_plugin import Repository
+from retinue.testing.repository import Repository
 
 
 @dataclass

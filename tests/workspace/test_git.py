@@ -19,7 +19,7 @@ from retinue.faces.tui.editor.completion import _listed
 from retinue.faces.tui.statusline import branch_of
 from retinue.guard.git import Git, GitError
 from retinue.guard.gitconfig import git_programs
-from retinue.testing.pytest_plugin import Repository, temporary_repository
+from retinue.testing.repository import Repository, temporary_repository
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from retinue.capabilities.worktree import save as worktree_save
 from retinue.capabilities.worktree.home import load, records, store
 from retinue.core.codec import to_data
 from retinue.guard.git import GitError
-from retinue.testing.pytest_plugin import temporary_repository
+from retinue.testing.repository import temporary_repository
 
 
 def test_Q02_no_changes_leaves_no_branch_and_no_directory(scene):

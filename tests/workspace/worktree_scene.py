@@ -12,7 +12,7 @@ import pytest
 
 from retinue.capabilities.worktree.save import Saved, finish
 from retinue.capabilities.worktree.worktree import Wanted, Worktree, make
-from retinue.testing.pytest_plugin import Repository, temporary_repository
+from retinue.testing.repository import Repository, temporary_repository
 
 
 @dataclass

@@ -29,7 +29,7 @@ def problem(arguments: Any, schema: Any) -> str | None:
         return None
     shown = found[:_MOST_SHOWN]
     if len(found) > _MOST_SHOWN:
-        shown.append(f"… and {len(found) - _SHOWN} more")
+        shown.append(f"… and {len(found) - _MOST_SHOWN} more")
     return "; ".join(shown)
 
 

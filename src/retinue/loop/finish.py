@@ -222,7 +222,7 @@ def _line(error: Any) -> str:
     place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.instance_path)
     message = str(error.message)
     if len(message) > _LONGEST_TEXT:
-        message = f"{message[: _LONGEST // 2]} … {message[-_LONGEST // 2 :]}"
+        message = f"{message[: _LONGEST_TEXT // 2]} … {message[-_LONGEST_TEXT // 2 :]}"
     return f"{place.lstrip('.')}: {message}" if place else message
 
 
@@ -268,7 +268,7 @@ def error_in_disguise(message: AssistantMessage) -> Failure | None:
     if len(text) > 4_000:
         return None
     if _ERROR_LINE.match(text) or _is_error_envelope(text):
-        return Failure("server", f"The provider sent an error in place of an answer: {text.strip()[:_LONGEST]}")
+        return Failure("server", f"The provider sent an error in place of an answer: {text.strip()[:_LONGEST_TEXT]}")
     return None
 
 

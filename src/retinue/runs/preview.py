@@ -59,7 +59,7 @@ async def preview(request: RunRequest, world: World, under: Preview | None = Non
     readonly = is_readonly(request, mode, world.settings.settings, notes)
     delegation = Delegate(Supervisor(world), "preview")
     extended = await extend(request, world, notes)
-    kit = choose_tools(request, world, notes, delegation, None, extended, readonly, mode, heard=under is not None)
+    kit = choose_tools(request, world, notes, delegation, None, extended, readonly, mode)
     named = {tool.spec.name: tool for tool in kit.tools}
     parts = assemble(request, world, under.system if under else None, named, notes, mode=mode, memory=kit.memory)
     limit = world.settings.settings.task_file_above

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from retinue.testing.chaos import ChaosModel, Rates
     from retinue.testing.checks import check_grammar, check_history, check_prefix
+    from retinue.testing.clock import FakeClock, settle
     from retinue.testing.model import SCRIPTED, ScriptedModel, ScriptError
-    from retinue.testing.pytest_plugin import FakeClock, Repository, settle, temporary_repository
     from retinue.testing.recording import FakeTool, Recording, drive, job
+    from retinue.testing.repository import Repository, temporary_repository
     from retinue.testing.scripts import (
         Call,
         Do,

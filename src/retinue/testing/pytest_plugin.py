@@ -1,8 +1,4 @@
-"""A clock that moves only when told, so that hours of limits are tested in milliseconds.
-
-A real git repository in a temporary folder, untouched by the settings of whoever runs it.
-
-Fixtures for pytest, there wherever Retinue is installed; what they need is imported on use.
+"""Fixtures for pytest, there wherever Retinue is installed; what they need is imported on use.
 
 scripted_model   makes scripted models, and fails the test if one was not played to its end
 fake_clock       a clock that moves only when told
@@ -11,159 +7,17 @@ repository       a real git repository with one commit, in the test's own folder
 
 from __future__ import annotations
 
-import asyncio
-import heapq
-import os
-import subprocess
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
+    from retinue.testing.clock import FakeClock
     from retinue.testing.model import ScriptedModel
+    from retinue.testing.repository import Repository
     from retinue.testing.scripts import Turn
-
-
-_SETTLING = 50
-
-
-@dataclass(order=True, slots=True)
-class _Due:
-    at: float
-    number: int
-    callback: Callable[[], object] = field(compare=False)
-    cancelled: bool = field(default=False, compare=False)
-
-    def cancel(self) -> None:
-        self.cancelled = True
-
-
-class FakeClock:
-    """Time stands still between `advance` and `jump`."""
-
-    def __init__(self, now: float = 1_700_000_000.0) -> None:
-        self._start = now
-        self._passed = 0.0
-        self._numbers = 0
-        self._timers: list[_Due] = []
-
-    def now(self) -> float:
-        return self._start + self._passed
-
-    def monotonic(self) -> float:
-        return self._passed
-
-    async def sleep(self, seconds: float) -> None:
-        over = asyncio.Event()
-        timer = self.call_later(seconds, over.set)
-        try:
-            await over.wait()
-        finally:
-            timer.cancel()
-
-    def call_later(self, seconds: float, callback: Callable[[], object]) -> _Due:
-        self._numbers += 1
-        timer = _Due(self._passed + max(seconds, 0.0), self._numbers, callback)
-        heapq.heappush(self._timers, timer)
-        return timer
-
-    @property
-    def pending(self) -> int:
-        """Timers that would still fire."""
-        return sum(not timer.cancelled for timer in self._timers)
-
-    async def advance(self, seconds: float) -> None:
-        """Lets time pass: everything due happens at its own moment, in order, and the tasks it
-        woke get to run before the next."""
-        end = self._passed + seconds
-        await settle()
-        while self._timers and self._timers[0].at <= end:
-            timer = heapq.heappop(self._timers)
-            if not timer.cancelled:
-                self._passed = max(self._passed, timer.at)
-                timer.callback()
-                await settle()
-        self._passed = end
-        await settle()
-
-    async def jump(self, seconds: float) -> None:
-        """Time passes while the process sleeps: every timer on the way is late."""
-        self._passed += seconds
-        await self.advance(0.0)
-
-
-async def settle() -> None:
-    """Lets every task that can go on do so."""
-    for _ in range(_SETTLING):
-        await asyncio.sleep(0)
-
-
-_ENVIRONMENT = {
-    "GIT_CONFIG_GLOBAL": os.devnull,
-    "GIT_CONFIG_SYSTEM": os.devnull,
-    "GIT_AUTHOR_NAME": "Test",
-    "GIT_AUTHOR_EMAIL": "test@example.invalid",
-    "GIT_COMMITTER_NAME": "Test",
-    "GIT_COMMITTER_EMAIL": "test@example.invalid",
-    "GIT_TERMINAL_PROMPT": "0",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Repository:
-    path: Path
-
-    def git(self, *arguments: str) -> str:
-        """What git printed, without the last newline. Raises with git's own words if it fails."""
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
-        done = subprocess.run(  # noqa: S603 - the caller's own arguments, and no shell
-            ("git", *arguments),  # noqa: S607 - the git of the path
-            cwd=self.path,
-            env={**environment, **_ENVIRONMENT},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise RuntimeError(f"git {' '.join(arguments)} failed: {done.stderr.strip()}")
-        return done.stdout.rstrip("\n")
-
-    def write(self, files: Mapping[str, str]) -> None:
-        for name, text in files.items():
-            target = self.path / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(text, encoding="utf-8")
-
-    def commit(self, message: str = "change", files: Mapping[str, str] | None = None) -> str:
-        """Commits everything there is, after writing `files`; gives back the commit's id."""
-        self.write(files or {})
-        self.git("add", "--all")
-        self.git("commit", "--quiet", "--allow-empty", "--no-verify", "--message", message)
-        return self.git("rev-parse", "HEAD")
-
-
-@contextmanager
-def temporary_repository(files: Mapping[str, str] | None = None, *, path: Path | None = None) -> Iterator[Repository]:
-    """A repository on branch `main` with one commit of `files`; gone afterwards unless `path`
-    names a folder of the caller's."""
-    if path is not None:
-        yield _made(path, files)
-        return
-    with tempfile.TemporaryDirectory(prefix="retinue-repository-", ignore_cleanup_errors=True) as folder:
-        yield _made(Path(folder).resolve(), files)
-
-
-def _made(path: Path, files: Mapping[str, str] | None) -> Repository:
-    path.mkdir(parents=True, exist_ok=True)
-    repository = Repository(path)
-    repository.git("init", "--quiet", "--initial-branch", "main")
-    repository.commit("first", files if files is not None else {"README.md": "A repository for tests.\n"})
-    return repository
 
 
 @pytest.fixture
@@ -185,12 +39,14 @@ def scripted_model() -> Iterator[Callable[..., ScriptedModel]]:
 
 @pytest.fixture
 def fake_clock() -> FakeClock:
+    from retinue.testing.clock import FakeClock
 
     return FakeClock()
 
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Iterator[Repository]:
+    from retinue.testing.repository import temporary_repository
 
     with temporary_repository(path=tmp_path / "repository") as made:
         yield made

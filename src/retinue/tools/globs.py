@@ -156,6 +156,7 @@ def _class(body: str) -> str:
     negated = body[:1] in ("!", "^")
     members = body[1:] if negated else body
     safe = re.sub(r"([\\\]\[^&~|])", r"\\\1", members)
+    safe = re.sub(r"^-|-$", r"\\-", safe)  # at an end it is no range, whatever stands beside it
     try:
         re.compile(f"[{safe}]")
     except re.error:  # a range that runs backwards: its characters one by one

@@ -10,7 +10,7 @@ from typing import Any
 
 from retinue.log.query import Reader
 from retinue.log.rows import RunRow
-from retinue.testing.pytest_plugin import Repository
+from retinue.testing.repository import Repository
 from tests.runs.worktree_drill.agents import JOB
 from tests.runs.worktree_drill.batch import Scene
 from tests.runs.worktree_drill.strikes import carrying

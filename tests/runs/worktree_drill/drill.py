@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from retinue.testing.pytest_plugin import temporary_repository
+from retinue.testing.repository import temporary_repository
 from tests.runs.conftest import Project
 from tests.runs.model_server import ModelServer
 from tests.runs.worktree_drill import check

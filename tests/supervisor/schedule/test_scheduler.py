@@ -14,7 +14,7 @@ from retinue.capabilities.schedule.scheduler import Fired, Scheduler
 from retinue.errors import UnknownAgentError, UnknownJobError, UsageError
 from retinue.log import schedules
 from retinue.runs.supervisor import Supervisor
-from retinue.testing.pytest_plugin import settle
+from retinue.testing.clock import settle
 
 
 class Post:

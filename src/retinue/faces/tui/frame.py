@@ -103,9 +103,9 @@ class Door:
 DOORS: dict[str, Door] = {
     door.name: door
     for door in (
-        Door("help", "help:HelpScreen", "keys and commands", command="help", key="f1"),
+        Door("help", "reading:HelpScreen", "keys and commands", command="help", key="f1"),
         Door("sessions", "sessions:SessionsScreen", "earlier conversations, to go on with one", command="sessions"),
-        Door("confirm", "confirm:ConfirmScreen", "a question with a few answers"),
+        Door("confirm", "dialogs:ConfirmScreen", "a question with a few answers"),
         Door("viewer", "viewer:ViewerScreen", "a run as it works"),
         Door("inbox", "inbox:InboxScreen", "what waits for an answer", command="inbox", key="f2"),
         Door("agents", "agents:AgentsScreen", "agents: running, types, create, edit", command="agents", key="f3"),

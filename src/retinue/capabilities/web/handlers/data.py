@@ -50,7 +50,7 @@ def _feed(root: ElementTree.Element, entry: str) -> tuple[str, str]:
         lines = [f"- {head}" + (f" ({when})" if when else ""), _link(each), _text(each, "description", "summary")]
         parts.append("\n  ".join(filter(None, lines)))
     if len(entries) > _MOST_ENTRIES:
-        parts.append(f"… {len(entries) - _MOST_ITEMS} more entries")
+        parts.append(f"… {len(entries) - _MOST_ENTRIES} more entries")
     return title, "\n".join(parts)
 
 
