@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from retinue.capabilities.skills.attach import LONGEST, listing, preloaded
 from retinue.capabilities.skills.library import Library, substitute
-from retinue.capabilities.skills.parse import Root, parse_skill_file, skill_roots
-from retinue.core.hook import Skill
+from retinue.capabilities.skills.parse import Root, Skill, parse_skill_file, skill_roots
 
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus" / "skills"
 

@@ -15,7 +15,7 @@ from retinue.agents.convert import Conversion, convert, differences, value_of
 from retinue.agents.frontmatter import Parsed
 from retinue.agents.own_names import OWN
 from retinue.agents.parse import parse, parse_file
-from retinue.agents.report import adds_rights
+from retinue.agents.rights import adds_rights
 from retinue.agents.write import write_agent
 from retinue.core.spec import AgentSpec, DialectName
 from retinue.core.toolnames import canonical

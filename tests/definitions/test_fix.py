@@ -19,7 +19,7 @@ from retinue.agents.lint.fix import repaired
 from retinue.agents.lint.runner import lint_catalog, lint_paths, lint_subject
 from retinue.agents.lint.subject import Subject
 from retinue.agents.parse import parse
-from retinue.agents.report import adds_rights
+from retinue.agents.rights import adds_rights
 from retinue.core.spec import DialectName
 
 

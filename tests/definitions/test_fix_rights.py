@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from retinue.agents.lint.keys import distance, nearest
-from retinue.agents.report import adds_rights
+from retinue.agents.rights import adds_rights
 from retinue.core.spec import AgentSpec, HookSpec, ServerRef, ToolPolicy
 
 OPEN = AgentSpec(name="a")

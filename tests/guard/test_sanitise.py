@@ -1,6 +1,6 @@
 """What a result may show: no secrets, no private paths, no walls of frames (§2.6)."""
 
-from retinue.guard.taint import sanitise
+from retinue.guard.redact import sanitise
 
 S32 = "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6"
 ENVIRONMENT = {"HOME": "/srv/people/ann", "USERPROFILE": "D:\\people\\ann"}

@@ -7,11 +7,11 @@ import os
 from pathlib import Path
 
 import pytest
-import retinue.tools.delegation
 from delegation_crew import Crew
 from tests.tools.described import is_described
 
 import retinue.builtin
+import retinue.tools.delegation
 from retinue.agents.catalog import Catalog
 from retinue.agents.parse import parse_file
 from retinue.core.codec import to_data

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.tools import globs as rg
+from retinue.tools import ripgrep as rg
 from retinue.tools.arguments import ToolError
 from retinue.tools.globs import compile_glob
 

@@ -13,8 +13,7 @@ from typing import NamedTuple
 from retinue.agents.discover import Folder
 from retinue.agents.frontmatter import Parsed
 from retinue.agents.parse import parse_at_home, unusable
-from retinue.agents.scan import Signature, just_written, scan, unchanged
-from retinue.agents.write import read_signed
+from retinue.agents.scan import Signature, just_written, read_signed, scan, unchanged
 from retinue.core.lean import dataclass
 from retinue.core.spec import Problem
 

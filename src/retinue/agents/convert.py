@@ -20,7 +20,8 @@ from retinue.agents.frontmatter import Parsed
 from retinue.agents.guess import by_place
 from retinue.agents.own_names import in_dialect
 from retinue.agents.parse import parse
-from retinue.agents.report import adds_rights, place_of
+from retinue.agents.report import place_of
+from retinue.agents.rights import adds_rights
 from retinue.agents.write import rows, statements, write_agent
 from retinue.core.lean import dataclass
 from retinue.core.spec import AgentSpec, DialectName, HookSpec, ServerRef

@@ -22,8 +22,8 @@ from retinue.agents.dialects.tools import NO_VALUE
 from retinue.agents.dialects.translate import Draft, build, translate
 from retinue.agents.frontmatter import BLOCK_LINE, Frontmatter, Parsed, Place, Places, Split, decode, read, split
 from retinue.agents.guess import by_place, guess_dialect, refine
-from retinue.agents.write import MAX_FILE, too_large
-from retinue.agents.write import read_bytes as read_bytes
+from retinue.agents.scan import MAX_FILE, too_large
+from retinue.agents.scan import read_bytes as read_bytes
 from retinue.agents.yaml_reader import Item
 from retinue.core.codec import to_data
 from retinue.core.spec import AgentSpec, DialectName, Problem, Source

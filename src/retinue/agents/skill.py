@@ -12,7 +12,7 @@ from retinue.agents.dialects.table import Dialect, Field
 from retinue.agents.dialects.tools import SPACED_TOOLS
 from retinue.agents.frontmatter import Frontmatter, Parsed, read, split
 from retinue.agents.parse import finish, sealed, unusable
-from retinue.agents.write import MAX_FILE, too_large
+from retinue.agents.scan import MAX_FILE, too_large
 from retinue.core.spec import Source
 
 SKILL = Dialect(

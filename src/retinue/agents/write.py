@@ -10,9 +10,7 @@ reader could take them for something else, and the keys nobody honours (`spec.ex
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,54 +22,9 @@ from retinue.agents.dialects.tools import ToolChoice, split_names
 from retinue.agents.dialects.values import DISABLED, ENABLED
 from retinue.agents.encode import ABSENT, SAFEST, encode
 from retinue.agents.own_names import in_dialect
-from retinue.agents.scan import Signature, signed
 from retinue.core.lean import dataclass
-from retinue.core.spec import AgentSpec, DialectName, ModelPolicy, Problem, ToolPolicy
+from retinue.core.spec import AgentSpec, DialectName, ModelPolicy, ToolPolicy
 from retinue.errors import UsageError
-
-MAX_FILE = 10 * 1024 * 1024
-
-_READING = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
-
-
-def read_bytes(path: str) -> bytes | Problem:
-    """The content of a regular file, or why not."""
-    found = read_signed(path)
-    return found if isinstance(found, Problem) else found[0]
-
-
-def read_signed(path: str) -> tuple[bytes, Signature] | Problem:
-    """The content of a regular file with its signature from before it was read."""
-    try:
-        descriptor = os.open(path, _READING)
-    except (OSError, ValueError) as error:  # ValueError: a path with a NUL in it
-        return _unreadable(error)
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            return Problem("not-a-file", "error", "This is not a regular file.", "Name a Markdown file.")
-        size = status.st_size
-        if size > MAX_FILE:
-            return too_large(size)
-        data = os.read(descriptor, size + 1)
-        while len(data) < size and (more := os.read(descriptor, size)):
-            data += more
-        return data, signed(status)
-    except OSError as error:
-        return _unreadable(error)
-    finally:
-        os.close(descriptor)
-
-
-def too_large(size: int) -> Problem:
-    text = f"The file has {size:,} bytes; at most {MAX_FILE:,} are read."
-    return Problem("too-large", "error", text, "An agent is a prompt: keep it short.")
-
-
-def _unreadable(error: OSError | ValueError) -> Problem:
-    reason = error.strerror if isinstance(error, OSError) else str(error)
-    return Problem("unreadable", "error", f"The file cannot be read: {reason}.", "Check its path and permissions.")
-
 
 READ_ONLY = ("read", "grep", "find", "ls")
 LEVELS = ("off", "minimal", "low", "medium", "high", "xhigh", "max")

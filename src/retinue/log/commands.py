@@ -16,12 +16,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from retinue.core.delegation import LIVE
+from retinue.core.events import Undone
 from retinue.core.lean import dataclass
 from retinue.errors import StateError
 from retinue.log.database import connect, log_file, trouble
+from retinue.log.encode import encode
 from retinue.log.owner import owners, this_process
 from retinue.log.query import Reader
 from retinue.log.rows import RunRow
+from retinue.log.stream_redactor import Redactor
 
 if TYPE_CHECKING:
     import sqlite3
@@ -213,3 +216,35 @@ class Ear:
             return self._reader.has_commands(self._owner)
         except StateError:  # whoever writes to the log says so better
             return False
+
+
+def annotate(folder: Path, run_id: str, body: Undone, redact: Redactor | None = None) -> int:
+    """Appends `body` to a run that no process runs; gives its number. Raises StateError while
+    one does: then only that process may write."""
+    import sqlite3
+
+    body_clean, data = encode(body)
+    if redact is not None:
+        clean = redact.body(body_clean, data)
+        if clean is not body_clean:
+            body_clean, data = encode(clean)
+    connection = connect(folder)
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        state, owner = connection.execute("SELECT state, owner FROM runs WHERE id=?", (run_id,)).fetchone()
+        running = owners(connection).get(owner) if state in LIVE else None
+        if running is not None and running.alive(this_process()):
+            raise StateError(f"Run {run_id} is still running.", remedy=f"Stop it first: retinue runs stop {run_id}")
+        seq = int(
+            connection.execute("SELECT coalesce(max(seq), 0) FROM events WHERE run_id=?", (run_id,)).fetchone()[0]
+        )
+        connection.execute(
+            "INSERT INTO events (run_id, seq, at, type, body) VALUES (?, ?, ?, ?, ?)",
+            (run_id, seq + 1, time.time(), body.type, data.decode()),
+        )
+        connection.execute("COMMIT")
+        return seq + 1
+    except sqlite3.Error as error:
+        raise trouble(error, log_file(folder)) from error
+    finally:
+        connection.close()  # an open transaction is rolled back with it

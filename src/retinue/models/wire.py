@@ -20,7 +20,7 @@ import orjson
 from retinue.core.lean import replace
 from retinue.core.messages import AssistantMessage
 from retinue.core.outcome import Failure
-from retinue.http.connect import Events
+from retinue.http.sse import Events
 from retinue.http.transport import Response, Transport, TransportError
 from retinue.models import failures
 from retinue.models.draft import Draft, parse_event

@@ -189,7 +189,7 @@ def _live(settings: Settings) -> Live:
 
 
 def _sanitised(text: str, world: World) -> str:
-    from retinue.guard.taint import sanitise
+    from retinue.guard.redact import sanitise
 
     return sanitise(text, world.environment)
 

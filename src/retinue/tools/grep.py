@@ -20,8 +20,9 @@ from retinue.core.tool import ToolContext, ToolOutput, ok
 from retinue.tools.arguments import FOLDER_NAMES, Arguments, ToolError
 from retinue.tools.base import Aliases, BuiltinTool, Properties
 from retinue.tools.files import BY_DESCRIPTOR
-from retinue.tools.globs import Glob, compile_glob, ripgrep
+from retinue.tools.globs import Glob, compile_glob
 from retinue.tools.processes import in_thread
+from retinue.tools.ripgrep import ripgrep
 from retinue.tools.search import Start, Unchanged, opened_files, relative, start_of
 
 COLUMNS = 500

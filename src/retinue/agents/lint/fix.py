@@ -18,7 +18,7 @@ from retinue.agents.encode import entry, quote
 from retinue.agents.frontmatter import Parsed, read, split
 from retinue.agents.lint.finding import Change, Finding, Found, Repair
 from retinue.agents.lint.subject import Subject
-from retinue.agents.report import adds_rights
+from retinue.agents.rights import adds_rights
 from retinue.agents.yaml_reader import Item, YamlError, load_value
 
 

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePath
 
-from retinue.agents.catalog import Catalog
+from retinue.agents.catalog import Catalog, Entry
 from retinue.agents.discover import PluginFolder
 from retinue.agents.edit import write_atomically
 from retinue.agents.guess import by_place
 from retinue.agents.lint.checks import lint_subject
+from retinue.agents.lint.codes import CODES
 from retinue.agents.lint.finding import Change, Finding, Found
 from retinue.agents.lint.fix import judged, repaired
 from retinue.agents.lint.subject import Subject
-from retinue.agents.lint.tools import check_catalog, check_names
 from retinue.agents.parse import parse, read_bytes, unusable
+from retinue.agents.precedence import is_profile
 from retinue.agents.skill import is_skill, parse_skill
 from retinue.core.lean import dataclass
-from retinue.core.spec import Problem
+from retinue.core.spec import Problem, Severity
 from retinue.errors import UsageError
 
 _SKIPPED = frozenset({".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv", ".tox", ".mypy_cache"})
@@ -181,3 +183,100 @@ def _starts_with(path: Path, beginnings: tuple[bytes, ...]) -> bool:
 def _has_agent(path: Path) -> bool:
     data = _data(str(path)) or b""
     return data.startswith(b"agent:") or b"\nagent:" in data
+
+
+_FOLDERS = ("agents", "agent")
+
+
+def check_catalog(catalog: Catalog) -> Iterator[Finding]:
+    """Which file replaces which, as precedence has it."""
+    entries = {entry.path: entry for entry in catalog.entries}
+    for entry in catalog.entries:
+        winner = entries.get(entry.shadowed_by or "")
+        if winner is None:
+            continue
+        if entry.source == "builtin":
+            reason = f"This replaces the built-in agent '{entry.name}' completely."
+            yield _finding("replaces-builtin", winner, reason)
+        elif entry.duplicate_of is not None:
+            reason = f"Another file of this folder is also called '{entry.name}': {winner.path}. That one counts."
+            yield _finding("duplicate-name", entry, reason)
+        else:
+            reason = f"'{entry.name}' is loaded from {winner.path} instead of this file."
+            severity: Severity = "warning" if entry.source == winner.source else "info"
+            yield _finding("shadowed", entry, reason, severity)
+    for failed in catalog.failed:
+        if failed.instead is not None:
+            code = CODES["weaker-file-loads"]
+            reason = f"This file is broken, so its agent is loaded from {failed.instead}."
+            yield Finding(
+                file=failed.path,
+                code="weaker-file-loads",
+                severity=code.severity,
+                reason=reason,
+                remedy=code.remedy,
+                line=failed.line,
+            )
+    others = [entry for entry in catalog.winners if not is_profile(entry)]  # those have a name of their own, too
+    yield from _case_clashes([entry for entry in catalog.winners if entry.source != "builtin"], others)
+
+
+def check_names(subjects: Iterable[Subject]) -> Iterator[Finding]:
+    """The same for files that were named one by one: within one folder of agents a name counts
+    once."""
+    folders: dict[str, list[Subject]] = defaultdict(list)
+    for subject in subjects:
+        if subject.parsed.spec is not None and subject.table.nested_under is None:
+            folders[_home(subject.parsed.file)].append(subject)
+    for members in folders.values():
+        names: dict[str, list[Subject]] = defaultdict(list)
+        for member in members:
+            if member.parsed.spec is not None:
+                names[member.parsed.spec.name.casefold()].append(member)
+        for same in names.values():
+            for member in same:
+                yield from _against(member, [other for other in same if other is not member])
+
+
+def _against(subject: Subject, others: Sequence[Subject]) -> Iterator[Finding]:
+    name = subject.parsed.spec.name if subject.parsed.spec is not None else ""
+    for other in others[:1]:
+        theirs = other.parsed.spec.name if other.parsed.spec is not None else ""
+        code = "duplicate-name" if theirs == name else "case-clash"
+        reason = f"'{name}' is also the name of {other.parsed.file}."
+        if code == "case-clash":
+            reason = f"'{name}' and '{theirs}' ({other.parsed.file}) differ only in capital letters."
+        key = next(iter(subject.keys_for("name")), None)
+        yield subject.found(code, reason, key=key).finding
+
+
+def _case_clashes(entries: Sequence[Entry], winners: Sequence[Entry]) -> Iterator[Finding]:
+    for entry in entries:
+        for other in winners:
+            if other.name != entry.name and other.name.casefold() == entry.name.casefold():
+                reason = f"'{entry.name}' and '{other.name}' ({other.path}) differ only in capital letters."
+                yield _finding("case-clash", entry, reason)
+
+
+def _finding(code: str, entry: Entry, reason: str, severity: Severity | None = None) -> Finding:
+    known = CODES[code]
+    place = entry.parsed.places.get("name")
+    return Finding(
+        file=entry.path,
+        code=code,
+        severity=severity or known.severity,
+        reason=reason,
+        remedy=known.remedy,
+        key="name" if place else None,
+        line=place.line if place else 1,
+        column=place.column if place else 1,
+    )
+
+
+def _home(path: str) -> str:
+    """The folder that is read as one: the nearest one called agents, else the file's own."""
+    pure = PurePath(path)
+    for folder in pure.parents:
+        if folder.name in _FOLDERS:
+            return str(folder)
+    return str(pure.parent)

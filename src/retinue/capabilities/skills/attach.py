@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from retinue.capabilities.plugins.tools import has_only_builtins
 from retinue.capabilities.skills.library import Library, is_name
-from retinue.core.hook import Skill
+from retinue.capabilities.skills.parse import Skill
 from retinue.core.spec import AgentSpec, ToolPolicy
 from retinue.core.tool import Tool
 from retinue.core.toolnames import canonical
@@ -27,8 +27,8 @@ from retinue.tools.filter import split_entry
 
 if TYPE_CHECKING:
     from retinue.capabilities.skills.library import Library
+    from retinue.capabilities.skills.parse import Skill
     from retinue.capabilities.skills.tool import Loaded
-    from retinue.core.hook import Skill
     from retinue.core.request import RunRequest
     from retinue.guard.trust_subjects import Subject
     from retinue.runs.member import Member

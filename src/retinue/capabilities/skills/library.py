@@ -29,8 +29,7 @@ from typing import NamedTuple
 
 from retinue.agents.scan import Signature, just_written, signed
 from retinue.capabilities.memory.store import is_safe
-from retinue.capabilities.skills.parse import Root, body_of, parse_skill_file, words
-from retinue.core.hook import Skill
+from retinue.capabilities.skills.parse import Root, Skill, body_of, parse_skill_file, words
 from retinue.guard.safe_folder import Place, files, read
 
 _PLACE = re.compile(r"(\\?)\$(?:ARGUMENTS\[(\d{1,4})\]|(ARGUMENTS)\b|(\d{1,4})\b|([A-Za-z_]\w*))")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from retinue.core.hook import Skill, SkillLibrary
+from retinue.capabilities.skills.parse import Skill, SkillLibrary
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import Spellings, Tool, ToolContext, ToolOutput, ToolSpec, failed, ok
 from retinue.core.toolnames import TOOLS

@@ -206,7 +206,7 @@ def git(patient: Patient) -> Iterator[Row]:
 
 
 def ripgrep(patient: Patient) -> Iterator[Row]:
-    from retinue.tools.globs import find_ripgrep
+    from retinue.tools.ripgrep import find_ripgrep
 
     program = find_ripgrep()
     if program is None:

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
 def result_document(run: Run, outcome: Outcome) -> str:
     """The object of `retinue run --json`."""
-    from retinue.guard.redact import Redactor
-    from retinue.guard.taint import sanitise
+    from retinue.guard.redact import Redactor, sanitise
 
     redactor = Redactor(process_environment())
     request = run.launch.request

@@ -219,7 +219,7 @@ def _day(at: float) -> str:
 def _record(folder: Path, row: RunRow, done: list[UndoneFile], args: argparse.Namespace) -> None:
     from retinue.capabilities.audit.attach import undone_event
     from retinue.guard.redact import Redactor
-    from retinue.log.troubles import annotate
+    from retinue.log.commands import annotate
 
     event = undone_event(done, by="person", turn=args.turn, forced=args.force)
     annotate(folder, row.id, event, Redactor(process_environment()))

@@ -9,7 +9,7 @@ from retinue.errors import UsageError
 from retinue.faces.cli.agents_show import add_common, clean, clipped, folder, say, write_json
 
 if TYPE_CHECKING:
-    from retinue.core.hook import Skill
+    from retinue.capabilities.skills.parse import Skill
 
 
 _WIDTH = 100

@@ -1,0 +1,106 @@
+"""ripgrep: where the program is, and how it is run. It comes with the package of the same name."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from retinue.core.tool import ToolContext
+from retinue.tools.arguments import ToolError
+from retinue.tools.processes import run_program
+
+SECONDS = 60.0
+
+
+_PROGRAM = "rg.exe" if sys.platform == "win32" else "rg"
+
+_known: Path | None = None
+
+
+def find_ripgrep() -> Path | None:
+    """Beside this Python, among the scripts of its scheme, in the package's own record, on PATH."""
+    global _known
+    if _known is None or not _known.exists():
+        _known = next((path for path in _places() if path.is_file() and os.access(path, os.X_OK)), None)
+    return _known
+
+
+def _places() -> Iterator[Path]:
+    yield Path(sys.executable).parent / _PROGRAM
+    import sysconfig
+
+    yield Path(sysconfig.get_path("scripts")) / _PROGRAM
+    yield from _recorded()
+    on_path = shutil.which(_PROGRAM)
+    if on_path:
+        yield Path(on_path)
+
+
+def _recorded() -> Iterator[Path]:
+    from importlib import metadata
+
+    try:
+        files = metadata.files("ripgrep") or []
+    except metadata.PackageNotFoundError:
+        return
+    yield from (Path(str(file.locate())) for file in files if file.name == _PROGRAM)
+
+
+async def ripgrep(
+    arguments: list[str],
+    cwd: Path,
+    context: ToolContext,
+    receive: Callable[[bytes], None],
+    descriptors: Sequence[int] = (),
+) -> int:
+    """Runs rg in `cwd`, without anyone's configuration, and gives its exit code: 0 found, 1
+    found nothing, 2 some files could not be searched. `descriptors` are files it gets open.
+    Raises ToolError for a pattern it rejects, for lack of time, and when there is no rg."""
+    program = find_ripgrep()
+    if program is None:
+        raise ToolError(
+            "ripgrep (rg) was not found, so searching does not work. "
+            "Tell the user to run: pip install ripgrep. Until then use ls and read."
+        )
+    errors = bytearray()
+
+    def split(stream: int, data: bytes) -> None:
+        if stream == 1:
+            receive(data)
+        elif len(errors) < 4000:
+            errors.extend(data)
+
+    env = {name: os.environ[name] for name in ("PATH", "HOME", "XDG_CONFIG_HOME", "SYSTEMROOT") if name in os.environ}
+    seconds = SECONDS if context.tool_timeout is None else min(SECONDS, context.tool_timeout * 0.9)
+    ended = await run_program(
+        [str(program), "--no-config", "--no-messages", "--color=never", *arguments],
+        cwd=cwd,
+        environment=env,
+        receive=split,
+        seconds=seconds,
+        merge=False,
+        alone=True,
+        owner=context.run_id,
+        descriptors=descriptors,
+    )
+    if ended.timed_out:
+        raise ToolError(f"The search took longer than {seconds:g} s. Narrow it with path or glob.")
+    message = errors.decode("utf-8", "replace").strip()
+    if ended.code == 2 and message:
+        raise ToolError(advice(message))
+    if ended.code not in (0, 1, 2):
+        raise ToolError(f"ripgrep failed (exit {ended.code}). {message[:500]}")
+    return ended.code
+
+
+def advice(message: str) -> str:
+    """What rg said about a pattern, with the way out."""
+    text = message.removeprefix("rg: ")[:600]
+    if "look-around" in text or "backreferences" in text:
+        return f"{text}\nLook-around and backreferences are not supported. Search for a simpler pattern."
+    if "regex" in text:
+        return f"{text}\nTo search for the text as it is, set literal to true; otherwise escape special characters."
+    return text
