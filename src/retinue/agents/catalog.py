@@ -1,6 +1,7 @@
-"""`--agents JSON`: agents given on the command line, in Claude Code's fields.
+"""The catalog: all agents visible from a folder, by precedence.
 
-All agents visible from a folder, by precedence. Loading again is cheap and sees every change.
+Loading again is cheap and sees every change. Agents of `--agents JSON`, in Claude Code's fields, are
+read here.
 """
 
 from __future__ import annotations

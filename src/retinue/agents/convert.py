@@ -1,9 +1,7 @@
-"""Where two specs differ in what they say, wherever they came from.
+"""An agent in another dialect, with an account of what that dialect cannot express.
 
-An agent in another dialect, with an honest account of what that dialect cannot say.
-
-The account is not a list of rules: the result is read again with the real reader, and whatever
-came back different is a loss. Nothing ever gains rights on the way.
+The account is not a list of rules: the result is read again by the real reader, and every field
+that comes back different is a loss. No conversion adds rights.
 """
 
 from __future__ import annotations

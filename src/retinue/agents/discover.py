@@ -1,4 +1,4 @@
-"""Where agent files lie, as seen from a folder: a list of folders, the strongest first.
+"""The folders of agent files visible from a folder, the strongest first.
 
     policy    folders an administrator set up
     flag      `--agents` (not a folder; see catalog)
@@ -6,15 +6,13 @@
               folder in the order of PROJECT
     user      the same homes under the user's own folder, in the order of USER
     plugin    `agents/` of each plugin, in the order given
-    builtin   the package's own
+    builtin   the package's own, unless a setting switches them off
 
-Without a repository the walk goes on to the root of the file system, but past every folder
-that other people can write to: nobody plants an agent in /tmp for us.
+Without a repository the walk continues to the root of the file system, but skips every folder that
+other users can write to: otherwise anyone could plant an agent in /tmp.
 
-pi looks only in the working folder; devkit-pi takes the nearest `.pi/agents` or `.agents`
-upward, and only that one. Both rules hold at once.
-
-The agents that come with the package, and the switches that leave them out.
+pi looks only in the working folder; devkit-pi takes the nearest `.pi/agents` or `.agents` upward,
+and only that one. Both rules are applied.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Values as YAML that every reader of agent files understands alike.
+"""The fields of a spec as YAML values that every reader of agent files understands alike.
 
-PyYAML (YAML 1.1), npm `yaml` (1.2), and the line-wise readers of some dialects disagree about
-plain text: `no`, `1.10`, `2025-01-01`, `a: b`, `x #y`. A string is written plain only when all
-of them read the very same string; otherwise it is double-quoted, on one line.
-
-The fields of a spec as the values of a file: the tables of the dialects, read backwards.
+PyYAML (YAML 1.1), npm `yaml` (1.2) and the line-wise readers of some dialects disagree about plain
+text: `no`, `1.10`, `2025-01-01`, `a: b`, `x #y`. A string is written plain only if all of them read
+the same string; otherwise it is double-quoted, on one line. Values are encoded by the tables of the
+dialects, read backwards.
 """
 
 from __future__ import annotations

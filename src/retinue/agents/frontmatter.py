@@ -1,12 +1,11 @@
-"""What reading one agent file gave: a spec or a reason, and always the fate of every key.
-
-From the bytes of a file to its frontmatter keys and its body.
+"""From the bytes of an agent file to its frontmatter keys and its body.
 
     split   decodes, drops a byte order mark, makes every newline LF, finds the two fences
-    read    gives the keys in order, by the first of these readings that works:
+    read    returns the keys in order, by the first of these readings that works:
             strict YAML, YAML with one-line values quoted, line by line
 
-Nothing here knows a dialect; nothing here raises.
+Nothing here depends on a dialect, and nothing raises. `Parsed` is the result of reading a whole file:
+a spec or the reason there is none, and what became of every key.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The hash of a spec: the same content gives the same hash, wherever its file lies.
+"""One agent file as a `Parsed`: a spec or the reason there is none, and what became of every key.
 
-One agent file to one `Parsed`: a spec or the reason there is none, and every key's fate.
-
-`parse` is pure and never raises, whatever the bytes; `parse_file` adds the reading of the file.
+`parse` is pure and never raises, whatever the bytes; `parse_file` also reads the file. A spec is
+sealed with a hash of its content, which does not depend on where its file is.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Whether one spec allows more than another: what an automatic repair must never do.
+"""What people and parent runs are told about an agent's file when it runs or is refused.
 
-What people and parents are told about an agent's own file when it runs, or is refused.
-
-Every run says each error and warning of its file once, with file, line, reason and remedy, as it
-says what is wrong with settings. `lint` says the same and more, for all files.
+Every run reports each error and warning of its file once, with file, line, reason and remedy.
+`lint` reports the same and more, for all files.
 """
 
 from __future__ import annotations

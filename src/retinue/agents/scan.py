@@ -1,4 +1,4 @@
-"""Listing a folder of agent files: what is there to read, and what is not."""
+"""Listing a folder of agent files, and reading one of them without blocking on a pipe or device."""
 
 from __future__ import annotations
 

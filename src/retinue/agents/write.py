@@ -1,11 +1,8 @@
-"""Reading one file as bytes, without ever waiting for it.
-
-An agent as a person describes it in a few answers, and the spec that makes of it.
-
-A spec as the text of an agent file, in the spelling of any dialect.
+"""An agent file written from a spec, in the spelling of any dialect.
 
 What the dialect can express comes back the same from `parse`: strings are quoted whenever some
-reader could take them for something else, and the keys nobody honours (`spec.extra`) are kept.
+reader could take them for something else, and keys that Retinue does not use (`spec.extra`) are
+kept. A `Draft` is an agent as a person describes it in a few answers.
 """
 
 from __future__ import annotations

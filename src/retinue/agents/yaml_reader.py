@@ -1,14 +1,12 @@
 """Frontmatter YAML as plain values, without the surprises of YAML 1.1.
 
-The C parser of PyYAML supplies events; the values are built by us (`yaml_events`), so that
+The C parser of PyYAML supplies events, from which the values are built here, so that
 
 * a plain scalar becomes a number only if the number prints back exactly as it was written
   (`1.10`, `007`, `1_000`, `0x1F` and dates stay text), a bool only for true/false in any of
   the three cases of YAML 1.2, and None only for `null` and `~`;
 * mapping keys are always text, and repeated top-level keys are all reported;
 * depth, aliases and size are bounded: no input recurses, expands or hangs.
-
-From the events of PyYAML's parser to values, for the blocks that need a whole YAML parser.
 """
 
 from __future__ import annotations

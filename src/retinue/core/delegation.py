@@ -1,20 +1,15 @@
-"""Identifiers. A run id is the first 17 characters of a random UUID, as the pi family prints it.
+"""How a run starts and manages other runs: the contract between delegation tools and the supervisor.
 
-(Made by hand: importing `uuid` takes as long as a dozen of our modules.)
+The tools know only this file. The supervisor implements `Delegation` once per parent run, so that
+depth, ownership, budget and rights of that run apply to every call, from any tool or face.
 
-The states of a run and every legal move between them: one table.
+The states of a run and all legal moves between them are one table here:
 
     queued → starting → running ⇄ waiting → ended
-    interrupted: what is found of a run whose process died; it leads to running or ended
+    interrupted: a run whose process died, as it is found later; it leads to running or ended
 
-The log does not write `starting` down: nothing happens in it that could be lost. Every test of
-the supervisor checks all moves that it sees against this table (`tests/supervisor/crew_scene.py`).
-
-How a run starts and handles other runs: the words between delegation tools and supervisor.
-
-The tools know only this file; the supervisor implements `Delegation` once per parent run, so
-that depth, ownership, budget and rights of that run apply to every call, whichever tool or
-face makes it.
+`starting` is not written to the log, because nothing happens in it that could be lost. The tests of
+`runs` check every move they see against this table (`tests/supervisor/crew_scene.py`).
 """
 
 from __future__ import annotations
@@ -29,6 +24,8 @@ from retinue.core.usage import Budget, Usage
 
 
 def new_run_id() -> str:
+    """Return the first 17 characters of a random UUID, as the pi family prints it."""
+    # Made by hand: importing `uuid` takes as long as a dozen of our modules.
     digits = os.urandom(7).hex()
     return f"{digits[:8]}-{digits[8:12]}-4{digits[12:]}"
 

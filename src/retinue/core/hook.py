@@ -1,10 +1,4 @@
-"""Hooks: what people's own programs may say about what happens in a run.
-
-A skill: instructions that a run gets when it needs them, with files of their own.
-
-The words between whoever finds skills on disk, the tool that loads them and the guard that
-decides what one may bring.
-"""
+"""Hooks: what users' own programs may say about events of a run."""
 
 from __future__ import annotations
 

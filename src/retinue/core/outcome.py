@@ -1,6 +1,6 @@
-"""Failure as data: what went wrong with a model request or a run, and what to do about it.
+"""How a run ended: the outcome, the failure behind it, and the evidence of what it did.
 
-How a run ended. Never a lie: text without success is labelled as partial.
+An outcome never claims more than happened: text without success is labelled as partial.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a tool may do, and what it really did. Policy works on these, never on tool names.
+"""The effects of a tool call, and the guard's decision about it.
 
-What the guard says about one tool call, and what it is told about it.
+Policy works on effects, never on tool names.
 """
 
 from __future__ import annotations

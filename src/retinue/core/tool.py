@@ -1,6 +1,6 @@
-"""What a run may do beside its work: keep a list of what is to be done, and ask whoever is above it.
+"""The shape of a tool, its context and its result. The loop knows tools only through this file.
 
-The shape of a tool. The loop knows tools only through this file.
+`Companion` is what a run may do beside its work: keep a to-do list, and ask its parent or a person.
 """
 
 from __future__ import annotations

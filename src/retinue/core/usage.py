@@ -1,8 +1,6 @@
-"""How much a tree of runs may spend, as people write it down. Six numbers, each optional.
+"""Tokens and money that runs used, and the limits and budgets that bound them.
 
-The limits of one run, and the names by which an outcome reports the one that fired.
-
-Tokens and money of one request, one run or one tree.
+`Limits` bound one run, `Budget` a tree of runs as people write it down: six numbers, each optional.
 """
 
 from __future__ import annotations

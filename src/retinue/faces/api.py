@@ -1,13 +1,11 @@
-"""What a person types, brought to whoever it is for: the main agent or, by `@name`, one of its own.
-
-Retinue as a library.
+"""Retinue as a library.
 
     async with Retinue(cwd=".") as crew:
         run = await crew.spawn("Explore", "Find where requests are authenticated")
         async for event in run.events(): ...
         outcome = await run.wait()
 
-A failed run does not raise: its outcome says how it ended. What cannot be started does.
+A failed run does not raise: its outcome says how it ended. What cannot be started raises.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""The inbox item of a call that needs a person: the exact call, a diff where it changes a file.
+"""The texts of the permission gate: the inbox item for a person, and the denial for a model.
 
-What a model is told when its call was denied: what, by whom, why, and what to do instead.
-
-The lines have fixed names, so that a model, a parent or a program finds the same facts in the
-same places. Nothing in them invites to try the same by another way.
+An item shows the exact call, with a diff where it changes a file. A denial says what was denied, by
+whom, why, and what to do instead, on lines with fixed names, so that a model, a parent or a program
+finds each fact in the same place. Nothing in it invites a model to try the same by another way.
 """
 
 from __future__ import annotations

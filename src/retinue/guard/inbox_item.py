@@ -1,7 +1,4 @@
-"""Who asks at the desk: a run, as the desk needs to know it.
-
-What the desk works with: an item that waits, who is asked about it, and the policy.
-"""
+"""An item of the inbox while it waits: who asks, who is asked, and by which policy."""
 
 from __future__ import annotations
 

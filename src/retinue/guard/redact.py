@@ -1,13 +1,10 @@
-"""Secrets in text that arrives in pieces.
+"""Secrets kept out of the log, of notifications and of results.
 
-A secret may be cut anywhere. What could be the beginning of one is held back until the next
-character that no secret contains: in ordinary text that is the last word, so what is shown runs
-one word behind.
+The log passes every event body through a `Redactor` before it is written or shown. Most have no
+secret, which a search of their JSON finds out in microseconds.
 
-Keeps secrets out of the log, of notifications and of parents.
-
-The log hands every event body through a `Redactor` before it is written or shown. Most have no
-secret: that is found out by searching their JSON, and costs microseconds.
+In text that arrives in pieces a secret may be cut anywhere. What could be the beginning of one is
+held back until the next character that no secret contains: in ordinary text, the last word.
 """
 
 from __future__ import annotations

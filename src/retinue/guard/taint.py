@@ -1,11 +1,9 @@
-"""Text of a run made fit for a result: no secrets, no private paths, no walls of stack frames.
+"""Runs that have read text of strangers, and what they may no longer do without being asked.
 
-Runs that have read text of strangers, and what they may no longer do without being asked.
-
-A page may hold orders that a model follows. So, where the setting wants it (`web.taint`), a run is
-tainted from the moment it got something from another host. Taint goes up to every run above, for
-they will read its answer, and down to every run that is started from then on, for it gets a task
-that the page may have written. It never goes away.
+A page may hold instructions that a model follows. So, where the setting wants it (`web.taint`), a
+run is tainted from the moment it got something from another host. Taint spreads to every run above,
+which will read its answer, and to every run started from then on, whose task the page may have
+written. It never goes away.
 """
 
 from __future__ import annotations

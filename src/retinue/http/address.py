@@ -1,7 +1,4 @@
-"""Where a URL leads: host, port, credentials and the proxy that the environment names.
-
-Addresses of model servers, however a person writes them.
-"""
+"""URLs: host, port, credentials and proxy, and the addresses of model servers as people write them."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""Opening a connection: happy eyeballs, TLS with verification, tunnels through a proxy.
-
-Server-sent events from bytes, without decoding a line.
-
-Only the data matters: every wire format repeats the event's name inside its JSON. Whatever way
-the network cuts the bytes, the payloads are the same.
-"""
+"""Opening a connection: happy eyeballs, TLS with verification, tunnels through a proxy."""
 
 from __future__ import annotations
 

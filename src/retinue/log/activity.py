@@ -1,13 +1,11 @@
-"""What runs have cost, added up by agent, run, tree, day or model.
+"""Totals over runs: what they cost, and what their tools did.
 
-Sums come from the rows of the runs, children included, each with what it spent itself; so adding
-up a tree counts nothing twice. A run whose price is not known is counted and its tokens are named,
-and it adds nothing to the cost: unknown is never shown as free.
+Costs are added up by agent, run, tree, day or model from the rows of the runs. Each row holds what
+its run spent itself, so adding up a tree counts nothing twice. A run whose price is unknown is
+counted with its tokens and adds nothing to the cost: unknown is never shown as free.
 
-What runs did on the web, with documents and with language servers: counts, errors, latency.
-
-Everything comes from the ends of tool calls in the log: nothing is counted twice, nothing is
-forgotten when a process ends, and nothing has to be written beside.
+Counts, errors and latencies of web, document and language tools come from the ends of tool calls in
+the log, so nothing is lost when a process ends.
 """
 
 from __future__ import annotations

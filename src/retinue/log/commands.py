@@ -1,10 +1,10 @@
-"""What one process asks of the run of another: written into the log, taken exactly once, answered.
+"""Commands from one process to a run of another, and notes added to runs that are over.
 
 The sender addresses the process that owns the run at that moment, so a command is never carried
-out by one that takes the run up later. Who owns runs looks for commands when the file has
-changed; taking one and marking it as taken is one transaction, so two looks cannot both get it.
-A sender that gives up withdraws what nobody has taken: a command is carried out, refused or
-withdrawn, and its sender knows which.
+out by one that takes the run over later. Owners look for commands when the file has changed; taking
+one and marking it as taken is one transaction, so it is never taken twice. A sender that gives up
+withdraws its command unless it was taken: a command is carried out, refused or withdrawn, and its
+sender knows which.
 """
 
 from __future__ import annotations

@@ -1,10 +1,4 @@
-"""Many rows with few statements.
-
-While a statement works, other threads may go on, and when it is done it waits until they let it.
-Beside a busy event loop that is five milliseconds each time, so a thousand rows one by one are
-five seconds. Here they go together, in statements of a few sizes, which SQLite keeps compiled.
-
-Opens the SQLite file of one project and turns its troubles into sentences.
+"""The SQLite file of one project: opening it, writing many rows, and explaining its errors.
 
 The log of a project is `RETINUE_HOME/projects/<project>/log.db`: one file per project keeps
 projects from waiting for each other, and removing a project's state is removing its folder.
@@ -32,19 +26,22 @@ if TYPE_CHECKING:
 Row = tuple[object, ...]
 
 _SIZES = (512, 64, 8, 1)
+"""Rows per statement. A finished statement waits until the other threads let it go on: beside a busy
+event loop that is five milliseconds, so a thousand rows one by one would take five seconds. SQLite
+keeps statements of these few sizes compiled."""
 _UPDATES_FROM = (3, 33)
 """The version of SQLite that can change rows by a list of values."""
 
 
 def insert(connection: sqlite3.Connection, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
-    """Adds rows whose values stand in the order of `columns`."""
+    """Add rows whose values are in the order of `columns`."""
     if rows:
         names = ", ".join(columns)
         _execute(connection, lambda values: f"INSERT INTO {table} ({names}) VALUES {values}", len(columns), rows)  # noqa: S608
 
 
 def update(connection: sqlite3.Connection, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
-    """Sets `columns` of the rows whose `id` follows their values."""
+    """Set `columns` of the rows whose `id` follows their values."""
     if not rows:
         return
     import sqlite3

@@ -1,7 +1,4 @@
-"""Events as they become durable, for whoever asked.
-
-A run as it happens, seen from another process: the log is asked whether it has changed.
-"""
+"""Events of a run as they happen: from this process as they become durable, from another by polling."""
 
 from __future__ import annotations
 

@@ -1,13 +1,11 @@
-"""Which process runs a run, and whether it still does.
+"""Which process runs a run, whether it is alive, and how another takes the run over.
 
-A number alone is not a process: ids are reused within minutes on a busy machine. An owner is
-the process id with its start time, on a boot of a host, in one namespace of process ids. Where
-its process table cannot be seen (another host, another container), its heartbeat decides.
+A process id alone does not identify a process: ids are reused within minutes on a busy machine. An
+owner is the process id with its start time, on a boot of a host, in one namespace of process ids.
+Where its process table cannot be seen (another host, another container), its heartbeat decides.
 
-Who may write to a run: registering an owner, taking runs over, noticing the dead.
-
-All of it runs inside a transaction of the caller, so that two processes that want the same run
-get one yes and one no.
+Registering and taking over run inside a transaction of the caller, so of two processes that want the
+same run exactly one gets it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""What the log needs of whoever keeps secrets out of it. The guard provides it.
+"""Streamed text of a run without secrets, and the redactor the log needs, which the guard provides.
 
-Streamed text of a run on its way out, with the end of each piece held back until it is
-clear that no secret begins there.
+The end of each piece is held back until it is clear that no secret begins there.
 """
 
 from __future__ import annotations

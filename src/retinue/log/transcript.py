@@ -1,12 +1,10 @@
-"""Runs and events as JSON for other programs.
-
-The transcript of a run: its conversation as JSON lines that other programs read.
+"""The transcript of a run as JSON lines, and runs and events as JSON documents.
 
     {"isSidechain":true,"agentId":…,"type":"user|assistant|toolResult","message":…,"timestamp":…,"cwd":…}
 
-A projection of the log: lines come from events, so compaction cannot shift them and they can be
-made again at any time. Messages have the shape of the pi family; a compaction leaves a
-`compact_boundary` line as Claude Code writes it. The first line is the prompt.
+A transcript is a projection of the log: its lines come from events, so compaction cannot shift them
+and they can be made again at any time. Messages have the shape of the pi family; a compaction leaves
+a `compact_boundary` line as Claude Code writes it. The first line is the prompt.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""An event added to a run that is over, from outside: what a person did about it afterwards.
-
-Warnings and errors of runs, from the log: what went wrong, where and when.
-"""
+"""Warnings and errors of runs, from the log: what went wrong, where and when."""
 
 from __future__ import annotations
 

@@ -1,11 +1,9 @@
-"""Events on their way to the file: encoded, freed of secrets, and written in one transaction.
+"""The one thread of a process that writes to the log.
 
-The one thread of a process that writes to the log.
-
-Batches come from the event loop through a queue. Whatever has gathered is written in one
-transaction, so the cost of a commit is shared by all events of that moment. Only then are
-subscribers told. When writing fails nothing is thrown away: the batches stay, the failure is
-reported to whoever waits, and the attempt is repeated when more arrives or a second has passed.
+Batches come from the event loop through a queue. All that are waiting are encoded, redacted and
+written in one transaction, so the events of a moment share the cost of a commit. Only then are
+subscribers told. When writing fails, nothing is thrown away: the batches stay, the failure is
+reported to every waiting caller, and the attempt is repeated when more arrives or after a second.
 """
 
 from __future__ import annotations

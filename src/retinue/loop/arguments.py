@@ -1,10 +1,8 @@
-"""A first check of a call's arguments: types, required names, enums, unknown names.
+"""A first check of a call's arguments, and what a model is told about a call that was not run.
 
-It catches what models get wrong, in words a model can act on, without a validator's import.
-It never refuses what the schema allows: parts it does not know (anyOf, $ref, …) it leaves to
-the tool, which validates for itself.
-
-What a model is told about a call that was not run, or not to its end. Each says how to go on.
+The check covers types, required names, enums and unknown names, in words a model can act on, without
+importing a validator. It never refuses what the schema allows: parts it does not know (anyOf, $ref,
+…) it leaves to the tool, which validates for itself.
 """
 
 from __future__ import annotations

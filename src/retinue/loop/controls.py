@@ -1,14 +1,12 @@
-"""Cuts short what a run is waiting for, without a second task.
+"""The controls of a run: how other tasks steer, stop or interrupt it.
 
-While a run waits for its model it is one task, suspended in the model's stream. A limit that
-fires or a person who stops the run cancels exactly that wait, the way `asyncio.timeout` does:
-the cancellation is taken back again when it arrives here, unless someone else cancelled too.
-
-The mailbox of a run: what others may do to it while it goes on.
-
-Everything here is called from other tasks of the same event loop, returns at once, and says by
-its return value whether the run can still take it. Steering is delivered in order and exactly
+Every method is called from other tasks of the same event loop, returns at once, and says by its
+return value whether the run can still take the order. Steering is delivered in order and exactly
 once; a run that has ended accepts nothing, so nobody is told "delivered" when it was not.
+
+While a run waits for its model it is one task, suspended in the model's stream. A limit that fires or
+a person who stops the run cancels exactly that wait, as `asyncio.timeout` does: the cancellation is
+taken back when it arrives here, unless someone else cancelled as well.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Why a run ends. Made where the reason is known, turned into an outcome in one place.
+"""The end of a run: why it ends, what it really touched, and how its answer is recognised.
 
-What a run really touched, collected from effects: bounded, in order of first appearance.
-
-How a run's answer is recognised: structured results, and errors that look like answers.
+An `Ending` is made where the reason is known and becomes an outcome in one place. Evidence is
+collected from effects, bounded, in order of first appearance.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""The counts of a run, and the outcome made of them.
+"""The conversation of a run kept valid, and its counters.
 
-Messages on their way into a conversation, whatever a model sent.
-
-A conversation is valid when every tool call has exactly one result, in call order, in the
-message right after it, and no two calls share an id.
+A conversation is valid when every tool call has exactly one result, in call order, in the message
+right after it, and no two calls share an id.
 """
 
 from __future__ import annotations

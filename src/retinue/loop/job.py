@@ -1,9 +1,7 @@
-"""What a run may spend besides its own limits: an account it shares with others.
+"""Everything one run needs, frozen before it starts.
 
-The loop charges every request and asks before the next one. It does not know what an account is
-made of; the supervisor gives each run the one that belongs to its place in the tree.
-
-Everything one run needs, frozen before it starts.
+The loop charges every request to an `Account` and asks it before the next one. It does not know what
+an account is made of; the supervisor gives each run the account of its position in the tree.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
-"""From a selection to a model that can be asked. The only place that knows the classes.
+"""From a selection to a model that can be asked, with fallbacks. Only this module knows the classes.
 
-Another model takes over when one cannot answer.
-
-The chain is what the agent's file names in `fallback_models` after the model that was chosen, and
-then the setting `fallbackModels`. The next of it is asked when the retries of the one before are
-used up (overload, errors, no connection), and at once when retries cannot help: a refusal, a spend
-limit, a model that is not there. It stays for the rest of the run, and is said. Thinking and call
-ids of the model before are translated by the wire formats, as for any foreign turn. A wrong key, a
-request that is not valid and a full window are nobody's to take over: they stay failures. Whoever
-runs the model may refuse a change: then the next of the chain is asked, or the failure stays.
+The chain of fallbacks is what the agent's file names in `fallback_models` after the chosen model, and
+then the setting `fallbackModels`. The next model is asked when the retries of the one before are used
+up (overload, errors, no connection), and at once when retries cannot help: a refusal, a spend limit,
+a model that does not exist. It stays for the rest of the run, and the change is announced. The wire
+formats translate thinking and call ids of the earlier model, as for any foreign turn. A wrong key,
+an invalid request and a full window stay failures, because another model would not help. The caller
+may veto a change: then the next model of the chain is asked, or the failure stays.
 """
 
 from __future__ import annotations

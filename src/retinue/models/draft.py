@@ -1,13 +1,11 @@
-"""JSON as models and their servers really write it.
-
-Repair is attempted only where there is one possible reading. Arguments that were cut off, or
-followed by something else, are not guessed at: they are reported as broken, with the raw text.
-
-An answer in the making: streamed pieces merge into parts, parts become the message.
+"""An answer being streamed: pieces merge into parts, parts become the message.
 
 All wire formats share this. A part knows how to take the next piece, so a format only has to
-say which part a piece belongs to. Pieces are kept in lists and joined once: an answer of many
-megabytes costs what its bytes cost.
+say which part a piece belongs to. Pieces are kept in lists and joined once, so the cost of an answer
+is linear in its bytes.
+
+JSON is repaired only where there is one possible reading. Arguments that were cut off, or followed
+by something else, are reported as broken, with the raw text.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A conversation as the contents of a Gemini request.
-
-Google's Gemini format: streamGenerateContent as server-sent events.
-"""
+"""Google's Gemini format: streamGenerateContent as server-sent events."""
 
 from __future__ import annotations
 

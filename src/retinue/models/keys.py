@@ -1,24 +1,21 @@
-"""Keys of model servers and search services: read by us, and by no program that we start.
+"""Keys of model servers and search services: read by Retinue, hidden from every program it starts.
 
-Whoever can look at a process sees the environment it was started with, also after it has deleted
-a variable: `ps eww`, `/proc/PID/environ`. So the program (`retinue …`) takes the keys out of its
-environment when it starts, overwrites them there, and holds them in memory only. Inside somebody
-else's program (`Retinue()`) the environment is theirs and stays as it is; children of ours get it
-without the keys.
+Anyone who can look at a process sees the environment it was started with, even after it deleted a
+variable: `ps eww`, `/proc/PID/environ`. So the program (`retinue …`) takes the keys out of its
+environment when it starts, overwrites them there, and holds them in memory only. Inside another
+program (`Retinue()`) the environment belongs to that program and stays as it is; child processes get
+it without the keys.
 
 A key is one of the variables of the known providers, or one that the user's own settings name
-(`apiKeyEnv`). `sandbox.passEnvironment` passes one on by name.
+(`apiKeyEnv`). `sandbox.passEnvironment` passes one on by name. Tokens of Vertex, Entra and many
+companies live for an hour, so a provider's entry may instead name a program (`apiKeyHelper`, its
+words as a list, no shell) that prints the key, or an entry of the keyring (`apiKeyKeyring`,
+`SERVICE/ACCOUNT`). Such a key is used for five minutes, and asked for again once when the server
+refuses it. Only the user's own settings may name a helper: one that a project names would start
+without anyone knowing.
 
 **What it does not protect.** The shell that `retinue` was started from keeps its variables. A
 program of the same user that may read our memory finds the keys there.
-
-Keys that a program or the system's keyring gives when they are needed.
-
-Tokens of Vertex, Entra and many companies live for an hour, so they cannot stand in a variable.
-A provider's entry names a program (`apiKeyHelper`, its words as a list, no shell) that prints the
-key, or an entry of the keyring (`apiKeyKeyring`, `SERVICE/ACCOUNT`). What it gave is used for five
-minutes; a key that the server refuses is asked for once more. Only the user's own settings may name
-one: a program that a project names would start without anyone knowing.
 """
 
 from __future__ import annotations

@@ -1,22 +1,20 @@
-"""How fast one account may be asked: plain arithmetic on moments that are handed in.
+"""The pace at which one account may be asked, learned by this process and shared with others.
 
-Nothing is limited until a provider refuses. Then everyone holds until the moment it named (or a
+Nothing is limited until a provider refuses. Then every request waits until the moment it named (or a
 growing pause, if it named none), the number of requests at once is halved, and one request goes
-ahead to see whether the door is open again. After its answer the others follow one by one, faster
-every second; every few answers one more is let in at once, until after five quiet minutes all
-is forgotten.
+ahead to see whether the provider accepts again. After its answer the others follow one by one,
+faster every second; every few answers one more is allowed at once. After five quiet minutes all
+of this is forgotten.
 
     calm ──refused──▶ held ──time──▶ one probe ──answered──▶ paced ──quiet──▶ calm
                        ▲                  │
                        └──────refused─────┘
 
-What the user's other processes on this machine have learned about an account.
-
 Each process writes a small file of its own into `RETINUE_HOME/limits` when a provider refused
 it, and nothing otherwise; so no process waits for another and none can undo what another wrote.
 Looking is one `stat` of the folder, at most four times a second (measured: 3 µs; reading all of
 it after a change 40 µs, where one table of SQLite needs 175 µs to read and a lock to write).
-A store that cannot be used is reported once and then left alone: limits are a courtesy.
+A folder that cannot be used is reported once and then ignored: sharing limits is optional.
 """
 
 from __future__ import annotations

@@ -1,17 +1,16 @@
-"""Asking a server which models it has: bounded in time, and any failure is just "no answer".
-
-Asking a server on this machine how many tokens a model really has there.
+"""Which models a local server has, and how many tokens each really has there.
 
 A local server gives a model the window its operator or its memory allows, not the maker's: Ollama
 4,096 tokens below 24 GiB of video memory (docs/context-length), and what does not fit is cut off
-without a word. So the server is asked, in its own way:
+without notice. So the server is asked, in its own way:
 
     Ollama      /api/ps       context_length of the loaded model; /api/generate loads it first
     vLLM        /v1/models    max_model_len
     llama.cpp   /props        default_generation_settings.n_ctx
     LM Studio   /api/v0/models    loaded_context_length
 
-Any failure is just "no answer": then a modest window is assumed and said.
+Every question is bounded in time, and any failure counts as "no answer": then a modest window is
+assumed and reported.
 """
 
 from __future__ import annotations

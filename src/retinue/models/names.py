@@ -1,14 +1,12 @@
-"""Which model a name means, among those that are available.
+"""Which model a name means, among those that are available and in scope.
 
 A name may be `provider/id`, an id, a family (`haiku`), a display name (`Opus 4.6`) or parts of
 these in any order. The rules are pi-subagents', so that its agent files mean the same here;
 two are ours: an empty name matches nothing, and a family's bare name means its newest model.
 
-Which models may be used at all, when the user limits them (`scopeModels`).
-
-The list is `enabledModels` of the settings, of which pi's files are a layer. Only exact `provider/id` entries that
-are available count. A list in which nothing counts limits nothing, so that a typo cannot lock
-everything out.
+The scope (`scopeModels`) is `enabledModels` of the settings, of which pi's files are a layer. Only
+exact `provider/id` entries that are available count. A list without such an entry limits nothing, so
+that a typo cannot lock everything out.
 """
 
 from __future__ import annotations

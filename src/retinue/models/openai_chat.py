@@ -1,7 +1,4 @@
-"""A conversation as Chat Completions messages.
-
-OpenAI's Chat Completions format, and the many servers that speak something close to it.
-"""
+"""OpenAI's Chat Completions format, and the many servers that speak something close to it."""
 
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
-"""Thinking that a server leaves in the text, between `<think>` and `</think>`.
+"""The stream of Chat Completions, from OpenAI and from servers that only resemble it.
 
 MiniMax without `reasoning_split`, and vLLM or llama.cpp without a reasoning parser, stream the
-model's thoughts as content. Only tags at the very beginning of an answer count: later ones are
-words that the model talks about.
-
-The stream of Chat Completions, from OpenAI and from servers that only resemble it.
+model's thoughts as content between `<think>` and `</think>`. Only tags at the very beginning of an
+answer count: later ones are text that the model writes about tags.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""A conversation as the input items of the Responses format.
-
-OpenAI's Responses format, used without state: nothing is stored at the provider, and
+"""OpenAI's Responses format, used without state: nothing is stored at the provider, and
 reasoning comes back encrypted and is returned as it came.
 """
 

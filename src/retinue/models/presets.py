@@ -1,8 +1,7 @@
-"""How a server differs from the one whose format it speaks: the `quirks` of a provider entry.
+"""Model servers that need no description: their address, key variable, wire format and quirks.
 
-Model servers that need no description: their address, key variable and wire format.
-
-`{"ollama": {}}` under `providers` in settings, or just a model named `ollama/…`, is enough.
+`{"ollama": {}}` under `providers` in settings, or just a model named `ollama/…`, is enough. `Quirks`
+say how a server differs from the one whose format it speaks.
 """
 
 from __future__ import annotations

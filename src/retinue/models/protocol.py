@@ -4,7 +4,7 @@ A model is anything with `info` and `stream`. A stream yields parts and ends wit
 `Finished`; failure is a `Finished` whose message has `stop == "error"` and a `failure`. Nothing
 but cancellation is ever raised, so neither the loop nor a wrapper needs a try block.
 
-Pieces of request bodies that several wire formats build alike.
+The functions at the end build pieces of request bodies that several wire formats share.
 """
 
 from __future__ import annotations

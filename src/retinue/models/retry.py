@@ -1,13 +1,10 @@
-"""How long a server asks us to wait, in whichever of its ways it says so.
+"""Retries of requests that failed for a passing reason, and the wait a server asks for.
 
-Trying again when a request failed for a passing reason.
-
-A run of hours must survive a deploy, a storm of overload or a network that is away for minutes,
-so patience is long: about ten minutes in all. A server that never answered this run is given up
-much sooner: then its address is wrong, or it is not running. The server's own Retry-After is
-honoured, with jitter on top. Requests to models change nothing in the world, so a retry repeats
-no effect; text that was already shown is handed on with the announcement, so that a display can
-void it and nobody loses it.
+A run of hours must survive a deploy, an overload or a network outage of minutes, so retries go on
+for about ten minutes in all. A server that never answered this run is given up much sooner: then its
+address is wrong, or it is not running. The server's own Retry-After is honoured, with jitter on top.
+Requests to models have no side effects, so a retry repeats none; text that was already shown is
+passed on with the announcement, so that a display can strike it out and nobody loses it.
 """
 
 from __future__ import annotations

@@ -1,15 +1,10 @@
-"""How hard a model should think: one scale, and what each provider calls its steps.
+"""How hard a model should think: one scale, and what each model and provider calls its steps.
 
-The scale is off, minimal, low, medium, high, xhigh, max. None means nobody said: the provider's
-default stands. Model generations differ in which steps they take; a step that a model does not
-have becomes the nearest one it has.
-
-Which thinking efforts each model takes, and how its server is told.
-
-One row per family, the first whose provider and prefix match; the source stands beside it. What
-no row names is asked in the three steps that nearly all servers know, and a refusal teaches the
-rest (`repair.py`). A level that a model does not have becomes the nearest one above it, else the
-highest.
+The scale is off, minimal, low, medium, high, xhigh, max. None means that nobody chose a level: the
+provider's default applies. There is one row per family, with its source beside it; the first whose
+provider and prefix match counts. A model without a row is offered the three steps that nearly all
+servers know, and a refusal teaches the rest (`repair.py`). A level that a model does not have becomes
+the nearest one above it, otherwise the highest.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Retinue's own documentation, for the agent that answers questions about Retinue.
+"""What a run is told before its first message, assembled from settings, agent file, tools and parent.
 
-In a wheel the pages are package data (`retinue/docs`); in a checkout they are where people write
-them (`docs`). The agent reads them with its `read`; no other run reaches the folder.
-
-What a run is told before its first message, put together from all who have a say.
+The agent that answers questions about Retinue also gets Retinue's documentation. In a wheel the pages
+are package data (`retinue/docs`), in a checkout the folder `docs`. That agent reads them with its
+`read`; no other run reaches the folder.
 """
 
 from __future__ import annotations

@@ -1,17 +1,14 @@
-"""One kind of budget along a chain of runs: what is spent, what is set aside for children.
+"""Budgets of trees of runs: tokens, dollars, turns, tool calls, seconds, spawns.
 
-Amounts are whole numbers, so that nothing is lost or gained by rounding, however large the tree.
-
-Budgets of trees of runs: tokens, dollars, turns, tool calls, seconds, spawns.
-
-An account with a limit of its own sets that much aside from what its parent has left, and what
-it does not spend goes back when it closes; one without spends from its parent's directly. Every
+An account with a limit of its own sets that much aside from what its parent has left, and returns
+what it did not spend when it closes; one without a limit spends from its parent's directly. Every
 charge reaches every ancestor. Before each request every ancestor is asked, so that a tree exceeds
-its budget by at most one request in flight per running agent (guarantee 7).
+its budget by at most one request in flight per running agent (guarantee 7). Amounts are whole
+numbers, so that rounding loses and adds nothing, however large the tree.
 
 Nothing left means nothing, never "unlimited". Two things are not like money: seconds pass for
-all at once, so nobody sets them aside and the earliest end counts; and the run that owns a budget
-may take its own turns from what its children have set aside, because it has to collect their
+all runs at once, so none are set aside and the earliest deadline counts; and the run that owns a
+budget may take its own turns from what its children have set aside, because it has to collect their
 results. What a model without a price costs is unknown, so it is refused where dollars are
 counted, unless a setting allows it.
 """

@@ -1,14 +1,12 @@
-"""Ends what commands of a dead process left running.
+"""Ending commands of dead processes, and forgetting runs that ended long ago.
 
-A command belongs to the call that started it. When the process of that call was killed, nobody
-waits for it any more and its run has been told that its effect is unknown: it must not go on
-changing things beside whoever takes the run up again. Commands carry their run's id in their
-environment; where that cannot be read (other systems than Linux) they end by themselves.
+A command belongs to the call that started it. When the process of that call was killed, nobody waits
+for the command and its run has been told that its effect is unknown: it must not go on changing
+things beside the process that resumes the run. Commands carry their run's id in their environment;
+where that cannot be read (systems other than Linux) they end by themselves.
 
-Forgets runs that ended long ago. Nothing is lost: whoever asks for one again finds it in the log.
-
-A run stays in memory while it lives, while anything below it lives, while its parent has yet to
-hear of its end, and for ten minutes after that end.
+A run stays in memory while it lives, while anything below it lives, until its parent has been told
+of its completion, and for ten minutes after it ended. Later requests find it in the log.
 """
 
 from __future__ import annotations

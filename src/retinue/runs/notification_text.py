@@ -1,14 +1,13 @@
-"""Three words to the person while a main run works, each said once: which branch it works on, that
-it has begun to change files, and that it ended without having checked what it changed.
+"""The message that tells a parent how its background runs ended, and notices for the person.
 
-They are devkit-pi's guards, and on in its vocabulary; elsewhere the setting `guards.notices`
-switches them on. They stop nothing and no model hears them.
-
-The message that tells a parent how its background runs ended.
-
-It is text for a model, in frames that only we can make: everything a run said is escaped, so no
-output can close its frame or open another (guarantee 9), and what is shaped like an instruction
+The message is text for a model, in frames that only we can make: everything a run said is escaped, so
+no output can close its frame or open another (guarantee 9), and what is shaped like an instruction
 is marked as data. Fields come in one fixed order.
+
+While a main run works, the person gets three notices, each once: which branch it works on, that it
+has begun to change files, and that it ended without having checked what it changed. They are
+devkit-pi's guards, and on in its vocabulary; elsewhere the setting `guards.notices` switches them on.
+They stop nothing, and no model sees them.
 """
 
 from __future__ import annotations

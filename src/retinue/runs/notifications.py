@@ -1,21 +1,19 @@
-"""When the ends of background runs are announced to their parent: alone, or together.
+"""Telling a parent of the completion of its background runs: each exactly once, alone or in groups.
 
-    async   each end by itself
-    smart   runs started within a breath of each other are announced together; one alone, alone
+    async   each completion by itself
+    smart   runs started within a moment of each other are announced together; one alone, alone
     group   as smart, and even one run is announced as a group
 
-A group waits for all of its members. From its first end on it waits 30 seconds; what has ended
-by then is announced as a partial group, and the stragglers form one of their own whose 15
-seconds start at its next end. Every end is announced exactly once, whatever the mode.
+A group waits for all of its members. From its first completion it waits 30 seconds; what has ended
+by then is announced as a partial group, and the rest form a group of their own whose 15 seconds
+start at its next completion.
 
-Brings the ends of background runs to their parent, each exactly once.
-
-An end waits a moment before it is announced: a parent that reads the result in that moment needs
-no announcement, and ends that gather meanwhile, or while the parent is in a turn, are announced
-together. A parent that only waits for its last run hears at once. While a child runs or its end is
-on the way, the parent is kept open. A parent that is gone hears of it when it is resumed: what was
-announced stands in its own log (`retinue.runs.resume`); `missed` is told, for whoever can
-resume it.
+A completion waits a moment before it is announced: a parent that reads the result in that moment
+needs no announcement, and completions that gather meanwhile, or while the parent is in a turn, are
+announced together. A parent that only waits for its last run is told at once. While a child runs or
+its completion has yet to be announced, the parent is kept open. A parent that is gone is told when it
+is resumed: what was announced is in its own log (`retinue.runs.resume`); `missed` is called, so that
+the parent can be resumed.
 """
 
 from __future__ import annotations

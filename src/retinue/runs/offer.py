@@ -1,10 +1,8 @@
-"""When to delegate and to whom: a few lines for the prompt of the main agent.
+"""Which delegation tools a run is offered, in which vocabulary, and the main agent's delegation policy.
 
-Built from the catalog: only agents that can be started are named, a built-in route disappears
-when the user has replaced the agent by one of their own, and agents whose descriptions ask to
-be used proactively are named whoever wrote them.
-
-Which delegation tools a run is offered, and in whose vocabulary.
+The policy is a few lines of prompt that say when to delegate and to whom. It is built from the
+catalog: only agents that can be started are named, a built-in route disappears when the user has
+replaced the agent, and agents whose descriptions ask to be used proactively are always named.
 """
 
 from __future__ import annotations

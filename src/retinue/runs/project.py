@@ -1,15 +1,12 @@
-"""Tools that cannot work on this machine, and why.
+"""What all runs of one process share. Everything costly in it is made on first use.
 
-Offering one costs tokens in every request and a turn to find out that it does nothing. So they are
-left out, a call of one says why, and `retinue doctor` says what to install.
+Tools that cannot work on this machine are left out, because offering one costs tokens in every
+request and a turn to find out that it does nothing. A call of one says why it is missing, and
+`retinue doctor` says what to install.
 
-Answers that hold for one round of the event loop.
-
-Many runs that start at once all ask the same: which agents there are, which model a name means,
-which branch is checked out. In one round nothing else of this process can happen, so one answer
-is right for all of them; in the next round it is asked anew.
-
-What all runs of one process share. Everything costly in it is made on first use.
+Many runs that start at once ask the same: which agents there are, which model a name means, which
+branch is checked out. Within one tick of the event loop nothing else of this process can happen, so
+one answer is right for all of them; in the next tick it is asked anew.
 """
 
 from __future__ import annotations

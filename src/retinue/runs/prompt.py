@@ -1,14 +1,12 @@
-"""The environment block of a prompt: where the run works, in which repository, on what platform.
+"""The system prompt of a run, in parts, with the block that describes its environment.
 
-Git is asked by reading its files: no process is started for it, and a broken repository is
-reported as no repository rather than as an error.
-
-The system prompt of a run, in parts.
-
-The parts that never change between runs of an agent come first and the ones that do come last,
+The parts that never change between runs of an agent come first and those that do come last,
 so that a provider's cache keeps the prefix. In `append` mode the parent's prompt is an exact,
 byte-identical prefix. Files such as AGENTS.md are for main agents and twins of them: a twin has
 them through that prefix, and an agent with a prompt of its own never sees them.
+
+The environment block learns of git by reading its files: no process is started for it, and a broken
+repository is reported as no repository rather than as an error.
 """
 
 from __future__ import annotations

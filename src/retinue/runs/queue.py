@@ -1,9 +1,7 @@
-"""The slots of background runs: first come, first served, with a limit that can change live.
+"""The slots of background runs, and a run from its place in the queue to its end.
 
-Foreground and nested runs never pass through here, so a parent that waits for its child cannot
-keep the child from starting.
-
-A run from its place in the line to its end: it waits for a slot, works, and frees the slot.
+First come, first served, with a limit that can change live. Foreground and nested runs never pass
+through here, so a parent that waits for its child cannot keep the child from starting.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The parent's conversation as text for a child that inherits it.
-
-The task as a run is told it: long ones by file.
-"""
+"""The task as a run is told it, long ones by file, and the parent's conversation where it inherits it."""
 
 from __future__ import annotations
 

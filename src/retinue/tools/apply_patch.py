@@ -1,10 +1,8 @@
-"""The patch format of OpenAI's coding models, read into changes of single files.
-
-apply_patch: changes of several files in the format that OpenAI's coding models were trained on.
+"""apply_patch: changes of several files in the format that OpenAI's coding models were trained on.
 
 It has no rights of its own. Each file goes through the run's own read, edit and write tools, with
-their gate, hooks and checks; so whatever holds for those holds for a patch. A file that is moved is
-read, written at its new place and deleted at the old one.
+their gate, hooks and checks, so that every rule for those holds for a patch. A moved file is read,
+written under its new name and deleted under the old one.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""How a tool says no: one exception inside this package, one failed result outside it.
+"""The border where a model's arguments come in: liberal in what it accepts, exact in what it says.
 
-The border where a model's arguments come in: liberal in what it takes, exact in what it says.
-
-The loop has put a call into the tool's own form already (`loop/spellings.py`). A tool that is
-called by a program gets the same: a reader here takes the canonical name and its other spellings;
-whatever cannot be understood raises a `ToolError` that says what to send.
+The loop has already put a call into the tool's own form (`loop/spellings.py`). For a tool that a
+program calls, the readers here accept the canonical name and its other spellings. What cannot be
+understood raises a `ToolError` that says what to send; outside this package it is a failed result.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Commands that a run leaves at work while it goes on: started, read, stopped, and ended with the run.
+"""bash_output, and the background commands of a run: started, read, stopped, and ended with the run.
 
-Each is a program like any other command: in the run's own walls, marked, in a session of its own.
+Each is a program like any other command: in the run's sandbox, marked, in a session of its own.
 What it prints goes to a file of the run's outputs, of which a model reads what is new.
-
-bash_output: what a command in the background has printed, and its end.
 """
 
 from __future__ import annotations

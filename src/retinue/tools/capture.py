@@ -1,14 +1,11 @@
-"""Terminal output as plain text: no escape sequences, no overwritten progress bars.
+"""The output of a command as plain, bounded text: beginning and end in memory, the whole in a file.
 
-Bounding text: never inside a character, always with a count of what is missing.
+Escape sequences and overwritten progress bars are removed. Text is never cut inside a character, and
+a cut always says how much is missing. Memory stays constant however much a command prints. The file
+is made only when the output does not fit the result, and has a cap of its own.
 
 `head_and_tail` is for tool output, where the end matters as much as the start. The answer of a
 whole run keeps its beginning under a marker line instead: see `retinue.loop.result`.
-
-The output of a command, bounded: beginning and end in memory, the whole in a file.
-
-Memory stays constant however much a command prints. The file is made only when the output
-does not fit the result, and has a cap of its own.
 """
 
 from __future__ import annotations

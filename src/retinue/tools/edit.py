@@ -1,7 +1,4 @@
-"""Exact replacement in a text, and the reasons why one cannot be done.
-
-edit: exact replacements in one file, all or none.
-"""
+"""edit: exact replacements in one file, all or none, with the reason when one cannot be done."""
 
 from __future__ import annotations
 

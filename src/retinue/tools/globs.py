@@ -3,8 +3,6 @@
 `*` and `?` stay within a name, `**` spans folders, `[a-z]` and `{a,b}` work, a leading `!`
 excludes. A pattern without a slash is matched against names at any depth; one with a slash
 against the path from where the search starts. A pattern without capitals ignores case.
-
-ripgrep: where it is, and how it is run. It comes with the package of the same name.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""A grep as two runs of ripgrep: count everywhere in parallel, then show the first files.
+"""grep: a regular expression in the files below a folder, as two runs of ripgrep.
 
-The count gives exact totals and the order (by path) whatever order rg's threads work in, at
-the cost of a few bytes per file; only the files that will be shown are searched again, and those
-whose folder changed meanwhile (`tools/search.py` says why). The second run gets open files, no names.
-
-grep: a regular expression in the files below a folder.
+The first counts everywhere in parallel: that yields exact totals and an order by path that does not
+depend on rg's threads, at the cost of a few bytes per file. The second searches only the files that
+will be shown, and those whose folder changed meanwhile (`tools/search.py` says why); it gets open
+files, no names.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Blocking file work off the event loop, without leaving any of it half done.
+"""Running one program: own session, bounded time, streamed output, nothing left behind.
 
-Running one program: own session, bounded time, streamed output, nothing left behind.
+`in_thread` does blocking file work off the event loop without leaving any of it half done.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A window of lines out of a file of any size, in one pass and bounded memory.
+"""read: a window of a text file, an image, or a PDF.
 
-read: a window of a text file, an image, or a PDF.
+A window of lines is taken from a file of any size in one pass and bounded memory.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Tools that a run may use but is told of by name only, until it asks for them.
+"""tool_search: tools that a run knows by name only until it asks for their parameters.
 
-tool_search: names first, parameters on demand, so that many tools do not fill the window.
+So many tools do not fill the context window.
 """
 
 from __future__ import annotations

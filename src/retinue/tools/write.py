@@ -1,7 +1,4 @@
-"""A short unified diff of two texts, fast on large ones: only what differs is compared.
-
-write: a whole file, created or replaced.
-"""
+"""write: a whole file, created or replaced, and the short diff that shows what changed."""
 
 from __future__ import annotations
 

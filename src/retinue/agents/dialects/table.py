@@ -1,14 +1,11 @@
-"""Which fields restrict an agent, and what happens when the value of one cannot be read.
+"""A dialect: a table of fields and a few facts about its files.
 
-The rule is the same for every dialect and every field below: the file keeps its name, its problem
-is reported with line, reason and remedy, and the agent is not started until the file is corrected.
-A value that cannot be read never becomes more rights, and never nothing at all.
+A row names the key, how its value is read, and the field of `AgentSpec` it becomes. Reading,
+reporting and the reference page all work from the rows; a dialect's module holds nothing else.
 
-What a dialect is: a table of fields, and a few facts about its files.
-
-A row says which key it is, how its value is read, and which field of `AgentSpec` it becomes.
-Reading, reporting and the reference page all work from the rows; a dialect's module holds
-nothing else.
+A restricting field whose value cannot be read is treated alike in every dialect: the file keeps its
+name, the problem is reported with line, reason and remedy, and the agent does not start until the
+file is corrected. An unreadable value never means more rights, and is never ignored.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Lists of names in every form that files use: comma strings, YAML lists, JSON in a string.
+"""The tools a file names, in every form seen: comma strings, lists, maps, JSON in a string, `*`, `none`.
 
-What a file says about tools, in every form seen: text, lists, maps, `*`, `none`.
-
-One rule holds throughout: what cannot be read never widens. A bad allow list allows nothing,
-a bad deny list denies everything.
+A value that cannot be read never widens the rights of an agent: a bad allow list allows nothing, a
+bad deny list denies everything.
 """
 
 from __future__ import annotations

@@ -1,12 +1,6 @@
-"""Whether a body says anything a model could follow.
+"""Every check on one file: its bytes, name, description, models, other values and body.
 
-Checks on the bytes: encoding, line ends, a byte order mark.
-
-Model names: which are surely understood, which look like a slip.
-
-Checks on names, descriptions, models and other values, and on the body.
-
-Every check on one file. Light: what a launch needs to say what is wrong with an agent's file.
+Kept light, because a launch runs these checks to report what is wrong with an agent's file.
 """
 
 from __future__ import annotations

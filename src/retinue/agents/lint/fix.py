@@ -1,10 +1,8 @@
-"""Frontmatter that loaded only by recovery, written as the YAML it was taken for.
+"""Repairs of agent files, made one at a time, each tried before it is written.
 
-Repairs, one at a time, each tried before it is made.
-
-A repair counts only if the file still reads as the same agent: no field may change but those
-the repair names, no right may be added, no new problem may appear, and an agent that did not
-load must not begin to. So `--fix` twice is `--fix` once.
+A repair counts only if the file still reads as the same agent: no field may change but those the
+repair names, no right may be added, no new problem may appear, and an agent that did not load must
+not begin to. Therefore a second `--fix` changes nothing.
 """
 
 from __future__ import annotations

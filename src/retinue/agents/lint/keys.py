@@ -1,6 +1,6 @@
-"""How close two words are: for keys and names somebody almost spelled right.
+"""Checks on frontmatter keys: unknown, misspelt, repeated, or belonging to another dialect.
 
-Checks on the keys: what the reader reported, keys nobody knows, keys of other dialects.
+`distance` and `nearest` say how close two words are; they serve names of agents and tools as well.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Lint over files, folders, or everything that is visible from a folder."""
+"""Lint over files, folders, or everything that is visible from a folder.
+
+Some checks need several files: names that are taken, replaced, or nearly the same.
+"""
 
 from __future__ import annotations
 

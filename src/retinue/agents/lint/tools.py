@@ -1,7 +1,4 @@
-"""Checks on several files at once: names that are taken, replaced, or nearly the same.
-
-Checks on the tool lists: names, what they add up to, and whether they fit the agent.
-"""
+"""Checks on tool lists: unknown names, what the lists add up to, and whether they fit the agent."""
 
 from __future__ import annotations
 

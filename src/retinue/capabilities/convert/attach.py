@@ -1,7 +1,4 @@
-"""Starts the converter, gives it the document, and understands its answer or its end.
-
-Converting documents as a part of runs: the settings, the sandbox and the way to the web for it.
-"""
+"""Converting documents for a run: its settings, its sandbox, and the converter as a process."""
 
 from __future__ import annotations
 

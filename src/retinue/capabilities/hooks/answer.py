@@ -1,8 +1,7 @@
-"""The opinions of all handlers of one event as one: no before ask, ask before yes.
+"""The answers of hook handlers as one result: exit codes, JSON of two dialects, plain text.
 
-What a handler said, as one opinion: exit codes, JSON of two dialects, plain text.
-
-A handler that guards something and cannot be understood has said no.
+Of several handlers of one event, no counts before ask, and ask before yes. A guarding handler whose
+answer cannot be understood counts as a no.
 """
 
 from __future__ import annotations

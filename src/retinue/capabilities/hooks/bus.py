@@ -1,11 +1,10 @@
-"""Who hears an event: matchers in the words of either dialect, and conditions.
+"""The hooks of one run: handlers of the session and of the agent's own file, on one bus.
 
-Where it is in doubt whether a guard should run, it runs.
+Matchers and conditions are in the words of either dialect. Where it is in doubt whether a guarding
+handler matches, it runs.
 
-The hooks of one run: handlers of the session and of its own file, on one bus.
-
-A bus belongs to one run, so what an agent's file hooks into is that run and no other. Once it
-is closed nobody hears anything, and nothing that it started goes on.
+A bus belongs to one run, so the hooks of an agent's file apply to that run only. Once the bus is
+closed, no handler is called and nothing that it started goes on.
 """
 
 from __future__ import annotations

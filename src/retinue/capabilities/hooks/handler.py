@@ -1,8 +1,7 @@
-"""The events: which guard something, what matchers look at, how long handlers may take.
+"""One handler: what it runs, for which events, for how long. Made from any of the forms files use.
 
-CodingCode's points are mapped onto Claude Code's events, so that there is one bus.
-
-One handler: what it runs, for what, for how long. Made from any of the shapes files use.
+The table of events says which of them guard something, what matchers look at, and how long handlers
+may take. CodingCode's points are mapped onto Claude Code's events, so that there is one bus.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Tools in the words of the program a hook was written for.
+"""Hooks that apply to all runs: those of the settings files, and functions of the program.
 
-A script for Claude Code looks for `Bash` and `file_path`. It gets them, and what it gives back
-is translated again, so that a changed path is the path that is used.
-
-Who listens to everyone's runs: hooks of the settings files, and functions of the program.
+A script for Claude Code looks for `Bash` and `file_path`. Tool names and arguments are translated for
+it, and its answer is translated back, so that a path it changes is the path that is used.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""Which files of other programs may have hooks, found by looking and without reading them.
+"""Where hooks come from: our settings, Claude Code's settings files, CodingCode's hooks files.
 
-Where hooks come from: our settings, Claude Code's settings files, CodingCode's hooks files.
-
-What a project's file brings counts only if someone has consented to exactly that content.
-Entries that cannot be read are reported; where they name a guarding event they stay as handlers
-that cannot run, since a guard that vanishes guards nothing.
+Hooks of a project's file count only if someone has consented to exactly that content. Entries that
+cannot be read are reported; those for a guarding event stay as handlers that cannot run, because a
+guard must not vanish. `hook_files` finds the files of other programs without reading them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Changes that a server proposes, as text: nothing here changes a file.
+"""The actions of the lsp tool. Each returns text for the model; finding nothing is not a failure.
 
-The actions of the tool. Each gives text for the model; finding nothing is an answer, not a failure.
+Changes that a server proposes are shown as text: nothing here changes a file.
 """
 
 from __future__ import annotations

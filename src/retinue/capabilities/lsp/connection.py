@@ -1,10 +1,9 @@
-"""Messages of the protocol as bytes: a header with the length, then JSON. Everything is bounded.
+"""A conversation with one language server: requests and their answers, and what the server asks.
 
-A conversation with one server: requests and their answers, and what the server asks of us.
-
-Answers are checked against the protocol's types when they come in, so that nothing behind this
-file meets an answer of another shape. A request that nobody waits for any more is called off at
-the server. When the server ends, everyone who waits is told at once.
+A message is a header with the length, then JSON; its size is bounded. Answers are checked against the
+protocol's types when they arrive, so that no other module meets an answer of another shape. A request
+that nobody waits for any more is cancelled at the server. When the server ends, every waiting caller
+is told at once.
 """
 
 from __future__ import annotations

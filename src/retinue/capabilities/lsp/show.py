@@ -1,6 +1,6 @@
-"""Files as language servers get them: regular, in the workspace, as text, and not too large.
+"""Answers of language servers as text for a model: positions as `path:line:column`, bounded.
 
-Answers of servers as text for a model: places as `path:line:column`, bounded, nothing hidden.
+Files are read as servers get them: regular, in the workspace, as text, and not too large.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Which servers a question goes to.
-
-Which language servers there are, what state they are in, and starting one anew.
-"""
+"""Which language servers there are, which of them a question goes to, their state, and restarting one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Symbols by name: which of those a server lists a model means.
-
-Symbols of a whole workspace by their names, without anyone saying in which file they are.
-"""
+"""Symbols by name, in one file or in the whole workspace: which of those a server lists a model means."""
 
 from __future__ import annotations
 

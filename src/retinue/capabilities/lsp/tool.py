@@ -1,7 +1,4 @@
-"""lsp: what language servers know about code.
-
-What a model asks: one call of the tool, read and checked.
-"""
+"""lsp: what language servers know about code. A call is read and checked here before it is carried out."""
 
 from __future__ import annotations
 

@@ -1,11 +1,9 @@
-"""The files that may configure MCP servers. Cheap to import: it is asked at every launch.
+"""One configured MCP server, checked, with its variables filled in; and the files that configure some.
 
-One MCP server as someone configured it: checked, with its variables filled in.
-
-The forms of every system are taken: `command` and `args` for a program, `url` for HTTP (`type`
-or `transport` says which kind), `${VAR}` and `${VAR:-default}` in any text. A server that is
-configured badly is a server with a `problem`, never an exception: the others still work, and
-whoever needs this one is told why it is not there.
+The forms of every system are accepted: `command` and `args` for a program, `url` for HTTP (`type`
+or `transport` says which kind), `${VAR}` and `${VAR:-default}` in any text. A badly configured server
+is a server with a `problem`, never an exception: the others still work, and an agent that needs this
+one is told why it is missing. Every launch imports this module, so it must stay cheap to import.
 """
 
 from __future__ import annotations

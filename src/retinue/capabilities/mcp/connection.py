@@ -1,10 +1,8 @@
-"""How long a call may be silent. Progress starts it anew; waiting for a person stops it.
-
-One connection to one server, from the handshake to its end.
+"""One connection to one server, from the handshake to its end.
 
 The library's contexts must be left by the task that entered them, so a connection is a task of
-its own (`_keep`); calls come from any other task. When the server dies, when it is told to stop
-and when the task itself is cancelled, the same lines run, and the process is ended in them.
+its own (`_keep`); calls come from any other task. The same lines run when the server dies, when it is
+told to stop and when the task itself is cancelled, and they end the process.
 """
 
 from __future__ import annotations

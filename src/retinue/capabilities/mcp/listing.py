@@ -1,9 +1,8 @@
-"""What a tool of a server gave back, as a model gets it: bounded, whatever the server sent.
-
-The tools of a server as it lists them, and their memory on disk.
+"""The tools of a server as it lists them, remembered on disk; and their results as a model gets them.
 
 A server's list is remembered under the digest of its configuration, so that a run can be told
-of its tools without starting it. What is remembered is checked again whenever it is connected.
+of its tools without starting it. The list is checked again at every connection. Results are bounded,
+whatever the server sent.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a server says beside the protocol: kept for people, bounded, without secrets.
+"""The process of a server: in its own session, watched by the launcher, never left behind.
 
-A server's process: its own session, watched by the launcher, never left behind.
+What it prints beside the protocol is kept for people, bounded, without secrets.
 """
 
 from __future__ import annotations

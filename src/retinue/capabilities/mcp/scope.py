@@ -1,18 +1,16 @@
-"""Which MCP servers there are, by name, and who brought them.
+"""Which MCP servers there are, where each comes from, and which of them and their tools an agent gets.
 
 Later sources replace earlier ones of the same name: Claude Code's user file, CodingCode's, the
-project's `.mcp.json`, then the settings. Files of others are read, never written. What cannot be
-read is a problem in the result and hides nothing else.
-
-Which servers and which of their tools an agent's file means, in the words of its dialect.
+project's `.mcp.json`, then the settings. Files of other programs are read, never written. What cannot
+be read is a problem in the result and hides nothing else.
 
 Without a list of tools an agent has every server's; with one, those it names (`mcp__server`,
-`mcp__server__*`, `mcp__server__tool`, CodingCode's `server:tool`). A server that the file names in
-its own servers (`mcpServers`) gives all its tools on top of the list, unless the list names some of
-them. pi: a list of tools is about built-in ones, and `extensions`, `exclude_extensions` and `ext:`
-selectors are about servers, which together are the extension `mcp`. CodingCode: an agent has the
-servers that its file names, in `mcpServers` or in its list of tools, and no others. Everywhere a file
-that names servers has no others, and an isolated agent has none.
+`mcp__server__*`, `mcp__server__tool`, CodingCode's `server:tool`). A server that the file defines
+itself (`mcpServers`) gives all its tools on top of the list, unless the list names some of them. pi: a
+list of tools is about built-in ones, and `extensions`, `exclude_extensions` and `ext:` selectors are
+about servers, which together are the extension `mcp`. CodingCode: an agent has the servers that its
+file names, in `mcpServers` or in its list of tools, and no others. Everywhere a file that names
+servers has no others, and an isolated agent has none.
 """
 
 from __future__ import annotations

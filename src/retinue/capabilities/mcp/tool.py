@@ -1,11 +1,8 @@
-"""A server asks the person something: one question at a time, with a way to say no.
+"""A tool of a server as a tool of a run, and the questions a server asks a person.
 
-A form becomes one question per field. The answer to each is checked against what the server
-asked for; a wrong one is asked again. Nobody there, or nobody who answers: the server is told
-that the question was cancelled. Secrets are never asked for: that is what the protocol says, and
-the question says who wants to know.
-
-A tool of a server as a tool of a run.
+A form becomes one question per field. The answer to each is checked against what the server asked
+for; a wrong one is asked again. If nobody answers, the server is told that the question was
+cancelled. The protocol forbids asking for secrets; the question says which server asks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The index of a memory, as far as it fits a prompt.
-
-What a run is told of its memory. The words that never change come first, the index last.
-"""
+"""What a run is told of its memory. Words that never change come first, the bounded index last."""
 
 from __future__ import annotations
 

@@ -1,15 +1,13 @@
-"""Where memories lie: Retinue's own folders, which are written, and those of others, which are read.
+"""Memories on disk: where they are, and packing, unpacking and merging whole ones.
 
-scope    ours                                       others, in this order
-project  PROJECT/.retinue/agent-memory/NAME         .claude, .pi of the project
-local    PROJECT/.retinue/agent-memory-local/NAME   .claude, .pi of the project
-user     RETINUE_HOME/agent-memory/NAME             ~/.claude, pi's folder, or pi's old one
+    scope    ours                                       others, in this order
+    project  PROJECT/.retinue/agent-memory/NAME         .claude, .pi of the project
+    local    PROJECT/.retinue/agent-memory-local/NAME   .claude, .pi of the project
+    user     RETINUE_HOME/agent-memory/NAME             ~/.claude, pi's folder, or pi's old one
 
-Memories as wholes: looked at, packed to travel, unpacked elsewhere, merged.
-
-Nothing here loses text. Where two versions of a file meet, one keeps the name and the other
-stands beside it as `NAME.conflict-DIGEST.md`; of the index, which is a list, the lines that only
-one has are added to the other.
+Retinue writes its own folders and only reads those of others. No text is lost: where two versions of
+a file meet, one keeps the name and the other is kept beside it as `NAME.conflict-DIGEST.md`; of two
+versions of the index, which is a list, the lines of both are kept.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The model that judges calls in the mode auto.
-
-The permissions of a run, put together: settings, files, mode, parent, what its file allows.
-"""
+"""The permissions of a run, assembled from settings, files, mode, parent and the agent's file."""
 
 from __future__ import annotations
 

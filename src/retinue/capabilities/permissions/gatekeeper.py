@@ -1,12 +1,8 @@
-"""What the files of the runs above a run forbid it, kept with the run.
+"""The guard of one run, assembled from its permissions, its hooks, and the people it may ask.
 
-A child is forked from its parent's permissions while the parent lives. One that starts, or is
-taken up again, when its parent is gone has the same bounds from here: they are in its first event.
-
-The guard of one run, put together: its permissions, its hooks, and where it asks people.
-
-Permissions of a child are forked from its parent's when it starts, so grants flow down and never
-up or sideways. What people allow beyond one call goes where they said: to the run, to every run
+A child's permissions are forked from its parent's when it starts, so grants flow down and never
+up or sideways. A child that starts or is resumed after its parent is gone gets the same bounds from
+its own first event. What people allow beyond one call goes where they said: to the run, to every run
 of the agent (kept in the log), or as a rule into the settings of the project.
 """
 

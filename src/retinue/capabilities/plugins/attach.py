@@ -1,10 +1,8 @@
-"""The plugins of a project, as its settings and folders say now. Nothing of them is run.
-
-The plugins of a project as its runs may use them: found, consented to, put where things are read.
+"""The plugins of a project as its runs may use them: found, consented to, and added to what runs read.
 
 Agents and skills of a plugin are texts and count like those of a project. What runs (tools, hooks,
 servers) counts when only the user can have put the plugin there, or someone has consented to
-exactly the content it has now.
+exactly its present content.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A folder as a plugin: its manifest, if it has one, and what stands where plugins have it.
+"""Which plugins there are: in the user's folder, settings, installed packages and the project.
 
-The layout is Claude Code's, with `tools` added:
+The layout of a plugin is Claude Code's, with `tools` added:
 
     .claude-plugin/plugin.json   name, version, description, further paths (or plugin.json)
     agents/  skills/             texts
@@ -8,9 +8,7 @@ The layout is Claude Code's, with `tools` added:
     tools.py  tools/*.py         Python functions with @tool
 
 Without a manifest the folder's name is the plugin's. Nothing is imported or run here. A manifest
-that is no JSON object fails the plugin; a field that is wrong falls alone.
-
-Which plugins there are: the user's folder, settings, installed packages, the project.
+that is not a JSON object fails the plugin; a wrong field is dropped alone.
 """
 
 from __future__ import annotations

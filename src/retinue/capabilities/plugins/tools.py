@@ -1,11 +1,9 @@
-"""What consent to a plugin is bound to: every byte of its folder.
+"""The tools of plugins that one run has, and the digest that consent to a plugin is bound to.
 
-Hooks and servers start programs that lie in the folder, and modules import each other, so a digest
-of some of its files would be consent to more than anyone has seen. Python's own caches and the
-repository of git are left out. The caches are for that reason never used: what we import is compiled
-from the text that counts, and programs of a plugin are told to keep theirs elsewhere.
-
-The tools of plugins that one run has: which plugins its file means, imported when needed.
+Hooks and servers start programs that lie in the folder, and modules import each other, so the digest
+covers every byte of the folder: less would be consent to more than anyone has seen. Python's caches
+and the repository of git are left out. Therefore the caches are never used: what we import is
+compiled from the text that was digested, and programs of a plugin are told to cache elsewhere.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A job becomes a run: of the session it belongs to if that lives here, else one of its own.
+"""Starting a job as a run, and `Agent(schedule=…)`, by which a model asks for a run at a time.
 
-`Agent(schedule=…)`: a model asks for a run at a time.
+A job starts in the session it belongs to if that lives in this process, otherwise as a main run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""When a job is due: forms people write, and the next moment after any other.
+"""When a job is due, in the forms people write, and what to do when it is: fire, skip, or wait.
 
     +10m                        once, ten minutes from now (s, m, h, d; combined: +1h30m)
     5m, every 5m                every five minutes
@@ -8,11 +8,9 @@
 Cron slots follow the zone's clock through daylight-saving changes: a slot that a change skips
 fires once after it, one that comes twice fires once.
 
-What a moment means for a job that is due: fire, pass over, or wait a little. No clock, no store.
-
-A slot that is at most `TOLERANCE` late is on time. Earlier ones were missed: nobody was there, the
-machine slept, or its clock was set. By the job's policy they are counted and passed over, or
-together made up for by one run.
+A slot that is at most `TOLERANCE` late is on time. Earlier ones were missed: no process ran, the
+machine slept, or its clock was set. By the job's policy they are counted and skipped, or together
+made up for by one run. Nothing here reads a clock or the store.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""What a run is told of skills: the whole text of those it begins with, a line for each other.
+"""The skills of a run: which it can see, which it begins with, and what each may bring.
 
-Skills of a run: which it can see, which it begins with, and what one may bring.
-
-A run has the `skill` tool where its file does not say otherwise and there are skills. What a skill
-allows its user (`allowed-tools`) counts for the rest of the run, if the skill is the user's own or
-someone has consented to exactly that file of the project.
+A run has the `skill` tool if there are skills and its file does not say otherwise. It gets the whole
+text of the skills it begins with and a line for each other. What a skill allows its user
+(`allowed-tools`) counts for the rest of the run, if the skill is the user's own or someone has
+consented to exactly that file of the project.
 """
 
 from __future__ import annotations

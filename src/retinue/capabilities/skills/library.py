@@ -1,19 +1,16 @@
-"""What is given to a skill, put into its text.
+"""All skills that can be seen from a folder, and their texts with arguments filled in.
 
-    $ARGUMENTS          everything that was given
+Each root is searched breadth first, entries in the order of their bytes: a file NAME.md of the
+root itself, then folders NAME with a SKILL.md, the shallower first. Nothing is looked for inside
+a skill's folder, and links are not followed. Results are cached, and checked again by the times,
+sizes and inodes of the folders and files they came from.
+
+    $ARGUMENTS          all arguments
     $ARGUMENTS[N], $N   the word number N, from 0, with the quoting of a shell
     $name               the word that the skill's `arguments` calls so
 
 A number without a word stays as it is, a name without one becomes empty, and a backslash before
-any of these keeps it as it is written. Where a text takes nothing of what was given, it is added
-at the end.
-
-All skills that can be seen from a folder.
-
-Each root is searched breadth first, entries in the order of their bytes: a file NAME.md of the
-root itself, then folders NAME with a SKILL.md, the shallower first. Nothing is looked for inside
-of a skill's folder, and links are not followed. What was read is kept, and looked at again by
-the times, sizes and inodes of the folders and files it came from.
+any of these keeps it as it is written. Arguments that a text does not use are added at its end.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""Where skills lie, the strongest place first.
+"""A skill's file: what its frontmatter says, and its text; and the folders of skills in order.
 
-Those of the project come before the user's, a nearer folder before the ones above it up to the
+Skills of the project come before the user's, a nearer folder before the ones above it up to the
 repository's root, and within one folder Retinue's own before Claude Code's, pi's and the shared
 `.agents`. Folders from the settings and from plugins come last. A root that is a symbolic link is
 not used.
-
-A skill's file: what its frontmatter says, and its text.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
-"""What is written down about a worktree beside it, so that any later process can finish it.
+"""Bringing the commits of a worktree into the repository it was made from, and its record on disk.
 
-<state>/worktrees/<run>        the checkout the agent works in
-<state>/worktrees/<run>.git    its repository: own refs, config and new objects
-<state>/worktrees/<run>.json   this record
-<state>/worktrees/<run>.lock   held while one process makes, saves or removes it
+    <state>/worktrees/<run>        the checkout the agent works in
+    <state>/worktrees/<run>.git    its repository: own refs, config and new objects
+    <state>/worktrees/<run>.json   the record, from which any later process can finish it
+    <state>/worktrees/<run>.lock   held while one process makes, saves or removes it
 
-Bringing the commits of a worktree into the repository it was made from, and naming them there.
-
-Nothing that exists is overwritten: a name that is taken gets a number, and only the branch that
-an earlier leg of the same run left is moved on, forwards, from exactly where that leg left it.
+Nothing that exists is overwritten: a name that is taken gets a number. Only the branch that an
+earlier attempt of the same run left is moved, forwards, from exactly where that attempt left it.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""What became of branches in the integration queue, kept in the project's state folder.
-
-The integration queue: finished branches of agents, one at a time, rebased, checked, merged or parked.
+"""The integration queue: finished branches of agents, one at a time, rebased, checked, merged or parked.
 
 Each is rebased in a worktree of its own that nobody else sees, the project's check command runs
-there, and only then the target moves, forwards, from exactly the commit the check was made on. A
-branch that does not make it is parked with the reason and stays as it is. Killed or interrupted at
-any point, the target is either where it was or at a commit that was checked.
+there, and only then the target moves, forwards, from exactly the commit that was checked. A branch
+that fails is parked with the reason and stays as it is. If the process is killed or interrupted at
+any point, the target is either where it was or at a commit that was checked. What became of each
+branch is kept in the project's state folder.
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
-"""Ignored files that a worktree needs all the same: what `.worktreeinclude` names is copied in.
+"""The end of a worktree: everything an agent made is brought home, and only then is it removed.
 
-Its syntax is that of .gitignore, because git itself matches it. Only files that git ignores are
-copied: the others are in the commit, or are part of the uncommitted changes.
+Uncommitted changes become a commit. All commits made in the worktree go into the user's repository:
+its head as branch `retinue-agent-<run>`, other branches of the agent beside it, and commits it
+abandoned under `refs/retinue/<run>/`, where no garbage collection finds them. Any doubt keeps the
+directory and says where it is. Every step can be repeated, so the next process can finish what a
+killed one began.
 
-The end of a worktree: everything an agent made is brought home, and only then is it removed.
-
-What is in it and not committed becomes a commit. All commits that were made in it go into the
-user's repository: the one it stands at as branch `retinue-agent-<run>`, other branches of the
-agent beside it, and commits it abandoned under `refs/retinue/<run>/`, where no garbage collection
-finds them. Any doubt keeps the directory and says where it is. Every step can be repeated, so a
-process that is killed in the middle leaves nothing that the next one cannot finish.
+Ignored files that a worktree needs are copied into it if `.worktreeinclude` names them. Its syntax is
+that of .gitignore, because git itself matches it. Only files that git ignores are copied: the others
+are in the commit, or are part of the uncommitted changes.
 """
 
 from __future__ import annotations

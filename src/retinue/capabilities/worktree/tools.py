@@ -1,22 +1,17 @@
-"""What a shell of an isolated run may know and do where it concerns git and the main checkout.
+"""The tools of a run in a worktree: kept inside it, and the notice in its prompt that says so.
 
-The notice that a run works in a copy: the last words of its system prompt.
+An inherited prompt or task names paths of the main checkout, and models follow them (field reports
+agree on that). The notice, last in the system prompt, says which paths are right; the tools refuse
+the others.
 
-An inherited prompt or task names paths of the main checkout, and models follow them (the field
-reports agree on that). The notice says which paths are right; the tools refuse the others.
+Where no sandbox can hold the shell, and the user wants one anyway, every command is parsed as the
+permissions parse it, and refused when it leaves the worktree: by its folder, by a file it writes, by
+git's own ways to another repository, or because nobody can tell. This stops mistakes of agents, not a
+program that the command starts: only a sandbox does, and without one the default is no shell.
 
-The shell of an isolated run where no sandbox can hold it, if its user wants it all the same.
-
-Every command is taken apart as the permissions take it apart, and refused when it leaves the
-worktree: by its folder, by a file it writes, by git's own ways to another repository, or because
-nobody can tell. This stops what agents do by mistake. It does not stop a program that the command
-starts: only a sandbox does, and without one the default is to have no shell.
-
-Tools of others (MCP servers, plugins, programs) in the hands of a run in a worktree.
-
-They work wherever they want, mostly in the main checkout, where their server was started. So a
-run in a worktree must tell them plainly where: a path that leads into the main checkout, or one
-that they would take from there, is refused. What only reads is not looked at.
+Tools of MCP servers, plugins and programs mostly work in the main checkout, where they were started.
+So a run in a worktree must tell them plainly where to work: a path that leads into the main checkout,
+or that they would resolve there, is refused. Tools that only read are not checked.
 """
 
 from __future__ import annotations

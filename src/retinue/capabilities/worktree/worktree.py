@@ -1,10 +1,8 @@
-"""Which commit a worktree begins at.
-
-A copy of a repository for one run: made strictly, or not at all.
+"""A copy of a repository for one run: made strictly, or not at all.
 
 It stands in the project's state folder, readable by its user alone, is known to git as a locked
 worktree of the main checkout (`git worktree list` names run and process, and the commit it began
-at cannot be pruned), and has a repository of its own (`worktree_repository`).
+at cannot be pruned), and has a repository of its own (`repository.py`).
 """
 
 from __future__ import annotations

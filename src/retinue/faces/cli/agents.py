@@ -1,4 +1,4 @@
-""" """
+"""`retinue agents list` and `agents show`."""
 
 from __future__ import annotations
 

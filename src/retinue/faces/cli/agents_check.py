@@ -1,4 +1,4 @@
-""" """
+"""`retinue agents lint`, `agents convert` and `agents parse`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The questions of `retinue agents new`, asked where options do not answer them.
+"""`retinue agents new`, `agents eject`, `agents disable` and `agents enable`.
 
-Plain lines on the terminal. End of input or Ctrl-C at any point leaves nothing behind: the file
-is written after the last answer.
+`new` asks on the terminal for what its options leave open. End of input or Ctrl-C at any point leaves
+nothing behind: the file is written after the last answer.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""What the commands on agent files share: their options, and how they speak.
+"""What the commands on agent files share: options, output, and `agents show --prompt`.
 
-How agents and problems are shown: safe on a terminal, and the same in every JSON document.
-
-`agents show --prompt`: what the model of an agent sees, with the size of every part.
+Agents and problems are shown safely on a terminal, and alike in every JSON document.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""Questions of runs on the terminal, one at a time, while the program runs in its foreground.
+"""Questions of runs and of trust on the terminal, and the options of `run` as the library takes them.
 
-What was typed before a question appears does not answer it. Someone else may answer the same
-item meanwhile, from any process: then the question goes away.
-
-Asking, once and on the terminal, for consent to what a project's files bring.
-
-From parsed options to what the library takes.
+One question at a time is asked while the program runs in the foreground. What was typed before a
+question appears does not answer it. When someone answers the same item elsewhere, from any process,
+the question goes away.
 """
 
 from __future__ import annotations

@@ -1,15 +1,8 @@
-"""What `retinue doctor` looks at. A new check is one row in `CHECKS`: a category and a function.
+"""What `retinue doctor` checks: settings, agents, log, machine, models, plugins. Plugins are not run.
 
-A check takes a `Patient` and yields findings. It is imported when the doctor runs, may take its
-time, and changes nothing. One that raises is reported as a finding, so that it hides no other.
-
-The doctor's look at files: settings, agents, the log.
-
-The doctor's look at the machine: Python, terminal, programs.
-
-The doctor's look at models: which would be used, and which keys are there (names only).
-
-The doctor's look at plugins. Nothing of them is run.
+A new check is one row in `CHECKS`: a category and a function. It takes a `Patient` and yields
+findings. It is imported when the doctor runs, may take its time, and changes nothing. One that raises
+is reported as a finding, so that it hides no other.
 """
 
 from __future__ import annotations

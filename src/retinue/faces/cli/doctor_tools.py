@@ -1,7 +1,4 @@
-"""The doctor's look at the web: who would search, how pages are read, which hosts are exempt.
-
-The doctor's look at what agents see with: language servers and the converter of documents.
-"""
+"""What `retinue doctor` checks of the web, language servers and the converter of documents."""
 
 from __future__ import annotations
 

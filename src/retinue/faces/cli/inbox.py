@@ -1,4 +1,4 @@
-"""An inbox item in words for a terminal.
+"""`retinue inbox list` and `inbox answer`: inbox items in words for a terminal.
 
 What an agent chose is shown as it is, to the last character: one that a terminal would obey,
 hide or turn around is written out instead, so that what people see is what would run.

@@ -1,4 +1,4 @@
-"""What the commands on memories share."""
+"""`retinue memory show`, `memory snapshot`, `memory restore` and `memory sync`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How models are shown, to people and to programs. Keys are named by their variable, never shown."""
+"""`retinue models list` and `models resolve`. Keys are named by their variable, never shown."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""argparse as this program uses it: help texts as written, mistakes that name the help to read.
-
-Numbers that people type: types for argparse, with errors that say what is wanted.
-"""
+"""argparse as this program uses it: help texts as written, numbers checked, errors that name the help."""
 
 from __future__ import annotations
 

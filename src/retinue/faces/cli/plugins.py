@@ -1,4 +1,4 @@
-""" """
+"""`retinue plugins list` and `plugins check`."""
 
 from __future__ import annotations
 

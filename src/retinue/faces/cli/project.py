@@ -1,10 +1,7 @@
-"""How a task, a schema or a prompt is given on the command line: as words, `-` or `@file`.
+"""What commands share: where the log is, tasks and schemas as given, runs and agents' text in output.
 
-Text of agents on a terminal or in a pipe: nothing in it may steer a terminal or pose as something else.
-
-What the commands on runs share: where the log is, and how a run reads on one line.
-
-A run and the runs below it, as the log has them.
+A task, schema or prompt is given as words, `-` or `@file`. Nothing in the text of an agent may steer
+a terminal or pose as something else.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-""" """
+"""`retinue runs list`, `runs show` and `runs tail`."""
 
 from __future__ import annotations
 

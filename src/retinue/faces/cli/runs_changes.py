@@ -1,4 +1,4 @@
-""" """
+"""`retinue runs effects`, `runs undo` and `runs prune`."""
 
 from __future__ import annotations
 

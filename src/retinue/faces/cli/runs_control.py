@@ -1,4 +1,4 @@
-"""What `runs steer` and `runs stop` share: giving commands to runs of other processes."""
+"""`retinue runs steer`, `runs stop`, `runs background` and `runs resume`: commands to runs."""
 
 from __future__ import annotations
 

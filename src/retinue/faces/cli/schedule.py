@@ -1,7 +1,4 @@
-"""What the schedule commands share: opening the project, and how a job is shown.
-
-What `remove`, `enable`, `disable` and `run` share: one job, found by id, beginning of an id, or name.
-"""
+"""The commands of `retinue schedule`. A job is found by id, beginning of an id, or name."""
 
 from __future__ import annotations
 

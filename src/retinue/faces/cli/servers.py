@@ -1,4 +1,4 @@
-""" """
+"""`retinue servers list` and `servers check`."""
 
 from __future__ import annotations
 

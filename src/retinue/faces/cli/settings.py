@@ -1,4 +1,4 @@
-"""What the settings commands share: how a value is shown, and how one is explained."""
+"""`retinue settings list`, `settings get`, `settings set` and `settings unset`."""
 
 from __future__ import annotations
 

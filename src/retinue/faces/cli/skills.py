@@ -1,4 +1,4 @@
-""" """
+"""`retinue skills list` and `skills show`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands on worktrees share."""
+"""`retinue worktrees list` and `worktrees clean`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""What the status line may say, gathered without asking anything slow.
+"""The feed from the log to the screen, and the facts of the status line.
 
-From the log to the screen: every event once, in order, painted at most twenty times a second.
+Every event arrives once, in order, and is painted at most twenty times a second. No fact is gathered
+by a slow question.
 """
 
 from __future__ import annotations

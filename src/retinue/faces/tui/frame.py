@@ -1,15 +1,8 @@
-"""What `/word` does: one table, from which `/help` and the completion come, too.
+"""The frame of the app: its commands, keys and screens as tables, and the way out of it.
 
-Every screen of the app in one table: where it lives, and how a person gets there.
-
-A screen is loaded when it is first opened. Its class is made with the app's crew nowhere in
-sight: it takes the words after its command, if any, and finds the rest at `self.app`.
-
-Every key of the app in one table: what it does by which name, and how settings change it.
-
-Leaving the app while runs live: they stop, they go on without it, or one stays.
-
-What the app has before anything is in it: a crew, colours, keys, screens, and the way out.
+`/help` and completion come from the same table of commands. A screen is loaded when it is first
+opened; its class takes the words after its command, if any, and finds the rest at `self.app`. When the
+user leaves while runs live, they stop, they go on without the app, or the user stays.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Files that decide what other programs do: changing them is asked about, whatever is allowed.
+"""Protected files and critical deletions: asked about in every mode, whatever any rule allows.
 
-Deletions after which nothing is left: the root, a home, the whole workspace, a device.
-
-They are asked about in every mode and whatever any rule allows. Names that xargs or find hand
-over are known too late, so deleting whole folders by them counts as well. A text that cannot be
-read is asked about in the mode that bypasses questions if it so much as names a deleting program.
+Protected files decide what other programs do. A critical deletion leaves nothing behind: the root, a
+home, the whole workspace, a device. Names that xargs or find pass on are known too late, so deleting
+whole folders through them counts as well. In the mode that bypasses questions, a command that cannot
+be read is asked about if it so much as names a deleting program.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
-"""Rules about files, as paths that the walls hide or keep as they are.
+"""Rules about files as paths for the sandbox, and the `permission` map of an agent's file as rules.
 
-A rule names files by patterns, and a mount needs paths: they are looked up before each command,
-below the working directories. A path that does not exist yet cannot be walled off.
+A rule names files by patterns, but a mount needs paths: they are looked up before each command,
+below the working directories. A path that does not exist yet cannot be hidden or kept read-only.
 
-The `permission` map of an agent's file as rules and limits of its run.
-
-The map is an ordered list: of the entries that match a call, the last one counts. Our rules have
-no order, so each entry that restricts is made a rule with exceptions, the entries after it that
-say less. An entry that cannot be made a rule restricts every call of its tool.
+The `permission` map is an ordered list in which the last matching entry counts. Our rules have no
+order, so each entry that restricts becomes a rule whose exceptions are the later, weaker entries. An
+entry that cannot become a rule restricts every call of its tool.
 """
 
 from __future__ import annotations

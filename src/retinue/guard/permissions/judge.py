@@ -1,13 +1,11 @@
-"""The narrowest rule that would have allowed a call: what "always" writes down.
-
-What becomes of one call.
+"""The judgement of one call: allowed, asked about, denied, or run inside the read-only sandbox.
 
 Order of judgement, first answer wins: deny rules; what the agent's own file leaves out; ask
 rules; critical deletions; texts that may be what a rule is about; bypass, for a command, whose
-walls keep protected files; protected paths; bypass, for any other tool; allow rules and what the
-mode does by itself. What is left runs inside the read-only walls, if this host
-has them and they would not stop it for certain; else it is asked about, or where nobody may be
-asked, denied.
+sandbox keeps protected files; protected paths; bypass, for any other tool; allow rules and what the
+mode does by itself. Any other call runs inside the read-only sandbox, if this host has one and the
+sandbox would not stop the call for certain; otherwise it is asked about, or denied where nobody may
+be asked. `suggestion` is the narrowest rule that would have allowed a call: what "always" writes.
 """
 
 from __future__ import annotations

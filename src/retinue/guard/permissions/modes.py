@@ -1,16 +1,13 @@
-"""The mode auto: a model answers what the mode would ask, and nothing else.
+"""The permission mode of a run, the classifier of the mode auto, and CodingCode's preset rules.
 
-It never sees, and cannot overrule, what a rule, a critical deletion, a protected path or an
-unclear command makes the guard ask. When it denies too often, people are asked again.
+A file's mode holds where its parent's mode leaves room: a parent that acts freely passes that on; a
+parent that may only plan, or must not ask, keeps its children there.
 
-Which mode a run has, of those its caller, its file, its parent and the settings name.
+In the mode auto a model answers what the mode alone would ask. The model never sees, and cannot
+overrule, what a rule, a critical deletion, a protected path or an unclear command makes the guard
+ask. When it denies too often, people are asked again.
 
-A file's mode holds where its parent's leaves room: a parent that acts freely passes that on, one
-that may only plan or must not ask keeps its children there.
-
-What CodingCode forbids and asks about from the start, for runs of its agents and theirs.
-
-There, a rule that asks was taken for no answer, and reading `.env` went through. Here it asks.
+CodingCode treated a rule that asks as no answer, so reading `.env` went through. Here it asks.
 """
 
 from __future__ import annotations

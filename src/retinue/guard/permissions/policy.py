@@ -1,13 +1,11 @@
-"""Where rules come from: our settings and Claude Code's, each with the file that holds them.
+"""The permissions of one run: rules from our settings and Claude Code's, the mode, and grants.
 
-What restricts is honoured from any file. What widens (allow rules, a mode, further folders) of a
-file that came with a project counts only if the project is trusted. A rule that is no rule falls
-alone and is named; a broken deny rule is named first, because it does not protect.
+Restrictions are honoured from any file. What widens rights (allow rules, a mode, further folders) in
+a file that came with a project counts only if the project is trusted. A rule that cannot be parsed is
+dropped alone and reported; a broken deny rule is reported first, because it does not protect.
 
-The permissions of one run: rules, mode and what was granted on the way.
-
-Judging is in judge.py, which is only loaded for calls that need it: a run that does nothing but
-read in a project without rules never does.
+Judging is in judge.py, loaded only for calls that need it: a run that only reads in a project
+without rules never loads it.
 """
 
 from __future__ import annotations

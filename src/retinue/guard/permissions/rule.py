@@ -1,14 +1,11 @@
-"""Texts of which a part is not known before the shell runs, and patterns against them.
-
-A word such as `build/$NAME` is known but for a part. That part is a mark: `HOLE` for what can
-become anything, `GLOB` for a file name pattern, which stays in its folder. Patterns of rules know
-one wildcard, `*`. Whether a pattern matches such a text has three answers: it does whatever the
-marks become, it may, or it cannot.
-
-One rule as someone wrote it: `Tool` or `Tool(specifier)`, with the file it stands in.
+"""One rule, `Tool` or `Tool(specifier)`, and patterns against texts that are only partly known.
 
 Parsing only sorts: what a specifier means depends on the tool, and is decided where calls are
-matched. A text that is no rule gives a sentence saying why, so that its file can be corrected.
+matched. For a text that is not a rule, parsing returns a sentence that says why.
+
+A word such as `build/$NAME` is known but for a part before the shell runs. That part is a mark:
+`HOLE` can become anything, `GLOB` is a file name pattern, which stays in its folder. Whether a
+pattern with the wildcard `*` matches such a text has three answers: always, perhaps, or never.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
-"""What of the file system a program needs to run at all: the system, and the tools of this user.
+"""The environment of a confined program: the system and tools it needs, its variables, where it writes.
 
-A policy with `reach="system"` shows this and the folders of the run; the rest of the disk is not
-there: other projects, the home folder, temporary files of others.
+A policy with `reach="system"` shows only these and the folders of the run; other projects, the home
+folder and temporary files of others are not visible.
 
-What a confined program may know from its environment, and where it is told to write.
-
-Values that are known to be secret have been taken out before; here names decide, because nobody
-knows the shape of every secret. Variables that make programs load code or look elsewhere go as
-well. The table in `docs/trust.md` is for users, and a test holds it to this file.
+Values known to be secret have been removed before. Here the names of variables decide, because nobody
+knows the shape of every secret. Variables that make programs load code or look elsewhere are removed
+as well. A test holds the table in `docs/trust.md`, which is for users, to this file.
 """
 
 from __future__ import annotations

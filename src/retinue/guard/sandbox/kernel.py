@@ -1,12 +1,11 @@
-"""What the kernel calls things: numbers of system calls and rights, for the machines we know.
+"""What the kernel offers for confinement, and the filter of system calls.
 
-Programs for other machines, or for the 32-bit mode of these, find no filter here and are refused.
+The filter closes what neither Landlock nor read-only mounts cover. It is a list of exceptions that
+ends with a rule for every system call younger than this file: what a future kernel adds is refused.
+Calls are refused with an error, so that programs see what they would see without rights, and go on.
 
-The filter of system calls: closes what neither Landlock nor read-only mounts cover.
-
-It is a list of exceptions, ended by a rule that knows no system call younger than this file: what
-a future kernel adds is refused, not let through. Calls are refused with an error, so that programs
-see what they would see without rights, and go on.
+Numbers of system calls are known for the machines listed here. Programs for other machines, or for
+the 32-bit mode of these, are refused.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""Bubblewrap, where it may do what we may not: some systems let only known programs make
-namespaces. It then builds the view of the file system, and the launcher does the rest inside.
+"""What this host can enforce, with bubblewrap or without it, and how a program reports being stopped.
 
-How a program says that the walls stopped it: read from what it printed.
-
-What this host can enforce. `why_not` is quick and for every run; what starts programs to find
-out is for `retinue doctor`.
+Some systems let only known programs make namespaces. Bubblewrap then builds the view of the file
+system, and the launcher does the rest inside. `why_not` is quick and serves every run; what starts
+programs to find out is for `retinue doctor`.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""The repositories of a workspace that a confined program may write: what stays as it is, and what
-is looked at after each command. `inside/repositories.py` says why.
+"""Private folders for confined programs, and the repositories of a workspace that they may write.
 
-Private folders for what confined programs must write: made per run, gone with it.
-
-They lie in the system's folder for temporary files, under one of the user's own that nobody else
-may enter. A folder's name says which process it belongs to, so that those of processes that were
-killed are found and removed by the next one.
+The folders lie in the system's temporary folder, below one that only this user may enter. A folder's
+name says which process it belongs to, so that the next process finds and removes those of processes
+that were killed. `inside/repositories.py` says why repositories are looked at after each command.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""How the programs in `inside/` are started: by the interpreter this runs in, with nothing of the
-user's or the project's around it.
+"""The file system as a confined program sees it: what is hidden, shown, writable or read-only.
 
-The file system as a confined program sees it: what is covered, shown, writable or kept.
-
-With namespaces the view is built from mounts: covered paths get something empty in front of them.
-Landlock alone cannot subtract, so what may be read is spelled out around what is hidden.
+With namespaces the view is built from mounts: hidden paths get something empty in front of them.
+Landlock alone cannot subtract, so what may be read is listed around what is hidden. The programs in
+`inside/` are started by the interpreter that runs this, with nothing of the user's or the project's.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
-"""What the delegation tools have in common: a parent's way to other runs, and live settings.
+"""The base of the delegation tools, and the set of them that one run gets in its vocabulary.
 
-Unlike the file tools they belong to one run. Their specs are shared all the same: a thousand
-runs with the same wording hold one.
-
-Results too long for a parent: beginning and end, and a way to all of it that does not run
+Unlike the file tools they belong to one run, but runs with the same wording share one spec. A result
+too long for a parent keeps its beginning and end, and names a way to read all of it without running
 the agent again.
-
-The delegation tools of one run, in the vocabulary its settings choose.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""list_subagents: the agents a run has started.
-
-steer_subagent: a word to an agent that is at work.
-
-clear_subagents: forget agents that have ended.
-"""
+"""list_subagents, steer_subagent and clear_subagents: seeing, messaging and forgetting agents."""
 
 from __future__ import annotations
 

@@ -1,13 +1,12 @@
-"""A run in words for the model that started it: one place, so that every tool says the same.
+"""A run in words for the model that started it: one module, so that every tool uses the same words.
 
-Lines of the harness come first and what an agent said stands in its frame; nothing an agent
+Lines of the harness come first, and what an agent said stands in its frame; nothing an agent
 chose, from its description to an error text, can add a line of its own.
 
-A few lines of what an agent has said, without its whole output: filtered, numbered, bounded.
-
-Numbers count in the full source, so that the next peek can go on where this one ended. The
-pattern comes from a model: ripgrep searches in linear time, where a backtracking matcher
-could be kept busy for ever by one bad expression.
+A peek shows a few lines of what an agent has said: filtered, numbered, bounded. Numbers count in the
+full source, so that the next peek can go on where this one ended. The pattern comes from a model:
+ripgrep searches in linear time, where one bad expression could keep a backtracking matcher busy for
+ever.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How large the context of a model is: from the table of known models and the user's settings.
+"""A message about ended agents, as people see it, read back from the frames that the harness wrote.
 
-A message that tells of ended agents, as people see it: read back from the frames that the
-harness wrote. Only the harness can write them: everything an agent said is escaped in there.
+Only the harness can write them: everything an agent said is escaped in them. `known_windows` returns
+the context sizes of models, from the table of known models and the user's settings.
 """
 
 from __future__ import annotations

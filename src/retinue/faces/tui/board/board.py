@@ -1,6 +1,6 @@
 """All runs of the project as a tree of cards, fed with events in the order of the log.
 
-What the log knows of a run that this process did not see begin.
+Runs that this process did not see begin are filled in from the log.
 """
 
 from __future__ import annotations

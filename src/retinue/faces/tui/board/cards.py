@@ -1,6 +1,6 @@
-"""What an agent does right now, in a few words: grouped verbs for its tools, else what it says.
+"""One run as people see it: kept up to date event by event, so that drawing looks at nothing else.
 
-One run as people see it: kept up to date event by event, so that drawing looks at nothing else.
+`describe` says in a few words what an agent does now: grouped verbs for its tools, or what it says.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""The colour of an agent, as its file names it: a badge that can be read on any theme.
+"""The live widget above the editor, as lines: a heading and a tree of runs in at most 12 rows.
 
-The live widget above the editor, as lines: a heading and a tree of runs in at most 12 rows.
-
-What does not fit is counted, never just gone: working runs go first, then the queue (always one
-row), then finished ones. No line is wider than the terminal; in a narrow one the description
-shrinks first, then numbers are left out.
+What does not fit is counted: working runs go first, then the queue (always one row), then finished
+ones. No line is wider than the terminal; in a narrow one the description shrinks first, then numbers
+are left out. The colour of an agent is shown as a badge that can be read on any theme.
 """
 
 from __future__ import annotations

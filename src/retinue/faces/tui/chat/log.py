@@ -1,7 +1,4 @@
-"""The parts of a transcript that are text: what a person said, what an agent said, notices.
-
-The conversation with the main agent on the screen, event by event.
-"""
+"""The conversation with the main agent on the screen, event by event."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Ended agents in the conversation: a box for one or for a group, which opens to show more.
-
-What was said while the main agent works and has not reached it yet.
-"""
+"""Ended agents in the conversation, as a box that opens, and messages that still wait to be delivered."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Text of models, tools and people as the screen may show it.
-
-What a call changes in a file, as lines with signs that need no colour.
-"""
+"""Text of models, tools and people as the screen may show it, and diffs whose signs need no colour."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""What could be meant by what stands before the cursor: a command, an agent, a file.
+"""Completion of what stands before the cursor: a command, an agent, a file.
 
-The files of the project, for completion: found in a thread, remembered for a moment.
-
-Candidates for completion, from what the crew knows: commands, agents, files.
+The files of the project are found in a thread and remembered for a moment.
 """
 
 from __future__ import annotations

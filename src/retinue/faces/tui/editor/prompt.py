@@ -1,8 +1,7 @@
-"""Long pasted text stands in the editor as a short placeholder and is sent whole.
+"""The editor: several lines, Enter sends, Shift+Enter or Ctrl+J begins a new line.
 
-The list of completions above the prompt.
-
-The editor: several lines, Enter sends, Shift+Enter or Ctrl+J begins a new line.
+Long pasted text stands in it as a short placeholder and is sent whole. A list of completions opens
+above it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,6 @@
-"""A panel made of finished lines: it lays out only when their number changes.
+"""Panels made of lines: the live widget, the banner of what waits, and the status line.
 
-The live widget: runs at work, above the editor.
-
-A line above the prompt that says what waits, without taking the keys from who types.
-
-The last line of the screen: where one is, what it costs, what waits.
+A panel lays out only when the number of its lines changes. The banner takes no keys from the editor.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Agents as rows of a menu: where each comes from, which model it gets, what can be done with it.
-
-The /agents menu: who runs, which types there are, a new one, settings and jobs.
-"""
+"""The /agents menu: which agents run, which types there are, a new one, settings and jobs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A question with a few answers, chosen by a key or with the arrows.
-
-Small questions over whatever is on the screen: choose, say a line, write a text. Esc is None.
-"""
+"""Small questions over the screen: confirm, choose, enter a line, write a text. Esc returns None."""
 
 from __future__ import annotations
 

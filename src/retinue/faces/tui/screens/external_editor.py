@@ -1,6 +1,6 @@
-"""A file in the person's own editor. The app leaves the terminal to it; agents go on meanwhile.
+"""A file in the person's own editor, and what is wrong with an agent's file afterwards.
 
-An agent's file in an editor, and what is wrong with it afterwards.
+The app leaves the terminal to the editor; agents go on meanwhile.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""What waits for a person, as lines; and which keys answer it. No terminal here.
-
-The inbox: everything that waits for a person, of every run of the project, answered by a key.
+"""The inbox: everything that waits for a person, of every run of the project, answered by a key.
 
 What was typed before an item was on the screen does not answer it: for a moment after the item
 that is shown has changed, keys that answer do nothing.

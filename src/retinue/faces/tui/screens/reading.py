@@ -1,7 +1,4 @@
-"""What can be done here: keys and commands, each with the name that settings know it by.
-
-A long text to scroll through: only what is on the screen is drawn, however much there is.
-"""
+"""A long text to scroll through, drawn only as far as it is on the screen; and the help made with it."""
 
 from __future__ import annotations
 

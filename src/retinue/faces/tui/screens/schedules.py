@@ -1,7 +1,4 @@
-"""Jobs as rows: when each is due, how it went, and whether a schedule can be understood.
-
-Agents that start at a time: see them, add one, switch it, run it now, remove it.
-"""
+"""Scheduled agents: see them, add one, switch it, run it now, remove it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Settings as rows of an editor: value and origin of each, how one is typed, what a change did.
-
-Settings: see what holds and why, and change it in the file one chooses.
-"""
+"""Settings: see their values and origins, and change one in the file the user chooses."""
 
 from __future__ import annotations
 

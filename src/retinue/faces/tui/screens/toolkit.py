@@ -1,8 +1,7 @@
-"""The reports of /toolkit as lines. They look, change nothing, and print nothing: a panel shows them.
+"""The /toolkit panel: reports about the installation and its work, to scroll through.
 
-What takes a while runs in a thread or another process. A report that fails says so in its place.
-
-The /toolkit panel: reports about the installation and its work, to scroll through.
+Reports change nothing and print nothing. Slow ones run in a thread or another process. A report that
+fails says so in its place.
 """
 
 from __future__ import annotations

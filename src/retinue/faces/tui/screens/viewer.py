@@ -1,7 +1,6 @@
-"""Where a viewer's events come from, and where its orders go: a run of this process, one of
-another process, or one that has ended.
+"""One run, live: what it says and does, with a line to steer it and a key to stop it.
 
-One run, live: what it says and does, with a line to steer it and a key to stop it.
+The run may be of this process or another, or have ended; its source hides the difference.
 """
 
 from __future__ import annotations

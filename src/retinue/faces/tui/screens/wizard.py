@@ -1,6 +1,6 @@
-"""An agent writes the file of a new agent; the person watches, approves the write, or stops it.
+"""A new agent, step by step or written by an agent. Esc at any step leaves nothing behind.
 
-A new agent, step by step or written by an agent. Esc at any step leaves nothing behind.
+When an agent writes the file, the person watches, approves the write, or stops it.
 """
 
 from __future__ import annotations
