@@ -67,10 +67,13 @@ def test_B29_devkit_pis_file_is_read_by_its_own_names(place: Home) -> None:
     loaded = place.load()
     settings = loaded.settings
     assert (settings.timeout_seconds, settings.allow_write, settings.retry_max_attempts) == (900.0, True, 2)
-    assert (settings.web_max_results, settings.web_cache_seconds) == (3, 60.0)
+    assert settings.web_max_results == 3
     assert settings.origin("allow_write").where == str(devkit(place))
     (unused,) = loaded.unused
-    assert (unused.where, unused.field) == (str(devkit(place)), "web.enableJinaFallback, guards.mode, x")
+    assert (unused.where, unused.field) == (
+        str(devkit(place)),
+        "web.cache.ttlMs, web.enableJinaFallback, guards.mode, x",
+    )
     assert set(DEVKIT) <= set(spellings())
 
 

@@ -226,6 +226,7 @@ def test_variables_that_mean_nothing_are_reported_and_a_slip_with_what_was_meant
         "RETINUE_PERMISSION_DENY": "Bash",
         "RETINUE_COFFEE": "black",
         "RETINUE_REMEMBER_AGENTS": "1",
+        "RETINUE_WEB_CACHE_SECONDS": "60",
         "RETINUE_RUN_CALL": "x",
         "RETINUE_PROJECT_DIR": "/x",
         "PI_SOMETHING": "else",
@@ -239,6 +240,8 @@ def test_variables_that_mean_nothing_are_reported_and_a_slip_with_what_was_meant
         "All settings: retinue settings list --all",
         "environment: RETINUE_REMEMBER_AGENTS is no variable any more, it has no effect: "
         "finished agents can always be addressed again",
+        "environment: RETINUE_WEB_CACHE_SECONDS is no variable any more, it has no effect: "
+        "a page is fetched again each time it is asked for",
     )
 
 

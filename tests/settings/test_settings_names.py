@@ -37,8 +37,8 @@ PI = {
     "showCost": ([True], ["x"]),
 }
 """The settings of pi-subagents, each with values that it takes and some that it does not."""
-WITHOUT_EFFECT = ("rollupChildUsage", "herdrReportWorking", "rememberAgents", "reportUsage")
-"""Its settings that Retinue has no counterpart for."""
+WITHOUT_EFFECT = ("rollupChildUsage", "herdrReportWorking", "rememberAgents", "reportUsage", "web.cache")
+"""Settings of pi-subagents without a counterpart here, and of earlier versions of Retinue."""
 
 
 @pytest.fixture

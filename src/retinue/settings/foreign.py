@@ -102,7 +102,6 @@ DEVKIT = (
     *("subagents.injectDelegationPolicy", "subagents.retry.enabled", "subagents.retry.maxAttempts"),
     *("web.provider", "web.providerPriority", "web.timeoutMs", "web.maxResponseBytes", "web.maxContentChars"),
     *("web.maxResults", "web.maxStoredResults", "web.maxStoredContentChars"),
-    *("web.cache.enabled", "web.cache.maxEntries", "web.cache.ttlMs"),
     *("convertContent.enabled", "convertContent.timeoutMs", "convertContent.maxFileBytes"),
     *("convertContent.maxContentChars", "lsp.tool.allowMutatingActions", "lsp.hook.enabled"),
 )

@@ -7,11 +7,16 @@ from collections.abc import Iterable, Mapping
 
 from retinue.settings.table import fields, groups, spellings
 
+_NO_WEB_CACHE = "a page is fetched again each time it is asked for"
 RETIRED: Mapping[str, str] = {
     "rememberAgents": "finished agents can always be addressed again",
     "reportUsage": "a calling agent is always told what its agents used",
     "rollupChildUsage": "the terminal app shows the tokens of each agent in its own line",
     "herdrReportWorking": "Retinue has no herdr to report to",
+    "web.cache": _NO_WEB_CACHE,
+    "web.cache.enabled": _NO_WEB_CACHE,
+    "web.cache.seconds": _NO_WEB_CACHE,
+    "web.cache.maxEntries": _NO_WEB_CACHE,
 }
 """Settings of earlier versions or of pi that have no effect, and why."""
 
@@ -72,8 +77,8 @@ def _nearest_variable(name: str, known: Iterable[str]) -> str | None:
 
 
 def _underscored(name: str) -> str:
-    """`rememberAgents` as `REMEMBER_AGENTS`."""
-    return "".join(f"_{letter}" if letter.isupper() else letter for letter in name).upper()
+    """`web.rememberAgents` as `WEB_REMEMBER_AGENTS`."""
+    return "".join(f"_{letter}" if letter.isupper() else letter for letter in name).upper().replace(".", "_")
 
 
 def nearest_name(name: str) -> str | None:

@@ -377,7 +377,7 @@ def spellings() -> Mapping[str, tuple[Field, Alias | None]]:
 
 @cache
 def groups() -> frozenset[str]:
-    """The objects that settings stand in: `retry` and `web.cache` of `retry.enabled`, `web.cache.seconds`."""
+    """The objects that settings stand in: `retry` and `lsp.hook` of `retry.enabled`, `lsp.hook.enabled`."""
     inner = {name.rpartition(".")[0] for name in spellings() if "." in name}
     return frozenset(inner | {name.partition(".")[0] for name in inner})
 

@@ -137,19 +137,6 @@ class WebSettings(Values):
         200_000, Whole(1_000, 10_000_000), name="web.maxStoredContentChars", section="web",
         doc="How much text of one page is kept for later reading.",
     )
-    web_cache_enabled: bool = setting(
-        True, Flag(), name="web.cache.enabled", section="web",
-        doc="Keep fetched pages, and ask their servers only whether they changed.",
-    )
-    web_cache_seconds: float = setting(
-        300.0, Number(0, _DAY, unit="seconds"), name="web.cache.seconds", section="web",
-        aliases=(Alias("web.cache.ttlMs", _seconds, Whole(0, _DAY * 1000)),),
-        doc="How long a page that says nothing about it is used without asking again.",
-    )
-    web_cache_max_entries: int = setting(
-        200, Whole(1, 100_000), name="web.cache.maxEntries", section="web",
-        doc="How many pages are kept.",
-    )
     web_host_concurrency: int = setting(
         2, Whole(1, 100), name="web.hostConcurrency", section="web", applies="next session",
         doc="How many requests one host gets at a time from this process.",

@@ -27,7 +27,6 @@ class Browser:
         self.context = ToolContext("run-1", (folder,), folder / "outputs")
         self.transport = Transport()
         self.more: dict[str, Any] = {}
-        self._folder = folder
         self._web: Web | None = None
 
     @property
@@ -37,7 +36,6 @@ class Browser:
                 lambda: Settings(self.settings),
                 self.environment,
                 lambda: self.transport,
-                self._folder / "cache",
                 **self.more,
             )
         return self._web

@@ -7,7 +7,6 @@ import ssl
 import threading
 import tracemalloc
 import zlib
-from pathlib import Path
 
 import pytest
 import trustme
@@ -16,8 +15,7 @@ from tests.tools.web.site import bomb, endless, endless_headers, packed, silent,
 
 from retinue.capabilities.web.base import FetchError
 from retinue.capabilities.web.fetch.addresses import AllowedHosts
-from retinue.capabilities.web.fetch.cache import Cache
-from retinue.capabilities.web.fetch.fetcher import Fetched, Fetcher, Politeness
+from retinue.capabilities.web.fetch.fetcher import Fetcher, Politeness
 
 HERE = AllowedHosts(["127.0.0.1"])
 MOST = 100_000
@@ -205,50 +203,6 @@ async def test_waiting_for_ones_turn_is_not_the_hosts_time(visit: Visit) -> None
     guarded = fetcher(seconds=2.0, politeness=Politeness(1, 0.0))
     found = await asyncio.gather(*(guarded.fetch(f"{site.url}/{number}", most=MOST) for number in range(5)))
     assert len(found) == 5
-
-
-async def test_a_kept_page_is_used_while_fresh_and_then_asked_about(visit: Visit, tmp_path: Path) -> None:
-    def page(v) -> None:
-        if v.headers.get("if-none-match") == '"v1"':
-            v.start(None, 304, etag='"v1"')
-        else:
-            v.send("text", etag='"v1"', cache_control=v.path[1:].replace("-age", "-age=60"))
-
-    site = visit({"/max-age": page, "/no-cache": page, "/no-store": page})
-    guarded = fetcher(cache=Cache(tmp_path / "cache"))
-
-    async def twice(path: str) -> Fetched:
-        await guarded.fetch(f"{site.url}{path}", most=MOST)
-        return await guarded.fetch(f"{site.url}{path}", most=MOST)
-
-    fresh = await twice("/max-age")
-    assert (fresh.body, fresh.cached, fresh.hosts, site.visits["/max-age"]) == (b"text", True, ("127.0.0.1",), 1)
-    asked = await twice("/no-cache")
-    assert (asked.body, asked.cached, asked.hosts, site.visits["/no-cache"]) == (b"text", True, ("127.0.0.1",), 2)
-    again = await twice("/no-store")
-    assert (again.cached, site.visits["/no-store"]) == (False, 2)
-
-
-async def test_a_kept_page_of_an_allowed_host_is_gone_when_the_host_is_no_longer_allowed(
-    visit: Visit, tmp_path: Path
-) -> None:
-    site = visit({"/": lambda v: v.send("inside", cache_control="max-age=60")})
-    cache = Cache(tmp_path / "cache")
-    assert (await fetcher(cache=cache).fetch(f"{site.url}/", most=MOST)).body == b"inside"
-    error = await problem(f"{site.url}/", Fetcher(cache=cache))
-    assert error.problem == "PRIVATE_NETWORK_BLOCKED"
-
-
-async def test_the_cache_is_bounded_and_survives_garbage(visit: Visit, tmp_path: Path) -> None:
-    site = visit({f"/{number}": lambda v: v.send("x", cache_control="max-age=60") for number in range(9)})
-    guarded = fetcher(cache=Cache(tmp_path / "cache", most=3))
-    for number in range(9):
-        await guarded.fetch(f"{site.url}/{number}", most=MOST)
-    kept = list((tmp_path / "cache").iterdir())
-    assert len(kept) == 3
-    for path in kept:
-        path.write_bytes(b'{"url": 1}\nxx')
-    assert (await guarded.fetch(f"{site.url}/8", most=MOST)).body == b"x"
 
 
 async def test_tls_is_verified_for_the_name_not_the_address(visit: Visit, browser: Browser) -> None:

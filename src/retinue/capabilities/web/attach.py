@@ -39,7 +39,7 @@ class Browsing:
         from retinue.capabilities.web.service import Web
 
         world = self._world
-        return Web(lambda: world.settings.settings, world.environment, lambda: world.transport, world.state / "web")
+        return Web(lambda: world.settings.settings, world.environment, lambda: world.transport)
 
 
 def reach_of(world: World, run_id: str) -> Callable[[str], str | None]:

@@ -1,16 +1,14 @@
-"""The web as tools use it: pages that can be read, searches, and where they are kept."""
+"""The web as tools use it: pages that can be read, searches, and what a run keeps of them."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retinue.capabilities.web.base import FetchError
 from retinue.capabilities.web.fetch.addresses import AllowedHosts
-from retinue.capabilities.web.fetch.cache import Cache
 from retinue.capabilities.web.fetch.connect import Resolver, system_resolver
 from retinue.capabilities.web.fetch.fetcher import Fetched, Fetcher, Permit, Politeness
 from retinue.capabilities.web.store import Result, Store
@@ -27,15 +25,14 @@ MOST_URLS = 10
 
 class Web:
     """One per process and project. `settings` are read at every call, so they apply at once;
-    `environment` holds the keys; `folder` is where pages are kept. `resolve`, `connect` and `tls`
-    are where names, connections and trust come from."""
+    `environment` holds the keys. `resolve`, `connect` and `tls` are where names, connections and
+    trust come from."""
 
     def __init__(
         self,
         settings: Callable[[], Settings],
         environment: Mapping[str, str],
         transport: Callable[[], Transport],
-        folder: Path,
         *,
         resolve: Resolver = system_resolver,
         connect: Connect | None = None,
@@ -44,7 +41,6 @@ class Web:
         self._settings = settings
         self.environment = environment
         self.transport = transport
-        self._folder = folder
         self._resolve = resolve
         self._connect = connect
         self._tls = tls
@@ -58,11 +54,9 @@ class Web:
     def fetcher(self) -> Fetcher:
         """As the settings are now."""
         settings = self.settings
-        cache = Cache(self._folder, most=settings.web_cache_max_entries, seconds=settings.web_cache_seconds)
         return Fetcher(
             allowed=AllowedHosts(settings.web_allow_hosts),
             politeness=self._politeness,
-            cache=cache if settings.web_cache_enabled else None,
             seconds=settings.web_timeout_seconds,
             resolve=self._resolve,
             connect=self._connect,

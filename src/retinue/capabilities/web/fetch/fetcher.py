@@ -19,7 +19,6 @@ from weakref import WeakKeyDictionary
 
 from retinue.capabilities.web.base import FetchError, Problem
 from retinue.capabilities.web.fetch.addresses import AllowedHosts, Target, follow, parse_target
-from retinue.capabilities.web.fetch.cache import Cache, Kept
 from retinue.capabilities.web.fetch.connect import Pin, Resolver, check_target, pin, system_resolver
 from retinue.capabilities.web.fetch.unpack import ACCEPTED, Unpacker
 from retinue.core.lean import dataclass
@@ -84,7 +83,7 @@ Permit = Callable[[str], str | None]
 @dataclass(frozen=True, slots=True)
 class Fetched:
     """An answer with a status of success. `url` is where it came from in the end; `hosts` are all
-    that had a part in it, also when it was still fresh in the cache."""
+    that had a part in it."""
 
     url: str
     status: int
@@ -92,7 +91,6 @@ class Fetched:
     body: bytes
     truncated: bool
     hosts: tuple[str, ...] = ()
-    cached: bool = False
 
     @property
     def content_type(self) -> str:
@@ -108,7 +106,6 @@ class Fetcher:
         *,
         allowed: AllowedHosts | None = None,
         politeness: Politeness | None = None,
-        cache: Cache | None = None,
         seconds: float = 20.0,
         resolve: Resolver = system_resolver,
         connect: Connect | None = None,
@@ -117,7 +114,6 @@ class Fetcher:
         self.allowed = allowed or AllowedHosts(())
         self.seconds = seconds
         self._politeness = politeness or Politeness()
-        self._cache = cache
         self._resolve = resolve
         self._connect = connect
         self._tls = tls
@@ -155,11 +151,7 @@ class Fetcher:
         self, target: Target, most: int, accept: str, hosts: list[str], clock: asyncio.Timeout
     ) -> Fetched | str:
         """One exchange: an answer, or where it is."""
-        exempt = check_target(target, self.allowed)
-        space = f"{'allowed' if exempt else 'public'} {most}"
-        kept = await asyncio.to_thread(self._cache.get, target.url, space) if self._cache else None
-        if kept is not None and kept.fresh_until > time.time():
-            return _again(kept, tuple(dict.fromkeys((*hosts, target.host))))
+        check_target(target, self.allowed)
         loop = asyncio.get_running_loop()
         left = (clock.when() or loop.time()) - loop.time()
         clock.reschedule(None)
@@ -169,7 +161,7 @@ class Fetcher:
             hosts.append(target.host)
             connection = await self._connected(place)
             try:
-                return await self._exchange(connection, place, kept, space, most, accept, hosts)
+                return await self._exchange(connection, place, most, accept, hosts)
             except TransportError as error:
                 problem: Problem = "ENCODING" if error.problem == "garbage" else "NETWORK_ERROR"
                 raise FetchError(problem, error.message) from None
@@ -201,35 +193,21 @@ class Fetcher:
             ) from None
 
     async def _exchange(
-        self,
-        connection: PageConnection,
-        place: Pin,
-        kept: Kept | None,
-        space: str,
-        most: int,
-        accept: str,
-        hosts: list[str],
+        self, connection: PageConnection, place: Pin, most: int, accept: str, hosts: list[str]
     ) -> Fetched | str:
         target = place.target
-        head = _head(target, accept, kept.conditions if kept else {})
-        if not await connection.exchange(head, b"", self.seconds):
+        if not await connection.exchange(_head(target, accept), b"", self.seconds):
             raise FetchError("NETWORK_ERROR", f"{target.authority} closed the connection without an answer.")
         status, headers = connection.status, connection.headers
-        contacted = tuple(dict.fromkeys(hosts))
         if status in _REDIRECTS and headers.get("location"):
             return headers["location"].encode("latin-1").decode("utf-8", "replace")
-        if status == 304 and kept is not None and self._cache is not None:
-            await asyncio.to_thread(self._cache.refresh, kept, space, headers)
-            return _again(kept, contacted)
         if not 200 <= status < 300:
             raise self._refusal(target, status, headers)
         unpacked = Unpacker(headers.get("content-encoding", ""), most)
         while (piece := await connection.read()) and unpacked.feed(piece):
             pass
-        body = bytes(unpacked.data)
-        if self._cache is not None:
-            await asyncio.to_thread(self._cache.put, target.url, space, headers, body, unpacked.full)
-        return Fetched(target.url, status, dict(headers), body, unpacked.full, contacted)
+        contacted = tuple(dict.fromkeys(hosts))
+        return Fetched(target.url, status, dict(headers), bytes(unpacked.data), unpacked.full, contacted)
 
     def _refusal(self, target: Target, status: int, headers: Mapping[str, str]) -> FetchError:
         wait = retry_after(headers)
@@ -244,11 +222,7 @@ class Fetcher:
         return FetchError("HTTP_STATUS", f"{target.url} answered {status}: {reason}.", status=status)
 
 
-def _again(kept: Kept, hosts: tuple[str, ...]) -> Fetched:
-    return Fetched(kept.url, 200, kept.headers, kept.body, kept.truncated, hosts, cached=True)
-
-
-def _head(target: Target, accept: str, conditions: Mapping[str, str]) -> bytes:
+def _head(target: Target, accept: str) -> bytes:
     lines = {
         "host": target.authority,
         "user-agent": user_agent(),
@@ -256,7 +230,6 @@ def _head(target: Target, accept: str, conditions: Mapping[str, str]) -> bytes:
         "accept-language": "en;q=0.9, *;q=0.5",
         "accept-encoding": ACCEPTED,
         "connection": "close",
-        **{name: value for name, value in conditions.items() if value.isascii() and value.isprintable()},
     }
     text = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
     return f"GET {target.path} HTTP/1.1\r\n{text}\r\n".encode("ascii")
