@@ -20,7 +20,9 @@ def read_wanted() -> list[Requirement]:
     """Return what pyproject.toml asks for: the package, all its extras, the developers' group."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     extras = project["project"]["optional-dependencies"]
-    lines = [*project["project"]["dependencies"], *project["dependency-groups"]["dev"]]
+    groups = project["dependency-groups"]
+    lines = [*project["project"]["dependencies"], *groups["check"]]
+    lines += [line for line in groups["dev"] if isinstance(line, str)]
     for name, wanted in extras.items():
         if name != "all":
             lines += wanted

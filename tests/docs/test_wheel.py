@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.supervisor.crew_scene import Scene, until
+from tests.runs.crew_scene import Scene, until
 
 from retinue.core.events import ToolEnded
 from retinue.runs.assembling import documentation_folder

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.golden.scenes import LISTINGS, SCENES, Scene
-from tests.runs.conftest import Project
-from tests.runs.model_server import ModelServer
+from tests.program.conftest import Project
+from tests.program.model_server import ModelServer
 
 CAPTURES = Path(__file__).parent / "captures"
 VARIABLE_KEYS = {

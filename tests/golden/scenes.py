@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.runs.model_server import Reply, Request
+from tests.program.model_server import Reply, Request
 
 STREAM = ("--output-format", "stream-json")
 LINES = ("--mode", "json")

@@ -6,7 +6,7 @@ import json
 import random
 
 import pytest
-from tests.supervisor.crew_scene import Scene
+from tests.runs.crew_scene import Scene
 
 from retinue.capabilities.permissions.gatekeeper import grant
 from retinue.core.inbox import InboxAnswer

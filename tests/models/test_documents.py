@@ -14,10 +14,10 @@ from retinue.models.protocol import ModelRequest, Noted
 from retinue.models.providers import Providers
 from retinue.models.tokens import estimate
 from retinue.settings.table import Settings
+from tests.capabilities.convert.documents import pdf
 from tests.models.scripts import anthropic_events, collect, model, request
 from tests.models.servers import Reply, Server, sse
 from tests.models.test_provider_quirks import preset_model, refusal
-from tests.tools.convert.documents import pdf
 
 PDF = pdf("Hello from page one", "And from page two")
 DATA = base64.b64encode(PDF).decode()

@@ -1,181 +1,172 @@
-"""A main agent with a retinue: `retinue -p` spawns, is notified, steers, waits and answers."""
+"""Consent before very many agents (ask 22 of part 7; CC #66023, #67343: 46 to 70 unasked)."""
 
-import json
-import re
-import signal
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
 
 import pytest
 
-from tests.runs.model_server import Reply, Request
+from retinue.errors import StateError
+from retinue.models.protocol import ModelInfo
+from retinue.runs.fanout import Ask, FanOut, Policy, free_agents
+from retinue.runs.quote import Quote, Wanted
+from retinue.settings.field import Origin
+from retinue.settings.table import Settings
+from retinue.testing import FakeClock, settle
+
+WANTED = Wanted("reviewer", ModelInfo("a", "m"))
 
 
-def texts(request: Request) -> str:
-    """Everything the user side of the conversation says, tool results included."""
-    return json.dumps(request.body["messages"], ensure_ascii=False)
+def made(wanted: Sequence[Wanted]) -> Quote:
+    return Quote(f"{len(wanted)} agents, about $5.", len(wanted))
 
 
-def task(request: Request) -> str:
-    content = request.body["messages"][0]["content"]
-    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+class Person:
+    """Answers when told to."""
+
+    def __init__(self) -> None:
+        self.asked: list[Quote] = []
+        self.answers: list[asyncio.Future[bool]] = []
+
+    async def ask(self, quote: Quote) -> bool:
+        self.asked.append(quote)
+        self.answers.append(asyncio.get_running_loop().create_future())
+        return await self.answers[-1]
 
 
-def announced(request: Request) -> list[str]:
-    return re.findall(r"<task-id>([^<]+)</task-id>", texts(request))
+class Run:
+    def __init__(self, above: int | None, ask: Ask | None = None, policy: Policy = "refuse") -> None:
+        self.clock = FakeClock()
+        self.fanout = FanOut(above, made, ask=ask, policy=policy, clock=self.clock)
+
+    async def spawn(self, count: int) -> list[asyncio.Task[str | None]]:
+        tasks = [asyncio.create_task(self.fanout.admit(WANTED)) for _ in range(count)]
+        await self.clock.advance(0.1)
+        return tasks
 
 
-def fan_out(count: int, **options):
-    """The main agent starts `count` agents at once and answers when all have been announced."""
-
-    def answer(request: Request) -> Reply:
-        if "look at angle" in task(request):
-            return Reply(f"finding of {task(request).split()[-1]}")
-        if request.turn == 0:
-            calls = [
-                (
-                    "Agent",
-                    {
-                        "prompt": f"look at angle {n}",
-                        "description": f"angle {n}",
-                        "subagent_type": "Explore",
-                        **options,
-                    },
-                )
-                for n in range(count)
-            ]
-            return Reply("Starting.", calls)
-        found = sorted(set(re.findall(r"finding of (\d+)", texts(request))), key=int)
-        return Reply(f"heard {len(announced(request))}, found {' '.join(found)}")
-
-    return answer
+def outcomes(tasks: list[asyncio.Task[str | None]]) -> list[str | None]:
+    return [task.result() if task.done() else "waits" for task in tasks]
 
 
-def test_background_agents_are_announced_exactly_once_and_the_main_agent_waits_for_them(project, serve):
-    server = serve(fan_out(3))
-    document = project.json("-p", "Review this from three angles", "--output-format", "json")
-    assert (document["status"], document["result"]) == ("completed", "heard 3, found 0 1 2")
-    last = max((r for r in server.requests if "Review" in task(r)), key=lambda r: len(r.body["messages"]))
-    assert len(announced(last)) == len(set(announced(last))) == 3
-    rows = project.json("runs", "list", "--json")["runs"]
-    assert sorted(row["ended"] for row in rows) == ["completed"] * 4
-    assert {row["depth"] for row in rows} == {0, 1}
+async def test_CC_66023_headless_the_agents_above_the_threshold_are_refused_with_a_way_out() -> None:
+    run = Run(16)
+    assert outcomes(await run.spawn(16)) == [None] * 16
+    refusals = outcomes(await run.spawn(30))
+    assert len(set(refusals)) == 1
+    (text,) = set(refusals)
+    assert text is not None and text.startswith("Not started: this run has already started 16 agents")
+    assert "30 agents, about $5." in text and "quotePolicy allow" in text and "Do not try again" in text
+    assert outcomes(await run.spawn(1)) == [text], "it stays refused without being estimated again"
+    assert run.fanout.started == 16 and run.clock.pending == 0
 
 
-def test_more_agents_than_slots_are_queued_and_all_of_them_run(project, serve):
-    serve(fan_out(9))
-    done = project.retinue("-p", "Review this", "--output-format", "json", env={"RETINUE_MAX_CONCURRENT": "2"})
-    assert json.loads(done.stdout)["result"] == "heard 9, found 0 1 2 3 4 5 6 7 8"
+@pytest.mark.parametrize(("above", "policy"), [(None, "refuse"), (16, "allow")])
+async def test_without_a_threshold_or_with_the_policy_everything_starts(above: int | None, policy: Policy) -> None:
+    run = Run(above, policy=policy)
+    assert outcomes(await run.spawn(100)) == [None] * 100
 
 
-@pytest.mark.parametrize("mode", ["async", "smart", "group"])
-def test_every_join_mode_tells_every_end_exactly_once(project, serve, mode):
-    serve(fan_out(4))
-    done = project.retinue("-p", "Review", "--output-format", "json", env={"RETINUE_DEFAULT_JOIN_MODE": mode})
-    assert json.loads(done.stdout)["result"] == "heard 4, found 0 1 2 3"
+async def test_a_person_is_asked_once_for_all_that_are_wanted_at_once() -> None:
+    person = Person()
+    run = Run(4, person.ask)
+    tasks = await run.spawn(14)
+    assert outcomes(tasks) == [None] * 4 + ["waits"] * 10
+    assert [quote.agents for quote in person.asked] == [10]
+    person.answers[0].set_result(True)
+    await settle()
+    assert outcomes(tasks) == [None] * 14
+    assert outcomes(await run.spawn(4)) == [None] * 4, "yes covers as many again"
+    assert outcomes(await run.spawn(1)) == ["waits"] and len(person.asked) == 2
+    person.answers[1].set_result(False)
+    await settle()
 
 
-def test_foreground_agents_give_their_result_as_the_tool_result_and_no_announcement(project, serve):
-    serve(fan_out(2, run_in_background=False))
-    document = project.json("-p", "Review", "--output-format", "json")
-    assert document["result"] == "heard 0, found 0 1"
+async def test_no_stands_for_the_rest_of_the_run() -> None:
+    person = Person()
+    run = Run(1, person.ask)
+    tasks = await run.spawn(3)
+    late = await run.spawn(2)
+    person.answers[0].set_result(False)
+    await settle()
+    assert outcomes(tasks)[0] is None
+    refusals = outcomes(tasks)[1:] + outcomes(late) + outcomes(await run.spawn(1))
+    assert all(text is not None and "declined" in text for text in refusals)
+    assert len(person.asked) == 1 and run.fanout.started == 1
 
 
-def test_reading_a_result_cancels_its_announcement(project, serve):
-    def answer(request: Request) -> Reply:
-        if "look at" in task(request):
-            return Reply("the finding")
-        if request.turn == 0:
-            return Reply(calls=[("Agent", {"prompt": "look at it", "subagent_type": "Explore"})])
-        if request.turn == 1:
-            (agent_id,) = re.findall(r"Agent ID: (\S+?)\\n", texts(request))
-            return Reply(calls=[("get_subagent_result", {"agent_id": agent_id, "wait": True})])
-        return Reply(f"heard {len(announced(request))}, {'the finding' in texts(request)}")
-
-    serve(answer)
-    assert project.json("-p", "Review", "--output-format", "json")["result"] == "heard 0, True"
-
-
-def test_an_agent_can_be_steered_while_it_works(project, serve):
-    def answer(request: Request) -> Reply:
-        if "look at" in task(request):
-            if "only src" in texts(request):
-                return Reply("looked in src")
-            return Reply(calls=[("bash", {"command": "sleep 0.2"})])
-        if request.turn == 0:
-            return Reply(calls=[("Agent", {"prompt": "look at it", "subagent_type": "general-purpose"})])
-        if request.turn == 1:
-            (agent_id,) = re.findall(r"Agent ID: (\S+?)\\n", texts(request))
-            return Reply(calls=[("steer_subagent", {"agent_id": agent_id, "message": "only src"})])
-        return Reply("looked in src" if "looked in src" in texts(request) else "waiting")
-
-    serve(answer)
-    assert project.json("-p", "Review", "--output-format", "json")["result"] == "looked in src"
+async def test_those_who_come_while_a_person_thinks_wait_for_the_same_answer() -> None:
+    person = Person()
+    run = Run(2, person.ask)
+    first = await run.spawn(3)
+    late = await run.spawn(5)
+    assert len(person.asked) == 1
+    person.answers[0].set_result(True)
+    await settle()
+    assert outcomes(first) == [None] * 3
+    assert outcomes(late) == [None, None, "waits", "waits", "waits"], "one was asked for, and two more come with it"
+    await run.clock.advance(0.1)
+    assert [quote.agents for quote in person.asked] == [1, 3]
+    person.answers[1].set_result(True)
+    await settle()
+    assert outcomes(late) == [None] * 5
 
 
-def test_an_unknown_type_falls_back_with_a_note_and_a_child_cannot_nest_past_the_limit(project, serve):
-    depths = []
-
-    def answer(request: Request) -> Reply:
-        names = [tool["name"] for tool in request.body.get("tools", [])]
-        if request.turn == 0:
-            depths.append("Agent" in names)
-            if "Agent" in names:
-                call = {"prompt": "go deeper", "subagent_type": "nobody" if len(depths) == 1 else "general-purpose"}
-                return Reply(calls=[("Agent", {**call, "run_in_background": False})])
-        return Reply("bottom" if "using general-purpose" not in texts(request) else "noted")
-
-    serve(answer)
-    done = project.retinue("-p", "Start", "--output-format", "json")
-    assert json.loads(done.stdout)["result"] == "noted"
-    assert depths == [True, True, True, False]
+async def test_when_nobody_wants_them_any_more_the_question_is_withdrawn() -> None:
+    person = Person()
+    run = Run(1, person.ask)
+    tasks = await run.spawn(3)
+    for task in tasks[1:]:
+        task.cancel()
+    await settle()
+    assert person.answers[0].cancelled() and run.fanout.started == 1 and run.clock.pending == 0
+    assert outcomes(await run.spawn(1)) == ["waits"], "nothing was declined"
+    assert len(person.asked) == 2
 
 
-def test_the_stream_carries_the_whole_tree(project, serve):
-    serve(fan_out(2))
-    lines = [
-        json.loads(line)
-        for line in project.retinue("-p", "Review", "--output-format", "stream-json").stdout.splitlines()
-    ]
-    root = lines[0]["run_id"]
-    assert {line["root_id"] for line in lines} == {root}
-    assert len({line["run_id"] for line in lines}) == 3
-    assert {line["parent_id"] for line in lines if line["run_id"] != root} == {root}
-    assert (lines[-1]["type"], lines[-1]["run_id"]) == ("outcome", root)
-    assert lines[-1]["tree_usage"]["input"] > lines[-1]["usage"]["input"]
+async def test_cancelled_before_anyone_was_asked() -> None:
+    person = Person()
+    run = Run(1, person.ask)
+    tasks = [asyncio.create_task(run.fanout.admit(WANTED)) for _ in range(3)]
+    await settle()
+    for task in tasks:
+        task.cancel()
+    await run.clock.advance(1.0)
+    assert person.asked == [] and run.clock.pending == 0
 
 
-def test_an_interrupt_stops_the_main_agent_and_everything_can_be_resumed(project, serve):
-    def answer(request: Request) -> Reply:
-        if "look at" in task(request):
-            return Reply("half", hang=True)
-        if request.turn == 0:
-            return Reply(calls=[("Agent", {"prompt": "look at it", "subagent_type": "Explore"})])
-        return Reply("waiting for it")
+async def test_a_person_who_cannot_be_asked_has_not_agreed() -> None:
+    async def broken(_: Quote) -> bool:
+        raise RuntimeError("the inbox is on fire")
 
-    server = serve(answer)
-    process = project.start("-p", "Review")
-    while not any("look at" in task(request) for request in server.requests):
-        assert process.poll() is None
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err
-    rows = project.json("runs", "list", "--json")["runs"]
-    assert len(rows) == 2
-    assert all(row["state"] in ("ended", "interrupted") for row in rows)
+    run = Run(1, broken)
+    assert [text is None for text in outcomes(await run.spawn(2))] == [True, False]
 
 
-def test_a_fan_out_above_the_threshold_is_refused_with_an_estimate_where_nobody_can_be_asked(project, serve):
-    server = serve(fan_out(4))
-    done = project.retinue("-p", "Review", "--output-format", "json", env={"RETINUE_QUOTE_ABOVE": "2"})
-    assert json.loads(done.stdout)["result"].startswith("heard 2,")
-    refused = [result for request in server.requests for result in request.results if result.get("is_error")]
-    assert "quoteAbove" in json.dumps(refused)
+async def test_an_estimate_that_fails_does_not_leave_anyone_waiting() -> None:
+    def broken(_: Sequence[Wanted]) -> Quote:
+        raise StateError("The log is gone.")
+
+    run = Run(1)
+    run.fanout = FanOut(1, broken, clock=run.clock)
+    text = outcomes(await run.spawn(2))[1]
+    assert text is not None and "The log is gone." in text
 
 
-def test_a_budget_holds_for_the_whole_tree(project, serve):
-    serve(fan_out(3))
-    done = project.retinue("-p", "Review", "--output-format", "json", "--max-budget-usd", "0.0000001")
-    document = json.loads(done.stdout)
-    assert (done.returncode, document["status"]) == (1, "over-budget")
-    assert document["limit"] == "cost"
-    rows = project.json("cost", "--json")
-    assert rows
+@pytest.mark.parametrize(
+    ("said", "origin", "there", "alone"),
+    [
+        (1_000, "default", 32, 1_000),
+        (5, "user", 5, 5),
+        (2_000, "user", 2_000, 2_000),
+        (None, "flag", None, None),
+        (5, "project", 5, 5),
+        (2_000, "project", 32, 1_000),
+        (None, "local", 32, 1_000),
+    ],
+)
+def test_a_person_is_asked_early_and_a_repository_can_only_lower_the_number(said, origin, there, alone):
+    settings = Settings({"quote_above": said}, {"quote_above": Origin(origin, "x")})
+    assert free_agents(settings, can_ask=True) == there
+    assert free_agents(settings, can_ask=False) == alone

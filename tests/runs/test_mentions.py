@@ -1,152 +1,153 @@
-"""Y05 through the faces: `@name message` on the command line and in the library."""
-
-import json
-import os
-import threading
+"""Y05: where `@name message` goes."""
 
 import pytest
+from crew_scene import Scene, until
 
-from retinue import Retinue
-from retinue.errors import StateError
-from tests.runs.model_server import Reply, Request
-
-
-def first(request: Request) -> str:
-    content = request.body["messages"][0]["content"]
-    return content if isinstance(content, str) else content[0]["text"]
-
-
-def last(request: Request) -> str:
-    content = request.body["messages"][-1]["content"]
-    return content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)
-
-
-def whole(request: Request) -> str:
-    return str(request.body["messages"])
-
-
-class Play:
-    """The main agent starts one agent called explore. That one answers what it was last asked."""
-
-    def __init__(self) -> None:
-        self.main: list[Request] = []
-        self.child: list[Request] = []
-        self.hold: threading.Event | None = None
-        self.asked = threading.Event()
-
-    def answer(self, request: Request) -> Reply:
-        if "look around" in first(request):
-            self.child.append(request)
-            self.asked.set()
-            if self.hold is not None:
-                held, self.hold = self.hold, None
-                held.wait(60)
-                return Reply("Looking. ", [("ls", {})])
-            return Reply(f"explored: {last(request).splitlines()[-1] if last(request) else 'a result'}")
-        self.main.append(request)
-        if request.turn == 0:
-            return Reply("", [("Agent", {"prompt": "look around", "subagent_type": "Explore"})])
-        return Reply(f"main heard {whole(request).count('<task-notification>')}")
+from retinue.runs.names import ToAgent, ToMain, Undelivered, route
 
 
 @pytest.fixture
-def play(serve):
-    play = Play()
-    play.server = serve(play.answer)
-    return play
+def scene(tmp_path, monkeypatch):
+    return Scene(tmp_path, monkeypatch, max_concurrent=1)
 
 
-def main_id(project) -> str:
-    rows = project.json("runs", "list", "--json")["runs"]
-    return next(row["id"] for row in rows if row["depth"] == 0)
+async def test_Y05_a_running_agent_is_steered_and_the_main_agent_has_no_turn(scene):
+    async with scene:
+        main = await scene.main()
+        child = await scene.child(main, "child", name="scout")
+        for text in ("@scout only src", "@agent-scout\nand tests"):
+            routed = await route(scene.crew, main, text)
+            assert isinstance(routed, ToAgent)
+            assert (routed.action, routed.view.id) == ("steered", child.id)
+        scene.desk("child").call("ls")
+        request = await scene.desk("child").asked()
+        assert [m.text for m in request.messages[-2:]] == ["only src", "and tests"]
+        assert len(scene.desk("main").requests) == 1
 
 
-def test_Y05_a_finished_agent_answers_on_the_command_line_and_the_main_agent_has_no_turn(project, play):
-    assert project.retinue("-p", "Review this").returncode == 0
-    turns = len(play.main)
-    done = project.retinue("-p", "@explore And the tests?", "--resume", main_id(project))
-    assert (done.returncode, done.stdout) == (0, "explored: And the tests?\n"), done.stderr
-    assert len(play.main) == turns
-    heard = project.retinue("-p", "What now?", "--resume", main_id(project))
-    assert heard.stdout == "main heard 2\n"  # the second end, too, and once
-    assert "explored: And the tests?" in whole(play.main[-1])
+async def test_Y05_a_queued_agent_hears_it_when_it_starts(scene):
+    async with scene:
+        main = await scene.main()
+        await scene.child(main, "first", name="first")
+        await scene.spawn(main, "second", background=True, name="second")
+        routed = await route(scene.crew, main, "@second look closely")
+        assert (routed.action, routed.view.status) == ("steered", "queued")
+        scene.desk("first").say("done")
+        assert (await scene.desk("second").asked()).messages[-1].text == "look closely"
 
 
-def test_Y05_a_running_agent_of_another_process_is_steered_from_the_command_line(project, play):
-    play.hold = hold = threading.Event()
-    process = project.start("-p", "Review this")
-    assert play.asked.wait(60)
-    said = project.retinue("-p", "@explore only src", "--resume", main_id(project))
-    assert (said.returncode, said.stdout) == (0, ""), said.stderr
-    assert "Explore has it" in said.stderr
-    for kind in ("json", "stream-json"):
-        told = project.retinue("-p", f"@explore as {kind}", "--resume", main_id(project), "--output-format", kind)
-        document = json.loads(told.stdout)
-        assert (document["status"], document["agent"], document["is_error"]) == ("delivered", "Explore", False)
-    steered = project.retinue("runs", "steer", "@explore", "and docs")
-    assert steered.returncode == 0, steered.stderr
-    hold.set()
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 0, err
-    assert out == "main heard 1\n"
-    assert "only src" in whole(play.child[-1])
-    assert "and docs" in whole(play.child[-1])
+@pytest.mark.parametrize("stopped", [False, True], ids=["finished", "stopped by the user"])
+async def test_Y05_a_finished_agent_goes_on_in_the_background_and_its_answer_is_announced(scene, stopped):
+    async with scene:
+        main = await scene.main()
+        child = await scene.child(main, "child", name="scout")
+        if stopped:
+            scene.crew.stop(child, "Stopped by the user.")
+        else:
+            scene.desk("child").say("done")
+        await child.handle.wait()
+        routed = await route(scene.crew, main, "@scout and the tests?")
+        assert (routed.action, routed.view.id, routed.view.background) == ("resumed", child.id, True)
+        assert (await scene.desk("child").asked()).messages[-1].text == "and the tests?"
+        scene.desk("child").say("tests are fine")
+        await child.handle.wait()
+        await scene.clock.advance(1)
+        scene.desk("main").say("hm")
+        assert "tests are fine" in (await scene.desk("main").asked()).messages[-1].text
 
 
-def test_Y05_what_means_nobody_goes_to_the_main_agent_as_it_is(project, play):
-    assert project.retinue("-p", "Review this").returncode == 0
-    for text, heard in (("@nobody hello there", "@nobody hello there"), ("@main hello", "hello")):
-        done = project.retinue("-p", text, "--resume", main_id(project))
-        assert done.returncode == 0, done.stderr
-        assert last(play.main[-1]) == heard
+async def test_Y05_an_agent_of_an_earlier_process_is_taken_up_by_its_name(scene):
+    async with scene:
+        main = await scene.main()
+        child = await scene.child(main, "child", name="scout")
+        scene.desk("child").say("done")
+        await child.handle.wait()
+    async with scene.again():
+        main = await scene.crew.resume(main.id, "hello again")
+        await scene.desk("main").asked()
+        routed = await route(scene.crew, main, "@scout one more thing")
+        assert (routed.action, routed.view.id, routed.view.handle) == ("resumed", child.id, "scout")
 
 
-def test_a_file_of_that_name_is_still_read_and_a_missing_one_is_an_error(project, play):
-    (project.cwd / "task one.md").write_text("Review this from a file")
-    assert project.retinue("-p", "@task one.md").returncode == 0
-    assert first(play.main[0]) == "Review this from a file"
-    assert project.retinue("-p", "@missing.md").returncode == 2
+@pytest.mark.parametrize(
+    "text",
+    [
+        "@nobody hello",
+        "hello @scout",
+        "@scout",
+        "@src/app.py what is this?",
+        "@README.md read it",
+        " @scout hi",
+        "plain",
+    ],
+)
+async def test_Y05_what_means_no_agent_goes_to_the_main_agent_unchanged(scene, text):
+    async with scene:
+        main = await scene.main()
+        await scene.child(main, "child", name="scout")
+        assert await route(scene.crew, main, text) == ToMain(text)
 
 
-def test_runs_are_found_by_name_in_every_command_and_an_unknown_name_says_so(project, play):
-    assert project.retinue("-p", "Review this").returncode == 0
-    shown = project.json("runs", "show", "@explore", "--json")
-    assert shown["run"]["agent"] == "Explore"
-    assert project.json("runs", "show", "@main", "--json")["run"]["id"] == main_id(project)
-    missing = project.retinue("runs", "steer", "@nobody", "hello")
-    assert missing.returncode == 2
-    assert "@nobody" in missing.stderr
-    ended = project.retinue("runs", "steer", "@explore", "hello")
-    assert ended.returncode == 1
-    assert "retinue runs resume" in ended.stderr
+async def test_Y05_main_is_reserved_and_its_prefix_is_taken_off(scene):
+    async with scene:
+        main = await scene.main()
+        assert await route(scene.crew, main, "@main what now?") == ToMain("what now?")
 
 
-async def test_Y05_the_library_brings_what_a_person_types_to_whom_it_is_for(project, play):
-    async with Retinue(project.cwd, environment=dict(os.environ) | project.environment) as crew:
-        said = await crew.say("Review this")
-        assert said.action == "prompted"
-        assert (await said.run.wait()).text == "main heard 1"
-        answered = await crew.say("@explore And the tests?", to=said.run)
-        assert (answered.action, answered.agent) == ("resumed", "Explore")
-        assert (await answered.run.wait()).text == "explored: And the tests?"
-        again = await crew.say("Go on", to=said.run_id)
-        assert (again.action, again.run_id) == ("resumed", said.run_id)
-        assert (await again.run.wait()).text == "main heard 2"
+async def test_Y05_switched_off_everything_passes(tmp_path, monkeypatch):
+    scene = Scene(tmp_path, monkeypatch, agent_mentions="off")
+    async with scene:
+        main = await scene.main()
+        await scene.child(main, "child", name="scout")
+        for text in ("@scout hello", "@main hello", "@explore hello"):
+            assert await route(scene.crew, main, text) == ToMain(text)
 
 
-async def test_what_cannot_be_brought_raises_with_the_reason(project, play):
-    environment = dict(os.environ) | project.environment
-    async with Retinue(project.cwd, environment=environment) as crew:
-        said = await crew.say("Review this")
-        await said.run.wait()
-        child = next(row for row in crew.runs if row.depth == 1)
-        async with Retinue(project.cwd, environment=environment) as other:
-            play.hold = hold = threading.Event()
-            play.asked.clear()
-            busy = await other.resume(child.id, "elsewhere")
-            try:
-                with pytest.raises(StateError, match="is being run by process"):
-                    await crew.say("@explore hello", to=said.run)
-            finally:
-                hold.set()
-                await busy.wait()
+async def test_a_type_that_nobody_runs_goes_to_the_model_or_is_started_as_the_setting_says(tmp_path, monkeypatch):
+    scene = Scene(tmp_path, monkeypatch)
+    async with scene:
+        main = await scene.main()
+        assert await route(scene.crew, main, "@explore find it") == ToMain("@explore find it")
+    direct = Scene(tmp_path, monkeypatch, agent_mentions="direct")
+    async with direct:
+        main = await direct.main()
+        routed = await route(direct.crew, main, "@agent-explore find it")
+        assert (routed.action, routed.view.agent, routed.view.background) == ("started", "Explore", True)
+        await direct.desk("find it").asked()
+        assert await route(direct.crew, main, "@nobody find it") == ToMain("@nobody find it")
+
+
+async def test_agents_of_agents_are_addressed_by_their_names_too(scene):
+    async with scene:
+        main = await scene.main()
+        child = await scene.child(main, "child", name="scout")
+        deep = await scene.child(child, "grandchild", name="deep")
+        routed = await route(scene.crew, main, "@deep hello")
+        assert (routed.action, routed.view.id) == ("steered", deep.id)
+        scene.desk("grandchild").say("done")
+        await until(lambda: len(scene.desk("grandchild").requests) == 2)
+        scene.desk("grandchild").say("done")
+        await deep.handle.wait()
+        routed = await route(scene.crew, main, "@deep go on")
+        assert (routed.action, routed.view.id, routed.view.parent_id) == ("resumed", deep.id, child.id)
+        await scene.desk("grandchild").asked()
+    async with scene.again():
+        routed = await route(scene.crew, main.id, "@deep and again")
+        assert (routed.action, routed.view.id) == ("resumed", deep.id)
+        await scene.desk("grandchild").asked()
+
+
+async def test_what_cannot_be_delivered_says_why(scene):
+    async with scene:
+        main = await scene.main()
+        child = await scene.child(main, "child", name="scout")
+        scene.desk("child").say("done")
+        await child.handle.wait()
+        here, there = scene.crew, scene.again()
+        await there.resume(child.id, "elsewhere")
+        await scene.desk("child").asked()
+        routed = await route(here, main, "@scout hello")
+        assert isinstance(routed, Undelivered)
+        assert "is being run by process" in routed.reason
+        await there.close()
+        scene.crew = here

@@ -1,0 +1,1 @@
+from tests.capabilities.worktree.worktree_scene import scene  # noqa: F401 - a fixture

@@ -1,0 +1,73 @@
+"""The app on a real crew, for tests of its screens: a project of its own, keys pressed by a pilot."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from tests.faces.tui.watch_scene import picture, until
+from textual.pilot import Pilot
+
+from retinue import Retinue
+from retinue.core.inbox import InboxItem
+from retinue.faces.tui.app import RetinueApp
+from retinue.faces.tui.screens.inbox import InboxScreen
+from retinue.log.inbox import put
+from retinue.testing import FakeClock
+
+__all__ = ["NOW", "SnapApp", "at_home", "opened", "picture", "press", "put_item", "quick", "until"]
+
+NOW = 1_800_000_000.0
+
+
+@asynccontextmanager
+async def opened(
+    project: Any, *, size: tuple[int, int] = (80, 24), **options: Any
+) -> AsyncIterator[tuple[RetinueApp, Pilot[int]]]:
+    async with Retinue(project.cwd, environment=project.environment) as crew:
+        app = RetinueApp(crew, **options)
+        async with app.run_test(size=size) as pilot:
+            await pilot.pause()
+            yield app, pilot
+
+
+class SnapApp(RetinueApp):
+    """For pictures: opens its crew itself, and time stands still in it."""
+
+    def __init__(self, project: Any, **environment: str) -> None:
+        crew = Retinue(project.cwd, environment={**project.environment, **environment})
+        crew.supervisor.clock = FakeClock(NOW)
+        super().__init__(crew)
+        self.motion = False
+
+    async def run_async(self, **options: Any) -> int | None:
+        async with self.crew:
+            return await super().run_async(**options)
+
+
+def at_home(project: Any, patch: pytest.MonkeyPatch) -> None:
+    """What reads the environment of the process sees that of the project."""
+    for name, value in project.environment.items():
+        patch.setenv(name, value)
+    for name in ("VISUAL", "EDITOR", "NO_COLOR"):
+        patch.delenv(name, raising=False)
+    (project.cwd / ".git").mkdir(exist_ok=True)
+
+
+async def press(pilot: Pilot[int], *keys: str) -> None:
+    """Keys one after the other, each when the one before has done its work."""
+    for key in keys:
+        await pilot.press(key)
+        await pilot.pause()
+
+
+async def put_item(app: RetinueApp, item: InboxItem) -> None:
+    """As a run of another process would."""
+    await app.crew.supervisor.world.log.transact(lambda connection: put(connection, item, item.id))
+
+
+def quick(patch: pytest.MonkeyPatch) -> None:
+    """Keys answer at once: a test has seen what it answers."""
+    patch.setattr(InboxScreen, "settle_seconds", 0.0)

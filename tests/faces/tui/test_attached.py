@@ -1,0 +1,65 @@
+"""A conversation of another process, as the app sees it: through the log, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.faces.tui.test_session import talk  # noqa: F401 - a fixture
+from tests.runs.crew_scene import until
+
+from retinue.core.events import RunEnded
+from retinue.errors import StateError
+from retinue.faces.tui.attached import Attached
+from retinue.log.follow import follow_tree
+
+
+async def test_words_reach_the_run_and_its_agents_through_the_log(talk) -> None:  # noqa: F811
+    async with talk() as t:
+        await t.session.say("go")
+        desk = t.scene.desk("go")
+        await desk.asked()
+        main = t.crew.supervisor.members[t.session.main_id]
+        child = await t.scene.child(main, "look", name="scout")
+        attached = Attached(t.crew.supervisor.world.state, main.id)
+        assert (await attached.say("hurry")).how == "sent"
+        assert (await attached.say("@agent-scout only src")).agent == "agent-scout"
+        assert "shortens" in await attached.compact()
+        assert not attached.interrupt() and not await attached.resend() and main.live
+        desk.call("ls")
+        t.scene.desk("look").call("ls")
+        await until(lambda: len(desk.requests) == 2 and len(t.scene.desk("look").requests) == 2)
+        assert ("steer", "hurry") in await t.scene.said(main.id)
+        assert ("steer", "only src") in await t.scene.said(child.id)
+        assert "1 below it" in await attached.stop()
+        await until(lambda: not main.live and not child.live)
+        with pytest.raises(StateError, match="ended"):
+            await attached.say("too late")
+
+
+async def test_a_whole_tree_is_followed_from_its_beginning_to_its_end(talk) -> None:  # noqa: F811
+    async with talk() as t:
+        await t.session.say("go")
+        desk = t.scene.desk("go")
+        await desk.asked()
+        main = t.crew.supervisor.members[t.session.main_id]
+        first = await t.scene.child(main, "first")
+        seen = []
+
+        async def watch() -> None:
+            async for event in follow_tree(t.crew.supervisor.world.state, main.id):
+                seen.append(event)
+
+        watching = asyncio.create_task(watch())
+        await until(lambda: {event.run_id for event in seen} == {main.id, first.id})
+        second = await t.scene.child(main, "second")
+        for task in ("first", "second"):
+            t.scene.desk(task).say(f"{task} is done")
+        desk.standing = "all done"
+        desk.say("waiting")
+        async with asyncio.timeout(30):
+            await watching
+        for run in (main.id, first.id, second.id):
+            durable = [event.seq for event in seen if event.run_id == run and not event.body.type.endswith(".delta")]
+            assert durable == list(range(1, len(durable) + 1))
+        assert sum(isinstance(event.body, RunEnded) for event in seen) == 3

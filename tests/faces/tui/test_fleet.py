@@ -1,0 +1,156 @@
+"""Case W04 with real keys: into the fleet, along it, out of it, and never in the way of typing."""
+
+from __future__ import annotations
+
+import pytest
+from tests.faces.tui.watch_scene import picture, until, watching
+from textual import events
+
+from retinue.faces.tui.board.fleet_lines import MAIN
+from retinue.faces.tui.panels.fleet import FleetPanel
+from retinue.faces.tui.screens.viewer import ViewerScreen
+
+
+class Crew:
+    """Main and as many agents as a test wants, on the screen."""
+
+    def __init__(self, scene, app, pilot) -> None:
+        self.scene, self.app, self.pilot = scene, app, pilot
+        self.panel = app.screen.query_one(FleetPanel)
+
+    async def of(self, count: int):
+        main = await self.scene.main()
+        self.app.board.main_id = main.id
+        self.agents = [await self.scene.child(main, f"task-{n}", description=f"job-{n}") for n in range(count)]
+        await until(self.pilot, lambda: len(self.panel._rows) == count)
+        return self
+
+    async def press(self, *keys: str) -> None:
+        await self.pilot.press(*keys)
+        await self.pilot.pause()
+
+    @property
+    def editor(self):
+        return self.app.screen.query_one("#prompt")
+
+
+@pytest.fixture
+async def stage(tmp_path, monkeypatch):
+    async with watching(tmp_path, monkeypatch, max_concurrent=20) as (scene, app, pilot):
+        yield Crew(scene, app, pilot)
+
+
+async def test_W04_without_agents_there_is_no_fleet_and_no_key_is_taken(stage) -> None:
+    await stage.press("down")
+    assert not stage.panel.display and stage.app.focused is stage.editor
+
+
+@pytest.mark.parametrize("key", ["down", "left"])
+async def test_W04_an_empty_prompt_gives_way(stage, key) -> None:
+    await stage.of(1)
+    await stage.press(key)
+    assert stage.app.focused is stage.panel and stage.panel.fleet.selected == MAIN
+
+
+async def test_W04_a_prompt_with_text_keeps_its_keys(stage) -> None:
+    await stage.of(1)
+    await stage.press("h", "i", "left", "down")
+    assert stage.app.focused is stage.editor and stage.panel.fleet.selected is None
+
+
+async def test_W04_the_selection_clamps_at_the_end_and_leaves_above_main(stage) -> None:
+    await stage.of(2)
+    await stage.press("down", "down", "down", "down", "down")
+    assert stage.panel.fleet.selected == stage.agents[1].id
+    await stage.press("up", "up")
+    assert stage.panel.fleet.selected == MAIN
+    await stage.press("up")
+    assert stage.app.focused is stage.editor
+
+
+async def test_W04_escape_leaves_and_stops_nobody(stage) -> None:
+    await stage.of(1)
+    await stage.press("down", "down", "escape")
+    assert stage.app.focused is stage.editor and stage.agents[0].live
+
+
+async def test_W04_other_keys_leave_and_arrive_in_the_editor(stage) -> None:
+    await stage.of(1)
+    await stage.press("down", *"just")
+    assert stage.app.focused is stage.editor and stage.editor.text == "just"
+    assert stage.panel.fleet.selected is None
+
+
+async def test_W04_no_letter_of_a_fast_typist_is_lost(stage) -> None:
+    await stage.of(1)
+    await stage.press("down")
+    for key in "just do it":
+        stage.app.post_message(events.Key("space" if key == " " else key, key))
+    await until(stage.pilot, lambda: stage.editor.text == "just do it")
+
+
+async def test_W04_what_is_pasted_arrives_in_the_editor(stage) -> None:
+    await stage.of(1)
+    await stage.press("down")
+    stage.app.post_message(events.Paste("from elsewhere"))
+    await until(stage.pilot, lambda: stage.editor.text == "from elsewhere")
+    assert stage.app.focused is stage.editor
+
+
+async def test_W04_a_terminal_that_is_left_and_comes_back_has_its_editor(stage) -> None:
+    await stage.of(1)
+    await stage.press("down", "down")
+    stage.app.post_message(events.AppBlur())
+    await until(stage.pilot, lambda: stage.app.focused is None)
+    stage.app.post_message(events.AppFocus())
+    await until(stage.pilot, lambda: stage.app.focused is stage.editor)
+    await stage.press("h", "i")
+    assert stage.editor.text == "hi"
+
+
+async def test_W04_enter_on_main_just_leaves(stage) -> None:
+    await stage.of(1)
+    await stage.press("down", "enter")
+    assert stage.app.focused is stage.editor and not isinstance(stage.app.screen, ViewerScreen)
+
+
+async def test_W04_enter_on_an_agent_opens_it_and_it_stays_open_and_listed_after_its_end(stage) -> None:
+    await stage.of(2)
+    await stage.press("down", "down", "enter")
+    await until(stage.pilot, lambda: isinstance(stage.app.screen, ViewerScreen))
+    assert stage.panel.fleet.pinned == stage.agents[0].id
+    stage.scene.desk("task-0").say("all done here")
+    await until(stage.pilot, lambda: "all done here" in picture(stage.app))
+    await until(stage.pilot, lambda: not stage.app.screen.story.card.live)
+    assert isinstance(stage.app.screen, ViewerScreen)
+    await stage.press("q")
+    await until(stage.pilot, lambda: not isinstance(stage.app.screen, ViewerScreen))
+    assert stage.panel.fleet.pinned is None and stage.app.focused is stage.editor
+
+
+async def test_W04_a_dialog_above_has_the_keys(stage) -> None:
+    await stage.of(1)
+    await stage.press("down", "down", "enter")
+    await until(stage.pilot, lambda: isinstance(stage.app.screen, ViewerScreen))
+    await stage.press("down", "left")
+    assert stage.panel.fleet.selected is None
+
+
+async def test_W04_more_than_five_scroll_with_the_selection(stage) -> None:
+    await stage.of(8)
+    assert stage.panel.lines[-1].plain.strip() == "↓ 3 more"
+    await stage.press("down", *["down"] * 8)
+    await until(stage.pilot, lambda: any("❯" in line.plain and "job-7" in line.plain for line in stage.panel.lines))
+    assert stage.panel.lines[-1].plain.strip() == "↑ 3 more"
+
+
+async def test_W04_switched_off_it_is_hidden_and_inert(tmp_path, monkeypatch) -> None:
+    async with watching(tmp_path, monkeypatch, fleet_view="false") as (scene, app, pilot):
+        main = await scene.main()
+        app.board.main_id = main.id
+        await scene.child(main, "task", description="job")
+        await until(pilot, lambda: "job" in picture(app))
+        panel = app.screen.query_one(FleetPanel)
+        await pilot.press("down")
+        await pilot.pause()
+        assert not panel.display and app.focused is app.screen.query_one("#prompt")

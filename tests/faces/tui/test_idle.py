@@ -1,0 +1,156 @@
+"""Whatever ends while the main agent is idle reaches the conversation at once, exactly once."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from tests.faces.tui.test_app import type_in
+from tests.faces.tui.watch_scene import picture, until, watching
+
+from retinue.core.events import MessageAdded
+from retinue.faces.tui.chat.notification import NotificationBox
+from retinue.faces.tui.screens.agents import counted
+from retinue.runs.notification_text import announced
+
+
+def main_of(app):
+    return app.crew.supervisor.members[app.session.main_id]
+
+
+async def told(app, run_id: str) -> int:
+    """How often the main agent was told of an end, by its log."""
+    log = app.crew.supervisor.world.log
+    await log.flush()
+    added = [event.body for event in log.reader.events(app.session.main_id) if isinstance(event.body, MessageAdded)]
+    return sum(announced(each.message.text).count(run_id) for each in added if each.message.origin == "notification")
+
+
+async def interrupted(scene, app, pilot):
+    """A main agent that was stopped while an agent of it works in the background."""
+    await type_in(pilot, "go")
+    await scene.desk("go").asked()
+    child = await scene.child(main_of(app), "slow work", description="slow work")
+    await pilot.press("escape")
+    await until(pilot, lambda: "Interrupted." in picture(app) and app.session.state == "idle")
+    return child
+
+
+async def test_a_background_agent_that_ends_after_escape_gets_a_box_and_a_turn(tmp_path, monkeypatch) -> None:
+    async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
+        child = await interrupted(scene, app, pilot)
+        scene.desk("slow work").say("It was the cache.")
+        await until(pilot, lambda: len(scene.desk("go").requests) == 2)
+        await until(pilot, lambda: "It was the cache." in picture(app))
+        last = scene.desk("go").requests[-1].messages[-1]
+        assert last.origin == "notification", "nobody spoke in the person's name"
+        scene.desk("go").say("So it was the cache.")
+        await until(pilot, lambda: "So it was the cache." in picture(app) and app.session.state == "idle")
+        assert await told(app, child.id) == 1
+        assert len(app.query(NotificationBox)) == 1
+
+
+async def test_without_the_setting_the_person_sees_it_at_once_and_the_model_hears_it_later(
+    tmp_path, monkeypatch
+) -> None:
+    async with watching(tmp_path, monkeypatch, wake_main="false") as (scene, app, pilot):
+        child = await interrupted(scene, app, pilot)
+        scene.desk("slow work").say("It was the cache.")
+        await until(pilot, lambda: "It was the cache." in picture(app))
+        assert len(scene.desk("go").requests) == 1
+        await type_in(pilot, "and now?")
+        await until(pilot, lambda: len(scene.desk("go").requests) == 2)
+        scene.desk("go").say("So it was.")
+        await until(pilot, lambda: "So it was." in picture(app))
+        assert await told(app, child.id) == 1
+        assert len(app.query(NotificationBox)) == 1, "it is not shown twice"
+
+
+async def test_the_answer_to_a_mention_of_an_idle_conversation_is_shown_and_heard(tmp_path, monkeypatch) -> None:
+    async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
+        await type_in(pilot, "go")
+        await scene.desk("go").asked()
+        child = await scene.child(main_of(app), "find it", description="find it", name="finder")
+        scene.desk("find it").say("It is in a.py.")
+        scene.desk("go").say("waiting")
+        await until(pilot, lambda: len(scene.desk("go").requests) == 2)
+        scene.desk("go").say("found")
+        await until(pilot, lambda: app.session.state == "idle")
+        await type_in(pilot, "@finder and the test?")
+        await scene.desk("find it").asked()
+        scene.desk("find it").say("The test is in b.py.")
+        await until(pilot, lambda: len(scene.desk("go").requests) == 3)
+        scene.desk("go").say("Noted.")
+        await until(pilot, lambda: "The test is in b.py." in picture(app) and "Noted." in picture(app))
+        assert await told(app, child.id) == 2, "once for each end"
+
+
+async def test_a_schedule_of_an_idle_conversation_reports_to_it(tmp_path, monkeypatch) -> None:
+    async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
+        await type_in(pilot, "go")
+        await scene.desk("go").asked()
+        scene.desk("go").call("Agent", prompt="look again", description="watch", subagent_type="Explore", schedule="1h")
+        await until(pilot, lambda: len(scene.desk("go").requests) == 2)
+        scene.desk("go").say("Scheduled.")
+        await until(pilot, lambda: app.session.state == "idle")
+        fired = await app.crew.schedules.run_now("watch")
+        assert fired.run_id is not None, fired.error
+        await scene.desk("look again").asked()
+        scene.desk("look again").say("Nothing new.")
+        await until(pilot, lambda: len(scene.desk("go").requests) == 3)
+        scene.desk("go").say("All quiet.")
+        await until(pilot, lambda: "Nothing new." in picture(app) and "All quiet." in picture(app))
+        assert await told(app, fired.run_id) == 1
+
+
+async def test_escape_gives_words_that_wait_back_to_the_editor(tmp_path, monkeypatch) -> None:
+    async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
+        await type_in(pilot, "go")
+        await scene.desk("go").asked()
+        await type_in(pilot, "also the tests")
+        await until(pilot, lambda: app.session.queue == ["also the tests"])
+        app._prompt.put("and this")
+        await pilot.press("escape")
+        await until(pilot, lambda: app.session.state == "idle")
+        assert app._prompt.text == "also the tests\n\nand this"
+        assert app.session.queue == []
+        await until(pilot, lambda: "sent after this turn" not in picture(app))
+
+
+async def test_ends_that_were_missed_are_shown_when_the_conversation_is_opened_again(tmp_path, monkeypatch) -> None:
+    async with watching(tmp_path, monkeypatch, wake_main="false") as (scene, app, pilot):
+        child = await interrupted(scene, app, pilot)
+        main_id = app.session.main_id
+        scene.desk("slow work").say("It was the cache.")
+        await until(pilot, lambda: not child.live and "It was the cache." in picture(app))
+        await app.new_conversation()
+        await until(pilot, lambda: "It was the cache." not in picture(app))
+        await app.open_session(main_id)
+        await until(pilot, lambda: "It was the cache." in picture(app))
+        assert await told(app, child.id) == 0, "the model hears it with the next words"
+
+
+async def test_an_agent_that_is_moved_to_the_background_is_shown_among_those_that_work_there(
+    tmp_path, monkeypatch
+) -> None:
+    async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
+        await type_in(pilot, "go")
+        await scene.desk("go").asked()
+        scene.desk("go").call(
+            "Agent", prompt="slow", description="slow work", subagent_type="Explore", run_in_background=False
+        )
+        await scene.desk("slow").asked()
+        await pilot.pause()
+        assert [card.description for card in app.board.shown(0.0, background_only=True)] == []
+        await pilot.press("ctrl+b")
+        await until(pilot, lambda: app.board.shown(0.0, background_only=True))
+        assert [card.description for card in app.board.shown(0.0, background_only=True)] == ["slow work"]
+
+
+def test_agents_that_wait_for_a_slot_are_not_counted_as_running() -> None:
+    cards = [
+        SimpleNamespace(live=True, status="running"),
+        SimpleNamespace(live=True, status="queued"),
+        SimpleNamespace(live=False, status="completed"),
+    ]
+    assert counted(cards) == "1 running, 1 queued, 1 done"
+    assert counted(cards[:1]) == "1 running, 0 done"

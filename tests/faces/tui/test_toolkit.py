@@ -1,0 +1,121 @@
+"""/toolkit: reports in a panel, never on standard output."""
+
+from __future__ import annotations
+
+import pytest
+from tests.faces.tui.screen_scene import at_home, opened, picture, press, until
+from tests.program.conftest import project
+
+from retinue.faces.cli.doctor_checks import Finding
+from retinue.faces.tui.screens import toolkit as toolkit_reports
+from retinue.faces.tui.screens.toolkit import REPORTS, Report, ToolkitScreen, chosen, doctor_lines, made, program
+from retinue.runs.project import World
+
+__all__ = ["project"]
+
+
+@pytest.fixture
+def home(project, monkeypatch):
+    at_home(project, monkeypatch)
+    return project
+
+
+async def test_reports_are_shown_in_a_panel_and_nothing_is_printed(home, capfd):
+    async with opened(home) as (app, pilot):
+        await press(pilot, *"/toolkit doctor settings agents", "enter")
+        await until(pilot, lambda: "[PASS] settings" in picture(app))
+        assert "[SETTINGS]" in picture(app) and "[AGENTS]" in picture(app)
+        await press(pilot, "2")
+        await until(pilot, lambda: "Explore (readonly)" in picture(app))
+        assert "general-purpose (read/write)" in picture(app)
+        await press(pilot, "left", "left")
+        await until(pilot, lambda: "/toolkit doctor" in picture(app))
+        await press(pilot, "3")
+        await until(pilot, lambda: "No warnings and no errors" in picture(app))
+        await press(pilot, "4")
+        await until(pilot, lambda: "No searches" in picture(app))
+        await press(pilot, "5")
+        await until(pilot, lambda: "ty: " in picture(app))
+        await press(pilot, "escape")
+        assert len(app.screen_stack) == 1
+    assert capfd.readouterr().out == ""
+
+
+async def test_a_long_report_is_scrolled(home):
+    async with opened(home) as (app, pilot):
+        await press(pilot, *"/toolkit agents", "enter")
+        await until(pilot, lambda: "Explore (readonly)" in picture(app))
+        await press(pilot, "end")
+        await until(pilot, lambda: "retinue run NAME TASK" in picture(app))
+        await press(pilot, "home")
+        await until(pilot, lambda: "[BUILTIN]" in picture(app))
+        await press(pilot, "pagedown")
+        await until(pilot, lambda: "[BUILTIN]" not in picture(app))
+
+
+async def test_it_looks_again_when_asked(home):
+    async with opened(home) as (app, pilot):
+        await press(pilot, *"/toolkit agents", "enter")
+        await until(pilot, lambda: "[BUILTIN]" in picture(app))
+        folder = home.cwd / ".retinue" / "agents"
+        folder.mkdir(parents=True)
+        (folder / "mine.md").write_text("---\nname: mine\ndescription: Fresh\n---\nx")
+        await press(pilot, "r")
+        await until(pilot, lambda: "mine (read/write): Fresh" in picture(app))
+
+
+@pytest.mark.parametrize("text", ["nonsense", "'unclosed", "  ", "--help"])
+async def test_anything_unknown_is_help_or_the_doctor(home, text):
+    async with opened(home) as (app, pilot):
+        app.push_screen(ToolkitScreen(text))
+        await until(pilot, lambda: "/toolkit doctor" in picture(app) or "[SYSTEM]" in picture(app))
+
+
+def test_words_after_a_report_are_its_own():
+    assert chosen("logs --limit 5")[1] == ["--limit", "5"]
+    assert chosen("agent 'a b'")[1] == ["a b"]
+    assert chosen("")[0].name == "doctor" and chosen("what")[0].name == "help"
+    assert list(REPORTS) == ["doctor", "agents", "logs", "activity", "lsp", "help"]
+
+
+def test_the_doctor_counts_and_says_what_to_do():
+    found = [
+        Finding("a", "one", "ok", "fine"),
+        Finding("a", "two", "warning", "hm\x1b[2J", "Do that."),
+        Finding("b", "three", "failure", "bad", "Do this."),
+        Finding("b", "four", "info", "so"),
+    ]
+    lines = [line for line, _ in doctor_lines(found)]
+    assert lines[:4] == ["[A]", "[PASS] one: fine", "[WARN] two: hm", "       Do that."]
+    assert "[FAIL] three: bad" in lines and "[INFO] four: so" in lines
+    assert lines[-1] == "1 failed, 1 warnings, 1 passed."
+
+
+async def test_a_report_that_breaks_says_so(home):
+    async def broken(world, words):
+        raise RuntimeError("no idea")
+
+    world = World(home.cwd, environment=home.environment)
+    assert await made(Report("x", "", broken), world, []) == [
+        ("Toolkit command failed: RuntimeError: no idea", "error")
+    ]
+
+    async def long(world, words):
+        return [(str(number), "") for number in range(10_000)]
+
+    lines = await made(Report("x", "", long), world, [])
+    assert len(lines) < 1_000 and "9500 more lines" in lines[-1][0]
+    (line, kind), *_ = await made(chosen("agent nobody-9")[0], world, ["nobody-9"])
+    assert kind == "error" and "nobody-9" in line
+
+
+async def test_a_command_of_its_own_is_run_in_another_process(home, monkeypatch, capfd):
+    world = World(home.cwd, environment=home.environment)
+    lines = await made(Report("settings", "", program("settings")), world, ["get", "graceTurns"])
+    assert ("5", "") in lines
+    lines = await made(Report("settings", "", program("settings")), world, ["get", "nonsense-9"])
+    assert lines[-1][1] == "error" and any("nonsense-9" in line for line, _ in lines)
+    monkeypatch.setattr(toolkit_reports, "PATIENCE_SECONDS", 0.001)
+    ((line, kind),) = await made(Report("settings", "", program("settings")), world, ["list"])
+    assert kind == "warning" and "too long" in line
+    assert capfd.readouterr() == ("", "")

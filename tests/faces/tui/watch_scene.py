@@ -1,0 +1,47 @@
+"""The app on a real crew whose models say what the test says: runs to watch, keys to press."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.runs.crew_scene import Scene
+from textual.pilot import Pilot
+
+from retinue import Retinue
+from retinue.faces.tui.app import RetinueApp
+
+
+@asynccontextmanager
+async def watching(
+    folder: Path, patch: pytest.MonkeyPatch, *, size: tuple[int, int] = (100, 40), still: bool = False, **settings: Any
+) -> AsyncIterator[tuple[Scene, RetinueApp, Pilot[int]]]:
+    """`still`: for the supervisor time passes only as `scene.clock` is told."""
+    scene = Scene(folder, patch, **settings)
+    async with Retinue(folder / "project", environment=scene._environment) as crew:
+        scene.crew = crew.supervisor
+        if still:
+            scene.crew.clock = scene.crew.world.clock = scene.clock
+        app = RetinueApp(crew)
+        async with app.run_test(size=size) as pilot:
+            await pilot.pause()
+            yield scene, app, pilot
+            for desk in scene.desks.values():
+                desk.standing = "over"
+
+
+async def until(pilot: Pilot[int], seen: Callable[[], object], seconds: float = 20.0) -> None:
+    """Lets the app work until `seen` is true."""
+    async with asyncio.timeout(seconds):
+        while not seen():
+            await pilot.pause(0.02)
+
+
+def picture(app: RetinueApp) -> str:
+    """The screen as text, line by line, as it would be on the terminal."""
+    strips = app.screen._compositor.render_strips()
+    return "\n".join("".join(segment.text for segment in strip).rstrip() for strip in strips)

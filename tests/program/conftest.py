@@ -1,0 +1,98 @@
+"""A project of its own for every test, and the real program run in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.program.model_server import ModelServer
+
+
+@dataclass
+class Project:
+    """`retinue(...)` runs the program as a user would, with nothing of the test's environment."""
+
+    cwd: Path
+    home: Path
+    server: ModelServer | None = None
+    mode: str = "bypassPermissions"
+    """The permission mode, unless a test says otherwise: most are about other things."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        env = {"PATH": os.environ["PATH"], "HOME": str(self.home), "RETINUE_HOME": str(self.home / ".retinue")}
+        if self.mode:
+            env["RETINUE_PERMISSIONS_DEFAULT_MODE"] = self.mode
+        for name in ("COVERAGE_PROCESS_START", "PYTHONPATH"):  # which program is tested, and whether it is measured
+            if name in os.environ:
+                env[name] = os.environ[name]
+        if self.server is not None:
+            env |= {
+                "ANTHROPIC_BASE_URL": self.server.url,
+                "ANTHROPIC_API_KEY": "test-key",
+                "RETINUE_MODEL": "anthropic/claude-sonnet-4-5",
+            }
+        return env
+
+    @property
+    def program(self) -> list[str]:
+        return [sys.executable, "-m", "retinue"]
+
+    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [*self.program, *arguments],
+            cwd=self.cwd,
+            env=self.environment | options.pop("env", {}),
+            stdin=options.pop("stdin", subprocess.DEVNULL),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            **options,
+        )
+
+    def retinue(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        given = options.pop("input", None)
+        if given is not None:
+            options["stdin"] = subprocess.PIPE
+        process = self.start(*arguments, **options)
+        out, err = process.communicate(given, timeout=120)
+        return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+
+    def json(self, *arguments: str) -> Any:
+        done = self.retinue(*arguments)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    cwd, home = tmp_path / "project", tmp_path / "home"
+    cwd.mkdir()
+    home.mkdir()
+    for number in range(5):
+        (cwd / f"f{number}.txt").write_text(f"alpha {number}\nbeta\n")
+    return Project(cwd, home)
+
+
+@pytest.fixture
+def serve(project: Project):
+    """`serve(answer)` starts a model server whose answers are `answer(request)`."""
+    servers: list[ModelServer] = []
+
+    def start(answer: Any) -> ModelServer:
+        server = ModelServer(answer)
+        server.__enter__()
+        servers.append(server)
+        project.server = server
+        return server
+
+    yield start
+    for server in servers:
+        server.__exit__()

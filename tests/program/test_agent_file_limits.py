@@ -1,0 +1,234 @@
+"""What an agent's own file says, in real runs of the real program: a limit that cannot be read
+refuses the launch, and whatever else is wrong with the file is said."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from typing import Any
+
+import pytest
+
+from retinue import Retinue
+from retinue.errors import LaunchError
+from tests.program.conftest import Project
+from tests.program.model_server import Reply, Request
+
+
+def agent(project: Project, path: str, head: str, body: str = "You work with care. Do what the task says.") -> None:
+    target = project.cwd / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(f"---\n{head}\n---\n{body}\n")
+
+
+def offered(request: Request) -> set[str]:
+    return {tool["name"] for tool in request.body.get("tools", ())}
+
+
+def call(name: str, **arguments: Any) -> Any:
+    def answer(request: Request) -> Reply:
+        return Reply(calls=[(name, arguments)]) if request.turn == 0 else Reply(text="done")
+
+    return answer
+
+
+@pytest.mark.parametrize("value", ["worktre", "true", "remote", "", "5"])
+def test_an_isolation_that_cannot_be_read_never_works_in_the_main_checkout(
+    project: Project, serve: Any, value: str
+) -> None:
+    subprocess.run(["git", "init", "-q"], cwd=project.cwd, check=True)
+    server = serve(call("write", path="made.txt", content="x"))
+    agent(project, ".pi/agents/iso.md", f"description: d\ntools: read, write\nisolation: {value}")
+    done = project.retinue("run", "iso", "write it")
+    assert done.returncode == 2
+    assert f"{project.cwd}/.pi/agents/iso.md:4: 'isolation': " in done.stderr
+    assert "Write 'isolation: worktree'" in done.stderr or "remove the key" in done.stderr
+    assert not (project.cwd / "made.txt").exists()
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("folder", [".claude/agents", ".pi/agents", ".retinue/agents", ".codingcode/agents"])
+def test_tools_without_a_value_sends_no_tools(project: Project, serve: Any, folder: str) -> None:
+    server = serve(lambda request: Reply(text="done"))
+    agent(project, f"{folder}/none.md", "name: none\ndescription: d\ntools:")
+    done = project.retinue("run", "none", "go")
+    assert done.returncode == 0, done.stderr
+    assert offered(server.requests[0]) == set()
+    assert "'tools' has no value, so the agent has no tools" in done.stderr
+
+
+@pytest.mark.parametrize("head", ["tools: 5", "tools: Read\ntools: Bash", "disallowedTools: writ, bsh"])
+def test_tools_that_cannot_be_read_refuse_the_launch_and_say_why(project: Project, serve: Any, head: str) -> None:
+    serve(lambda request: Reply(text="done"))
+    agent(project, ".claude/agents/odd.md", f"name: odd\ndescription: d\n{head}")
+    done = project.retinue("run", "odd", "go", "--json")
+    assert done.returncode == 2
+    error = json.loads(done.stdout)["details"]["error"]
+    assert error["code"] == "INVALID_INPUT"
+    assert ".claude/agents/odd.md:" in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "line"),
+    [
+        (".retinue/agents/lost.md", "---\ndescription: d\nbudget: lots\n---\nWork.\n", 3),
+        (".retinue/agents/lost.md", "---\ndescription: d\n", 1),
+        (".claude/agents/lost.md", "---\nname: lost\ndescription: d\n", 1),
+    ],
+)
+def test_a_refused_or_broken_file_is_named_by_whoever_asks_for_its_agent(
+    project: Project, path: str, text: str, line: int
+) -> None:
+    target = project.cwd / path
+    target.parent.mkdir(parents=True)
+    target.write_text(text)
+    done = project.retinue("run", "lost", "go")
+    assert done.returncode == 2
+    assert f"{target}:{line}: " in done.stderr
+
+
+def test_a_bad_entry_of_the_agents_option_is_named(project: Project) -> None:
+    done = project.retinue("run", "--agents", '{"lost": {"description": "d", "prompt": "p", "tools": 5}}', "lost", "go")
+    assert done.returncode == 2
+    assert "--agents#lost" in done.stderr
+    assert "'tools'" in done.stderr
+    done = project.retinue("run", "--agents", '{"lost": 5}', "lost", "go")
+    assert "The agent 'lost' is not an object." in done.stderr
+
+
+WARNED = "name: warned\ndescription: d\nmemory: everything\ndisallowedTools: NoSuchTool\ncolour: red"
+
+
+def test_a_run_says_each_problem_of_its_file_once(project: Project, serve: Any) -> None:
+    serve(lambda request: Reply(text="done"))
+    agent(project, ".claude/agents/warned.md", WARNED)
+    done = project.retinue("run", "warned", "go")
+    assert done.returncode == 0
+    assert done.stderr.count("warned.md:4: 'memory': ") == 1
+    assert done.stderr.count("warned.md:5: There is no tool 'NoSuchTool'; it denies nothing.") == 1
+    assert done.stderr.count("warned.md:6: ") == 1
+    headless = project.retinue("-p", "go", "--agent", "warned")
+    assert headless.stderr.count("warned.md:4: 'memory': ") == 1
+
+
+def test_parent_and_person_hear_of_the_problems_of_a_childs_file(project: Project, serve: Any) -> None:
+    def answer(request: Request) -> Reply:
+        if "You work with care" in json.dumps(request.body["system"]):
+            return Reply(text="child done")
+        arguments = {"prompt": "go", "description": "d", "subagent_type": "warned", "run_in_background": False}
+        return Reply(calls=[("Agent", arguments)]) if request.turn == 0 else Reply(text="main done")
+
+    server = serve(answer)
+    agent(project, ".claude/agents/warned.md", WARNED)
+    done = project.retinue("-p", "go")
+    assert done.returncode == 0
+    assert "warned.md:4: 'memory': " in done.stderr
+    told = json.dumps(server.requests[-1].results)
+    assert told.count("'memory': ") == 1
+
+
+@pytest.mark.parametrize("text", ["---\nname: bound\ndescription: d\ntools: 5\n---\nWork.\n", "---\nname: bound\n"])
+def test_a_model_that_asks_for_a_refused_agent_gets_no_other_in_its_place(
+    project: Project, serve: Any, text: str
+) -> None:
+    arguments = {"prompt": "go", "description": "d", "subagent_type": "bound", "run_in_background": False}
+    server = serve(call("Agent", **arguments))
+    target = project.cwd / ".claude/agents/bound.md"
+    target.parent.mkdir(parents=True)
+    target.write_text(text)
+    project.retinue("-p", "go")
+    assert "bound" not in json.dumps([tool for tool in server.requests[0].body["tools"] if tool["name"] == "Agent"])
+    assert "bound.md:" in json.dumps(server.requests[-1].results)
+    assert len(server.requests) == 2
+
+
+PERMISSION = """description: d
+permission:
+  bash: {"*": deny, "git status*": allow, "echo *": ask}
+  edit: ask"""
+
+
+@pytest.mark.parametrize(
+    ("command", "made"),
+    [("touch made.txt", False), ("git status", True), ("git status; touch made.txt", False), ("echo x", False)],
+)
+def test_an_opencode_permission_map_binds_the_run(project: Project, serve: Any, command: str, made: bool) -> None:
+    """`ask` is a no where nobody can be asked, even in the freest mode."""
+    subprocess.run(["git", "init", "-q"], cwd=project.cwd, check=True)
+    server = serve(call("bash", command=command))
+    agent(project, ".opencode/agent/perm.md", PERMISSION)
+    project.retinue("run", "perm", "go")
+    (result,) = server.requests[-1].results
+    assert result.get("is_error", False) is not made
+    assert not (project.cwd / "made.txt").exists()
+
+
+def test_an_edit_that_the_map_wants_asked_is_not_made_unasked(project: Project, serve: Any) -> None:
+    server = serve(call("write", path="made.txt", content="x"))
+    agent(project, ".opencode/agent/perm.md", PERMISSION)
+    project.retinue("run", "perm", "go", env={"RETINUE_PERMISSIONS_DEFAULT_MODE": "acceptEdits"})
+    (result,) = server.requests[-1].results
+    assert result["is_error"]
+    assert not (project.cwd / "made.txt").exists()
+
+
+def test_children_are_bound_by_the_permission_map_above_them(project: Project, serve: Any) -> None:
+    def answer(request: Request) -> Reply:
+        if "You work with care" in json.dumps(request.body["system"]):
+            arguments = {"prompt": "go", "description": "d", "subagent_type": "general-purpose"}
+            arguments |= {"run_in_background": False}
+            return Reply(calls=[("Agent", arguments)]) if request.turn == 0 else Reply(text="done")
+        return Reply(calls=[("bash", {"command": "touch made.txt"})]) if request.turn == 0 else Reply(text="done")
+
+    serve(answer)
+    head = 'description: d\npermission: {bash: {"*": allow, "touch *": deny}}\nallowed_subagents: all'
+    agent(project, ".opencode/agent/perm.md", head)
+    done = project.retinue("run", "perm", "go")
+    assert done.returncode == 0, done.stderr
+    assert not (project.cwd / "made.txt").exists()
+
+
+SEVEN = {"read", "bash", "edit", "write", "grep", "find", "ls"}
+
+
+@pytest.mark.parametrize("head", ["isolated: true", "extensions: false", "isolated: true\nskills: style"])
+def test_an_isolated_agent_of_pi_has_the_seven_tools_and_no_skills(project: Project, serve: Any, head: str) -> None:
+    server = serve(lambda request: Reply(text="done"))
+    skill = project.cwd / ".pi/skills/style/SKILL.md"
+    skill.parent.mkdir(parents=True)
+    skill.write_text("---\nname: style\ndescription: House style.\n---\nWrite like Hemingway.\n")
+    agent(project, ".pi/agents/plain.md", f"description: d\n{head}")
+    done = project.retinue("run", "plain", "go")
+    assert done.returncode == 0, done.stderr
+    assert offered(server.requests[0]) == SEVEN
+    assert "Hemingway" not in json.dumps(server.requests[0].body["system"])
+
+
+def test_the_library_has_the_problems_of_the_file_in_its_notes(
+    project: Project, serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve(lambda request: Reply(text="done"))
+    agent(project, ".claude/agents/warned.md", WARNED)
+    for name, value in project.environment.items():
+        monkeypatch.setenv(name, value)
+
+    async def run() -> tuple[str, ...]:
+        async with Retinue(cwd=str(project.cwd)) as crew:
+            return (await (await crew.spawn("warned", "go")).wait()).notes
+
+    notes = asyncio.run(run())
+    assert len([note for note in notes if "warned.md:4: 'memory': " in note]) == 1
+
+
+def test_the_library_refuses_what_cannot_be_read(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent(project, ".claude/agents/odd.md", "name: odd\ndescription: d\nisolation: worktre")
+    for name, value in project.environment.items():
+        monkeypatch.setenv(name, value)
+
+    async def run() -> None:
+        async with Retinue(cwd=str(project.cwd)) as crew:
+            await crew.spawn("odd", "go")
+
+    with pytest.raises(LaunchError, match=r"odd\.md:4"):
+        asyncio.run(run())

@@ -1,0 +1,83 @@
+"""The real program with a model that calls tools as Claude Code names them, up to commands in the background."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from tests.program.conftest import Project
+from tests.program.model_server import Reply, Request
+
+STEPS: list[tuple[str, dict[str, Any]]] = [
+    ("Write", {"file_path": "note.txt", "content": "one two\n"}),
+    ("Edit", {"file_path": "note.txt", "old_string": "two", "new_string": "TWO"}),
+    ("Bash", {"command": "echo $$ > pid; echo up; sleep 1000", "run_in_background": True}),
+    ("BashOutput", {"bash_id": "shell-1"}),
+    ("Read", {"file_path": "note.txt", "offset": "1"}),
+]
+
+
+def test_claude_codes_calls_work_and_a_background_command_ends_with_its_run(project: Project, serve: Any) -> None:
+    said: list[str] = []
+
+    def answer(request: Request) -> Reply:
+        if request.turn:
+            said.append(json.dumps(request.results[-1]["content"]))
+        return Reply("", [STEPS[request.turn]]) if request.turn < len(STEPS) else Reply("done")
+
+    serve(answer)
+    done = project.retinue("-p", "go", "--output-format", "json")
+    assert json.loads(done.stdout)["result"] == "done", done.stderr
+    (run,) = project.json("runs", "list", "--json")["runs"]
+    notes = project.json("runs", "show", run["id"], "--json")["outcome"]["notes"]
+    assert [note for note in notes if "when the run ended, and stopped: shell-1: echo $$ > pid" in note]
+    assert "Created note.txt" in said[0] and "Made the edit in note.txt" in said[1]
+    assert "shell-1 still running" in said[2] and "up" in said[2] + said[3]
+    assert "one TWO" in said[4]
+    pid = int((project.cwd / "pid").read_text())
+    assert not _alive(pid), "nothing outlives its run"
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+
+
+def test_a_parent_reads_the_transcript_of_its_agent_and_twins_of_twins_repeat_nothing(
+    project: Project, serve: Any
+) -> None:
+    prompts: dict[str, str] = {}
+    said: list[str] = []
+
+    def answer(request: Request) -> Reply:
+        task = json.dumps(request.body["messages"][0])
+        level = "third" if "THIRD" in task else "second" if "SECOND" in task else "main"
+        prompts[level] = request.body["system"][0]["text"]
+        if level == "third":
+            return Reply("deep report")
+        if level == "second" and request.turn == 0:
+            return Reply("", [("Task", {"prompt": "THIRD", "description": "d", "run_in_background": False})])
+        if level == "second":
+            return Reply("report")
+        if request.turn == 0:
+            return Reply("", [("Task", {"prompt": "SECOND", "description": "d", "run_in_background": False})])
+        said.append(json.dumps(request.results[-1]["content"]))
+        if request.turn == 1:
+            path = said[-1].split("Output file: ")[1].split("\\n")[0]
+            return Reply("", [("Read", {"file_path": path})])
+        return Reply("done")
+
+    serve(answer)
+    done = project.retinue("-p", "go", "--output-format", "json")
+    assert json.loads(done.stdout)["result"] == "done", done.stderr
+    assert "Type: general-purpose" in said[0]
+    assert "outside the workspace" not in said[1] and "SECOND" in said[1]
+    assert prompts["second"].startswith(prompts["main"])
+    assert prompts["third"].startswith(prompts["main"])
+    for text in ("<sub_agent_context>", "# Environment", "<agent_instructions>"):
+        assert prompts["third"].count(text) == 1, text
