@@ -6,7 +6,10 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 PLAIN  := $(VENV)/.plain
+CHECK  := $(VENV)/.check
 DEV    := $(VENV)/.dev
+# Tests that need no extra and end within half a minute on two cores.
+FAST   := tests/agents tests/log tests/loop tests/settings tests/tools tests/test_package.py
 # Hundreds of tests start the program: without byte code each of them would compile it again.
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -17,6 +20,10 @@ $(PLAIN): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --upgrade pip
 	$(PIP) --editable .
+	@touch $@
+
+$(CHECK): $(PLAIN)
+	$(PIP) --group check
 	@touch $@
 
 $(DEV): $(PLAIN)
@@ -30,6 +37,13 @@ QUESTION ?= Where are settings merged from their layers?
 
 demo: $(PLAIN) ## run an Explore agent on this source with the embedded default; QUESTION="…"
 	$(BIN)/retinue run Explore "$(QUESTION)" --cwd src
+
+check: $(CHECK) ## check style and types, run the fast tests: for every change, in less than a minute
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest -n 2 $(FAST)
 
 test: $(DEV) ## check style, types, imports, docs; run all tests
 	$(BIN)/ruff check .
