@@ -242,10 +242,10 @@ def test_a_plugin_that_hangs_on_import_keeps_no_run_from_starting_or_ending(proj
     serve(once("forecast", {"city": "Rome"}))
     brought(project, "hangs/tools.py", "import threading\nthreading.Event().wait()", user=True)
     brought(project, "weather/tools.py", TOOL, user=True)
-    done = project.retinue("-p", "x", "--output-format", "json", env={"RETINUE_PLUGIN_TIMEOUT_SECONDS": "0.3"})
+    done = project.retinue("-p", "x", "--output-format", "json")
     assert "Rome: sunny" in json.loads(done.stdout)["result"]
     (run,) = project.json("runs", "list", "--json")["runs"]
-    assert "did not finish its import within 0.3 s" in project.retinue("runs", "show", run["id"]).stdout
+    assert "did not finish its import within 10 s" in project.retinue("runs", "show", run["id"]).stdout
 
 
 def test_the_doctor_names_broken_plugins_and_those_without_effect(project: Project) -> None:

@@ -45,7 +45,6 @@ def settle(project: Project, site: Site, **more: Any) -> None:
     web = {
         "searxngUrl": site.url,
         "allowHosts": ["127.0.0.1", "localhost"],
-        "hostDelaySeconds": 0,
         **more.pop("web", {}),
     }
     (home / "settings.json").write_text(json.dumps({"web": web, **more}))

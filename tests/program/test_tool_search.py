@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from tests.program.conftest import Project
 from tests.program.model_server import Reply, Request
-from tests.program.test_mcp import agent, configure, light, offered, once, sdk, served, text_of
+from tests.program.test_mcp import SERVERS, agent, configure, light, offered, once, sdk, served, text_of
 
 
 def test_C7_a_child_may_load_what_its_parent_may(project: Project, serve: Any) -> None:
@@ -28,7 +29,8 @@ def test_C7_a_child_may_load_what_its_parent_may(project: Project, serve: Any) -
 
 
 def test_C7_many_tools_are_loaded_by_search(project: Project, serve: Any) -> None:
-    configure(project, {"sdk": sdk()}, toolSearch={"threshold": 3})
+    many = {"command": sys.executable, "args": [str(SERVERS / "raw_server.py"), "many=40"]}
+    configure(project, {"sdk": sdk(), "many": many})
     agent(project, "worker", "")
 
     def answer(request: Request) -> Reply:

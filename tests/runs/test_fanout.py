@@ -9,7 +9,7 @@ import pytest
 
 from retinue.errors import StateError
 from retinue.models.protocol import ModelInfo
-from retinue.runs.fanout import Ask, FanOut, Policy, free_agents
+from retinue.runs.fanout import Ask, FanOut, free_agents
 from retinue.runs.quote import Quote, Wanted
 from retinue.settings.field import Origin
 from retinue.settings.table import Settings
@@ -36,9 +36,9 @@ class Person:
 
 
 class Run:
-    def __init__(self, above: int | None, ask: Ask | None = None, policy: Policy = "refuse") -> None:
+    def __init__(self, above: int | None, ask: Ask | None = None) -> None:
         self.clock = FakeClock()
-        self.fanout = FanOut(above, made, ask=ask, policy=policy, clock=self.clock)
+        self.fanout = FanOut(above, made, ask=ask, clock=self.clock)
 
     async def spawn(self, count: int) -> list[asyncio.Task[str | None]]:
         tasks = [asyncio.create_task(self.fanout.admit(WANTED)) for _ in range(count)]
@@ -57,14 +57,13 @@ async def test_CC_66023_headless_the_agents_above_the_threshold_are_refused_with
     assert len(set(refusals)) == 1
     (text,) = set(refusals)
     assert text is not None and text.startswith("Not started: this run has already started 16 agents")
-    assert "30 agents, about $5." in text and "quotePolicy allow" in text and "Do not try again" in text
+    assert "30 agents, about $5." in text and "quoteAbove 0" in text and "Do not try again" in text
     assert outcomes(await run.spawn(1)) == [text], "it stays refused without being estimated again"
     assert run.fanout.started == 16 and run.clock.pending == 0
 
 
-@pytest.mark.parametrize(("above", "policy"), [(None, "refuse"), (16, "allow")])
-async def test_without_a_threshold_or_with_the_policy_everything_starts(above: int | None, policy: Policy) -> None:
-    run = Run(above, policy=policy)
+async def test_without_a_threshold_everything_starts() -> None:
+    run = Run(None)
     assert outcomes(await run.spawn(100)) == [None] * 100
 
 

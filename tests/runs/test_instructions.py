@@ -121,12 +121,11 @@ def test_without_a_repository_only_the_nearest_and_none_that_others_can_write(tm
 def test_long_tasks_go_by_file_and_what_was_inherited_stays(tmp_path):
     long = "BEGIN " + "x" * 30_000 + " FINISH"
     context = f"# Parent Conversation Context\n\n[User]: {'talk ' * 9000}\n\n{TAIL}"
-    made = task_message(context + long, 24_000, tmp_path / "o", readable=True)
+    made = task_message(context + long, tmp_path / "o", readable=True)
     assert made.startswith(context)
     assert "BEGIN" in made
     assert "FINISH" in made
     assert len(made) < len(context) + 6_000
     assert (tmp_path / "o" / "task.md").read_text() == long
-    assert task_message(long, 24_000, tmp_path, readable=False) == long
-    assert task_message(long, None, tmp_path, readable=True) == long
-    assert task_message(context + "short", 24_000, tmp_path, readable=True) == context + "short"
+    assert task_message(long, tmp_path, readable=False) == long
+    assert task_message(context + "short", tmp_path, readable=True) == context + "short"

@@ -62,12 +62,12 @@ def test_B29_pis_user_folder_can_be_moved_and_the_projects_file_is_found_from_be
 
 def test_B29_devkit_pis_file_is_read_by_its_own_names(place: Home) -> None:
     subagents = {"timeoutMs": 900_000, "allowWrite": True, "retry": {"enabled": True, "maxAttempts": 2}}
-    web = {"maxResults": 3, "cache": {"ttlMs": 60_000}, "enableJinaFallback": True}
+    web = {"provider": "ddgs", "cache": {"ttlMs": 60_000}, "enableJinaFallback": True}
     place.write(devkit(place), {"subagents": subagents, "web": web, "guards": {"mode": "confirm"}, "x": {"y": 1}})
     loaded = place.load()
     settings = loaded.settings
     assert (settings.timeout_seconds, settings.allow_write, settings.retry_max_attempts) == (900.0, True, 2)
-    assert settings.web_max_results == 3
+    assert settings.web_provider == "ddgs"
     assert settings.origin("allow_write").where == str(devkit(place))
     (unused,) = loaded.unused
     assert (unused.where, unused.field) == (

@@ -89,7 +89,6 @@ def test_a_group_that_is_no_object_is_reported_with_what_belongs_in_it(place: Ho
     ("name", "value"),
     [
         ("budget.allowUnpriced", True),
-        ("quotePolicy", "allow"),
         ("lsp.sandbox", "off"),
         ("sandbox.network", "on"),
         ("sandbox.network", ["pypi.org"]),

@@ -10,6 +10,7 @@ from hypothesis import settings as effort
 from hypothesis import strategies as st
 from settings_place import Home
 
+from retinue.settings.suggest import RETIRED
 from retinue.settings.table import fields, spellings
 from retinue.settings.write import save_settings
 
@@ -54,12 +55,37 @@ def test_S03_every_setting_of_pi_subagents_is_known_by_its_name_and_range(place:
         place.write(place.project_file, {name: value})
         assert place.load().warnings == (), value
     for value in bad:
-        place.write(place.project_file, {name: value, "budget": {"turns": 7}})
+        place.write(place.project_file, {name: value, "budget": {"spawns": 7}})
         loaded = place.load()
-        assert loaded.settings.budget_turns == 7
+        assert loaded.settings.budget_spawns == 7
         (warning,) = loaded.warnings
         assert str(place.project_file) in warning
         assert name in warning
+
+
+def test_a_removed_setting_in_a_file_or_the_environment_is_told_with_what_happens_now(place: Home) -> None:
+    place.write(place.project_file, {"web": {"maxResults": 3}, "taskFileAbove": 9})
+    told = place.load(environment={"RETINUE_SCHEDULE_MAX_JOBS": "2"}).warnings
+    gone = "it has no effect"
+    assert [warning.removeprefix(f"{place.project_file}: ") for warning in told] == [
+        f"web.maxResults is no setting any more, {gone}: one search gives 5 results at most",
+        f"taskFileAbove is no setting any more, {gone}: tasks of more than 24,000 characters are handed over as a file",
+        f"environment: RETINUE_SCHEDULE_MAX_JOBS is no variable any more, {gone}: there may be 50 jobs at a time",
+    ]
+
+
+def test_no_removed_setting_is_in_the_table_and_the_table_stays_small() -> None:
+    assert not set(RETIRED) & set(spellings())
+    assert len(fields()) <= 104
+
+
+def test_the_old_limit_of_tool_calls_is_a_budget_and_never_wider(place: Home) -> None:
+    place.write(place.project_file, {"maxToolCalls": 3})
+    assert place.load().settings.budget_tool_calls == 3
+    place.write(place.project_file, {"maxToolCalls": 0})
+    loaded = place.load()
+    assert loaded.warnings == ()
+    assert loaded.settings.budget_tool_calls == 10**9, "0 meant no limit"
 
 
 @pytest.mark.parametrize("name", WITHOUT_EFFECT)
@@ -118,9 +144,9 @@ def test_F3_what_a_write_does_not_know_stays_as_it_was(place: Home, unknown) -> 
 
 
 def test_F3_the_settings_of_plugins_and_questions_are_in_the_table(place: Home) -> None:
-    said = {"plugins": ["a", 5], "disabledPlugins": ["b"], "questions": "later", "pluginTimeoutSeconds": 3}
+    said = {"plugins": ["a", 5], "disabledPlugins": ["b"], "questions": "later", "pluginEntryPoints": False}
     place.write(place.project_file, said)
     loaded = place.load()
     assert (loaded.settings.plugins, loaded.settings.disabled_plugins) == (("a",), ("b",))
-    assert (loaded.settings.questions, loaded.settings.plugin_timeout_seconds) == ("wait", 3.0)
+    assert (loaded.settings.questions, loaded.settings.plugin_entry_points) == ("wait", False)
     assert [problem.field for problem in loaded.problems] == ["plugins[1]", "questions"]

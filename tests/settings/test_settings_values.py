@@ -48,7 +48,7 @@ ACCEPTED = [
     ("idleTimeoutSeconds", 0, None),
     ("timeoutSeconds", 0.5, 0.5),
     ("enabledModels", ["a/b", " a/b ", "", " ", "c/d"], ("a/b", "c/d")),
-    ("compaction", {"at": 0.5, "keepTurns": 2}, None),
+    ("compaction", {"at": 0.5}, None),
 ]
 
 REFUSED = [
@@ -76,7 +76,7 @@ def test_S03_accepted(load_project: Load, name: str, raw: Any, value: Any) -> No
     loaded = load_project({name: raw})
     assert loaded.warnings == ()
     if name == "compaction":
-        assert (loaded.settings.compaction_at, loaded.settings.compaction_keep_turns) == (0.5, 2)
+        assert loaded.settings.compaction_at == 0.5
     else:
         assert loaded.get(name) == value
         assert type(loaded.get(name)) is type(value)

@@ -53,9 +53,7 @@ def of_settings(settings: Settings) -> Budget:
     return Budget(
         tokens=settings.budget_tokens,
         usd=settings.budget_usd,
-        turns=settings.budget_turns,
         tool_calls=settings.budget_tool_calls,
-        seconds=settings.budget_seconds,
         spawns=settings.budget_spawns,
     )
 

@@ -55,7 +55,6 @@ class Delegate:
             free_agents(crew.settings, can_ask=crew.world.can_ask),
             lambda wanted: quote(wanted, crew.world.log.reader, at_once=crew.queue.limit),
             ask=(lambda found: ask_quote(self._me, crew.world, found)) if crew.world.can_ask else None,
-            policy=crew.settings.quote_policy,
             clock=crew.clock,
         )
 

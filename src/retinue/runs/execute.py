@@ -213,7 +213,7 @@ def _job(member: Member, world: World, audit: Audit, past: Conversation | None, 
 
     def briefed(task: str) -> str:
         readable = any(tool.spec.name == "read" for tool in launch.tools)
-        return task_message(task, settings.task_file_above, context.outputs, readable=readable)
+        return task_message(task, context.outputs, readable=readable)
 
     return Job(
         system=launch.system,
@@ -227,7 +227,7 @@ def _job(member: Member, world: World, audit: Audit, past: Conversation | None, 
         schema=request.schema,
         first_turn=past.turn + 1 if past else 1,
         prior=prior,
-        compaction=Compaction(compaction_share(launch, settings.compaction_at), settings.compaction_keep_turns),
+        compaction=Compaction(compaction_share(launch, settings.compaction_at)),
         remind=lambda: "\n\n".join(filter(None, (roster(member), companion.reminder()))),
         account=member.account,
         absent=lambda name: why_absent(launch, world, name),

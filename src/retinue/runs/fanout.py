@@ -2,14 +2,14 @@
 
 Up to `above` agents a run starts as it likes. Then what the next ones will cost is estimated and
 a person is asked once for all that are wanted in the same moment; yes covers those and as many
-again, no stands for the rest of the run. Where nobody can be asked a policy decides.
+again, no stands for the rest of the run. Where nobody can be asked more are refused.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from retinue.core.clock import SYSTEM_CLOCK, Clock, Timer
 from retinue.errors import RetinueError
@@ -23,7 +23,6 @@ ASKED_ABOVE, REFUSED_ABOVE = 32, 1_000
 
 Ask = Callable[[Quote], Awaitable[bool]]
 """Puts a quote before a person, and gives the answer."""
-Policy = Literal["refuse", "allow"]
 
 
 def free_agents(settings: Settings, *, can_ask: bool) -> int | None:
@@ -46,12 +45,11 @@ class FanOut:
         quote: Callable[[Sequence[Wanted]], Quote],
         *,
         ask: Ask | None = None,
-        policy: Policy = "refuse",
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """`above` None: any number. `ask` None: nobody is there, and `policy` decides."""
+        """`above` None: any number. `ask` None: nobody is there, and more are refused."""
         self._above = above
-        self._allowed = None if ask is None and policy == "allow" else above
+        self._allowed = above
         self._quote = quote
         self._ask = ask
         self._clock = clock
@@ -141,6 +139,6 @@ class FanOut:
             return f"{begun}, and a person declined more of them. Do not try again: go on with what you have."
         return (
             f"{begun}, and more need the consent of a person, who is not there. {quote.text} "
-            "Do not try again: go on with what you have. (To allow it, the user can raise quoteAbove, or run: "
-            "retinue settings set quotePolicy allow)"
+            "Do not try again: go on with what you have. (To allow it, the user can raise quoteAbove; 0 "
+            "sets no limit: retinue settings set quoteAbove 0 --user)"
         )

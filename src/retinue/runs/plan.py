@@ -349,8 +349,6 @@ _LIMIT_SETTINGS = {
     "seconds": "timeout_seconds",
     "idle_seconds": "idle_timeout_seconds",
     "tool_seconds": "tool_timeout_seconds",
-    "max_tool_calls": "max_tool_calls",
-    "repeated_calls": "repeated_calls",
 }
 
 

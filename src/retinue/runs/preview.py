@@ -23,6 +23,7 @@ from retinue.runs.delegate import Delegate
 from retinue.runs.plan import check, choose_tools
 from retinue.runs.prompt import Part, joined
 from retinue.runs.supervisor import Supervisor
+from retinue.runs.task import LONGEST_TASK
 
 if TYPE_CHECKING:
     from retinue.core.spec import PermissionMode
@@ -62,9 +63,9 @@ async def preview(request: RunRequest, world: World, under: Preview | None = Non
     kit = choose_tools(request, world, notes, delegation, None, extended, readonly, mode)
     named = {tool.spec.name: tool for tool in kit.tools}
     parts = assemble(request, world, under.system if under else None, named, notes, mode=mode, memory=kit.memory)
-    limit = world.settings.settings.task_file_above
-    if limit is not None and len(request.task) > limit and "read" in named:
-        notes.append(f"a task of more than {limit:,} characters is handed over as a file: it would see the beginning")
+    if len(request.task) > LONGEST_TASK and "read" in named:
+        longest = f"{LONGEST_TASK:,}"
+        notes.append(f"a task of more than {longest} characters is handed over as a file: it would see the beginning")
     if request.spec.isolation == "worktree" and world.settings.settings.worktree_isolation:
         notes.append("it works in a worktree of its own: that folder, and the notice about it, are not shown")
     if _has_servers(request, world):

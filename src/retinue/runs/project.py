@@ -309,7 +309,7 @@ class World:
 
         settings = self.settings.settings
         folder = self.state / "checkpoints"
-        return Vault(folder, enabled=settings.checkpoints_enabled, largest_mb=settings.checkpoints_max_file_mb)
+        return Vault(folder, enabled=settings.checkpoints_enabled)
 
     def end_leftovers(self, *, again: bool = False) -> tuple[str, ...]:
         """Ends what commands of dead processes still do, and says what that was; once is enough

@@ -33,16 +33,18 @@ def inherited_context(messages: Iterable[Message]) -> str:
     return "\n\n".join([_FORK_HEAD, *lines, TAIL]) if lines else ""
 
 
+LONGEST_TASK = 24_000
+"""Characters; a longer task is handed over as a file."""
 _HEAD = 4_000
 _END = 1_000
 
 
-def task_message(task: str, limit: int | None, folder: Path, *, readable: bool) -> str:
+def task_message(task: str, folder: Path, *, readable: bool, limit: int = LONGEST_TASK) -> str:
     """`task` as the run is told it. One longer than `limit` characters is written to a file of
     `folder`, which the run can read; a run without a tool to read it (`readable`) hears all of
     it. An inherited conversation before the task stays in the message."""
     context, mark, own = task.rpartition(TAIL)
-    if limit is None or len(own) <= limit or not readable:
+    if len(own) <= limit or not readable:
         return task
     path = private_folder(folder) / "task.md"
     try:

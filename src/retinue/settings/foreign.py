@@ -100,10 +100,7 @@ DEVKIT = (
     *("subagents.enabled", "subagents.maxDepth", "subagents.timeoutMs", "subagents.idleTimeoutMs"),
     *("subagents.allowWrite", "subagents.allowLspTools", "subagents.allowedLspActions"),
     *("subagents.injectDelegationPolicy", "subagents.retry.enabled", "subagents.retry.maxAttempts"),
-    *("web.provider", "web.providerPriority", "web.timeoutMs", "web.maxResponseBytes", "web.maxContentChars"),
-    *("web.maxResults", "web.maxStoredResults", "web.maxStoredContentChars"),
-    *("convertContent.enabled", "convertContent.timeoutMs", "convertContent.maxFileBytes"),
-    *("convertContent.maxContentChars", "lsp.tool.allowMutatingActions", "lsp.hook.enabled"),
+    *("web.provider", "convertContent.enabled", "lsp.tool.allowMutatingActions", "lsp.hook.enabled"),
 )
 
 

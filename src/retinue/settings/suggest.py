@@ -9,6 +9,47 @@ from retinue.settings.table import fields, groups, spellings
 
 _NO_WEB_CACHE = "a page is fetched again each time it is asked for"
 RETIRED: Mapping[str, str] = {
+    "checkpoints.maxFileMb": "files of more than 10 MB are left out of checkpoints",
+    "compaction.keepTurns": "the newest 3 turns stay as they are",
+    "convert.maxContentChars": "a model gets 50,000 characters of a document at once",
+    "convert.maxFileBytes": "documents of up to 10 MB are converted",
+    "convert.memoryMb": "converting may use 2 GB of memory",
+    "convert.timeoutSeconds": "converting may take 30 seconds",
+    "convertContent.maxContentChars": "a model gets 50,000 characters of a document at once",
+    "convertContent.maxFileBytes": "documents of up to 10 MB are converted",
+    "convertContent.timeoutMs": "converting may take 30 seconds",
+    "lsp.idleSeconds": "a language server that nobody has asked for 5 minutes is ended",
+    "lsp.timeoutSeconds": "a language server may take 30 seconds to answer",
+    "mcp.callTimeoutSeconds": "300 seconds, or what `timeout` of the server says",
+    "mcp.lingerSeconds": "a server is kept for 30 seconds after the last run that may use it",
+    "mcp.outputCharacters": "a model gets 50,000 characters of one result, the rest is kept in a file",
+    "pluginTimeoutSeconds": "the import of a plugin's tools may take 10 seconds",
+    "questionPatienceSeconds": "a question waits 5 minutes for the agent above before a person is asked",
+    "quotePolicy": "more agents than quoteAbove are refused where nobody can be asked; quoteAbove 0 sets no limit",
+    "repeatedCalls": "the same failing call 5 times in a row ends a run",
+    "sandbox.cpuSeconds": "a process of a sandboxed command may use an hour of processor time",
+    "sandbox.fileMb": "a sandboxed command may write files of up to 4 GB",
+    "sandbox.processes": "a sandboxed command may have 512 processes",
+    "schedule.jitterSeconds": "each job has its own: retinue schedule add --jitter SECONDS",
+    "schedule.maxJobs": "there may be 50 jobs at a time",
+    "schedule.missed": "each job has its own: retinue schedule add --missed catch-up",
+    "skills.listTokens": "the list of skills may take 4,000 tokens; permissions.deny with skill leaves it out",
+    "taskFileAbove": "tasks of more than 24,000 characters are handed over as a file",
+    "toolSearch.share": "tools that take more than a tenth of the model's window are loaded by search",
+    "toolSearch.threshold": "more than 40 tools of servers are loaded by search; see toolSearch.mode",
+    "web.hostConcurrency": "one host gets 2 requests at a time",
+    "web.hostDelaySeconds": "0.2 seconds lie between two requests to one host",
+    "web.maxContentChars": "a model gets 30,000 characters of a page at a time",
+    "web.maxResponseBytes": "2 MB of a page are read",
+    "web.maxResults": "one search gives 5 results at most",
+    "web.maxStoredContentChars": "200,000 characters of a page are kept",
+    "web.maxStoredResults": "a run keeps 100 answers of searches and fetches",
+    "web.providerPriority": "services with a key are asked first, then your SearXNG, then the rest; see web.provider",
+    "web.timeoutMs": "one page or one search may take 20 seconds",
+    "web.timeoutSeconds": "one page or one search may take 20 seconds",
+    "worktree.include": "the file is .worktreeinclude",
+    "budget.seconds": "set timeoutSeconds, or a budget in the agent's file or the call",
+    "budget.turns": "set defaultMaxTurns, or a budget in the agent's file or the call",
     "rememberAgents": "finished agents can always be addressed again",
     "reportUsage": "a calling agent is always told what its agents used",
     "rollupChildUsage": "the terminal app shows the tokens of each agent in its own line",
@@ -20,8 +61,8 @@ RETIRED: Mapping[str, str] = {
 }
 """Settings of earlier versions or of pi that have no effect, and why."""
 
-_IGNORED = frozenset({"$schema"})
-"""Names that say nothing about Retinue, and are welcome."""
+_IGNORED = frozenset({"$schema", "statusLine.type"})
+"""Names that say nothing about Retinue, and are welcome; Claude Code writes the second beside a command."""
 
 
 def explain_unknown(name: str) -> str | None:
@@ -77,8 +118,8 @@ def _nearest_variable(name: str, known: Iterable[str]) -> str | None:
 
 
 def _underscored(name: str) -> str:
-    """`web.rememberAgents` as `WEB_REMEMBER_AGENTS`."""
-    return "".join(f"_{letter}" if letter.isupper() else letter for letter in name).upper().replace(".", "_")
+    """Return `web.maxResults` as `WEB_MAX_RESULTS`."""
+    return "".join(f"_{letter}" if letter.isupper() else letter for letter in name.replace(".", "_")).upper()
 
 
 def nearest_name(name: str) -> str | None:

@@ -66,7 +66,13 @@ def _seconds(milliseconds: Any) -> Any:
     return milliseconds / 1000
 
 
+def _calls(most: Any) -> Any:
+    """`maxToolCalls` meant no limit by 0; a budget means none at all."""
+    return most or _MOST_CALLS
+
+
 _MS = Whole(1, _YEAR * 1000)
+_MOST_CALLS = 10**9
 
 
 # fmt: off
@@ -140,14 +146,6 @@ class Settings(
         600.0, Number(0, _YEAR, unit="seconds", zero_is_none=True), section="runs", applies="next run",
         doc="How long one tool call may take.",
     )
-    max_tool_calls: int | None = setting(
-        None, Whole(0, 1_000_000, zero_is_none=True), section="runs", applies="next run",
-        doc="Tool calls after which a run ends.",
-    )
-    repeated_calls: int | None = setting(
-        5, Whole(0, 1_000, zero_is_none=True), section="runs", applies="next run",
-        doc="The same failing tool call this many times in a row ends a run; twice as many with the same result, too.",
-    )
     retry_enabled: bool = setting(
         True, _FLAG, name="retry.enabled", section="runs", applies="next run", aliases=("subagents.retry.enabled",),
         doc="Repeat model requests that failed for a passing reason.",
@@ -162,10 +160,6 @@ class Settings(
         0.85, Number(0, 0.98, zero_is_none=True), name="compaction.at", section="runs", applies="next run",
         doc="The share of the model's window that may be full before the conversation is shortened.",
     )
-    compaction_keep_turns: int = setting(
-        3, Whole(1, 100), name="compaction.keepTurns", section="runs", applies="next run",
-        doc="The newest turns that shortening leaves as they are.",
-    )
 
     budget_tokens: int | None = setting(
         None, Whole(0, 10**12), name="budget.tokens", section="budgets", applies="next run",
@@ -175,17 +169,10 @@ class Settings(
         None, Number(0, 10**6, unit="US dollars"), name="budget.usd", section="budgets", applies="next run",
         doc="What a run and all agents below it may cost together; 0 allows nothing.",
     )
-    budget_turns: int | None = setting(
-        None, Whole(0, 10**9), name="budget.turns", section="budgets", applies="next run",
-        doc="Turns that a run and all agents below it may take together.",
-    )
     budget_tool_calls: int | None = setting(
-        None, Whole(0, 10**9), name="budget.toolCalls", section="budgets", applies="next run",
+        None, Whole(0, _MOST_CALLS), name="budget.toolCalls", section="budgets", applies="next run",
+        aliases=(Alias("maxToolCalls", _calls, Whole(0, 1_000_000)),), variables=("RETINUE_MAX_TOOL_CALLS",),
         doc="Tool calls that a run and all agents below it may make together.",
-    )
-    budget_seconds: float | None = setting(
-        None, Number(0, _YEAR, unit="seconds"), name="budget.seconds", section="budgets", applies="next run",
-        doc="How long after its start a run and all agents below it must be done.",
     )
     budget_spawns: int | None = setting(
         None, Whole(0, 10**6), name="budget.spawns", section="budgets", applies="next run",
@@ -201,10 +188,6 @@ class Settings(
         1_000, Whole(0, 10**6, zero_is_none=True), section="budgets", applies="next run",
         doc="When one run wants to start more agents than this, what they will cost is estimated and consent is asked. "
         "Unless you set it: 32 where a person can be asked. A repository can only lower it.",
-    )
-    quote_policy: Literal["refuse", "allow"] = setting(
-        "refuse", Choice("refuse", "allow"), section="budgets", applies="next run", personal_when="allow".__eq__,
-        doc="What happens above quoteAbove when nobody can be asked. `allow` counts only in your own settings.",
     )
 
     subagents_enabled: bool = setting(
@@ -338,10 +321,6 @@ class Settings(
     checkpoints_enabled: bool = setting(
         True, _FLAG, name="checkpoints.enabled", section="checkpoints", applies="next session",
         doc="Record what commands of agents change, so that it can be undone. Your own repository is not touched.",
-    )
-    checkpoints_max_file_mb: int = setting(
-        10, Whole(1, 1_000), name="checkpoints.maxFileMb", section="checkpoints", applies="next session",
-        doc="Files larger than this are left out of checkpoints; the run says so.",
     )
     checkpoints_keep_days: int | None = setting(
         30, Whole(0, 36_500, zero_is_none=True), name="checkpoints.keepDays", section="checkpoints",

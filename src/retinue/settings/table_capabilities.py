@@ -40,16 +40,6 @@ class ContextSettings(Values):
         (), Texts(), name="skills.paths", section="context", applies="next run",
         doc="Further folders with skills. In a project's files only folders of the project count.",
     )
-    skills_list_tokens: int = setting(
-        4_000, Whole(0, 200_000), name="skills.listTokens", section="context", applies="next run",
-        doc="How much of a prompt the list of skills may take, in tokens: descriptions are cut to fit. "
-        "0 leaves the list out.",
-    )
-    task_file_above: int | None = setting(
-        24_000, Whole(0, 10_000_000, zero_is_none=True), section="context", applies="next run",
-        doc="Tasks longer than this many characters are handed over as a file that the agent reads; "
-        "0 never does.",
-    )
 # fmt: on
 
 
@@ -72,19 +62,10 @@ class PluginSettings(Values):
         True, Flag(), section="plugins", applies="next run",
         doc="Use plugins that are installed as Python packages (entry points of the group retinue.plugins).",
     )
-    plugin_timeout_seconds: float = setting(
-        10.0, Number(0.1, 600, unit="seconds"), section="plugins", applies="next run",
-        doc="How long the import of a plugin's tools may take; one that takes longer is left out.",
-    )
 
     questions: Literal["wait", "continue"] = setting(
         "wait", Choice("wait", "continue"), section="sub-agents",
         doc="Whether an agent that asks something (ask_parent) waits for the answer, or goes on and hears it later.",
-    )
-    question_patience_seconds: float = setting(
-        300.0, Number(1, _DAY, unit="seconds"), section="sub-agents",
-        doc="How long a question waits for the agent that started the one who asks, before a person is asked; where "
-        "no person can be, after which the agent goes on without an answer.",
     )
 # fmt: on
 
@@ -103,18 +84,6 @@ class ServerSettings(Values):
         doc="How long a launch waits for the servers of its agent; three times as long for required ones. Tools of a "
         "server that is ready later are admitted then.",
     )
-    mcp_call_timeout_seconds: float = setting(
-        300.0, Number(0.1, _DAY, unit="seconds"), name="mcp.callTimeoutSeconds", section="servers", applies="next run",
-        doc="How long a call of a server's tool may go without an answer or a word of progress.",
-    )
-    mcp_linger_seconds: float = setting(
-        30.0, Number(0, _DAY, unit="seconds"), name="mcp.lingerSeconds", section="servers", applies="next run",
-        doc="How long a server is kept after the last run that may use it has ended.",
-    )
-    mcp_output_characters: int = setting(
-        50_000, Whole(1_000, 10_000_000), name="mcp.outputCharacters", section="servers", applies="next run",
-        doc="How much text of one result of a server's tool a model gets; the rest is kept in a file.",
-    )
     mcp_claude_servers: bool = setting(
         True, Flag(), name="mcp.claudeServers", section="servers", applies="next run",
         doc="Use the servers of your ~/.claude.json, too.",
@@ -122,14 +91,6 @@ class ServerSettings(Values):
     tool_search_mode: Literal["auto", "always", "never"] = setting(
         "auto", Choice("auto", "always", "never"), name="toolSearch.mode", section="servers", applies="next run",
         doc="Whether tools of servers are told to the model by name only, and loaded when it searches for them.",
-    )
-    tool_search_threshold: int | None = setting(
-        40, Whole(0, 100_000, zero_is_none=True), name="toolSearch.threshold", section="servers", applies="next run",
-        doc="More tools of servers than this are loaded by search.",
-    )
-    tool_search_share: float | None = setting(
-        0.1, Number(0, 1, zero_is_none=True), name="toolSearch.share", section="servers", applies="next run",
-        doc="Tools of servers that take more than this share of the model's window are loaded by search.",
     )
 # fmt: on
 
@@ -139,19 +100,6 @@ class ScheduleSettings(Values):
     scheduling_enabled: bool = setting(
         True, _FLAG, section="schedules", applies="next session",
         doc="Let agents be started on a schedule; switching it off stops all timers at once.",
-    )
-    schedule_missed: Literal["skip", "catch-up"] = setting(
-        "skip", Choice("skip", "catch-up"), name="schedule.missed", section="schedules", applies="next session",
-        doc="What happens to times of a schedule at which nothing ran here: passed over, or made up for by one run.",
-    )
-    schedule_jitter_seconds: float = setting(
-        0.0, Number(0, 86_400, unit="seconds"), name="schedule.jitterSeconds", section="schedules",
-        applies="next session",
-        doc="New jobs start up to this much later than their time, each by an amount of its own.",
-    )
-    schedule_max_jobs: int = setting(
-        50, Whole(1, 10_000), name="schedule.maxJobs", section="schedules",
-        doc="How many jobs there may be at a time.",
     )
 # fmt: on
 
@@ -165,10 +113,6 @@ class WorktreeSettings(Values):
     worktree_from_dirty: bool = setting(
         False, _FLAG, name="worktree.fromDirty", section="worktrees", applies="next run",
         doc="Begin worktrees with the uncommitted changes of the main checkout, as one commit.",
-    )
-    worktree_include: str = setting(
-        ".worktreeinclude", Text("a file name"), name="worktree.include", section="worktrees", applies="next run",
-        doc="The file in the checkout that lists, as .gitignore does, which ignored files are copied into worktrees.",
     )
     worktree_base_ref: Literal["head", "fresh"] = setting(
         "head", Choice("head", "fresh"), name="worktree.baseRef", section="worktrees", applies="next run",
@@ -223,21 +167,9 @@ class SandboxSettings(Values):
         doc="Names of environment variables that shells and hooks get although they look like secrets or are keys of "
         "model servers. Counts only in your own settings.",
     )
-    sandbox_processes: int | None = setting(
-        512, Whole(0, 1_000_000, zero_is_none=True), name="sandbox.processes", section="sandbox", applies="next run",
-        doc="How many processes one sandboxed command may have.",
-    )
     sandbox_memory_mb: int | None = setting(
         8192, _MEGABYTES, name="sandbox.memoryMb", section="sandbox", applies="next run",
         doc="Megabytes of memory that one process of a sandboxed command may use.",
-    )
-    sandbox_cpu_seconds: int | None = setting(
-        3600, Whole(0, 10**9, zero_is_none=True), name="sandbox.cpuSeconds", section="sandbox", applies="next run",
-        doc="Seconds of processor time that one process of a sandboxed command may use.",
-    )
-    sandbox_file_mb: int | None = setting(
-        4096, _MEGABYTES, name="sandbox.fileMb", section="sandbox", applies="next run",
-        doc="The largest file, in megabytes, that a sandboxed command may write.",
     )
     sandbox_scratch_mb: int | None = setting(
         1024, _MEGABYTES, name="sandbox.scratchMb", section="sandbox", applies="next run",

@@ -55,10 +55,6 @@ class TerminalSettings(Values):
         merges=True,
         doc="Other keys for what the terminal app does, by the names that its help (F1) shows.",
     )
-    status_line_type: Literal["template", "command"] | None = setting(
-        None, Choice("template", "command"), name="statusLine.type", section="terminal app",
-        doc="Which of the two the status line is, where both are set; unset means the command.",
-    )
     status_line_template: str | None = setting(
         None, Text("text with {facts}"), name="statusLine.template", section="terminal app",
         doc="The status line: {state} {model} {folder} {cwd} {branch} {mode} {context} {tokens} {cost} {agents} "
@@ -90,13 +86,9 @@ class WebSettings(Values):
     )
     web_provider: Literal["auto", "brave", "tavily", "exa", "searxng", "ddgs", "native"] = setting(
         "auto", Choice("auto", *SEARCHERS), name="web.provider", section="web",
-        doc="Who searches. `auto` tries those that are set up, in the order of web.providerPriority: services with a "
+        doc="Who searches. `auto` tries those that are set up, in this order: services with a "
         "key (BRAVE_SEARCH_API_KEY, TAVILY_API_KEY, EXA_API_KEY), your SearXNG, DuckDuckGo (extra `web`), and last "
         "the search of your model's provider, which costs tokens. A named one is asked alone.",
-    )
-    web_provider_priority: tuple[str, ...] = setting(
-        SEARCHERS, Texts(SEARCHERS), name="web.providerPriority", section="web",
-        doc="The order in which `auto` asks; within it services with a key come first, then your own, then the rest.",
     )
     web_searxng_url: str | None = setting(
         None, Text("a URL"), name="web.searxngUrl", section="web", variables=("SEARXNG_URL",),
@@ -111,39 +103,6 @@ class WebSettings(Values):
         (), Texts(), name="web.allowHosts", section="web",
         doc="Hosts outside the public internet that pages may be fetched from: a name, *.domain, an address or a "
         "network such as 10.1.0.0/16, each with :port if only that one. In a project's files it needs your consent.",
-    )
-    web_timeout_seconds: float = setting(
-        20.0, Number(0.1, 600, unit="seconds"), name="web.timeoutSeconds", section="web",
-        aliases=(Alias("web.timeoutMs", _seconds, Whole(1, 600_000)),),
-        doc="How long one page or one search may take, redirects included.",
-    )
-    web_max_response_bytes: int = setting(
-        2_097_152, Whole(1_024, 100_000_000), name="web.maxResponseBytes", section="web",
-        doc="How much of a page is read, unpacked; the rest is cut off.",
-    )
-    web_max_content_chars: int = setting(
-        30_000, Whole(500, 1_000_000), name="web.maxContentChars", section="web",
-        doc="How much text of one page a model gets at a time; it can ask for the rest.",
-    )
-    web_max_results: int = setting(
-        5, Whole(1, 20), name="web.maxResults", section="web",
-        doc="How many results one search gives at most.",
-    )
-    web_max_stored_results: int = setting(
-        100, Whole(1, 10_000), name="web.maxStoredResults", section="web",
-        doc="How many answers of searches and fetches a run keeps; the oldest go first.",
-    )
-    web_max_stored_content_chars: int = setting(
-        200_000, Whole(1_000, 10_000_000), name="web.maxStoredContentChars", section="web",
-        doc="How much text of one page is kept for later reading.",
-    )
-    web_host_concurrency: int = setting(
-        2, Whole(1, 100), name="web.hostConcurrency", section="web", applies="next session",
-        doc="How many requests one host gets at a time from this process.",
-    )
-    web_host_delay_seconds: float = setting(
-        0.2, Number(0, 60, unit="seconds"), name="web.hostDelaySeconds", section="web", applies="next session",
-        doc="The least time between two requests to one host.",
     )
     web_taint: Literal["off", "ask"] = setting(
         "off", Choice("off", "ask"), name="web.taint", section="web", applies="next run",
@@ -179,17 +138,9 @@ class EyesSettings(Values):
         "to language id), rootMarkers, initializationOptions, settings, env, disabled. In a project's files they "
         "need your consent: retinue trust.",
     )
-    lsp_timeout_seconds: float = setting(
-        30.0, Number(0.1, 3_600, unit="seconds"), name="lsp.timeoutSeconds", section="language servers",
-        applies="next session", doc="How long a language server may take to answer.",
-    )
     lsp_start_timeout_seconds: float = setting(
         30.0, Number(0.1, 3_600, unit="seconds"), name="lsp.startTimeoutSeconds", section="language servers",
         applies="next session", doc="How long a language server may take to start.",
-    )
-    lsp_idle_seconds: float = setting(
-        300.0, Number(0, _DAY, unit="seconds"), name="lsp.idleSeconds", section="language servers",
-        applies="next session", doc="A language server that nobody has asked for this long is ended.",
     )
     lsp_sandbox: Literal["on", "off"] = setting(
         "on", Choice("on", "off"), name="lsp.sandbox", section="language servers", applies="next session",
@@ -216,22 +167,5 @@ class EyesSettings(Values):
     convert_enabled: bool = setting(
         True, Flag(), name="convert.enabled", section="documents", applies="next session",
         aliases=("convertContent.enabled",), doc="Offer the tool that turns documents into Markdown.",
-    )
-    convert_timeout_seconds: float = setting(
-        30.0, Number(0.1, 3_600, unit="seconds"), name="convert.timeoutSeconds", section="documents",
-        applies="next session", aliases=(Alias("convertContent.timeoutMs", _seconds, _MS),),
-        doc="How long converting one document may take.",
-    )
-    convert_max_file_bytes: int = setting(
-        10_485_760, Whole(1, 2**31), name="convert.maxFileBytes", section="documents", applies="next session",
-        aliases=("convertContent.maxFileBytes",), doc="The largest document that is converted.",
-    )
-    convert_max_content_chars: int = setting(
-        50_000, Whole(100, 10_000_000), name="convert.maxContentChars", section="documents", applies="next session",
-        aliases=("convertContent.maxContentChars",), doc="How much text of a document a model gets at once.",
-    )
-    convert_memory_mb: int = setting(
-        2048, Whole(256, 1_000_000), name="convert.memoryMb", section="documents", applies="next session",
-        doc="Megabytes of memory that converting one document may use.",
     )
 # fmt: on

@@ -24,7 +24,6 @@ class Desk:
             "PATH": os.environ["PATH"],
             "RETINUE_HOME": str(home / "retinue"),
             "RETINUE_WEB_ALLOW_HOSTS": '["127.0.0.1"]',
-            "RETINUE_WEB_HOST_DELAY_SECONDS": "0",
         }
         self.world = World(root, environment={**environment, **variables})
         self.context = ToolContext("run-1", (root,), home / "outputs")

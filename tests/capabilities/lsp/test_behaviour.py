@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.capabilities.lsp.bench import FAKE, Bench, alive, until
 
+from retinue.capabilities.lsp.attach import Languages
 from retinue.capabilities.lsp.catalog import KNOWN, root_of, server_kinds
 from retinue.capabilities.lsp.connection import Decoder, WireError, encode
 from retinue.capabilities.lsp.positions import Document, Spot
@@ -206,7 +207,8 @@ async def test_a_question_that_kills_the_server_is_asked_twice_and_then_told(ben
 
 async def test_no_answer_in_time_leaves_the_server_usable(bench: Make, tmp_path: Path) -> None:
     starts = tmp_path / "starts"
-    made = faking(bench, "hangs", STARTS=str(starts), RETINUE_LSP_TIMEOUT_SECONDS="0.3")
+    made = faking(bench, "hangs", STARTS=str(starts))
+    made.world.languages = Languages(made.world, seconds=0.3)
     assert (await made.error("hover", file="a.fake", line=1, column=1)).startswith("LSP_TIMEOUT")
     assert "1 warning" in await made.text("diagnostics", file="a.fake")
     assert len(starts.read_text().split()) == 1

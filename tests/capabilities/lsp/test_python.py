@@ -12,6 +12,7 @@ import pytest
 from tests.capabilities.lsp.bench import MAIN, Bench, alive, until
 
 import retinue
+from retinue.capabilities.lsp.attach import Languages
 
 
 async def test_a_definition_by_place_and_by_name(shop: Bench) -> None:
@@ -141,7 +142,8 @@ async def test_nothing_is_left_when_the_world_closes(shop: Bench) -> None:
 
 
 async def test_a_server_that_nobody_asks_is_ended_and_started_again(shop: Bench) -> None:
-    resting = Bench(shop.root, shop.root.parent / "home", RETINUE_LSP_IDLE_SECONDS="0")
+    resting = Bench(shop.root, shop.root.parent / "home")
+    resting.world.languages = Languages(resting.world, idle_seconds=0)
     try:
         await resting.text("definition", query="cheapest")
         await until(lambda: not resting.slot.ready)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.capabilities.web.site import Page, Site
 
-from retinue.capabilities.web.service import Web
+from retinue.capabilities.web.service import Web, WebLimits
 from retinue.capabilities.web.tools import FetchContentTool, GetSearchContentTool, WebSearchTool
 from retinue.core.tool import ToolContext, ToolOutput
 from retinue.http.transport import Transport
@@ -22,10 +22,11 @@ class Browser:
     """`await browser("fetch_content", url=…)` calls a tool in one run."""
 
     def __init__(self, folder: Path) -> None:
-        self.settings: dict[str, Any] = {"web_host_delay_seconds": 0.0, "web_allow_hosts": ("127.0.0.1",)}
+        self.settings: dict[str, Any] = {"web_allow_hosts": ("127.0.0.1",)}
         self.environment: dict[str, str] = {}
         self.context = ToolContext("run-1", (folder,), folder / "outputs")
         self.transport = Transport()
+        self.limits = WebLimits(host_delay_seconds=0.0)
         self.more: dict[str, Any] = {}
         self._web: Web | None = None
 
@@ -36,6 +37,7 @@ class Browser:
                 lambda: Settings(self.settings),
                 self.environment,
                 lambda: self.transport,
+                limits=self.limits,
                 **self.more,
             )
         return self._web

@@ -12,6 +12,7 @@ from tests.capabilities.web.test_web_tools import code, identifier
 
 from retinue.capabilities.web.search import choose
 from retinue.capabilities.web.search import native as duckduckgo
+from retinue.core.lean import replace
 from retinue.settings.table import Settings
 
 ROWS = [
@@ -122,7 +123,7 @@ async def test_statuses_have_their_codes(status: int, expected: str, browser: Br
 async def test_no_answer_no_connection_and_nonsense_have_their_codes(browser: Browser, visit: Visit) -> None:
     site = visit({"/search": lambda v: v.site.over.wait(20)})
     browser.environment |= {"TAVILY_API_KEY": "k", "TAVILY_BASE_URL": site.url}
-    browser.settings["web_timeout_seconds"] = 0.2
+    browser.limits = replace(browser.limits, seconds=0.2)
     assert code(await browser("web_search", query="x")) == "WEB_SEARCH_TIMEOUT"
     browser.environment["TAVILY_BASE_URL"] = "http://127.0.0.1:9"
     assert code(await browser("web_search", query="x")) == "NETWORK_ERROR"
@@ -163,9 +164,9 @@ async def test_a_named_service_is_asked_alone(browser: Browser, visit: Visit) ->
 def test_the_order_is_keys_then_own_servers_then_the_rest(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(duckduckgo.DuckDuckGo, "missing", lambda self: None)
     environment = {"TAVILY_API_KEY": "a", "BRAVE_SEARCH_API_KEY": "b", "EXA_API_KEY": "c", "ANTHROPIC_API_KEY": "d"}
-    values = {"web_searxng_url": "http://127.0.0.1:1", "web_provider_priority": ("ddgs", "exa", "tavily")}
+    values = {"web_searxng_url": "http://127.0.0.1:1"}
     order = choose.Search(Settings(values), environment, browser.transport).order()
-    assert [each.name for each in order] == ["exa", "tavily", "brave", "searxng", "ddgs", "native"]
+    assert [each.name for each in order] == ["brave", "tavily", "exa", "searxng", "ddgs", "native"]
 
 
 async def test_content_is_included_where_it_can_be_had_and_the_rules_allow(browser: Browser, visit: Visit) -> None:

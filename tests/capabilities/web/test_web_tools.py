@@ -57,7 +57,7 @@ async def test_AB04_what_is_blocked_or_broken_has_failed(browser: Browser, visit
         f"{site.url}/pdf",
     ):
         assert code(await browser("fetch_content", url=url)) == "CONTENT_FETCH_FAILED"
-    browser.settings["web_timeout_seconds"] = 0.3
+    browser.web.limits = replace(browser.limits, seconds=0.3)
     output = await browser("fetch_content", url=f"{site.url}/slow")
     assert code(output) == "CONTENT_FETCH_TIMEOUT"
     assert output.effect.status == "failed"
@@ -65,7 +65,7 @@ async def test_AB04_what_is_blocked_or_broken_has_failed(browser: Browser, visit
 
 
 async def test_AB04_too_much_is_a_truncated_success(browser: Browser, visit: Visit) -> None:
-    browser.settings["web_max_response_bytes"] = 50_000
+    browser.limits = replace(browser.limits, response_bytes=50_000)
     site = visit({"/": endless})
     output = await browser("fetch_content", url=f"{site.url}/")
     assert output.value["results"][0]["truncated"] is True
@@ -96,7 +96,7 @@ async def test_a_page_is_framed_as_text_of_strangers_and_cannot_leave_its_frame(
 
 
 async def test_several_pages_at_once_share_the_room(browser: Browser, visit: Visit) -> None:
-    browser.settings["web_max_content_chars"] = 10_000
+    browser.limits = replace(browser.limits, shown_characters=10_000)
     site = visit({f"/{n}": lambda v, n=n: v.send(f"page {n} " + LONG, "text/plain") for n in range(3)})
     output = await browser("fetch_content", urls=[f"{site.url}/{n}" for n in range(3)], url=f"{site.url}/0")
     assert [result["url"] for result in output.value["results"]] == [f"{site.url}/{n}" for n in range(3)]
@@ -179,7 +179,7 @@ async def test_what_was_found_is_there_after_a_restart_and_only_in_its_run(
 
 
 async def test_the_oldest_answers_go_first(browser: Browser, visit: Visit) -> None:
-    browser.settings["web_max_stored_results"] = 3
+    browser.limits = replace(browser.limits, stored_answers=3)
     site = visit({f"/{n}": lambda v: v.send("x", "text/plain") for n in range(5)})
     ids = [identifier(await browser("fetch_content", url=f"{site.url}/{n}")) for n in range(5)]
     kept = [not (await browser("get_search_content", responseId=each)).is_error for each in ids]

@@ -112,11 +112,11 @@ def test_B43_a_value_that_would_not_count_in_the_file_is_refused_with_where_it_d
 def test_B28_unset_removes_a_setting_or_a_name_that_is_none_and_says_when_it_is_not_there(place: Path, capsys) -> None:
     file = place / ".retinue/settings.json"
     file.parent.mkdir()
-    file.write_text('{"graceTurns": 7, "permisions": {"deny": ["Bash"]}, "web": {"jina": true, "maxResults": 3}}')
+    file.write_text('{"graceTurns": 7, "permisions": {"deny": ["Bash"]}, "web": {"jina": true, "taint": "ask"}}')
     assert run(["settings", "unset", "graceTurns"]) == 0
     assert run(["settings", "unset", "permisions"]) == 0
     assert run(["settings", "unset", "web.jina"]) == 0
-    assert json.loads(file.read_text()) == {"web": {"maxResults": 3}}
+    assert json.loads(file.read_text()) == {"web": {"taint": "ask"}}
     assert run(["settings", "unset", "maxConcurrent"]) == 2
     assert f"maxConcurrent is not set in {file}" in capsys.readouterr().err
     assert run(["settings", "unset", "maxConcurent"]) == 2

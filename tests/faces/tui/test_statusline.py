@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retinue.faces.tui import statusline
-from retinue.faces.tui.panels.lines import command_of
 from retinue.faces.tui.statusline import TEMPLATE, Facts, branch_of, fill, output_of
 from retinue.settings.load import load_settings
 
@@ -106,7 +105,7 @@ def test_a_cloned_project_cannot_bring_a_command(tmp_path: Path, where: str, cou
     path = target_file(project, where, env)
     path.parent.mkdir()
     path.write_text('{"statusLine": {"command": "echo hi"}}')
-    assert command_of(load_settings(project, environment=env).settings) == ("echo hi" if counts else None)
+    assert load_settings(project, environment=env).settings.status_line_command == ("echo hi" if counts else None)
 
 
 def test_claude_codes_form_is_understood(tmp_path: Path) -> None:
@@ -114,7 +113,7 @@ def test_claude_codes_form_is_understood(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     settings = {"statusLine": {"type": "command", "command": "~/.claude/statusline.sh", "padding": 0}}
     (tmp_path / "home" / "settings.json").write_text(json.dumps(settings))
-    assert command_of(load_settings(tmp_path, environment=env).settings) == "~/.claude/statusline.sh"
+    assert load_settings(tmp_path, environment=env).settings.status_line_command == "~/.claude/statusline.sh"
 
 
 def test_the_branch_is_found_from_below_and_in_a_worktree(tmp_path: Path) -> None:

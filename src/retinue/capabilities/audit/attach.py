@@ -43,10 +43,9 @@ _CHANGING = frozenset({"write", "execute"})
 class Vault:
     """The ledger and the shadow repository of a project, as one process holds them."""
 
-    def __init__(self, folder: Path, *, enabled: bool, largest_mb: int) -> None:
+    def __init__(self, folder: Path, *, enabled: bool) -> None:
         self.folder = folder
         self.enabled = enabled
-        self._largest = largest_mb * 2**20
 
     @cached_property
     def store(self) -> LedgerStore:
@@ -56,9 +55,9 @@ class Vault:
 
     @cached_property
     def shadow(self) -> Shadow:
-        from retinue.capabilities.audit.shadow import Limits, Shadow
+        from retinue.capabilities.audit.shadow import Shadow
 
-        return Shadow(self.folder, Limits(file_bytes=self._largest))
+        return Shadow(self.folder)
 
     @property
     def used(self) -> bool:

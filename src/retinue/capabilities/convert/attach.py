@@ -21,7 +21,6 @@ from retinue.tools.processes import Ended, in_thread, run_program
 
 if TYPE_CHECKING:
     from retinue.capabilities.convert.document import Download
-    from retinue.capabilities.convert.tool import Bounds
     from retinue.capabilities.web.fetch.fetcher import Fetched
     from retinue.runs.project import World
 
@@ -126,16 +125,13 @@ def _parsed(said: bytes) -> dict[str, Any] | None:
     return answer if isinstance(answer, dict) else None
 
 
-_MEBI = 1024 * 1024
-
-
 def convert_tools(world: World) -> dict[str, Tool]:
     """The tool, unless the settings take it away."""
     if not world.settings.settings.convert_enabled:
         return {}
     from retinue.capabilities.convert.tool import ConvertContentTool
 
-    tool = ConvertContentTool(lambda: _bounds(world), lambda: _confinement(world), lambda: _download(world))
+    tool = ConvertContentTool(lambda: _confinement(world), lambda: _download(world))
     return {tool.name: tool}
 
 
@@ -150,18 +146,6 @@ async def convert_to_text(world: World, call_id: str, path: str, context: ToolCo
     if not isinstance(tool, ConvertContentTool):
         raise ToolError(f"{path} is a PDF, and converting is switched off here (convert.enabled).")
     return await tool.text_of(call_id, path, context)
-
-
-def _bounds(world: World) -> Bounds:
-    from retinue.capabilities.convert.tool import Bounds
-
-    settings = world.settings.settings
-    return Bounds(
-        seconds=settings.convert_timeout_seconds,
-        file_bytes=settings.convert_max_file_bytes,
-        characters=settings.convert_max_content_chars,
-        memory=settings.convert_memory_mb * _MEBI,
-    )
 
 
 def _confinement(world: World) -> Confinement | None:

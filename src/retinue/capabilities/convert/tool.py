@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from retinue.core.lean import dataclass
 from retinue.core.messages import Text
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import Confinement, ToolContext, ToolOutput
@@ -21,19 +20,15 @@ if TYPE_CHECKING:
 
 PROVIDER = "markitdown"
 _AT_ONCE = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    seconds: float = 30.0
-    file_bytes: int = 10 * 1024 * 1024
-    characters: int = 50_000
-    memory: int = 2048 * 1024 * 1024
+SECONDS = 30.0
+MOST_BYTES = 10 * 1024 * 1024
+MOST_CHARACTERS = 50_000
+"""How much text of a document a model gets at once."""
+MOST_MEMORY = 2048 * 1024 * 1024
 
 
 class ConvertContentTool(BuiltinTool):
-    """`bounds` are as the settings have them now; `confine` gives a sandbox for one conversion;
-    `download` gets what a URL names, None where there is no web."""
+    """`confine` returns a sandbox for one conversion; `download` gets what a URL names, None where there is no web."""
 
     name = "convert_content"
     required = ()
@@ -50,12 +45,10 @@ class ConvertContentTool(BuiltinTool):
 
     def __init__(
         self,
-        bounds: Callable[[], Bounds] = Bounds,
         confine: Callable[[], Confinement | None] = lambda: None,
         download: Callable[[], Download | None] = lambda: None,
     ) -> None:
         super().__init__()
-        self._bounds = bounds
         self._confine = confine
         self._download = download
         self._slots = asyncio.Semaphore(_AT_ONCE)
@@ -79,10 +72,9 @@ class ConvertContentTool(BuiltinTool):
         path, url = given.optional_text("path"), given.optional_text("url")
         if (path is None) == (url is None):
             raise ConvertError("INVALID_INPUT", 'send "path" or "url", one of them.')
-        bounds = self._bounds()
-        most = min(given.whole("maxContentChars", "max_content_chars", least=1) or bounds.characters, bounds.characters)
+        most = min(given.whole("maxContentChars", "max_content_chars", least=1) or MOST_CHARACTERS, MOST_CHARACTERS)
         offset = given.whole("offset") or 0
-        seconds = min((given.number("timeoutMs", "timeout_ms") or bounds.seconds * 1000) / 1000, bounds.seconds)
+        seconds = min((given.number("timeoutMs", "timeout_ms") or SECONDS * 1000) / 1000, SECONDS)
         if seconds <= 0:
             raise ConvertError("INVALID_INPUT", '"timeoutMs" must be above 0.')
         if context.tool_timeout is not None:
@@ -99,7 +91,7 @@ class ConvertContentTool(BuiltinTool):
 
         check_installed()
         context.progress(call_id, f"converting {path}"[:200])
-        _, converted = await self._text(path, None, context, self._bounds().seconds, 0)
+        _, converted = await self._text(path, None, context, SECONDS, 0)
         note = "\n[The document has more text than is kept; the rest is cut off.]" if converted.cut else ""
         return converted.text + note
 
@@ -121,8 +113,7 @@ class ConvertContentTool(BuiltinTool):
                 return document.about, known[1]
             async with self._slots:
                 left = max(give_up - time.monotonic(), 0.05)
-                memory = self._bounds().memory
-                found = await convert(document, context, seconds=left, memory=memory, confine=self._confine)
+                found = await convert(document, context, seconds=left, memory=MOST_MEMORY, confine=self._confine)
         await asyncio.to_thread(keep, kept, document.about, found)
         return document.about, found
 
@@ -131,12 +122,11 @@ class ConvertContentTool(BuiltinTool):
         from retinue.capabilities.convert.errors import ConvertError
         from retinue.tools.processes import in_thread
 
-        most = self._bounds().file_bytes
         if path is not None:
-            return await in_thread(lambda: open_file(path, context, most))
+            return await in_thread(lambda: open_file(path, context, MOST_BYTES))
         try:
             async with asyncio.timeout(seconds):
-                return await open_url(url or "", self._download(), context, most)
+                return await open_url(url or "", self._download(), context, MOST_BYTES)
         except TimeoutError:
             raise ConvertError("CONVERT_TIMEOUT", f"{url} was not there within {seconds:g} s.") from None
 

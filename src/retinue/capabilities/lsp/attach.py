@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from retinue.runs.plan import Launch
     from retinue.runs.project import World
 
+ANSWER_SECONDS, IDLE_SECONDS = 30.0, 300.0
 Wrap = Callable[[tuple[Tool, ...]], tuple[Tool, ...]]
 _EDITING = frozenset({"edit", "write"})
 
@@ -34,8 +35,10 @@ _EDITING = frozenset({"edit", "write"})
 class Languages:
     """The language servers of one project in this process. Nothing is made before the first question."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, *, seconds: float = ANSWER_SECONDS, idle_seconds: float = IDLE_SECONDS) -> None:
+        """`seconds` is how long a server may take to answer; `idle_seconds`, how long it is kept unasked."""
         self._world = world
+        self._seconds, self._idle_seconds = seconds, idle_seconds
 
     def tools(self) -> dict[str, Tool]:
         """The tool with which agents ask; none where the settings take it away."""
@@ -61,9 +64,9 @@ class Languages:
                 search=self._world.environment.get("PATH"),
                 confined=self._confines,
                 trusting=self._trusting,
-                seconds=settings.lsp_timeout_seconds,
+                seconds=self._seconds,
                 start_seconds=settings.lsp_start_timeout_seconds,
-                idle_seconds=settings.lsp_idle_seconds,
+                idle_seconds=self._idle_seconds,
             )
         )
 

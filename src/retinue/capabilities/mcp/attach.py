@@ -40,6 +40,10 @@ if TYPE_CHECKING:
 SEARCH = "tool_search"
 _owners = count(1)
 _REQUIRED_PATIENCE = 3
+_MOST_SHOWN = 40
+"""More tools of servers than this are loaded by search."""
+_SHARE_SHOWN = 0.1
+"""Tools that take more than this share of the model's window are, too."""
 
 Choose = Callable[[Mapping[str, Tool]], Selection]
 
@@ -162,13 +166,11 @@ class Served:
         settings = self._settings
         if settings.tool_search_mode != "auto" or not tools:
             return settings.tool_search_mode == "always" and bool(tools)
-        if settings.tool_search_threshold is not None and len(tools) > settings.tool_search_threshold:
+        if len(tools) > _MOST_SHOWN:
             return True
-        if settings.tool_search_share is None:
-            return False
         from retinue.models.tokens import overhead
 
-        return overhead("", [tool.spec for tool in tools.values()]) > settings.tool_search_share * window
+        return overhead("", [tool.spec for tool in tools.values()]) > _SHARE_SHOWN * window
 
     # While it runs
 
@@ -214,16 +216,9 @@ class Served:
 
         if server.listing is None:
             return
-        settings = self._settings
         for listed in server.listing.tools:
             if self._scope.selects(server.config.name, listed.name):
-                tool = served_tool(
-                    server,
-                    listed,
-                    characters=settings.mcp_output_characters,
-                    seconds=settings.mcp_call_timeout_seconds,
-                    ask=self._ask,
-                )
+                tool = served_tool(server, listed, ask=self._ask)
                 yield tool.spec.name, tool
 
     def _may(self, name: str) -> bool:

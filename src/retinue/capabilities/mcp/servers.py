@@ -96,7 +96,6 @@ def habits_of(world: World) -> Habits:
         memory=ListingMemory(home / "cache" / "mcp"),
         redact=world.redactor,
         start_seconds=max(_START_SECONDS, settings.mcp_start_timeout_seconds),
-        linger_seconds=settings.mcp_linger_seconds,
     )
 
 

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from mcp_types import ElicitRequestParams, ElicitResult
 
 
+OUTPUT_CHARACTERS = 50_000
+"""How much text of one result a model gets; the rest is kept in a file."""
+CALL_SECONDS = 300.0
+"""How long a call may go without an answer or a word of progress, unless the server's `timeout` says."""
 DECLINE = "decline"
 DONE = "done"
 _MOST_FIELDS = 20
@@ -191,7 +195,12 @@ class ServedTool:
 
 
 def served_tool(
-    server: Server, listed: Listed, *, characters: int, seconds: float | None, ask: AskFor | None
+    server: Server,
+    listed: Listed,
+    *,
+    ask: AskFor | None,
+    characters: int = OUTPUT_CHARACTERS,
+    seconds: float | None = CALL_SECONDS,
 ) -> ServedTool:
     config = server.config
     parameters, renamed = safe_keys(listed.parameters)

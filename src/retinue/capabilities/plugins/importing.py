@@ -30,6 +30,7 @@ from retinue.core.permission import EffectKind
 from retinue.core.tool import Tool, ToolSpec
 from retinue.core.toolnames import ALIASES
 
+IMPORT_SECONDS = 10.0
 _PACKAGE = "retinue_plugin_"
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _EFFECTS = frozenset(get_args(EffectKind))
@@ -45,7 +46,7 @@ class Loaded:
     problems: tuple[str, ...] = ()
 
 
-def load_tools(plugin: Plugin, seconds: float) -> Loaded:
+def load_tools(plugin: Plugin, seconds: float = IMPORT_SECONDS) -> Loaded:
     """Imports what a plugin has of tools, waiting at most `seconds`. Blocks: call it in a thread.
     Never raises for what the plugin does."""
     tools: dict[str, Tool] = {}

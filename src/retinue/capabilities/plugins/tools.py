@@ -252,9 +252,8 @@ class Workshop:
     async def _import(self, plugin: Plugin) -> Loaded:
         from retinue.capabilities.plugins.importing import Loaded, load_tools
 
-        seconds = self._world.settings.settings.plugin_timeout_seconds
         try:
-            return await asyncio.to_thread(load_tools, plugin, seconds)
+            return await asyncio.to_thread(load_tools, plugin)
         except Exception as error:  # noqa: BLE001 - whatever it is, the others work
             return Loaded(plugin, {}, (f"its tools cannot be used: {type(error).__name__}: {error}",))
 

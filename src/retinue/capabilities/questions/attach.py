@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 _NOBODY = frozenset({"policy", "expiry"})
 _SHOWN = 200
+PARENT_SECONDS = 300.0
+"""How long a question waits for the agent above before a person is asked, or nobody answers."""
 
 
 @dataclass(slots=True, eq=False)
@@ -160,7 +162,7 @@ class RunCompanion:
             begin("above", _result(asked.heard))
             if above is not None:
                 begin("end", above.handle.wait_settled())
-                begin("patience", self._member.clock.sleep(self._patience))
+                begin("patience", self._member.clock.sleep(PARENT_SECONDS))
             if (above is None or above.depth == 0) and not ask_person() and above is None:
                 return Reply("nobody", "nobody is there who could.")
             while True:
@@ -211,10 +213,6 @@ class RunCompanion:
             elif reply.kind == "nobody":
                 self._unanswered.append(asked.text)
         self._open.remove(asked)
-
-    @property
-    def _patience(self) -> float:
-        return self._world.settings.settings.question_patience_seconds
 
     def _put(self, asked: _Question) -> str:
         """The question as the run above reads it: framed, so that it cannot pass for more."""

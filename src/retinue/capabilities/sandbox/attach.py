@@ -198,11 +198,8 @@ def _hidden(settings: Settings, world: World) -> tuple[Path, ...]:
 def _limits(settings: Settings) -> Limits:
     from retinue.guard.sandbox.policy import Limits
 
-    memory, largest = settings.sandbox_memory_mb, settings.sandbox_file_mb
+    memory = settings.sandbox_memory_mb
     return Limits(
-        processes=settings.sandbox_processes,
         memory_bytes=None if memory is None else memory * _MEGABYTE,
-        cpu_seconds=settings.sandbox_cpu_seconds,
-        file_bytes=None if largest is None else largest * _MEGABYTE,
         scratch_bytes=None if settings.sandbox_scratch_mb is None else settings.sandbox_scratch_mb * _MEGABYTE,
     )

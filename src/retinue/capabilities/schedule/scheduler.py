@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from retinue.runs.supervisor import Supervisor
 
 TICK_SECONDS = 1.0
+MOST_JOBS = 50
 COURTESY_SECONDS = 10.0
 """How long a job of a session is left to the process in which that session lives."""
 
@@ -98,13 +99,13 @@ class Scheduler:
             zone=when.zone,
             options=options or {},
             session_id=session_id,
-            missed=missed or settings.schedule_missed,
-            jitter=settings.schedule_jitter_seconds if jitter is None else jitter,
+            missed=missed or "skip",
+            jitter=jitter or 0.0,
             created_at=now,
             anchor=now,
             next_at=next_after(when, now, now),
         )
-        added = await self._crew.world.log.transact(lambda db: schedules.add(db, job, settings.schedule_max_jobs))
+        added = await self._crew.world.log.transact(lambda db: schedules.add(db, job, MOST_JOBS))
         self._emit("added", added)
         return added
 

@@ -38,6 +38,8 @@ LONGEST = 1536
 """Characters of one line of the list."""
 _CUTS = (LONGEST, 768, 384, 192, 96, 40)
 _CHARACTERS_PER_TOKEN = 4
+LIST_TOKENS = 4_000
+"""How much of a prompt the list of skills may take."""
 
 
 def preloaded(names: Iterable[str], library: Library, notes: list[str]) -> str:
@@ -71,7 +73,7 @@ def _roots(library: Library) -> str:
     return ", ".join(existing) or "any folder of skills: there is none"
 
 
-def listing(skills: Sequence[Skill], tokens: int) -> str:
+def listing(skills: Sequence[Skill], tokens: int = LIST_TOKENS) -> str:
     """The list for a model, in at most about `tokens` tokens: descriptions are cut shorter, then
     left out, and what still does not fit is counted. Empty without skills."""
     if not skills:
@@ -189,9 +191,8 @@ def skills_text(request: RunRequest, world: World, tools: Mapping[str, Tool], no
 
     library = library_of(world) or Library(())
     parts = [preloaded(names, library, notes)] if names else []
-    tokens = world.settings.settings.skills_list_tokens
-    if SKILL in tools and tokens:
-        parts.append(listing(library.invocable(), tokens))
+    if SKILL in tools:
+        parts.append(listing(library.invocable()))
     return "\n\n".join(part for part in parts if part)
 
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from retinue.capabilities.web.service import Web
 
 
+SECONDS = 20.0
+"""How long one page or one search may take."""
 Problem = Literal[
     "INVALID_URL",
     "UNSUPPORTED_PROTOCOL",

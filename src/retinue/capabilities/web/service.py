@@ -7,11 +7,12 @@ import ssl
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from retinue.capabilities.web.base import FetchError
+from retinue.capabilities.web.base import SECONDS, FetchError
 from retinue.capabilities.web.fetch.addresses import AllowedHosts
 from retinue.capabilities.web.fetch.connect import Resolver, system_resolver
 from retinue.capabilities.web.fetch.fetcher import Fetched, Fetcher, Permit, Politeness
 from retinue.capabilities.web.store import Result, Store
+from retinue.core.lean import dataclass
 from retinue.core.tool import ToolContext
 
 if TYPE_CHECKING:
@@ -21,6 +22,21 @@ if TYPE_CHECKING:
     from retinue.settings.table import Settings
 
 MOST_URLS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class WebLimits:
+    """How much of the web a run reads and keeps, and how often one host is asked."""
+
+    seconds: float = SECONDS
+    """For one page or one search, redirects included."""
+    response_bytes: int = 2 * 1024 * 1024
+    shown_characters: int = 30_000
+    stored_characters: int = 200_000
+    stored_answers: int = 100
+    results: int = 5
+    host_requests: int = 2
+    host_delay_seconds: float = 0.2
 
 
 class Web:
@@ -37,6 +53,7 @@ class Web:
         resolve: Resolver = system_resolver,
         connect: Connect | None = None,
         tls: ssl.SSLContext | None = None,
+        limits: WebLimits | None = None,
     ) -> None:
         self._settings = settings
         self.environment = environment
@@ -44,8 +61,8 @@ class Web:
         self._resolve = resolve
         self._connect = connect
         self._tls = tls
-        first = settings()
-        self._politeness = Politeness(first.web_host_concurrency, first.web_host_delay_seconds)
+        self.limits = limits or WebLimits()
+        self._politeness = Politeness(self.limits.host_requests, self.limits.host_delay_seconds)
 
     @property
     def settings(self) -> Settings:
@@ -57,7 +74,7 @@ class Web:
         return Fetcher(
             allowed=AllowedHosts(settings.web_allow_hosts),
             politeness=self._politeness,
-            seconds=settings.web_timeout_seconds,
+            seconds=self.limits.seconds,
             resolve=self._resolve,
             connect=self._connect,
             tls=self._tls,
@@ -69,10 +86,9 @@ class Web:
 
     async def page(self, url: str, permit: Permit) -> tuple[Result, tuple[str, ...]]:
         """A page as text, and the hosts that were contacted for it. Raises FetchError."""
-        settings = self.settings
-        fetched = await self.fetcher().fetch(url, most=settings.web_max_response_bytes, permit=permit)
+        fetched = await self.fetcher().fetch(url, most=self.limits.response_bytes, permit=permit)
         try:
-            result = await asyncio.to_thread(_read, fetched, settings.web_max_stored_content_chars)
+            result = await asyncio.to_thread(_read, fetched, self.limits.stored_characters)
         except FetchError as error:
             error.hosts = fetched.hosts
             raise
@@ -97,10 +113,10 @@ class Web:
     def search(self) -> Search:
         from retinue.capabilities.web.search.choose import Search
 
-        return Search(self.settings, self.environment, self.transport())
+        return Search(self.settings, self.environment, self.transport(), self.limits.seconds)
 
     def store(self, context: ToolContext) -> Store:
-        return Store(context.outputs, most=self.settings.web_max_stored_results)
+        return Store(context.outputs, most=self.limits.stored_answers)
 
 
 def _read(fetched: Fetched, most: int) -> Result:

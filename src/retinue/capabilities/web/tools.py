@@ -51,7 +51,7 @@ class WebSearchTool(WebTool):
             raise WebError("WEB_SEARCH_INVALID_QUERY", 'web_search needs "query", or "queries" with at least one.')
         web = self.web()
         wanted = given.number("numResults")
-        most = web.settings.web_max_results
+        most = web.limits.results
         count = most if wanted is None else max(1, min(int(wanted), most))
         context.progress(call_id, f"searching for {', '.join(queries)[:200]}")
         made = await web.search().run(queries, count)
@@ -131,7 +131,7 @@ class FetchContentTool(WebTool):
         answer = web.store(context).add("fetch", [Found("", tuple(results))]) if results else None
         if failures or answer is None:
             raise _failed(failures, hosts, answer.id if answer else "")
-        most = min(limit or web.settings.web_max_content_chars, web.settings.web_max_content_chars)
+        most = min(limit or web.limits.shown_characters, web.limits.shown_characters)
         text = show_pages(answer, results, offset=offset, most=most)
         return ToolOutput((Text(text),), effect=ToolEffect(hosts=hosts), value=as_value(answer))
 
@@ -185,7 +185,7 @@ def recall(given: Arguments, web: Web, context: ToolContext) -> ToolOutput:
         chosen = found if results is None else _only(found, results)
         return ToolOutput((Text(show_search(answer, chosen)),), value=as_value(answer))
     shown = [result for each in found for result in each.results] if results is None else results
-    most = min(limit or web.settings.web_max_content_chars, web.settings.web_max_content_chars)
+    most = min(limit or web.limits.shown_characters, web.limits.shown_characters)
     return ToolOutput((Text(show_pages(answer, shown, offset=offset, most=most)),), value=as_value(answer))
 
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from retinue.runs.plan import Launch
     from retinue.runs.project import World
 
+INCLUDE_FILE = ".worktreeinclude"
+"""In the checkout; lists, as .gitignore does, which ignored files are copied into worktrees."""
 _FOLDER = "worktrees"
 """A name in the path of every worktree of ours."""
 
@@ -206,7 +208,7 @@ async def _worktree(request: RunRequest, world: World, run_id: str, description:
         agent=request.spec.name,
         description=description or request.task,
         from_dirty=settings.worktree_from_dirty,
-        include_file=settings.worktree_include,
+        include_file=INCLUDE_FILE,
         base_ref=settings.worktree_base_ref,
         start=start,
         branch=branch,

@@ -139,7 +139,7 @@ def _checked(plugin: Plugin, world: World) -> dict[str, Any]:
     data = describe(plugin, world)
     if data["withheld"] is not None or not plugin.code:
         return {**data, "tools": []}
-    loaded = load_tools(plugin, world.settings.settings.plugin_timeout_seconds)
+    loaded = load_tools(plugin)
     tools = [
         {"name": name, "description": tool.spec.description, "effects": sorted(tool.spec.effects)}
         for name, tool in loaded.tools.items()

@@ -53,7 +53,7 @@ def main() -> int:
     except (CannotConvertError, RefusedArchiveError) as error:
         answer = {"problem": str(error)}
     except MemoryError:
-        answer = {"problem": f"it needs more than {int(wanted['memory']) // 2**20} MiB of memory (convert.memoryMb)"}
+        answer = {"problem": f"it needs more than {int(wanted['memory']) // 2**20} MiB of memory"}
     except RecursionError:
         answer = {"problem": "it is nested too deeply"}
     json.dump(answer, answers, ensure_ascii=False)

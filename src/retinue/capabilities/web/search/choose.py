@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from retinue.capabilities.web.base import WebError
+from retinue.capabilities.web.base import SECONDS, WebError
 from retinue.capabilities.web.fetch.connect import has_network
 from retinue.capabilities.web.search.protocol import HttpSearcher, Searcher, in_time, results
 from retinue.capabilities.web.store import Found, Result
@@ -99,10 +99,13 @@ class Made:
 class Search:
     """The services as settings and environment have them."""
 
-    def __init__(self, settings: Settings, environment: Mapping[str, str], transport: Transport) -> None:
+    def __init__(
+        self, settings: Settings, environment: Mapping[str, str], transport: Transport, seconds: float = SECONDS
+    ) -> None:
         self._settings = settings
         self._environment = environment
         self._transport = transport
+        self._seconds = seconds
 
     def order(self) -> list[Searcher]:
         """Those that can be asked, in order. A named one is asked alone. Raises WebError when
@@ -114,8 +117,7 @@ class Search:
             if why is not None:
                 raise WebError("PROVIDER_UNAVAILABLE", f"{named} cannot be asked: {why}.", provider=named)
             return [searcher]
-        names = dict.fromkeys((*self._settings.web_provider_priority, *SEARCHERS))
-        ready = [searcher for name in names if (searcher := self._make(name)).missing() is None]
+        ready = [searcher for name in SEARCHERS if (searcher := self._make(name)).missing() is None]
         if not ready:
             raise WebError("PROVIDER_UNAVAILABLE", _SETUP)
         return sorted(ready, key=lambda searcher: searcher.tier)
@@ -154,7 +156,7 @@ class Search:
 
         async def one(query: str) -> list[Result]:
             work = searcher.search(query, count)
-            found: list[Result] = await in_time(searcher.name, searcher.host, self._settings.web_timeout_seconds, work)
+            found: list[Result] = await in_time(searcher.name, searcher.host, self._seconds, work)
             return found[:count]
 
         try:
@@ -187,7 +189,7 @@ class Search:
             case "ddgs":
                 from retinue.capabilities.web.search.native import DuckDuckGo
 
-                return DuckDuckGo(self._settings.web_timeout_seconds)
+                return DuckDuckGo(self._seconds)
             case _:
                 return self._native()
 

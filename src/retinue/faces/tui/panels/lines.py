@@ -21,7 +21,6 @@ from retinue.faces.tui.board.text import fit, fit_line, one_line
 from retinue.faces.tui.board.widget_lines import Look, widget_lines
 from retinue.faces.tui.statusline import TEMPLATE, THROTTLE_SECONDS, Facts, fill, output_of
 from retinue.runs.project import World
-from retinue.settings.table import Settings
 
 COVERED_SECONDS = 1.0
 """How often it changes while another screen lies over it: each time costs Textual a whole screen,
@@ -126,7 +125,7 @@ class StatusLine(Static):
 
     def paint(self, facts: Facts, world: World) -> None:
         """Called as often as the screen is painted; asks the command only when it is due."""
-        command = command_of(world.settings.settings)
+        command = world.settings.settings.status_line_command
         if command is not None:
             self._ask(command, facts, world)
         else:
@@ -156,8 +155,3 @@ class StatusLine(Static):
         if self._shown is None or line != self._shown:
             self._shown = line
             self.update(line)
-
-
-def command_of(settings: Settings) -> str | None:
-    """The command to ask, if there is one."""
-    return None if settings.status_line_type == "template" else settings.status_line_command
