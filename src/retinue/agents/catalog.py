@@ -31,7 +31,7 @@ _SHAPE = 'It is an object such as {"reviewer": {"description": "…", "prompt": 
 
 
 def read_flag(text: str) -> Reading:
-    """The agents of the option. Raises UsageError when it is not an object at all; a single
+    """The agents of the option. Raise UsageError when it is not an object at all; a single
     agent that is wrong is a failure like a broken file."""
     try:
         data = json.loads(text)
@@ -88,7 +88,7 @@ class Catalog:
         settings: Settings | None = None,
         cache: FileCache | None = None,
     ) -> Catalog:
-        """Raises UsageError for an `agents_json` that is no object; a bad file never raises.
+        """Raise UsageError for an `agents_json` that is no object; a bad file never raises.
         `settings` are those seen from `cwd`; without them they are read."""
         files = _FILES if cache is None else cache
         folders = find_folders(

@@ -88,7 +88,7 @@ class Conversion:
 
 
 def convert(parsed: Parsed, to: DialectName) -> Conversion:
-    """Raises DefinitionError for a file that is no agent, UsageError for a dialect that cannot
+    """Raise DefinitionError for a file that is no agent, UsageError for a dialect that cannot
     be written."""
     if parsed.spec is None:
         reason = parsed.error.message if parsed.error is not None else "It cannot be read."

@@ -106,7 +106,7 @@ class Created:
 
 
 def write_new(path: Path, text: str, *, force: bool) -> Created:
-    """Writes the file. UsageError when it exists and `force` is not set; a symbolic link is
+    """Write the file. UsageError when it exists and `force` is not set; a symbolic link is
     followed only when forced."""
     existed = path.exists() or path.is_symlink()
     if existed and not force:

@@ -122,7 +122,7 @@ def rename(text: Text, entry: Entry, key: str) -> Text:
 
 
 def write_atomically(path: Path, data: bytes, *, exclusive: bool = False) -> None:
-    """Replaces `path` (or the file a link leads to) in one step and keeps its mode. With
+    """Replace `path` (or the file a link leads to) in one step and keep its mode. With
     `exclusive` an existing file is left alone and FileExistsError raised, also in a race."""
     import secrets
 

@@ -45,8 +45,8 @@ class Ejected:
 
 
 def disable(name: str, cwd: Path, *, user: bool = False, plugins: Iterable[PluginFolder] = ()) -> Toggled:
-    """Switches an agent off. A file of the user's is edited; a built-in agent, or a plugin's, is
-    hidden by a stub in the project (or the user's folder). Raises UnknownAgentError, UsageError,
+    """Switch an agent off. A file of the user's is edited; a built-in agent, or a plugin's, is
+    hidden by a stub in the project (or the user's folder). Raise UnknownAgentError, UsageError,
     ConfigurationError; then nothing has changed."""
     entry = Catalog.load(cwd, plugin_folders=plugins).find(name)
     _not_policy(entry)
@@ -63,7 +63,7 @@ def disable(name: str, cwd: Path, *, user: bool = False, plugins: Iterable[Plugi
 
 
 def enable(name: str, cwd: Path, *, plugins: Iterable[PluginFolder] = ()) -> Toggled:
-    """Switches an agent on again; a stub that did nothing but hide another agent is deleted."""
+    """Switch an agent on again; a stub that did nothing but hide another agent is deleted."""
     entry = Catalog.load(cwd, plugin_folders=plugins).find(name)
     _not_policy(entry)
     if entry.enabled:
@@ -87,7 +87,7 @@ def eject(
     force: bool = False,
     plugins: Iterable[PluginFolder] = (),
 ) -> Ejected:
-    """Copies an agent into a file of the project or the user: verbatim where the dialect is the
+    """Copy an agent into a file of the project or the user: verbatim where the dialect is the
     same and the copy means the same, else converted."""
     entry = Catalog.load(cwd, plugin_folders=plugins).find(name)
     path = agents_folder(dialect, cwd, user=user) / file_name(entry.name, dialect)

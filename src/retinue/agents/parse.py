@@ -54,7 +54,7 @@ def spec_hash(spec: AgentSpec) -> str:
 
 
 def seal(spec: AgentSpec) -> AgentSpec:
-    """`spec` with its hash. A catalog of a thousand files leaves the hashing to whoever takes
+    """`spec` with its hash. A catalog of a thousand files leaves the hashing to the caller that takes
     one of them; the value is the same whenever it is computed."""
     if not spec.hash:
         object.__setattr__(spec, "hash", spec_hash(spec))

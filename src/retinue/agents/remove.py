@@ -37,7 +37,7 @@ def own_files(catalog: Catalog, entry: Entry) -> tuple[Path, ...]:
 
 
 def remove(name: str, cwd: Path, path: Path) -> Removed:
-    """Deletes `path`, from which the agent `name` is loaded. UsageError for an agent that has no
+    """Delete `path`, from which the agent `name` is loaded. UsageError for an agent that has no
     file of the person's; ConfigurationError when it is loaded from elsewhere by now, or the file
     cannot be deleted."""
     entry = Catalog.load(cwd).find(name)
@@ -55,7 +55,7 @@ def remove(name: str, cwd: Path, path: Path) -> Removed:
 
 
 def reset(name: str, cwd: Path, paths: tuple[Path, ...]) -> Removed:
-    """Deletes `paths`, which `own_files` gave: the built-in agent counts again. Raises as
+    """Delete `paths`, which `own_files` gave: the built-in agent counts again. Raise as
     `remove`; nothing is deleted when other files stand there by now."""
     catalog = Catalog.load(cwd)
     entry = catalog.find(name)

@@ -90,7 +90,7 @@ def just_written(signature: Signature, now: int) -> bool:
 
 
 def _list(path: str, folder: Folder, found: Scan) -> list[str]:
-    """Adds the files of one folder to `found` and returns the folders in it to go on with."""
+    """Add the files of one folder to `found` and return the folders in it to go on with."""
     below: list[str] = []
     suffixes = folder.suffixes
     with os.scandir(path) as entries:

@@ -44,7 +44,7 @@ class Draft:
 
 
 def spec_of(draft: Draft) -> AgentSpec:
-    """Raises UsageError for a name that cannot be one and for an empty description."""
+    """Raise UsageError for a name that cannot be one and for an empty description."""
     name = check_name(draft.name)
     description = draft.description.strip()
     if not description:

@@ -62,14 +62,14 @@ class Document:
 
 
 def load_mapping(block: str) -> Document:
-    """The mapping that `block` is. Raises YamlError for everything else; an empty block is an
+    """The mapping that `block` is. Raise YamlError for everything else; an empty block is an
     empty mapping."""
 
     return build(block)
 
 
 def load_value(text: str) -> Any:
-    """The value of one `key: value` document of one key. Raises YamlError."""
+    """The value of one `key: value` document of one key. Raise YamlError."""
     items = load_mapping(text).items
     if len(items) != 1:
         raise YamlError("not a single key")
@@ -142,7 +142,7 @@ _MERGE: Any = object()
 
 
 def build(block: str) -> Document:
-    """What `yaml_values.load_mapping` gives."""
+    """The result of `load_mapping`."""
     try:
         return _Builder(block).document()
     except yaml.MarkedYAMLError as error:

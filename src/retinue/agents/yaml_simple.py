@@ -1,8 +1,8 @@
 """The short way for frontmatter that needs no YAML parser, which is most of it.
 
 `load_plain` understands blocks made only of `key: value` lines with plain or quoted one-line
-values, flow lists of plain words, and indented lists of such values. For these it gives
-exactly what the full loader gives (a property test holds the two together), at a fraction of
+values, flow lists of plain words, and indented lists of such values. For these it returns
+exactly what the full loader returns (a property test holds the two together), at a fraction of
 the cost. Anything else makes it give up with None, and the full loader decides.
 """
 

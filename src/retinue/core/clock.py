@@ -23,7 +23,7 @@ class Clock(Protocol):
     async def sleep(self, seconds: float) -> None: ...
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        """Calls back once, on the running event loop, without a task of its own."""
+        """Call back once, on the running event loop, without a task of its own."""
         ...
 
 

@@ -36,7 +36,7 @@ def to_data(value: Any) -> Any:
 
 
 def from_data(cls: type[T], data: Mapping[str, Any]) -> T:
-    """Builds a `cls` (a dataclass) from what `to_data` made. Raises ValueError on other data."""
+    """Build a `cls` (a dataclass) from what `to_data` made. Raise ValueError on other data."""
     try:
         plan = _plan(typing.cast(Any, cls))
         fields = {key: decode(data[key]) for key, decode in plan.items() if key in data}
@@ -46,7 +46,7 @@ def from_data(cls: type[T], data: Mapping[str, Any]) -> T:
 
 
 def from_union(union: Any, data: Mapping[str, Any]) -> Any:
-    """Builds the member of `union` that `data["type"]` names."""
+    """Build the member of `union` that `data["type"]` names."""
     members = _members(union)
     tag = data.get("type")
     if tag not in members:

@@ -177,18 +177,18 @@ class Delegation(Protocol):
     gives a Refusal. Ids are exact ids, unique beginnings of at least 4 characters, or handles."""
 
     async def spawn(self, call: SpawnCall) -> ChildView | Refusal:
-        """Starts or resumes. Returns when the run is in the log; a foreground run when it has
+        """Start or resume. Return when the run is in the log; a foreground run when it has
         ended. Cancelling it stops a foreground child and leaves a background one alone."""
         ...
 
     async def schedule(self, call: SpawnCall) -> Scheduled | Refusal:
-        """Makes a job of a call that has a `schedule`; everything about it is checked now."""
+        """Make a job of a call that has a `schedule`; everything about it is checked now."""
         ...
 
     def view(self, agent_id: str) -> ChildView | Refusal: ...
 
     async def wait(self, agent_id: str, seconds: float, call_id: str | None = None) -> Waited | Refusal:
-        """Waits for the end, through the queue, at most `seconds`; ends early when a steering
+        """Wait for the end, through the queue, at most `seconds`; return early when a steering
         message for the parent is pending. Cancelling ends only the wait. `call_id` is the tool
         call that waits: its own time limit stands still meanwhile."""
         ...
@@ -206,7 +206,7 @@ class Delegation(Protocol):
         ...
 
     def clear(self, agent_ids: tuple[str, ...], older_than_minutes: float, include_errors: bool) -> tuple[str, ...]:
-        """Forgets ended children (their log stays). Gives the ids that were cleared."""
+        """Forget ended children (their log stays). Return the ids that were cleared."""
         ...
 
     def transcript_lines(self, agent_id: str) -> list[str]:

@@ -241,7 +241,7 @@ FILE_PROBLEM = "agent_file"
 MISSING = "missing_tools"
 """The code of a warning about tools that an agent asks for and that are not there."""
 MOVED = "moved_to_background"
-"""The code of the warning that a run nobody waits for any more goes on in the background."""
+"""The code of the warning that a run whose caller stopped waiting goes on in the background."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
-"""The settings of a repository with which git starts programs: one table for everyone who needs it.
+"""The settings of a repository with which git starts programs: one table for all of Retinue.
 
-`workspace/git.py`, through which every git of ours runs, switches them off; `guard/gitconfig.py`
+`guard/git.py`, through which every git of ours runs, switches them off; `guard/gitconfig.py`
 looks for them in the files of a repository, so that a person can consent to them.
 
 | kind | when git starts the program |

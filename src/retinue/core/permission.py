@@ -74,7 +74,7 @@ class ToolUse:
     effects: frozenset[EffectKind] = frozenset()
     call_id: str = ""
     confined: bool = False
-    """It runs in a sandbox of the operating system that lets it change nothing and reach nobody."""
+    """It runs in a sandbox of the operating system that lets it change nothing and gives it no network."""
     stopped: str = ""
     """What it wanted when the walls stopped it: it is now asked about outside of them."""
 
@@ -106,5 +106,5 @@ class Permissions(Protocol):
         ...
 
     def grant(self, rule: str) -> None:
-        """Allows what `rule` matches for this run, and for children forked from now on."""
+        """Allow what `rule` matches for this run, and for children forked from now on."""
         ...

@@ -32,7 +32,7 @@ class Ceiling:
 
     @classmethod
     def read(cls, data: object) -> Ceiling:
-        """From the log. What cannot be read gives no right to change anything."""
+        """From the log. A value that cannot be read grants no right to change anything."""
         if not isinstance(data, Mapping):
             return cls(readonly=True)
         denied, servers = data.get("denied"), data.get("servers")

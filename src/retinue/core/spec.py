@@ -148,7 +148,7 @@ class AgentSpec:
     output_schema: Mapping[str, Any] | None = None
     session: SessionPolicy = field(default_factory=SessionPolicy)
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """Keys nobody honours, kept so that converting and writing back lose nothing."""
+    """Keys without effect, kept so that converting and writing back lose nothing."""
 
     source: Source = "project"
     path: str | None = None

@@ -38,18 +38,18 @@ class Reply:
 
 
 class Companion(Protocol):
-    """Of one run, through one leg of it."""
+    """Of one run, for one attempt of it."""
 
     def write_todos(self, todos: tuple[Todo, ...]) -> None:
         """The whole list as it is now; in the log before the tool that wrote it has ended."""
         ...
 
     async def hand_in(self, plan: str, call_id: str) -> Reply:
-        """Puts a plan to a person. After a yes the run may carry it out; `text` says what holds now."""
+        """Put a plan to a person. After a yes the run may carry it out; `text` says what holds now."""
         ...
 
     async def ask(self, question: str, options: tuple[str, ...], call_id: str) -> Reply:
-        """Puts a question to the run above, or to a person. Cancelling it takes it back."""
+        """Put a question to the run above, or to a person. Cancelling it takes it back."""
         ...
 
 
@@ -69,7 +69,7 @@ class Spellings:
     words: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """For a parameter with an enum: other words for its values."""
     ignored: frozenset[str] = frozenset()
-    """Names that change nothing here and are dropped without a word."""
+    """Names that change nothing here and are dropped silently."""
     rewrite: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     """What names and words cannot express; sees the arguments first."""
 
@@ -132,7 +132,7 @@ class Confinement(Protocol):
 
     @property
     def readonly(self) -> bool:
-        """Whether such a program can change nothing that lasts, and reach nobody."""
+        """Whether such a program can make no lasting change and has no network."""
         ...
 
     def explain(self, shown: str, code: int | None) -> str:
@@ -140,7 +140,7 @@ class Confinement(Protocol):
         ...
 
     def close(self) -> None:
-        """Removes the scratch folder, when no program of the run lives any more."""
+        """Remove the scratch folder, when no program of the run lives any more."""
         ...
 
 

@@ -29,7 +29,7 @@ class Budget:
 
     @classmethod
     def read(cls, raw: Any, where: str = "budget") -> Budget:
-        """From a file or a call: `{"usd": 0.5, "toolCalls": 40}`. Raises UsageError for anything
+        """From a file or a call: `{"usd": 0.5, "toolCalls": 40}`. Raise UsageError for anything
         else: a budget that is misread must not become no budget."""
         known = {field.name for field in fields(cls)}
         if not isinstance(raw, Mapping):

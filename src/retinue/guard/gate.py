@@ -41,7 +41,7 @@ class Allowed:
 
 
 _CLEARANCES: Mapping[Judge, Clearance] = {"walls": "walls", "rule": "rule", "hook": "rule", "person": "person"}
-"""By who allowed a call; whoever is not named has the clearance of a mode."""
+"""By who allowed a call; anyone not named has the clearance of a mode."""
 
 
 _NOT_BEGUN = "Not run: it was stopped while it waited to be allowed. Nothing of it has happened."
@@ -51,7 +51,7 @@ _FOREIGN = frozenset({"execute", "network"})
 writes back would destroy the secret."""
 
 _RETELLING = frozenset({"get_search_content"})
-"""Tools that do nothing themselves and give out again what other hosts said."""
+"""Tools that do nothing themselves and repeat what other hosts said."""
 
 Granted = Callable[[str, "InboxAnswer"], Awaitable[None]]
 """Called with the rule that a person allowed beyond one call, and the answer."""
@@ -207,7 +207,7 @@ class Gate:
             await self.hooks.fire("PermissionDenied", use.tool, {**_payload(use), "reason": denied.reason})
 
     def without_secrets(self, output: ToolOutput) -> ToolOutput:
-        """What programs and other hosts print goes to a model, too, without secrets."""
+        """What programs and other hosts print also goes to a model without secrets."""
         content = tuple(
             replace(part, text=self._redact(part.text)) if isinstance(part, Text) else part for part in output.content
         )

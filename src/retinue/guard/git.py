@@ -2,7 +2,7 @@
 
 No git of ours starts a program that a repository names. What does so under a fixed name is always
 off, by `ALWAYS` and `VARIABLES`. What has a name of the repository's choice (filters, remotes, merge
-drivers: `domain/gitsettings.py`) is found by asking git which settings the files of the repository
+drivers: `core/gitsettings.py`) is found by asking git which settings the files of the repository
 make, wherever they are (`commondir`, `config.worktree`, includes), and each is set to what the
 user's own files say, or to nothing. `consented` leaves those in effect; hooks and monitors stay off.
 
@@ -132,7 +132,7 @@ class Git:
         return Git(folder, self.environment, consented=self.consented)
 
     def __call__(self, *arguments: str, given: bytes | None = None, seconds: float = SECONDS) -> bytes:
-        """What it printed. Raises GitError."""
+        """What it printed. Raise GitError."""
         done = self._run(arguments, given, seconds)
         if done.returncode != 0:
             raise GitError(arguments, done.stderr.decode("utf-8", "replace"), done.returncode)
@@ -148,7 +148,7 @@ class Git:
         return os.fsdecode(done.stdout).rstrip("\n") if done.returncode == 0 else None
 
     def holds(self, *arguments: str) -> bool:
-        """Whether a command that only answers yes or no says yes. Raises GitError on neither."""
+        """Whether a command that only answers yes or no says yes. Raise GitError on neither."""
         done = self._run(arguments, None, SECONDS)
         if done.returncode not in (0, 1):
             raise GitError(arguments, done.stderr.decode("utf-8", "replace"), done.returncode)
@@ -156,7 +156,7 @@ class Git:
 
     def settings(self) -> tuple[Said, ...]:
         """Every setting in effect here, the weakest first, as git itself reads them. Asked once for
-        each object and its copies. Raises GitError."""
+        each object and its copies. Raise GitError."""
         if not self._said:
             self._said.append(self._ask_for_settings())
         return self._said[0]

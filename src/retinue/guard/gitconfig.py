@@ -3,7 +3,7 @@
 `git status` only reads, but a repository that came as an archive can name a monitor, a filter or
 a converter that git runs on the way. Such settings are like hooks of a project: they need consent,
 bound to their content. Without it commands of git are not taken for reading, and no worktree is
-made. `domain/gitsettings.py` is the table of them; no git of Retinue's own obeys them unconsented.
+made. `core/gitsettings.py` is the table of them; no git of Retinue's own obeys them unconsented.
 
 Everything git would read is read here: the settings of the repository and of its linked worktrees,
 through `commondir` and includes, whatever their condition; those of submodules and of any other
@@ -203,7 +203,7 @@ def _stamp(path: Path) -> tuple[int, int, int]:
 
 @lru_cache(maxsize=64)
 def _gitlinks(path: str, _time: int, size: int, _inode: int) -> tuple[str, ...]:
-    """The folders of an index that are repositories of their own. Raises when it cannot be read."""
+    """The folders of an index that are repositories of their own. Raise when it cannot be read."""
     if size == 0:
         return ()
     if size > _MOST_INDEX_BYTES:

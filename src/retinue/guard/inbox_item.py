@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Party:
-    """`record` writes an event of the run down; `leftovers` says that an earlier leg of it asked
+    """`record` writes an event of the run down; `leftovers` says that an earlier attempt of it asked
     things of which nothing came yet."""
 
     place: RunPlace
@@ -47,7 +47,7 @@ def new_item_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What happens while nobody is there, and how long an item waits for somebody."""
+    """What happens while no person can answer, and how long an item waits for one."""
 
     headless: Literal["deny", "wait"] = "deny"
     expiry_seconds: float = 3600.0

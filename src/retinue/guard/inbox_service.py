@@ -1,7 +1,7 @@
-"""Where runs ask people: one desk per process, for approvals, questions and quotes alike.
+"""Where runs ask people: one service per process, for approvals, questions and quotes alike.
 
 What is asked is in the inbox of the log before anyone is asked, and is answered there, by a
-terminal, a program or any other process; whoever is first counts. The run that asked waits here
+terminal, a program or any other process; the first answer counts. The run that asked waits here
 with its clocks stopped. When it goes on, the answer and the fact that it was taken are in the
 log first. A run that is stopped meanwhile withdraws what it asked.
 
@@ -73,10 +73,10 @@ class Desk:
         covered: Callable[[], bool] | None = None,
         granted: Callable[[InboxAnswer], Awaitable[None]] | None = None,
     ) -> InboxAnswer:
-        """The answer, whoever gives it. Equal items that a run has waiting are one. `covered`
+        """The answer, from any source. Equal items that a run has waiting are one. `covered`
         says whether what was granted since answers it; `granted` is called with the answer
         before the run goes on with it. Cancelling withdraws the item, unless another call of
-        the run waits for it, too. Raises StateError when the log cannot be written."""
+        the run waits for it as well. Raise StateError when the log cannot be written."""
         mark = fingerprint([item.kind, item.title if item.kind == "quote" else subject(item)])
         if self._same(party, mark) is None:
             old = await self._left_over(party, mark) if party.leftovers else None
@@ -98,7 +98,7 @@ class Desk:
         detail: str = "",
         default: str = "",
     ) -> InboxAnswer:
-        """Asks a person something: one of `options`, or anything. Where nobody answers the
+        """Ask a person something: one of `options`, or anything. Where nobody answers the
         choice is `default`, and `by` says `policy` or `expiry`."""
         item = InboxItem(
             id=new_item_id(),
@@ -117,7 +117,7 @@ class Desk:
         return await self.ask(item, party, call_id=call_id)
 
     async def answer(self, item: InboxItem, given: InboxAnswer) -> InboxItem:
-        """Answers an item from this process, of whichever process its run is. Raises as
+        """Answer an item from this process, of whichever process its run is. Raise as
         `retinue.log.inbox.answer`."""
         given = replace(given, at=given.at or self._clock.now())
         result = await self._log.transact(lambda connection: give(connection, item, given))
@@ -132,7 +132,7 @@ class Desk:
                     await self.answer(asked.item, InboxAnswer("allow", by="an earlier answer"))
 
     async def run_ended(self, party: Party) -> None:
-        """Withdraws what an earlier leg of the run asked and this one did not ask again."""
+        """Withdraw what an earlier attempt of the run asked and this one did not ask again."""
         now = self._clock.now()
         await self._log.transact(lambda connection: withdraw(connection, party.place.run_id, now))
 
@@ -156,7 +156,7 @@ class Desk:
         call_id: str | None,
         granted: Callable[[InboxAnswer], Awaitable[None]] | None,
     ) -> InboxAnswer:
-        """An answer that came while nobody ran the run. It was taken from the inbox just now."""
+        """An answer that came while no process ran the run. It was taken from the inbox just now."""
         if granted is not None:
             await granted(answer)
         party.record(InboxOpened(item.id, item.kind, item.title, call_id))
@@ -187,7 +187,7 @@ class Desk:
 
     async def _join(self, party: Party, mark: str, call_id: str | None) -> InboxAnswer:
         """Another call of the run that asks the same: it waits for the same answer, and the log
-        says of it, too, that nothing of it has run."""
+        also says that nothing of it has run."""
         asked = self._same(party, mark)
         assert asked is not None
         item = asked.item
@@ -306,7 +306,7 @@ class Desk:
             self._timer = self._clock.call_later(LOOK_SECONDS, self._look)
 
     def _look(self) -> None:
-        """Asks the log whether it has changed, and only then what became of the items."""
+        """Ask the log whether it has changed, and only then what became of the items."""
         self._timer = None
         if not self._asked:
             return

@@ -125,7 +125,7 @@ _OPAQUE: dict[type, frozenset[str]] = {
 
 
 class Redactor:
-    """Knows the shapes of secrets, and those of this process by heart: the values of secret
+    """Knows the shapes of secrets, and the secrets of this process: the values of secret
     variables in `environment`. Deterministic, and applying it twice changes nothing."""
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
@@ -283,7 +283,7 @@ def _without_homes(text: str, environment: Mapping[str, str]) -> str:
 
 
 def _shortened(text: str) -> str:
-    """Keeps the first frames, a part of the next, and says that there were more."""
+    """Keep the first frames, a part of the next, and say that there were more."""
     if _MORE in text:
         return text
     lines = text.split("\n")

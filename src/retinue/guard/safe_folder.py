@@ -78,7 +78,7 @@ class Place:
 
 @contextmanager
 def opened(place: Place, *, create: bool = False) -> Iterator[int]:
-    """A descriptor of the folder. Raises FileNotFoundError, LinkedError or another OSError."""
+    """A descriptor of the folder. Raise FileNotFoundError, LinkedError or another OSError."""
     if not BY_DESCRIPTOR:
         yield from _opened_by_name(place, create)
         return
@@ -163,9 +163,9 @@ class ChangedError(OSError):
 
 
 def write(place: Place, names: Sequence[str], data: bytes, *, over: bytes | None) -> None:
-    """Puts a file below the folder in place of the content `over` (None: where there is none),
+    """Put a file below the folder in place of the content `over` (None: where there is none),
     whole or not at all; folders are made as needed. Holds the lock that agents' own tools take
-    while they rewrite a file of that folder. Raises ChangedError when it is another one."""
+    while they rewrite a file of that folder. Raise ChangedError when it is another one."""
     inside = place.inside(*names[:-1])
     with opened(inside, create=True) as folder, _locked(folder):
         try:

@@ -59,7 +59,7 @@ class Trust:
     def trusts(self, spec: AgentSpec) -> bool:
         """Whether what an agent's file brings may take effect. Only files of a project need
         consent: the user's own, `--agents`, the built-in ones and specs made by a program
-        do not. A plugin's agents may bring nothing at all, whoever consents."""
+        do not. A plugin's agents may bring nothing at all, even with consent."""
         if spec.source == "plugin":
             return False
         if spec.source != "project" or spec.path is None:
@@ -76,16 +76,16 @@ class Trust:
         return [consent for path in sorted(self._read()) for consent in self._read()[path].values()]
 
     def grant(self, path: Path, *contents: bytes | str, what: tuple[str, ...] = ()) -> None:
-        """Remembers consent to these contents of the file; those of before are forgotten.
-        Raises StateError when it cannot be kept."""
+        """Remember consent to these contents of the file; those of before are forgotten.
+        Raise StateError when it cannot be kept."""
         self._put(path, contents, "trusted", what)
 
     def refuse(self, path: Path, *contents: bytes | str, what: tuple[str, ...] = ()) -> None:
-        """Remembers a no, so that nobody is asked again."""
+        """Remember a no, so that the question is not asked again."""
         self._put(path, contents, "refused", what)
 
     def revoke(self, path: Path) -> bool:
-        """Forgets all answers about a file, or about everything below a folder."""
+        """Forget all answers about a file, or about everything below a folder."""
         key = _key(path)
         with self._changing() as known:
             gone = [each for each in known if each == key or each.startswith(key.rstrip(os.sep) + os.sep)]

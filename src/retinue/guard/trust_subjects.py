@@ -1,6 +1,6 @@
 """What of a project's files needs consent, and taking it out of effect until there is some.
 
-A setting needs consent when it gives: hooks, allowing rules, further folders, a wider mode, a
+A setting needs consent when it widens rights: hooks, allowing rules, further folders, a wider mode, a
 larger budget, a model server elsewhere. One that takes away (deny and ask rules, a narrower mode,
 a smaller budget) never does.
 """
@@ -92,7 +92,7 @@ def agent_subjects(specs: Iterable[AgentSpec]) -> list[Subject]:
 
 
 def settings_subject(path: Path, data: Mapping[str, Any], content: bytes) -> Subject | None:
-    """What a settings file, ours or Claude Code's, would bring; None for one that gives nothing."""
+    """What a settings file, ours or Claude Code's, would bring; None for one that brings nothing."""
     what: list[str] = []
     hooks = data.get("hooks")
     if isinstance(hooks, Mapping):

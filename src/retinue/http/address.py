@@ -38,7 +38,7 @@ class Address:
 @lru_cache(maxsize=256)
 def parse_url(url: str) -> tuple[Address, str, str | None]:
     """The address without proxy, the request target, and the `authorization` of user:password
-    in the URL. Raises ValueError with a text that is safe to show."""
+    in the URL. Raise ValueError with a text that is safe to show."""
     try:
         parts = urlsplit(url.strip())
         port = parts.port or _DEFAULT_PORTS.get(parts.scheme)

@@ -29,7 +29,7 @@ def default_tls() -> ssl.SSLContext:
 
 
 async def open_connection(address: Address, seconds: float | None, tls: ssl.SSLContext | None = None) -> Connection:
-    """A connection ready for an exchange. Raises TransportError, never anything of OSError."""
+    """A connection ready for an exchange. Raise TransportError, never anything of OSError."""
     goal = address.origin if address.proxy is None else f"the proxy {display_url(address.proxy)}"
     try:
         async with asyncio.timeout(seconds):
@@ -60,7 +60,7 @@ async def open_connection(address: Address, seconds: float | None, tls: ssl.SSLC
 
 
 async def _dial(place: Address, address: Address, tls: ssl.SSLContext | None) -> Connection:
-    """Connects to `place` for exchanges with `address` (the same, unless `place` is a proxy)."""
+    """Connect to `place` for exchanges with `address` (the same, unless `place` is a proxy)."""
     loop = asyncio.get_running_loop()
     _, connection = await loop.create_connection(
         lambda: Connection(address),

@@ -21,7 +21,7 @@ _ONE_WRITE = 64 * 1024
 
 
 class Connection(asyncio.Protocol):
-    """`exchange` sends a request and waits for the head of the answer, `read` gives its body.
+    """`exchange` sends a request and waits for the head of the answer, `read` returns its body.
     After the body `reusable` says whether the connection can carry another exchange."""
 
     def __init__(self, address: Address) -> None:
@@ -57,7 +57,7 @@ class Connection(asyncio.Protocol):
         self.open = True
 
     def keep_alive(self) -> None:
-        """Asks the kernel to notice a peer that vanished without a word."""
+        """Ask the kernel to notice a peer that vanished silently."""
         sock = self._transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -31,7 +31,7 @@ class Events:
         self._after_return = False
         self._first = True
         self.foreign = False
-        """Whether there was a line that is none of this format."""
+        """Whether there was a line that is not of this format."""
 
     def feed(self, data: bytes) -> list[bytes]:
         if self._after_return and data.startswith(b"\n"):

@@ -71,7 +71,7 @@ class Response:
 
     async def read(self) -> bytes:
         """What has arrived since the last call, at least one byte; b"" once at the end.
-        Raises TransportError when the body cannot be completed."""
+        Raise TransportError when the body cannot be completed."""
         return await self._connection.read()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -93,7 +93,7 @@ class Response:
         return b"".join(pieces)[:limit]
 
     async def drain(self, seconds: float) -> None:
-        """Waits that long for the end of a body of which nothing more is wanted, so that its
+        """Wait that long for the end of a body of which nothing more is wanted, so that its
         connection can be used again."""
         if not self._connection.complete:
             try:
@@ -168,7 +168,7 @@ class Transport:
         self._pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Pool] = weakref.WeakKeyDictionary()
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Response:
-        """Sends the request and waits for the head of the answer, whatever its status."""
+        """Send the request and wait for the head of the answer, whatever its status."""
         return await self._exchange("POST", url, headers, body)
 
     async def get(self, url: str, headers: Mapping[str, str]) -> Response:
@@ -231,7 +231,7 @@ class Transport:
         return await open_connection(address, self._connect_timeout, self._tls)
 
     async def close(self) -> None:
-        """Closes the idle connections of this event loop; the transport stays usable."""
+        """Close the idle connections of this event loop; the transport stays usable."""
         pool = self._pools.pop(asyncio.get_running_loop(), None)
         if pool is not None:
             pool.close()

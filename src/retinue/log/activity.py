@@ -79,7 +79,7 @@ class Spending:
 
 def spending(folder: Path, by: By, since: float = 0.0) -> list[Spending]:
     """The runs of one project that were active after `since` (Unix time), added up. Dearest
-    first; days newest first. Raises StateError if the log cannot be read."""
+    first; days newest first. Raise StateError if the log cannot be read."""
     import sqlite3
 
     key, agent, task = _KEYS[by]
@@ -200,7 +200,7 @@ class Totals:
 
 
 def activity(folder: Path, *, kinds: Collection[Kind] = KINDS, since: float = 0.0) -> list[Entry]:
-    """The calls of one project after `since` (Unix time), newest first. Raises StateError if the
+    """The calls of one project after `since` (Unix time), newest first. Raise StateError if the
     log cannot be read."""
     import sqlite3
 

@@ -35,7 +35,7 @@ PATIENCE_SECONDS = 10.0
 """How long a sender waits. The owner looks five times a second, unless it hangs."""
 POLL_SECONDS = 0.05
 KEEP_SECONDS = 600.0
-"""After this time nobody waits for an answer any more."""
+"""After this time no sender waits for an answer any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Answer:
 
 async def send(folder: Path, commands: Sequence[Command], *, patience: float = PATIENCE_SECONDS) -> list[Answer]:
     """One answer per command, in order. Never longer than `patience` seconds, whatever the owner
-    does. Raises UnknownRunError for a run that is not in this log, StateError when the log
+    does. Raise UnknownRunError for a run that is not in this log, StateError when the log
     cannot be used."""
     import sqlite3
 
@@ -111,7 +111,7 @@ async def _converse(
 
 
 def _give(connection: sqlite3.Connection, commands: Sequence[Command], rows: Sequence[RunRow]) -> list[int | None]:
-    """The number under which each command was given; None where nobody runs the run."""
+    """Write the commands and return the number of each; None where no process runs the run."""
     now, here = time.time(), this_process()
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -159,7 +159,7 @@ def _given_up(connection: sqlite3.Connection, reader: Reader, number: int, row: 
 
 
 def not_live(row: RunRow) -> Answer:
-    """What to say about a run that nobody runs."""
+    """What to say about a run that no process runs."""
     if row.state == "ended":
         text = f"Not delivered: the run has ended ({row.ended}). Go on with it: retinue runs resume {row.id}"
     else:
@@ -214,12 +214,12 @@ class Ear:
                 return False
             self._version = version
             return self._reader.has_commands(self._owner)
-        except StateError:  # whoever writes to the log says so better
+        except StateError:  # the next write to the log reports the cause better
             return False
 
 
 def annotate(folder: Path, run_id: str, body: Undone, redact: Redactor | None = None) -> int:
-    """Appends `body` to a run that no process runs; gives its number. Raises StateError while
+    """Append `body` to a run that no process runs; return its number. Raise StateError while
     one does: then only that process may write."""
     import sqlite3
 

@@ -95,7 +95,7 @@ def log_folders(home: Path) -> list[Path]:
 
 def connect(folder: Path, migrations: tuple[Migration, ...] = MIGRATIONS) -> sqlite3.Connection:
     """A connection that writes. Makes folder (0700) and file (0600) and brings the schema up to
-    date. Raises StateError with cause and remedy; a file that cannot be used is left as it is."""
+    date. Raise StateError with cause and remedy; a file that cannot be used is left as it is."""
     import sqlite3
 
     path = log_file(folder)
@@ -110,7 +110,7 @@ def connect(folder: Path, migrations: tuple[Migration, ...] = MIGRATIONS) -> sql
             connection.execute("PRAGMA cache_size=-32768")
             connection.execute("PRAGMA journal_size_limit=16777216")
             migrate(connection, path, migrations)
-            # SQLite opens a file it may not write without a word; asking for the lock finds out.
+            # SQLite opens a file it may not write without an error; asking for the lock finds out.
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("ROLLBACK")
         except BaseException:
@@ -123,7 +123,7 @@ def connect(folder: Path, migrations: tuple[Migration, ...] = MIGRATIONS) -> sql
 
 def connect_to_read(folder: Path) -> sqlite3.Connection:
     """A connection that cannot write. A project without a log reads as an empty one, and a
-    folder that may not be written is read all the same."""
+    folder that may not be written is still read."""
     import sqlite3
 
     path = log_file(folder)
@@ -193,7 +193,7 @@ def _make_private(folder: Path) -> None:
 
 
 def _create(path: Path) -> None:
-    """Makes the file for its owner only. An existing file is never opened here: closing it again
+    """Make the file for its owner only. An existing file is never opened here: closing it again
     would drop the locks that SQLite holds on it for this process, and with them its safety."""
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))

@@ -1,7 +1,7 @@
 """Event bodies to JSON and back, fast where it can be and never refusing.
 
 What a model or a tool wrote can hold anything: half a character, numbers beyond 64 bits, keys
-that are not text. It is written all the same, with what JSON cannot say replaced.
+that are not text. It is written anyway, with what JSON cannot express replaced.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def encode(body: Body) -> tuple[Body, bytes]:
 
 
 def decode(text: str | bytes) -> Body:
-    """Reads a body back. An event of a type this version does not know becomes a warning that
-    says so, so that an older program can still show the rest. Raises ValueError for garbage."""
+    """Read a body back. An event of a type this version does not know becomes a warning that
+    says so, so that an older program can still show the rest. Raise ValueError for garbage."""
     data = orjson.loads(text)
     if not isinstance(data, dict):
         raise ValueError("an event body is not an object")

@@ -43,7 +43,7 @@ def fingerprint(subject: Any) -> str:
 
 
 def put(connection: sqlite3.Connection, item: InboxItem, mark: str) -> None:
-    """Stores a waiting item. It holds no secrets any more; `mark` is its fingerprint."""
+    """Store a waiting item. It holds no secrets any more; `mark` is its fingerprint."""
     connection.execute(
         "INSERT INTO inbox (id, run_id, fingerprint, item, created_at, expires_at, state) VALUES (?,?,?,?,?,?,?)",
         (item.id, item.run_id, mark, dump(item).decode(), item.created_at, item.expires_at, "waiting"),
@@ -51,7 +51,7 @@ def put(connection: sqlite3.Connection, item: InboxItem, mark: str) -> None:
 
 
 def settle(connection: sqlite3.Connection, item_id: str, state: InboxState, answer: InboxAnswer) -> InboxItem:
-    """Closes an item that still waits; gives it as it stands now, whoever closed it."""
+    """Close an item that still waits; return it as it is now, closed by this call or another."""
     connection.execute(
         "UPDATE inbox SET state=?, choice=?, message=?, answered_by=?, answered_at=? WHERE id=? AND state='waiting'",
         (state, answer.choice, answer.message[:_LONGEST_MESSAGE], answer.by, answer.at, item_id),
@@ -65,7 +65,7 @@ def take(connection: sqlite3.Connection, item_id: str) -> None:
 
 
 def adopt(connection: sqlite3.Connection, run_id: str, mark: str, now: float) -> InboxItem | None:
-    """The newest item in which an earlier leg of the run asked the same, if nothing came of it
+    """The newest item in which an earlier attempt of the run asked the same, if nothing came of it
     yet: it still waits, or was answered meanwhile. Its answer is taken with this."""
     row = connection.execute(
         f"{_SELECT} WHERE run_id=? AND fingerprint=? AND taken_at IS NULL AND state IN ('waiting', 'answered') "
@@ -81,7 +81,7 @@ def adopt(connection: sqlite3.Connection, run_id: str, mark: str, now: float) ->
 
 
 def withdraw(connection: sqlite3.Connection, run_id: str, now: float) -> None:
-    """The run is over: nobody needs the answers to what it still has open."""
+    """Close what a run still has open: it is over and needs no answers."""
     connection.execute(
         "UPDATE inbox SET state='withdrawn', answered_at=?, answered_by='run' WHERE run_id=? AND state='waiting'",
         (now, run_id),
@@ -89,7 +89,7 @@ def withdraw(connection: sqlite3.Connection, run_id: str, now: float) -> None:
 
 
 def grant(connection: sqlite3.Connection, agent: str, source: str, rule: str, by: str) -> None:
-    """Remembers what people allowed every run of an agent. `source` is where its file is from:
+    """Remember what people allowed every run of an agent. `source` is where its file is from:
     an agent of the same name from elsewhere is another one."""
     connection.execute("INSERT OR IGNORE INTO grants VALUES (?, ?, ?, ?, ?)", (agent, source, rule, time.time(), by))
 
@@ -104,7 +104,7 @@ def granted(reader: Reader, agent: str, source: str) -> tuple[str, ...]:
 
 
 def leftovers(reader: Reader, run_id: str) -> bool:
-    """Whether an earlier leg of the run asked something of which nothing came yet."""
+    """Whether an earlier attempt of the run asked something that has no result yet."""
     query = "SELECT 1 FROM inbox WHERE run_id=? AND taken_at IS NULL AND state IN ('waiting', 'answered') LIMIT 1"
     return bool(reader.select(query, (run_id,)))
 
@@ -193,7 +193,7 @@ def locate(home: Path, id_or_prefix: str, first: Path) -> tuple[Path, InboxItem]
 
 
 def answer(folder: Path, item: InboxItem, given: InboxAnswer) -> InboxItem:
-    """Answers an item from any process. Raises UsageError for what is no answer to it, and
+    """Answer an item from any process. Raise UsageError for what is no answer to it, and
     AnsweredError, naming who was first, when it does not wait any more."""
     import sqlite3
 
@@ -218,7 +218,7 @@ def give(connection: sqlite3.Connection, item: InboxItem, given: InboxAnswer) ->
     if row is None:
         raise UnknownItemError(f"There is no item '{item.id}' in the inbox.", remedy="See: retinue inbox list --all")
     before = _item(row)
-    if _lapsed(row, given.at):  # nobody was there to notice
+    if _lapsed(row, given.at):  # no process was running to notice
         before = settle(connection, item.id, "expired", InboxAnswer(before.default, by="expiry", at=row[3]))
     if before.state != "waiting":
         raise AnsweredError(f"Not taken: {how_closed(before)}.", remedy=_AGAIN[before.state])
@@ -245,7 +245,7 @@ def how_closed(item: InboxItem) -> str:
 
 
 def check_choice(item: InboxItem, choice: str) -> str:
-    """The choice as the item spells it. Raises UsageError with those there are."""
+    """The choice as the item spells it. Raise UsageError with those there are."""
     said = choice.strip()
     for option in item.options:
         if said.lower() == option.lower():

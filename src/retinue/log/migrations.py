@@ -205,7 +205,7 @@ MIGRATIONS: tuple[Migration, ...] = (create_log, add_commands, add_inbox, add_sc
 
 
 def migrate(connection: sqlite3.Connection, path: Path, migrations: tuple[Migration, ...] = MIGRATIONS) -> None:
-    """Applies what is missing. Raises StateError when the file is newer than this program."""
+    """Apply what is missing. Raise StateError when the file is newer than this program."""
     while version_of(connection, path, len(migrations)) < len(migrations):
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -226,7 +226,7 @@ def migrate(connection: sqlite3.Connection, path: Path, migrations: tuple[Migrat
 
 
 def version_of(connection: sqlite3.Connection, path: Path, known: int = len(MIGRATIONS)) -> int:
-    """The number of steps the file has had. Raises StateError for a file that is not ours or
+    """The number of steps the file has had. Raise StateError for a file that is not ours or
     that a newer Retinue wrote: reading it by guess could hide what is in it."""
     has_tables = _has_tables(connection)  # first: whoever makes the log meanwhile gives it both at once
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])

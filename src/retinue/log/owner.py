@@ -150,8 +150,8 @@ def owners(connection: sqlite3.Connection) -> dict[str, Owner]:
 
 
 def recover(connection: sqlite3.Connection, here: Owner) -> bool:
-    """Marks the runs of processes that are gone as interrupted. Takes the write lock only when
-    there is something to mark. Gives whether any process was gone."""
+    """Mark the runs of processes that are gone as interrupted. Takes the write lock only when
+    there is something to mark. Return whether any process was gone."""
     dead = [owner for owner in owners(connection).values() if not owner.alive(here)]
     if not dead:
         return False
@@ -177,8 +177,8 @@ def release(connection: sqlite3.Connection, owner: Owner) -> None:
 
 
 def take_over(connection: sqlite3.Connection, run_id: str, here: Owner) -> tuple[sqlite3.Row, int]:
-    """Makes `here` the owner of an ended or interrupted run and gives its row as it was before,
-    with the number of its last event. Raises StateError while another process runs it."""
+    """Make `here` the owner of an ended or interrupted run and return its row as it was before,
+    with the number of its last event. Raise StateError while another process runs it."""
     import sqlite3
 
     cursor = connection.execute(f"{SELECT_RUN} WHERE id=?", (run_id,))

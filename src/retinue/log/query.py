@@ -91,7 +91,7 @@ class Reader:
             return [self._seen(row, known) for row in rows]
 
     def run(self, id_or_prefix: str) -> RunRow:
-        """The run of that id, or the only one whose id begins so. Raises UnknownRunError with
+        """The run of that id, or the only one whose id begins so. Raise UnknownRunError with
         the nearest ids, UsageError when several fit."""
         wanted = id_or_prefix.strip()
         with self._reading():
@@ -183,7 +183,7 @@ class Reader:
         return replay(self.events(run_id), self.partial(run_id))
 
     def version(self) -> int:
-        """Changes whenever another process or connection has committed something."""
+        """A number that changes whenever another process or connection has committed something."""
         with self._reading():
             return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
 
@@ -250,7 +250,7 @@ def everywhere(home: Path, read: Callable[[Reader], T]) -> list[tuple[Path, T]]:
 
 def find_run(home: Path, id_or_prefix: str, first: Path | None = None) -> tuple[Path, RunRow]:
     """The project folder and row of a run: the one in `first` if it has one, else the only one
-    anywhere. Raises as `Reader.run`; another project's unreadable log is passed over."""
+    anywhere. Raise as `Reader.run`; another project's unreadable log is passed over."""
     unknown: UnknownRunError | None = None
     found: list[tuple[Path, RunRow]] = []
     for folder in [*([first] if first is not None else []), *(f for f in log_folders(home) if f != first)]:

@@ -1,6 +1,6 @@
 """Events back to the conversation they were: a pure function, right at any cut of the stream.
 
-A process can die between any two events. What this gives back is always a conversation a model
+A process can die between any two events. The result is always a conversation a model
 accepts: every tool call of an assistant message is answered exactly once, in call order, and no
 call that finished is asked for again.
 """
@@ -64,7 +64,7 @@ class Conversation:
 
 
 def replay(events: Iterable[Event | Body], partial: str = "") -> Conversation:
-    """Rebuilds the conversation. `events` may stop anywhere; `partial` is what the log holds of
+    """Rebuild the conversation. `events` may stop anywhere; `partial` is what the log holds of
     the answer that was being written (`Reader.partial`)."""
     rebuilding = _Rebuilding()
     for event in events:

@@ -107,7 +107,7 @@ class Tally:
         return Tally(*_everything(self))
 
     def take(self, event: Event) -> bool:
-        """Counts one event in, of those in `COUNTED`; says whether the row has changed."""
+        """Count one event in, of those in `COUNTED`; return whether the row has changed."""
         changed = self._take(event.body, event)
         if changed:
             self.updated_at = event.at

@@ -77,7 +77,7 @@ class Orphan:
 
 
 def add(connection: sqlite3.Connection, job: Job, most: int) -> Job:
-    """Raises UsageError for a name that is taken, and when there are too many jobs."""
+    """Raise UsageError for a name that is taken, and when there are too many jobs."""
     if connection.execute("SELECT 1 FROM schedules WHERE name=?", (job.name,)).fetchone():
         raise UsageError(f'There is a job named "{job.name}" already.', remedy="Choose another name, or remove it.")
     if connection.execute("SELECT count(*) FROM schedules WHERE enabled").fetchone()[0] >= most:
@@ -114,7 +114,7 @@ def claim(
     run_id: str | None = None,
     passed: int = 0,
 ) -> bool:
-    """Takes the job from `job.next_at`, where the caller saw it, to `next_at`. True for the one
+    """Take the job from `job.next_at`, where the caller saw it, to `next_at`. True for the one
     process that does; `passed` slots were not fired. A job without a next slot is over. `run_id`
     is the run that is to start now: if it is never seen, its process died before it could."""
     moved = connection.execute(
@@ -139,7 +139,7 @@ def record(connection: sqlite3.Connection, job_id: str, slot: float, run_id: str
 
 
 def reclaim(connection: sqlite3.Connection, orphan: Orphan, owner: str, result: Result, now: float) -> bool:
-    """Takes over a slot whose process died before its run began. True for one process."""
+    """Take over a slot whose process died before its run began. True for one process."""
     query = "UPDATE schedule_slots SET owner=?, at=?, result=? WHERE job_id=? AND slot=? AND owner=?"
     values = (owner, now, result, orphan.job.id, orphan.slot, orphan.owner)
     return connection.execute(query, values).rowcount == 1
@@ -158,7 +158,7 @@ def due(reader: Reader, now: float) -> list[Job]:
 
 
 def find(reader: Reader, wanted: str) -> Job:
-    """By id, by name, or by the beginning of an id. Raises UnknownJobError, UsageError."""
+    """By id, by name, or by the beginning of an id. Raise UnknownJobError, UsageError."""
     known = jobs(reader)
     for group in (
         [job for job in known if wanted == job.id],

@@ -1,6 +1,6 @@
 """The log of a project, as the process that runs agents holds it.
 
-`append` gives an event its place at once and hands it to the writer's thread; it never waits.
+`append` numbers an event at once and hands it to the writer's thread; it never waits.
 `await flush()` is the barrier: everything appended before it is in the file when it returns.
 Subscribers see an event only after that, so nothing that was shown can be lost; streamed text
 is saved with them, piece by piece, and shown with a delay too short to notice.
@@ -76,8 +76,8 @@ class Log:
 
     @classmethod
     def open(cls, folder: Path, *, redact: Redactor | None = None) -> Log:
-        """Opens or creates the log in a project's state folder. Runs of processes that died are
-        marked as interrupted. Raises StateError with cause and remedy."""
+        """Open or create the log in a project's state folder. Runs of processes that died are
+        marked as interrupted. Raise StateError with cause and remedy."""
         return cls(folder, redact)
 
     @property
@@ -88,8 +88,8 @@ class Log:
         return self._reader
 
     def append(self, place: RunPlace, body: Body) -> Event:
-        """Gives `body` its number and time and sends it on its way to the file and, from there,
-        to subscribers. Never waits. Raises StateError while the log cannot be written, and for
+        """Give `body` its number and time and pass it on to the file and, from there,
+        to subscribers. Never waits. Raise StateError while the log cannot be written, and for
         a run that this process does not have open."""
         if self._writer.failure is not None or self._closed:
             self._refuse()
@@ -112,7 +112,7 @@ class Log:
         return event
 
     async def flush(self) -> None:
-        """Returns when everything appended so far is in the file and subscribers have it. Raises
+        """Return when everything appended so far is in the file and subscribers have it. Raises
         StateError when it cannot be written; it is kept, and tried again later."""
         if self._writer.failure is not None:
             self._hand_over(force=True)
@@ -143,8 +143,8 @@ class Log:
         return subscription
 
     async def claim(self, run_id: str) -> RunRow:
-        """Makes this process the one that may go on with an ended or interrupted run, and gives
-        the run as it was. Raises UnknownRunError, and StateError while it is running."""
+        """Make this process the one that may go on with an ended or interrupted run, and return
+        the run as it was. Raise UnknownRunError, and StateError while it is running."""
         if run_id in self._runs:
             raise StateError(f"Run {run_id} is already running in this process.", remedy="Steer it or wait for it.")
         await self.flush()
@@ -161,7 +161,7 @@ class Log:
         return row
 
     async def give_back(self, row: RunRow) -> None:
-        """Undoes `claim`, as long as nothing was appended: the run is as `row` says again."""
+        """Undo `claim`, as long as nothing was appended: the run is as `row` says again."""
         self._runs.pop(row.id, None)
         await self._ask(lambda writer: _give_back(writer, row))
 
@@ -172,19 +172,19 @@ class Log:
 
     @property
     def found_dead(self) -> bool:
-        """Whether a process had died without a word when this log was opened. Known after the
+        """Whether a process had died unnoticed when this log was opened. Known after the
         first `flush`."""
         return self._writer.found_dead
 
     async def transact(self, do: Callable[[sqlite3.Connection], T]) -> T:
-        """What `do` gives, done in one transaction after everything appended before. It runs in
-        the writer's thread and must be quick. Raises StateError."""
+        """Return the result of `do`, done in one transaction after everything appended before. It runs in
+        the writer's thread and must be quick. Raise StateError."""
         found: T = await self._ask(lambda writer: _transact(writer, do))
         return found
 
     async def close(self) -> None:
-        """Writes what is left and closes the file. Runs that have not ended become interrupted.
-        Raises StateError if something could not be written."""
+        """Write what is left and close the file. Runs that have not ended become interrupted.
+        Raise StateError if something could not be written."""
         if self._closed:
             return
         try:
@@ -308,7 +308,7 @@ class Log:
         if self._loop is not None and not self._loop.is_closed():
             try:
                 self._loop.call_soon_threadsafe(do, *args)
-            except RuntimeError:  # the loop was closed in this very moment: nobody is waiting
+            except RuntimeError:  # the loop was just closed: no task is waiting
                 return
 
     def _shut(self) -> None:

@@ -12,7 +12,7 @@ from retinue.core.events import Body, RunEnded, TextDelta, ThinkingDelta, ToolEn
 
 class TextStream(Protocol):
     """Text that arrives in pieces. What `feed` returns is safe to show; it may hold back the
-    end of a piece until it is clear that no secret begins there. `finish` gives the rest."""
+    end of a piece until it is clear that no secret begins there. `finish` returns the rest."""
 
     def feed(self, text: str) -> str: ...
 

@@ -134,7 +134,7 @@ class Lines:
         return [*self._settle(event), self._line(event, "user", {"role": "user", "content": content})]
 
     def _settle(self, event: Event) -> list[bytes]:
-        """Answers for calls that will never report: the run ended, or goes on without them."""
+        """Results for calls that will never report: the run ended, or goes on without them."""
         if self._pending is None:
             return []
         message, self._pending = self._pending.settle()[0], None

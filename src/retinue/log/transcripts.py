@@ -73,7 +73,7 @@ class Transcripts:
             self._files.pop(run_id, None)
 
     def reopen(self, run_id: str, path: Path, events: Iterable[Event]) -> None:
-        """Goes on with the file of a run that is taken up again: what a crash left half-written
+        """Go on with the file of a run that is taken up again: what a crash left half-written
         is cut off, what it left unwritten is added, and all the rest stays."""
         file = self._files[run_id] = _File(str(path))
         past = [line for event in events for line in file.making.take(event)]
@@ -108,7 +108,7 @@ class _File:
 
 
 def rebuild_transcript(path: Path, events: Iterable[Event]) -> int:
-    """Writes the transcript of a run anew from its events, all or nothing. Gives the number of
+    """Write the transcript of a run anew from its events, all or nothing. Return the number of
     lines."""
     lines = transcript_lines(events)
     draft = path.with_name(f"{path.name}.{os.getpid()}.new")
@@ -121,7 +121,7 @@ def rebuild_transcript(path: Path, events: Iterable[Event]) -> int:
 
 
 def append(path: str, lines: list[bytes], *, follow: bool = True) -> None:
-    """Adds whole lines: if not all of them can be written, none is left behind. Unless `follow`, a
+    """Add whole lines: if not all of them can be written, none is left behind. Unless `follow`, a
     link anywhere in the path is an OSError."""
     if not follow:
         descriptor = _open_without_links(Path(path))
@@ -143,8 +143,8 @@ def append(path: str, lines: list[bytes], *, follow: bool = True) -> None:
 
 
 def _open_without_links(path: Path) -> int:
-    """Opens an absolute path for appending, folder by folder, so that none can be swapped for a link
-    meanwhile; makes the folders that are missing."""
+    """Open an absolute path for appending, folder by folder, so that none can be swapped for a link
+    meanwhile; make the folders that are missing."""
     if os.open not in os.supports_dir_fd:  # Windows: nothing there holds a folder open
         private_folder(path.parent)
         return os.open(path, _APPENDING, 0o600)
@@ -164,8 +164,8 @@ def _open_without_links(path: Path) -> int:
 
 
 def mend(path: Path) -> int:
-    """Cuts off a last line that has no end, which is what a kill in the middle of a write
-    leaves. Gives the number of whole lines."""
+    """Cut off a last line that has no end, which is what a kill in the middle of a write
+    leaves. Return the number of whole lines."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:

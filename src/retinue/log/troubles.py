@@ -44,7 +44,7 @@ def troubles(
     since: float = 0.0,
     limit: int | None = 20,
 ) -> list[Trouble]:
-    """The newest `limit` of one project, oldest first; None: all. Raises StateError if the log
+    """The newest `limit` of one project, oldest first; None: all. Raise StateError if the log
     cannot be read."""
     import sqlite3
 

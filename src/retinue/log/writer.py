@@ -200,7 +200,7 @@ class Writer:
         self._queue.put(item)
 
     def stop(self) -> None:
-        """Asks the thread to write what it has and to close the file."""
+        """Ask the thread to write what it has and to close the file."""
         self._queue.put(None)
 
     def join(self, timeout: float | None = None) -> None:
@@ -225,7 +225,7 @@ class Writer:
         self._close()
 
     def _next(self) -> list[Batch | Job | None]:
-        """Waits for something to do, then takes all there is."""
+        """Wait for something to do, then take all there is."""
         patience = RETRY_SECONDS if self._backlog else HEARTBEAT_SECONDS if self.tallies else None
         found: list[Batch | Job | None] = []
         with contextlib.suppress(queue.Empty):

@@ -65,7 +65,7 @@ class Compactor:
         return usage
 
     async def compact(self, conversation: Conversation, reason: Reason) -> Compacted | None:
-        """Shortens the conversation in place. None if there was nothing to gain, or the run was
+        """Shorten the conversation in place. None if there was nothing to gain, or the run was
         interrupted meanwhile."""
         before = conversation.tokens
         made = await self._shorter(conversation, reason)

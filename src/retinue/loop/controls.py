@@ -45,7 +45,7 @@ class Interrupt:
         return self._task is not None
 
     def fire(self, ending: Ending) -> None:
-        """Ends the run as soon as it can be. Safe to call at any time from the same event loop."""
+        """End the run as soon as it can be. Safe to call at any time from the same event loop."""
         if self.ending is not None:
             return
         self.ending = ending
@@ -65,7 +65,7 @@ class Interrupt:
             self._task.cancel()
 
     async def part(self, stream: AsyncGenerator[T, None]) -> T:
-        """The next part of `stream`. Raises Interrupted, or StopAsyncIteration at its end."""
+        """The next part of `stream`. Raise Interrupted, or StopAsyncIteration at its end."""
         if self.ending is not None:
             raise Interrupted
         task = asyncio.current_task()
@@ -86,7 +86,7 @@ class Interrupt:
                 task.uncancel()
 
     async def unless(self, work: Awaitable[T]) -> T | None:
-        """What `work` gives; None if the run is interrupted first: then it is cancelled, and
+        """Return the result of `work`; None if the run is interrupted first: then it is cancelled, and
         waited for."""
         task = asyncio.ensure_future(work)
         try:
@@ -104,7 +104,7 @@ class Interrupt:
                 await asyncio.gather(task, return_exceptions=True)
 
     async def woken(self) -> None:
-        """Waits for `wake`; returns at once if it came since the last wait."""
+        """Wait for `wake`; return at once if it came since the last wait."""
         if self._waker is None:
             self._waker = self.loop.create_future()
         try:
@@ -148,27 +148,27 @@ class Controls:
     # What others do
 
     def steer(self, text: str, origin: Origin = "steer") -> bool:
-        """Says `text` to the agent after its current tool calls, before the next request."""
+        """Say `text` to the agent after its current tool calls, before the next request."""
         return self.tell(text, origin) is not None
 
     def tell(self, text: str, origin: Origin = "steer") -> UserMessage | None:
-        """As `steer`. Returns the message, which can be withdrawn until the agent hears it, or
+        """As `steer`. Return the message, which can be withdrawn until the agent hears it, or
         None when it cannot be told."""
         message = user(text, origin)
         return message if self._put(self._steers, message) else None
 
     def follow_up(self, text: str, origin: Origin = "follow-up") -> bool:
-        """Says `text` when the agent would otherwise be done."""
+        """Say `text` when the agent would otherwise be done."""
         return self._put(self._follow_ups, user(text, origin))
 
     def withdraw(self, message: UserMessage) -> bool:
-        """Takes back what was said with `steer`. False when the agent has heard it already."""
+        """Take back what was said with `steer`. False when the agent has heard it already."""
         before = len(self._steers)
         self._steers = deque(each for each in self._steers if each is not message)
         return len(self._steers) < before
 
     def stop(self, reason: str = "Stopped by the user.") -> bool:
-        """Ends the run as `stopped`, keeping what it has said so far."""
+        """End the run as `stopped`, keeping what it has said so far."""
         if self._ended:
             return False
         if self._stop is None:
@@ -178,7 +178,7 @@ class Controls:
         return True
 
     def compact(self) -> bool:
-        """Shortens the conversation before the next request."""
+        """Shorten the conversation before the next request."""
         if self._ended:
             return False
         self._compact = True
@@ -238,13 +238,13 @@ class Controls:
     # What the loop does
 
     def attach(self, listener: Listener) -> None:
-        """The loop begins to listen. Raises if another run does, or did."""
+        """The loop begins to listen. Raise if another run does, or did."""
         if self._listener is not None or self._ended:
             raise RuntimeError("Controls belong to one run: make new ones for the next.")
         self._listener = listener
 
     def catch_up(self) -> None:
-        """Tells the loop what came before it listened."""
+        """Tell the loop what came before it listened."""
         if self._listener is not None:
             for call_id in self._waits:
                 self._listener.waiting(call_id, True)

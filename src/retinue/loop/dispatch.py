@@ -41,7 +41,7 @@ class _Running:
 
 
 class Dispatch:
-    """Runs the calls of one assistant message. `next` gives the events and then None: from there on
+    """Runs the calls of one assistant message. `next` returns the events and then None: from there on
     `message` holds the results, `answer` the output that ends the run if one does, and `warnings`
     what to report. Call `close` whatever happens."""
 
@@ -132,7 +132,7 @@ class Dispatch:
         return spec is not None and spec.ends_run
 
     def _is_over_the_limit(self, call: ToolCall) -> bool:
-        """Refuses a call that the run may no longer make. Handing in the result always may."""
+        """Refuse a call that the run may no longer make. Handing in the result always may."""
         if self._ends_run(call):
             return False
         if self._allowed is not None and self.counted >= self._allowed:
@@ -191,7 +191,7 @@ class Dispatch:
         self._cancel(running, refusals.timed_out(seconds))
 
     def _give_up(self) -> None:
-        """Starts nothing more; what runs is cancelled, unless it may finish beside the answer."""
+        """Start nothing more; what runs is cancelled, unless it may finish beside the answer."""
         for call in self._queue:
             text = refusals.NOT_RUN if self.answer is None else refusals.AFTER_ANSWER
             self._results[call.id] = self._result(call, failed(text))

@@ -124,7 +124,7 @@ _LONGEST_TEXT = 300
 
 
 def check_schema(schema: Any) -> None:
-    """Raises UsageError unless `schema` is a JSON Schema that can be used offline."""
+    """Raise UsageError unless `schema` is a JSON Schema that can be used offline."""
     _validator(schema)
 
 
@@ -171,7 +171,7 @@ class Submission:
         return ToolOutput((Text("Accepted."),), value=value)
 
     def judge(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> Ending | None:
-        """Counts the refused submissions of a turn; the fifth ends the run."""
+        """Count the refused submissions of a turn; the fifth ends the run."""
         for call, result in zip(calls, results, strict=True):
             if call.name == SUBMIT and result.is_error:
                 self._attempts += 1

@@ -44,7 +44,7 @@ class Tally:
         return self._text
 
     def answered(self, message: AssistantMessage, shown: str) -> None:
-        """Remembers the last text of this leg of the run: the answer, or what is left of it."""
+        """Remember the last text of this attempt of the run: the answer, or what is left of it."""
         self.usage += message.usage
         self.turns += 1
         said = message.text

@@ -83,10 +83,10 @@ class Compaction:
 class Job:
     """`history` is what the log already has; `messages` is new (the task, or the prompt of a
     resume) and is announced first. `system` and `tools` never change during the run; what
-    `late_tools` gives is asked before every request and added after them, never taken away.
+    `late_tools` returns is asked before every request and added after them, never taken away.
 
     Permission checks, hooks and audits are wrappers around the tools: the loop knows no flags
-    for them. `remind` gives text that must survive a compaction, such as the live children.
+    for them. `remind` returns text that must survive a compaction, such as the live children.
     """
 
     system: str

@@ -16,7 +16,7 @@ from retinue.loop.job import Verdict
 from retinue.loop.prompts import prompt
 
 _SAME_RESULT = 2
-"""How much oftener a call may give the same result than fail: a command that waits for something
+"""How much more often a call may return the same result than fail: a command that waits for something
 elsewhere is asked again and again for good reason."""
 
 
@@ -29,7 +29,7 @@ class WrapUp(NamedTuple):
 
 
 class Turns:
-    """Counts the turns of this leg of a run, and the grace after the wrap-up.
+    """Counts the turns of this attempt of a run, and the grace after the wrap-up.
 
     The wrap-up is asked for only when there would be another turn, so a run that is done on
     its last turn is simply completed. Whichever limit asks first, it is asked once.
@@ -129,7 +129,7 @@ def overdrawn(verdict: Verdict) -> Ending:
 
 class Repeats:
     """Notices a model that makes the same call again and again, to no avail: it fails each time,
-    or gives the same result each time, which is let pass twice as often.
+    or returns the same result each time, which is allowed twice as often.
 
     Equal calls of one turn count once: the model had not seen the result of the first one. The
     refused submissions of a structured result have their own, smaller count.

@@ -70,7 +70,7 @@ def result_object(
     truncate: Callable[[str], Cut | None] | None = None,
     mode: str = "single",
 ) -> dict[str, Any]:
-    """The object for a run. `sanitise` takes out secrets and paths; `truncate` gives back None
+    """The object for a run. `sanitise` takes out secrets and paths; `truncate` returns None
     for a text that may stay whole."""
     outcome = report.outcome
     output = sanitise(outcome.text)

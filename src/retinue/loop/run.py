@@ -7,7 +7,7 @@ for a failing model or tool: how it ended is in the outcome.
 
 Iterate it inside `contextlib.aclosing`. Closing it or cancelling the task that iterates it is
 safe at every point: running tools are cancelled and waited for, the model's stream is closed.
-That gives no RunEnded; to end a run with an outcome, call `Controls.stop`.
+That yields no RunEnded; to end a run with an outcome, call `Controls.stop`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from retinue.models.protocol import Model
 
 
 async def run_loop(job: Job, model: Model, controls: Controls) -> AsyncGenerator[Body, None]:  # noqa: C901 - the loop
-    """Runs `job` to its end. Raises UsageError at once if its schema is none."""
+    """Run `job` to its end. Raise UsageError at once if its schema is not a JSON Schema."""
     steps = Steps(job, model, controls)
     try:
         for opening in job.messages:

@@ -135,7 +135,7 @@ class Steps:
             yield self.say(due.message)
 
     async def make_room(self) -> list[Body]:
-        """Compacts the conversation if it has to be, or if someone asked for it."""
+        """Compact the conversation if it has to be, or if someone asked for it."""
         reason = self._reason_to_compact()
         if self.ending is not None or reason is None:
             return []
@@ -336,9 +336,9 @@ class Steps:
             self.ending = answer if isinstance(answer, Ending) else self._done(answer)
 
     async def consult(self) -> None:
-        """Lets whoever watches over the run have it go on, where it would end well and nobody
-        else has more to say; not after the wrap-up, which is an end that a limit has set. A
-        person's stop cuts that short and counts."""
+        """Ask `before_end` whether a run that would end well is to go on, unless messages are
+        pending. Not asked after the wrap-up, which a limit made the end. A person's stop cuts
+        the question short and counts."""
         ask, controls = self._job.before_end, self._controls
         handed_in = self.ending is not None and self.ending.ended in SUCCESS
         if ask is None or self._turns.wrapped or not (handed_in or (self.is_final and self._submission is None)):
@@ -356,7 +356,7 @@ class Steps:
             controls.follow_up(more)
 
     async def hold(self) -> None:
-        """Waits until there is mail, nobody holds the run any more, or it is interrupted."""
+        """Wait until there is mail, nobody holds the run any more, or it is interrupted."""
         with self._controls.resting():
             while self._controls.held and not self._controls.pending and self._interrupt.ending is None:
                 await self._interrupt.woken()
@@ -388,7 +388,7 @@ class Steps:
         return self._tally.outcome(self.ending or Ending("completed"))
 
     def release(self) -> None:
-        """Leaves no circle of references behind: a conversation that is over goes at once, not
+        """Leave no circle of references behind: a conversation that is over goes at once, not
         when the garbage collector comes by."""
         self._controls.close()
         self._idle.stop()

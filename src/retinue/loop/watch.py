@@ -57,7 +57,7 @@ class Countdown:
         self._watch.schedule()
 
     def stop(self) -> None:
-        """For good: whoever it would have called is let go."""
+        """Stop for good, and release the callback."""
         self._watch.forget(self)
         self._expire = _nothing
 
@@ -103,7 +103,7 @@ class Watch:
             self._timer = None
 
     def settle(self) -> None:
-        """Counts the time since the last look, as far as it was seen."""
+        """Count the time since the last look, as far as it was seen."""
         now = self._clock.monotonic()
         passed = now - self._last
         if self._timer is not None:
@@ -115,7 +115,7 @@ class Watch:
         self._last = now
 
     def schedule(self) -> None:
-        """Makes sure a tick comes early enough; a tick that comes too early does no harm."""
+        """Make sure a tick comes early enough; a tick that comes too early does no harm."""
         delay = _LONGEST_TICK
         running = False
         for countdown in self._active:

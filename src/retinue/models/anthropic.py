@@ -180,7 +180,7 @@ def build_messages(messages: tuple[Message, ...], info: ModelInfo, stale: set[st
 
 
 def mark_newest(turns: list[dict[str, Any]], mark: dict[str, Any]) -> None:
-    """Marks the last block of the newest two user turns: the older mark is where the previous
+    """Mark the last block of the newest two user turns: the older mark is where the previous
     request's cache ended, the newer is where the next one's will begin."""
     users = [turn for turn in turns if turn["role"] == "user"]
     for turn in users[-2:]:

@@ -43,9 +43,9 @@ GateFor = Callable[["Selection"], "Gate | None"]
 
 
 def build_model(selection: Selection, transport: Transport, *, gate_for: GateFor | None = None) -> Model:
-    """Imports the one module that is needed. A model behind a wire repeats what failed for a
+    """Import the one module that is needed. A model behind a wire repeats what failed for a
     passing reason, each attempt through its gate (a limiter that many runs share), and its
-    fallbacks take over from it. Connects to nothing. Raises ConfigurationError for quirks that
+    fallbacks take over from it. Connects to nothing. Raise ConfigurationError for quirks that
     mean nothing and MissingExtraError for a local model without its extra."""
     if not selection.fallbacks:
         return _single(selection, transport, gate_for)
@@ -58,7 +58,7 @@ def build_model(selection: Selection, transport: Transport, *, gate_for: GateFor
 
 def _single(selection: Selection, transport: Transport, gate_for: GateFor | None) -> Model:
     provider, info = selection.provider, selection.info
-    embedded = provider.id if provider.api == "embedded" else None  # a server may have such a name, too
+    embedded = provider.id if provider.api == "embedded" else None  # a server may also have such a name
     if embedded == "offline":
         from retinue.models.offline.offline import OfflineModel
 
@@ -120,7 +120,7 @@ AfterSwitch = Callable[[str, str], Awaitable[None]]
 
 class Fallback:
     """A model, and those that take over from it. They are built when they are needed.
-    `before_switch` and `after_switch` are for whoever runs the model to set."""
+    `before_switch` and `after_switch` are set by the caller that runs the model."""
 
     before_switch: BeforeSwitch | None = None
     after_switch: AfterSwitch | None = None

@@ -28,7 +28,7 @@ from retinue.models.protocol import Finished, ModelInfo, Part, Prices, ToolCallS
 
 def parse_event(data: bytes) -> Any:
     """One payload of a stream. Tolerates bad UTF-8 and lone surrogates, which become U+FFFD.
-    Raises ValueError when it is not JSON."""
+    Raise ValueError when it is not JSON."""
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
@@ -68,7 +68,7 @@ def _lenient(text: str) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """The value as UTF-8 can carry it. Raises ValueError for numbers JSON has no room for."""
+    """The value as UTF-8 can carry it. Raise ValueError for numbers JSON has no room for."""
     try:
         return orjson.loads(orjson.dumps(value))
     except TypeError:
@@ -160,7 +160,7 @@ class Draft:
 
     # ---------------------------------------------------------------- pieces
     def text(self, piece: str) -> None:
-        """Continues the text, or begins one after something else."""
+        """Continue the text, or begin one after something else."""
         last = self.parts[-1] if self.parts else None
         if not isinstance(last, TextDraft):
             if not piece:

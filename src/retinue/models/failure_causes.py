@@ -1,7 +1,7 @@
 """The words in which providers name a cause, and what a person can do about it.
 
 A row is looked for in the error's message, type, code, status and details, all in lower case. The
-first row that matches wins; a row without a kind keeps the kind that the status gives. `{key}` is
+first row that matches wins; a row without a kind keeps the kind that the status implies. `{key}` is
 the variable that holds the key, `{provider}` the provider's id.
 """
 

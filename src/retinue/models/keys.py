@@ -41,7 +41,7 @@ _taking = False
 
 
 def take_keys() -> None:
-    """Moves the keys of the known providers from this process's environment into memory, and from
+    """Move the keys of the known providers from this process's environment into memory, and from
     now on those that settings name. Only for the program itself."""
     global _taking
     _taking = True
@@ -54,7 +54,7 @@ def environment() -> Mapping[str, str]:
 
 
 def learn_keys(providers: Mapping[str, Mapping[str, Any]]) -> None:
-    """Remembers the variables with keys that entries of the user's own settings name."""
+    """Remember the variables with keys that entries of the user's own settings name."""
     new = {name for entry in providers.values() for name in named_variables(entry)} - _names
     _names.update(new)
     if _taking:
@@ -99,7 +99,7 @@ def _take(names: Iterable[str]) -> None:
 
 
 def _overwrite(names: list[str]) -> None:
-    """Wipes the values in the block of memory that other processes see as our environment."""
+    """Wipe the values in the block of memory that other processes see as our environment."""
     try:
         if sys.platform == "linux":
             _overwrite_block({os.fsencode(name) for name in names})
@@ -166,7 +166,7 @@ _running: dict[KeyHelper, asyncio.Future[str]] = {}
 
 async def helped_key(helper: KeyHelper) -> str:
     """Return the key, at most five minutes old. Many runs that ask at once start one program.
-    Raises KeyHelperError."""
+    Raise KeyHelperError."""
     at, key = _given.get(helper, (0.0, ""))
     if key and time.monotonic() - at < KEEP_SECONDS:
         return key

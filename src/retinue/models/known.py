@@ -23,7 +23,7 @@ SHARED = {"openai-responses": "openai", "azure": "openai", "google": "gemini"}
 FREE = Prices(0.0, 0.0, 0.0, 0.0)
 UNKNOWN = ModelInfo("", "", window=128_000, max_output=8_192, thinking=False, images=False)
 UNKNOWN_WINDOW_ELSEWHERE = 32_768
-"""Of a model nobody knows little is taken for granted; on a server of one's own, less."""
+"""The window assumed for an unknown model on a server of the user's own: smaller than elsewhere."""
 
 _READING_BRIDGES = frozenset(
     {"anthropic", "bedrock", "google", "google-cloud", "google-gla", "google-vertex", "mistral"}

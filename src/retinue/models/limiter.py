@@ -4,7 +4,7 @@ files, by every process of the user: a refusal that one run meets is respected b
 A run passes its gate before each request. While nothing is wrong that costs a few microseconds
 and starts no task, thread or timer.
 
-    gate_for(provider, account, prefix) ─▶ LimiterGate          limiter_line    who waits for whom
+    gate_for(provider, account, prefix) ─▶ LimiterGate          limiter_queue   which request waits for what
                                              │                  limiter_pace    how fast, how many
          every run of the process ───────────┤                  limiter_prefix  cold prompt caches
          every process of the user ──────────┘                  limiter_shared  files between processes

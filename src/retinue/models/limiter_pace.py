@@ -44,7 +44,7 @@ _ROUNDING = 1e-6
 
 
 class Pace:
-    """All times are monotonic seconds. `draw` gives numbers from 0 to 1, for jitter."""
+    """All times are monotonic seconds. `draw` returns numbers from 0 to 1, for jitter."""
 
     __slots__ = (
         "_cut_at",
@@ -123,7 +123,7 @@ class Pace:
 
     def refused(self, now: float, sent_at: float, in_flight: int, retry_after: float | None, *, busy: bool) -> bool:
         """The provider would not take a request (`in_flight` counts it). `busy`: because of too
-        many. Gives whether others should know."""
+        many. Return whether others should know."""
         asked = None if retry_after is None or math.isnan(retry_after) else min(max(retry_after, 0.0), MOST_ASKED)
         news = busy and sent_at > self._news_at
         if not news and asked is None:
@@ -177,7 +177,7 @@ _SAME_TICK = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Unix times: nobody sends before `until`; at most `limit` at once; learned `at`."""
+    """Unix times: no request before `until`; at most `limit` at once; learned `at`."""
 
     until: float
     limit: float
@@ -192,7 +192,7 @@ class Record:
 
 
 class SharedLimits:
-    """`version` changes when there is news; `records(key)` gives it."""
+    """`version` changes when there is news; `records(key)` returns it."""
 
     def __init__(self, home: Path | None, warn: Callable[[str], None]) -> None:
         self.folder = home / FOLDER if home is not None else None
@@ -204,7 +204,7 @@ class SharedLimits:
         self._found: dict[str, tuple[Record, ...]] = {}
 
     def look(self, monotonic: float, now: float) -> None:
-        """Reads the folder if it has changed."""
+        """Read the folder if it has changed."""
         folder = self.folder
         if folder is None:
             return
@@ -226,7 +226,7 @@ class SharedLimits:
         return self._found.get(key, ())
 
     def publish(self, key: str, record: Record) -> None:
-        """Tells the others."""
+        """Tell the others."""
         folder = self.folder
         if folder is None:
             return
@@ -288,7 +288,7 @@ class SharedLimits:
 
 
 def _sweep(entry: os.DirEntry[str], now: float) -> None:
-    """Removes what is long over, whoever left it."""
+    """Remove records that are long over, of any process."""
     try:
         if now - entry.stat(follow_symlinks=False).st_mtime > MOST_ASKED + FORGET_SECONDS:
             Path(entry.path).unlink(missing_ok=True)

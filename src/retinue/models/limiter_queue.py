@@ -1,8 +1,8 @@
-"""The line in front of one account: who may send now, and who waits for what.
+"""The queue of one account: which requests may be sent now, and what the others wait for.
 
 Requests go in the order they came. How long and how many at once is decided in `limiter_pace`,
 who goes first with a cold prompt cache in `limiter_prefix`; here is only the line. A request that
-is cancelled at any moment gives back its place or its slot.
+is cancelled at any moment returns its place or its slot.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class LimiterGate:
         self.begun = False
 
     async def before(self) -> Failure | None:
-        """Returns when the request may be sent. A failure means that it must not be."""
+        """Return when the request may be sent. A failure means that it must not be."""
         if self._limiter.enter(self):
             return None
         with self.waiting():
@@ -71,7 +71,7 @@ class LimiterGate:
             self._limiter.answered(self)
 
     def held(self) -> float:
-        """For how many seconds nobody of this account is let in."""
+        """For how many seconds no request of this account is admitted."""
         return self._limiter.state().held_seconds
 
     async def after(self, failure: Failure | None) -> None:
@@ -82,7 +82,7 @@ class LimiterGate:
 
 @dataclass(frozen=True, slots=True)
 class LimiterState:
-    """`limit` None: as many at once as wish to. `held_seconds`: nobody sends for so long."""
+    """`limit` None: any number at once. `held_seconds`: no request is sent for so long."""
 
     provider: str
     in_flight: int
@@ -122,7 +122,7 @@ class Limiter:
     # Going in
 
     def enter(self, gate: LimiterGate) -> bool:
-        """Lets a request go at once if nothing stands in its way."""
+        """Let a request go at once if nothing stands in its way."""
         now = self._clock.monotonic()
         self._hear(now)
         if self._queue or self._pace.delay(now, self._in_flight) != 0.0:
@@ -158,7 +158,7 @@ class Limiter:
             prefix.leader, prefix.led_at = gate, now
 
     def _admit(self) -> None:
-        """Lets in whoever may go; arranges to look again when time alone can change that."""
+        """Admit every request that may go; arrange to look again when time alone can change that."""
         now = self._clock.monotonic()
         self._hear(now)
         while self._queue:
@@ -273,7 +273,7 @@ class Limiter:
         self._admit()
 
     def _release(self, prefix: Prefix[_Waiter], *, followed: bool = True) -> None:
-        """Ends a lead. With `followed` the others need not follow anyone again; without, the
+        """End a lead. With `followed` the others need not follow anyone again; without, the
         first of them leads."""
         if prefix.timer is not None:
             prefix.timer.cancel()

@@ -65,7 +65,7 @@ async def first_that_answers(
 
 
 async def with_key(provider: Provider) -> Provider:
-    """The provider with the key that its helper gives, if it has one that works."""
+    """The provider with the key that its helper returns, if it has one that works."""
     if provider.helper is None:
         return provider
     from retinue.models.keys import KeyHelperError, helped_key

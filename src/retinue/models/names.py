@@ -23,7 +23,7 @@ from retinue.settings.table import Settings
 
 INHERIT: Final = "inherit"
 INHERITING: Final = frozenset({INHERIT, "default"})
-"""Words that leave the choice to whoever starts the run; the second is Claude Code's."""
+"""Words that leave the choice to the caller; the second is Claude Code's."""
 FAMILIES: Final = frozenset({"sonnet", "opus", "haiku", "fable"})
 THINKING_LEVELS: Final = frozenset({"off", "minimal", "low", "medium", "high", "xhigh", "max"})
 

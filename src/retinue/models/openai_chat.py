@@ -86,7 +86,7 @@ def _with_turns_between(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def mark_for_cache(body: dict[str, Any], mark: dict[str, Any], *, all_turns: bool) -> None:
-    """Puts cache marks where Anthropic's own format has them: on the last tool, the system prompt
+    """Put cache marks where Anthropic's own format has them: on the last tool, the system prompt
     and, with `all_turns`, the newest two turns of the user or the tools."""
     if body.get("tools"):
         body["tools"][-1]["cache_control"] = mark
@@ -156,7 +156,7 @@ def _assistant(message: AssistantMessage, info: ModelInfo, shape: ChatShape) -> 
     if shape.field and same:
         _return_thinking(turn, message, shape.field)
     if shape.field and shape.field_required and message.tool_calls:
-        # DeepSeek and Kimi refuse a turn with calls that lacks the field, whoever wrote it.
+        # DeepSeek and Kimi refuse a turn with calls that lacks the field, even one of another model.
         turn.setdefault(shape.field, "")
     return [turn]
 

@@ -62,7 +62,7 @@ class Quirks:
 
     @classmethod
     def of(cls, value: Quirks | Mapping[str, Any] | None) -> Quirks:
-        """Raises ConfigurationError for a name or a value that means nothing."""
+        """Raise ConfigurationError for a name or a value that means nothing."""
         if isinstance(value, Quirks):
             return value
         return cls._read(value) if value else cls()

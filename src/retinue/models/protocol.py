@@ -155,7 +155,7 @@ def sent_arguments(call: ToolCall) -> dict[str, Any]:
 
 
 def safe_id(id: str) -> str:
-    """A call id that every provider accepts; the same id always gives the same one."""
+    """A call id that every provider accepts; the same id always becomes the same one."""
     if id and len(id) <= 64 and _SAFE.issuperset(id):
         return id
     return "call_" + hashlib.sha256(id.encode("utf-8", "replace")).hexdigest()[:32]

@@ -51,7 +51,7 @@ class Provider(NamedTuple):
     listed: tuple[ModelInfo, ...] = ()
     key_source: str = ""
     helper: KeyHelper | None = None
-    """Gives the key when it is needed; `api_key` is empty then."""
+    """Returns the key when it is needed; `api_key` is empty then."""
     key_variable: str | None = None
     """The variable to set or correct when the key is refused."""
     origin: Origin = DEFAULT
@@ -97,7 +97,7 @@ class Providers:
         self._made: dict[str, Provider | None] = {}
 
     def get(self, name: str) -> Provider | None:
-        """The provider of that id, however it is written, or None when nobody knows it."""
+        """The provider of that id, in any spelling, or None for an unknown one."""
         wanted = name.strip().lower()
         wanted = OTHER_NAMES.get(wanted, wanted) if wanted not in self.described else wanted
         if wanted not in self._made:
@@ -264,7 +264,7 @@ class _Maker:
         return {"api-version": version} if version else {}
 
     def _helper(self) -> KeyHelper | None:
-        """What gives the key on demand, if the entry names it and may."""
+        """The helper that returns the key on demand, if the entry names one and may."""
         argv, keyring = tuple(self.entry.get("apiKeyHelper", ())), self.entry.get("apiKeyKeyring", "")
         if not argv and not keyring:
             return None

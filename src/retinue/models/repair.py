@@ -134,7 +134,7 @@ class Repairs:
 
     # ---------------------------------------------------------------- values
     def _step(self, body: dict[str, Any], refusal: Refusal) -> bool:
-        """Replaces an effort that the model does not have by the nearest one it has."""
+        """Replace an effort that the model does not have by the nearest one it has."""
         for place in (*_EFFORTS, _GEMINI_LEVEL):
             holder = _holder(body, place)
             if holder is None or not _about_value(place, str(holder[place[-1]]), refusal):

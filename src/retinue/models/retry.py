@@ -181,7 +181,7 @@ class RetryPolicy:
 
 class Gate(Protocol):
     """Stands before every attempt, for a limiter that many runs share. `before` may wait; if it
-    gives a failure, nothing is sent and the trying ends with that. `after` is called once for each
+    returns a failure, nothing is sent and the retries end with that failure. `after` is called once for each
     attempt that was sent, with the failure or None, even if the attempt is cancelled. One that has
     a method `began` wants to know when the first part of an answer arrives; one that has a method
     `held` says for how many seconds it will let nobody pass."""

@@ -60,7 +60,7 @@ async def select_model(
     environment: Mapping[str, str],
     transport: Transport | None = None,
 ) -> Selection:
-    """Raises UnknownModelError for a chosen name that means nothing, OutOfScopeError for one
+    """Raise UnknownModelError for a chosen name that means nothing, OutOfScopeError for one
     that the scope forbids. Only without any name may it ask servers, for half a second."""
     chooser = _Chooser(Providers(settings, environment), settings, environment)
     found = (
@@ -83,7 +83,7 @@ async def select_model(
 
 
 class _Chooser:
-    """One method per step; each gives a selection or passes."""
+    """One method per step; each returns a selection or None."""
 
     def __init__(self, providers: Providers, settings: Settings, environment: Mapping[str, str]) -> None:
         self.providers, self.settings, self.environment = providers, settings, environment
@@ -201,7 +201,7 @@ class _Chooser:
         return _selected(local_model(path), "gguf", f"no other model is at hand, and {path.name} is named")
 
     def finish(self, selection: Selection, query: str | None) -> Selection:
-        """Adds what has to be said, and holds the choice against the scope."""
+        """Add the notes about the choice, and check it against the scope."""
         warnings = list(self.warnings)
         if self.unmet:
             warnings.append(
@@ -216,7 +216,7 @@ class _Chooser:
         return self._with_fallbacks(selection)
 
     def _with_fallbacks(self, selection: Selection) -> Selection:
-        """Adds the models that may take over. One that is not available here, not in scope, or
+        """Add the models that may take over. One that is not available here, not in scope, or
         whose price is not known where the first one's is, is left out, and that is noted."""
         names = [*self.later, *self.settings.fallback_models]
         if not names or selection.provider.api == "embedded":

@@ -95,7 +95,7 @@ class Conversation:
         self._estimated += _size(message)
 
     def answered(self, message: AssistantMessage) -> None:
-        """Adds the model's message; its usage tells exactly what the request occupied."""
+        """Add the model's message; its usage tells exactly what the request occupied."""
         if message.content:
             self.messages.append(message)
         usage = message.usage

@@ -53,7 +53,7 @@ _gemini_cache: dict[int, tuple[Mapping[str, Any], dict[str, Any]]] = {}
 
 
 def portable_schema(parameters: Mapping[str, Any]) -> PortableSchema:
-    """Return `parameters` in the form that all providers accept. The same object gives the same
+    """Return `parameters` in the form that all providers accept. The same object becomes the same
     result without work, because every turn sends every tool."""
     known = _cache.get(id(parameters))
     if known is not None and known[0] is parameters:

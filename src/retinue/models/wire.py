@@ -51,7 +51,7 @@ class Reader(Protocol):
         ...
 
     def absorb(self, event: Any) -> None:
-        """Merges one event into the draft. May raise KeyError, TypeError, AttributeError or
+        """Merge one event into the draft. May raise KeyError, TypeError, AttributeError or
         ValueError on an event that is not of the format."""
         ...
 
@@ -113,7 +113,7 @@ class WireModel:
         return self._withhold_documents(request, refusal) or self._repairs.learn(body, refusal)
 
     def _withhold_documents(self, request: ModelRequest, refusal: Refusal) -> bool:
-        """Stops sending PDFs after a refusal that is about one (too many pages, a password, a model
+        """Stop sending PDFs after a refusal that is about one (too many pages, a password, a model
         that takes none): in the history it would fail every later request."""
         if not self._info.documents or not _ABOUT_DOCUMENTS.search(refusal.said) or not has_documents(request):
             return False
@@ -128,7 +128,7 @@ class WireModel:
         return None
 
     def forget_signatures(self, request: ModelRequest) -> bool:
-        """Stops returning the signatures of this conversation; True if there were any left.
+        """Stop returning the signatures of this conversation; True if there were any left.
         A signature goes stale when the history before it changes, as by a compaction."""
         before = len(self._stale)
         for message in request.messages:
@@ -220,7 +220,7 @@ class WireModel:
     async def _unstreamed(self, response: Response, data: bytes, reader: Reader, draft: Draft) -> None:
         """An answer in one piece, from a server that cannot stream; or a page of a wrong address."""
         if looks_like(data) == "page":
-            # Whoever sends pages sends them again: no retry would help.
+            # A server that sends pages would send them again: no retry would help.
             draft.fail(failures.malformed(self._wire, "a web page instead of an answer.", again=False))
             return
         pieces = [data, *[piece async for piece in response]]
@@ -234,7 +234,7 @@ class WireModel:
 
     # ---------------------------------------------------------------- keys on demand
     async def _fetch_key(self, draft: Draft) -> bool:
-        """Puts the key that a helper gives into the headers; False with the failure in the draft."""
+        """Put the key of a helper into the headers; False with the failure in the draft."""
         from retinue.models.keys import KeyHelperError, helped_key
 
         assert self._helper is not None
@@ -262,7 +262,7 @@ class WireModel:
         return self._info.provider in _KEYED if wanted is None else wanted
 
     def cache_key(self, request: ModelRequest) -> str:
-        """Names the conversation, so that its requests reach the machine that has its beginning
+        """Name the conversation, so that its requests reach the machine that has its beginning
         in its cache. A fork begins alike and shares it; no text can be read from it."""
         first = request.messages[0] if request.messages else None
         if self._keyed is None or self._keyed[0] is not first or self._keyed[1] is not request.system:

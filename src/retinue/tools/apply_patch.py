@@ -44,7 +44,7 @@ class FileChange:
 
 
 def read_patch(text: str) -> list[FileChange]:
-    """Raises ToolError with what is wrong and what a patch looks like."""
+    """Raise ToolError with what is wrong and what a patch looks like."""
     lines = text.strip().splitlines()
     if not lines or lines[0].strip() != _BEGIN or lines[-1].strip() != _END:
         raise ToolError(f"apply_patch: a patch begins with the line {_BEGIN!r} and ends with {_END!r}.")
@@ -72,7 +72,7 @@ def read_patch(text: str) -> list[FileChange]:
 
 
 def _finish(changes: list[FileChange], hunk: list[str]) -> None:
-    """Gives the lines that were collected to the file they belong to."""
+    """Add the collected lines to the file they belong to."""
     if not hunk:
         return
     change = changes[-1]

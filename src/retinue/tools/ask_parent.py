@@ -1,4 +1,4 @@
-"""ask_parent: a question to whoever started the run, or to the person behind it."""
+"""ask_parent: a question to the run that started this one, or to the person behind it."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ class BashTool(BuiltinTool):
 
 
 async def _leave_running(command: str, context: ToolContext) -> ToolOutput:
-    """Starts the command in the same walls as any other, and does not wait for it."""
+    """Start the command in the same sandbox as any other, and do not wait for it."""
     from retinue.tools.bash_output import BackgroundCommands
 
     commands = context.commands
@@ -186,7 +186,7 @@ _MILLISECONDS = 10_000
 
 
 def _receiver(capture: Capture, call_id: str, progress: Callable[[str, str], None]) -> Callable[[int, bytes], None]:
-    """Feeds the capture, and the display at most ten times a second. A line that is still being
+    """Feed the capture, and the display at most ten times a second. A line that is still being
     written counts as a sign of life too."""
     waiting: list[str] = []
     last = 0.0

@@ -43,7 +43,7 @@ class BackgroundCommand:
         return self.task is not None and not self.task.done()
 
     def receive(self, stream: int, data: bytes) -> None:
-        """Keeps a piece of output, for the model and in the file."""
+        """Keep a piece of output, for the model and in the file."""
         text = self._cleaner.feed(data)
         self._unread.append(text)
         if sum(map(len, self._unread)) > 4 * SHOWN:
@@ -106,13 +106,13 @@ class BackgroundCommands:
         return list(self._commands.values())
 
     async def stop(self, command: BackgroundCommand) -> None:
-        """Ends it with everything it has started."""
+        """End it with everything it has started."""
         if command.task is not None and not command.task.done():
             command.task.cancel()
             await asyncio.wait({command.task})
 
     async def close(self) -> tuple[str, ...]:
-        """Ends all that is at work, and says what that was."""
+        """End all commands at work, and return what they were."""
         live = [each for each in self._commands.values() if each.live]
         for each in live:
             await self.stop(each)
@@ -120,7 +120,7 @@ class BackgroundCommands:
 
 
 async def stop_commands(context: ToolContext) -> tuple[str, ...]:
-    """At the run's end: nothing that it left at work goes on. Returns what was, for the outcome."""
+    """At the run's end: nothing that it left at work goes on. Return what was, for the outcome."""
     if not isinstance(context.commands, BackgroundCommands) or not context.commands.every():
         return ()
     stopped = await asyncio.shield(context.commands.close())

@@ -149,7 +149,7 @@ class Capture:
         self.path: Path | None = None
 
     def feed(self, data: bytes) -> str:
-        """Takes a piece of output and gives back what it adds to the display."""
+        """Take a piece of output and return what it adds to the display."""
         self.bytes += len(data)
         self.lines += data.count(b"\n")
         if self._stored >= FILE_BYTES:

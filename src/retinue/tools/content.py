@@ -86,7 +86,7 @@ class TextForm:
     crlf: bool = False
 
     def encode(self, text: str) -> bytes:
-        """Undoes `decode`. Raises UnicodeEncodeError for characters the encoding lacks."""
+        """Undo `decode`. Raise UnicodeEncodeError for characters the encoding lacks."""
         if self.crlf:
             text = text.replace("\n", "\r\n")
         return self.mark + text.encode(self.codec, self.errors)

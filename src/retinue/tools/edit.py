@@ -31,7 +31,7 @@ class Edit:
 
 
 def apply(text: str, edits: list[Edit], shown: str) -> str:
-    """`text` after all edits, each applied to what the one before it left. Raises ToolError,
+    """`text` after all edits, each applied to what the one before it left. Raise ToolError,
     naming the edit, when one does not match exactly once (or at all, with `every`)."""
     for number, edit in enumerate(edits, 1):
         label = f"Edit {number} of {len(edits)}: " if len(edits) > 1 else ""

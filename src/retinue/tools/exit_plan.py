@@ -34,7 +34,7 @@ class ExitPlanTool(BuiltinTool):
 
 
 class FinalPlanTool(ExitPlanTool):
-    """Where nobody can be asked: the plan is the answer of the run."""
+    """Without anyone to ask, the plan is the answer of the run."""
 
     def __init__(self) -> None:
         super().__init__()

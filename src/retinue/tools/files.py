@@ -156,7 +156,7 @@ def _open_folder(place: Confined) -> int:
 
 
 def _typed(entry: os.DirEntry[str]) -> os.DirEntry[str]:
-    """Asks for the kind while the descriptor is open: some file systems do not list it, and the
+    """Ask for the kind while the descriptor is open: some file systems do not list it, and the
     entry keeps the answer."""
     entry.is_dir(follow_symlinks=False)
     return entry

@@ -39,7 +39,7 @@ _NOT_FOR_SUBAGENTS = frozenset(
 class Selection:
     """`refusal`, if set, completes "Agent 'x' …"; the run must not start then.
 
-    `unrecognised` names are known to nobody, `unavailable` ones are not for this run, and
+    `unrecognised` names are unknown, `unavailable` ones are not for this run, and
     `unmatched` ones are known but no such tool is in this session; `missing` are the notes about
     them, which are among `notes`. `allowed_patterns` and
     `denied_patterns` hold what stood in parentheses (`Bash(git *)`), by tool, for the guard.

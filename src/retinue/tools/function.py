@@ -68,7 +68,7 @@ def tool(
     description: str | None = None,
     effects: Iterable[EffectKind] = ("execute",),
 ) -> FunctionTool | Callable[[Callable[..., Any]], FunctionTool]:
-    """Makes a tool of `function`. `effects` says what it may do; without a word it counts as
+    """Make a tool of `function`. `effects` says what it may do; unset it counts as
     able to do anything, so a read-only agent does not get it."""
 
     def make(target: Callable[..., Any]) -> FunctionTool:

@@ -34,7 +34,7 @@ class Glob:
 
 
 def compile_glob(text: str) -> Glob:
-    """One or several patterns, separated by commas. Raises ToolError for what is no pattern."""
+    """One or several patterns, separated by commas. Raise ToolError for what is no pattern."""
     wanted: list[str] = []
     unwanted: list[str] = []
     for part in _split(text, ","):

@@ -203,7 +203,7 @@ def hidden_flags(hidden: bool) -> list[str]:
 
 
 def _type_flags(glob: Glob | None) -> list[str]:
-    """Lets rg skip files by name. Its own --glob would search ignored files too; a file type
+    """Let rg skip files by name. Its own --glob would search ignored files too; a file type
     made up for the occasion does not. The exact check is done on the paths it prints."""
     if glob is None or not glob.names or not all(_PLAIN_NAME.fullmatch(name) for name in glob.names):
         return []

@@ -29,7 +29,7 @@ class LsTool(BuiltinTool):
 
 
 def folder_listing(place: Confined) -> str:
-    """The names in a folder, a line each. Raises ToolError for what is none."""
+    """The names in a folder, a line each. Raise ToolError for what is not a folder."""
     try:
         entries = list_folder(place, _LISTED)
     except FileNotFoundError:

@@ -40,7 +40,7 @@ def read_cell_change(given: Arguments) -> CellChange | None:
 
 
 def change_notebook(data: bytes | None, change: CellChange, shown: str) -> bytes:
-    """The notebook with that change made. Raises ToolError for what is no notebook or has no such cell."""
+    """The notebook with that change made. Raise ToolError for what is no notebook or has no such cell."""
     try:
         book: Any = json.loads(data or b"")
         cells = book["cells"]

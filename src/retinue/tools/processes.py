@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 async def in_thread(work: Callable[[], T], stop: Event | None = None) -> T:
-    """Runs `work` in a thread. A cancelled caller still waits for it to end, so that what it
+    """Run `work` in a thread. A cancelled caller still waits for it to end, so that what it
     does to files is whole before anyone goes on; work that may be long watches `stop`."""
     task = asyncio.ensure_future(asyncio.to_thread(work))
     try:
@@ -32,7 +32,7 @@ async def in_thread(work: Callable[[], T], stop: Event | None = None) -> T:
 
 
 async def settled(task: Awaitable[Any]) -> None:
-    """Waits until `task` is over, however often the waiter is cancelled meanwhile."""
+    """Wait until `task` is over, however often the waiter is cancelled meanwhile."""
     future = asyncio.ensure_future(task)
     while not future.done():
         try:
@@ -76,16 +76,16 @@ async def run_program(
     stdin: int = asyncio.subprocess.DEVNULL,
     descriptors: Sequence[int] = (),
 ) -> Ended:
-    """Runs `argv` to its end. When the time is up, or the caller is cancelled, the whole tree
+    """Run `argv` to its end. When the time is up, or the caller is cancelled, the whole tree
     is ended first. Output of the program is passed on as it comes; processes it leaves behind
     neither hold the call nor survive it (`alone` says it starts none, which saves looking).
     `owner` (a run id) goes into the marker by which a later process can find what a crash
-    left. `stdin` is a file to read from, `descriptors` what it gets open. Raises OSError when it cannot be started."""
+    left. `stdin` is a file to read from, `descriptors` what it gets open. Raise OSError when it cannot be started."""
     cancelled = asyncio.get_running_loop().create_future()
     mark = f"{owner}.{secrets.token_hex(8)}"
     inherited = environment.get(MARK)
     marked = {**environment, MARK: f"{inherited},{mark}" if inherited else mark}
-    # The work is a task of its own that nobody cancels: whatever happens to the caller, the
+    # The work is a task of its own that is never cancelled: whatever happens to the caller, the
     # steps from starting the program to having ended its tree run in order.
     run = asyncio.ensure_future(
         _run(argv, cwd, marked, _Watcher(receive), merge, alone, mark, seconds, stdin, descriptors, cancelled)
@@ -175,7 +175,7 @@ async def _clear(tree: ProcessTree, watcher: _Watcher, alone: bool) -> tuple[str
 
 
 class _Watcher(asyncio.SubprocessProtocol):
-    """`exited` is set by the program's own end, whoever still holds its pipes; `drained` when
+    """`exited` is set when the program itself ends, even if others still hold its pipes; `drained` when
     all pipes are closed. (A stream reader would wait for the pipes, that is, for daemons.)"""
 
     def __init__(self, receive: Receive) -> None:

@@ -52,7 +52,7 @@ class ProcessTree:
         return self._from_ps() if hasattr(os, "killpg") else ()
 
     async def end(self, grace: float) -> None:
-        """Asks all members to stop, gives them `grace` seconds, then kills what is left.
+        """Ask all members to stop, give them `grace` seconds, then kill what is left.
         Kills at once when cancelled."""
         asked: set[int] = set()
         give_up = time.monotonic() + grace
@@ -67,7 +67,7 @@ class ProcessTree:
             self.kill()
 
     def kill(self) -> None:
-        """Kills until nothing is found: a member may fork while it is being killed."""
+        """Kill until nothing is found: a member may fork while it is being killed."""
         for _ in range(_PASSES):
             alive = self.members()
             if not alive:
@@ -147,7 +147,7 @@ def describe(pid: int) -> str:
 
 
 def kill_marked(mark: str) -> None:
-    """Kills a command of which nobody has learned the number: whatever has `mark`. On Linux."""
+    """Kill a command whose process id was never learned, by its `mark`. On Linux."""
     wanted = mark.encode()
     for _ in range(_PASSES if sys.platform == "linux" else 0):
         found = tuple(pid for pid in _all_pids() if wanted in _environment(pid) and _stat(pid) is not None)

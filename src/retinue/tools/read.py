@@ -54,7 +54,7 @@ class Window:
         return self.first + len(self.lines)
 
     def add(self, line: bytes, length: int) -> None:
-        """Takes a line of `length` bytes, of which `line` holds at least the first LINE_BYTES
+        """Take a line of `length` bytes, of which `line` holds at least the first LINE_BYTES
         and one more; or notes that there is no room for it."""
         cost = min(length, LINE_BYTES) + 8
         if self.lines and cost > self.room:

@@ -40,7 +40,7 @@ def builtin_tools(names: Iterable[str] | None = None) -> dict[str, Tool]:
 
 
 def companion_tools() -> dict[str, Tool]:
-    """The list of what is to be done, and questions to whoever started the run."""
+    """The to-do list, background commands, questions to the parent or a person, and the end of plan mode."""
     return {name: _tool(name, made) for name, made in _COMPANIONS.items()}
 
 

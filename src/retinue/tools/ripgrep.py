@@ -56,9 +56,9 @@ async def ripgrep(
     receive: Callable[[bytes], None],
     descriptors: Sequence[int] = (),
 ) -> int:
-    """Runs rg in `cwd`, without anyone's configuration, and gives its exit code: 0 found, 1
+    """Run rg in `cwd`, without anyone's configuration, and return its exit code: 0 found, 1
     found nothing, 2 some files could not be searched. `descriptors` are files it gets open.
-    Raises ToolError for a pattern it rejects, for lack of time, and when there is no rg."""
+    Raise ToolError for a pattern it rejects, for lack of time, and when there is no rg."""
     program = find_ripgrep()
     if program is None:
         raise ToolError(

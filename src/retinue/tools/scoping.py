@@ -28,7 +28,7 @@ _LISTS_BUILTINS = frozenset({"pi"})
 @dataclass(frozen=True, slots=True)
 class Extension:
     """`names` in lower case: those by which a file may mean it, its path if the file brings it by
-    one. `title` is for people. `serves` says that it brings MCP servers, too."""
+    one. `title` is for people. `serves` says that it also brings MCP servers."""
 
     title: str
     names: frozenset[str]
@@ -122,7 +122,7 @@ class _Names:
 
 
 def _selected(selectors: Sequence[str], loaded: Sequence[Extension], names: _Names) -> list[str] | None:
-    """What the `ext:` selectors leave of the tools; None where there are none."""
+    """The tools that the `ext:` selectors leave; None without selectors."""
     if not selectors:
         return None
     wanted: dict[str, list[str]] = {}

@@ -47,7 +47,7 @@ class Deferred:
         self._tools = {**tools, **self._tools}
 
     def load(self, query: str) -> Found:
-        """Loads what matches. Every word must occur, without regard to case."""
+        """Load what matches. Every word must occur, without regard to case."""
         if query.strip().lower().startswith(SELECT):
             matches = self._named(query.strip()[len(SELECT) :])
         else:
@@ -58,11 +58,11 @@ class Deferred:
         return Found(tuple(kept), len(matches) - len(kept))
 
     def keep(self, names: Container[str]) -> None:
-        """Takes away what is not among `names`."""
+        """Take away what is not among `names`."""
         self._tools = {name: tool for name, tool in self._tools.items() if name in names}
 
     def recall(self, names: Iterable[str]) -> None:
-        """Loads again what an earlier leg of the run had loaded."""
+        """Load again what an earlier attempt of the run had loaded."""
         self._loaded.update({name: self._tools[name] for name in names if name in self._tools})
 
     def _named(self, listed: str) -> list[Tool]:

@@ -42,7 +42,7 @@ class Change:
 def rewrite(
     place: Confined, context: ToolContext, change: Callable[[bytes | None], bytes], *, executable: bool = False
 ) -> Change:
-    """Replaces the content of `place` by what `change` makes of it. `change` gets None for a
+    """Replace the content of `place` by what `change` makes of it. `change` gets None for a
     file that does not exist, and raises ToolError to leave everything as it is. A file that
     exists keeps its mode; a new one can be made `executable`."""
     made = 0o777 if executable else 0o666
@@ -72,7 +72,7 @@ def rewrite(
 
 
 def remove(place: Confined, context: ToolContext) -> ToolEffect:
-    """Deletes a file. What was in it is kept for undo first. Raises ToolError where a rewrite would."""
+    """Delete a file. What was in it is kept for undo first. Raise ToolError where a rewrite would."""
     ledger = context.ledger
     with ledger.lease(place.path) if ledger else nullcontext(), spot(place) as where, _locked(where, place):
         found = where.stat()
@@ -97,7 +97,7 @@ def _refuse_readonly(found: os.stat_result | None, place: Confined) -> None:
 
 
 def check_fresh(place: Confined, context: ToolContext, current: bytes) -> None:
-    """Refuses when this run's knowledge of the file is older than the file."""
+    """Refuse when this run's knowledge of the file is older than the file."""
     known, now = context.seen.get(place.real), content_hash(current)
     if known is not None and known != now:
         who = context.ledger.changed_by(place.path, now) if context.ledger else None

@@ -51,7 +51,7 @@ def split_names(text: str, *, spaces: bool = False) -> tuple[str, ...]:
 
 
 def read_names(value: Any, *, spaces: bool = False) -> tuple[str, ...]:
-    """The names in `value`. Raises BadNamesError."""
+    """The names in `value`. Raise BadNamesError."""
     if isinstance(value, str):
         return split_names(value, spaces=spaces)
     if not isinstance(value, list):
@@ -228,7 +228,7 @@ def _deny(value: Any) -> Any:
 
 
 def check_denied(names: Iterable[str], *, instead: Any) -> None:
-    """Raises BadValueError for a name that is almost that of a tool: `writ` denies nothing. Names
+    """Raise BadValueError for a name that is almost that of a tool: `writ` denies nothing. Names
     that resemble no tool are those of other programs, which there are many of."""
     for name in names:
         if _NO_NAME.fullmatch(name):

@@ -1,4 +1,4 @@
-"""Every code lint can give: how bad it is, what it means, what to do. The reference page is made
+"""Every code of lint: how bad it is, what it means, what to do. The reference page is made
 from this table, and codes never change their meaning."""
 
 from __future__ import annotations

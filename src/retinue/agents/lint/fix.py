@@ -21,7 +21,7 @@ from retinue.agents.yaml_reader import Item, YamlError, load_value
 
 
 def quoting_repair(subject: Subject) -> Repair | None:
-    """Quotes the values that are not YAML by themselves and leaves every other line alone."""
+    """Quote the values that are not YAML by themselves and leave every other line alone."""
     parts = split(subject.data or b"")
     if parts.block is None:
         return None

@@ -182,7 +182,7 @@ def _renamed(subject: Subject, key: str, meant: str) -> Repair:
 
 
 def _deduplicated(subject: Subject, key: str) -> Repair:
-    """Drops all but one of the places of a key: the one that says what the file means now is
+    """Drop all but one of the places of a key: the one that says what the file means now is
     found by trying, since only the reader knows which of them counts."""
 
     def apply(text: Text) -> Text:

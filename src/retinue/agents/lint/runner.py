@@ -55,7 +55,7 @@ def lint_paths(
 ) -> Report:
     """Files as they are named; folders with everything below that looks like an agent. Findings
     name files as they were given. `check` is one more check, of what only the caller can know.
-    Raises UsageError for a path that does not exist."""
+    Raise UsageError for a path that does not exist."""
     given = {os.path.abspath(path): str(path) for path in _expanded(paths)}  # noqa: PTH100 (links are not resolved)
     subjects = [_subject(path) for path in given]
     done = _report(subjects, given if fix else (), check_names, check)
@@ -86,7 +86,7 @@ def lint_catalog(
 
 
 def _check_catalog(cwd: Path, plugins: Iterable[PluginFolder], _: list[Subject]) -> Iterable[Finding]:
-    """Loads it once more: repairs may have changed which file replaces which."""
+    """Load it once more: repairs may have changed which file replaces which."""
     return check_catalog(Catalog.load(cwd, plugin_folders=plugins))
 
 
@@ -116,7 +116,7 @@ def _report(
 
 
 def _write(before: Subject, after: Subject) -> str:
-    """Puts the repaired file in place; says why if that is not possible."""
+    """Put the repaired file in place; return the reason if that is not possible."""
     path = Path(before.parsed.file)
     if after.data is None or _data(str(path)) != before.data:
         return "The file changed while it was being repaired."
@@ -220,7 +220,7 @@ def check_catalog(catalog: Catalog) -> Iterator[Finding]:
                 remedy=code.remedy,
                 line=failed.line,
             )
-    others = [entry for entry in catalog.winners if not is_profile(entry)]  # those have a name of their own, too
+    others = [entry for entry in catalog.winners if not is_profile(entry)]  # those also have a name of their own
     yield from _case_clashes([entry for entry in catalog.winners if entry.source != "builtin"], others)
 
 

@@ -40,7 +40,7 @@ _SPARED = re.compile(
     rf"|projects/{_NAME}/worktrees/(?!{_NAME}\.(?:git|json|lock)(?:/|\Z)){_NAME}))(?=/|\Z)"
 )
 """Places in protected folders that agents are meant to write to. What is in them is looked at as
-if they were anywhere else: a copy of a project has settings, too."""
+if they were anywhere else: a copy of a project also has settings."""
 
 
 _PARTS = {

@@ -121,7 +121,7 @@ def below(path: str, folder: str) -> str | None:
 
 
 def real_path(path: str, folders: dict[str, str]) -> str:
-    """Links resolved; of a path with marks, as far as it is known. `folders` are those looked at."""
+    """The path with links resolved; of a path with marks, as far as it is known. `folders` are those looked at."""
     cut = min((at for at in map(path.find, MARKS) if at >= 0), default=-1)
     try:
         if cut < 0:
@@ -268,7 +268,7 @@ def _joined(base: str, path: str, home: str) -> str:
 
 
 def _join(base: str, path: str, home: str) -> str:
-    """Absolute, with its `..` left for whoever follows links. What leads through the folders of a
+    """Absolute, with its `..` left for the code that follows links. What leads through the folders of a
     process is known to that process alone."""
     if path == "~" or path.startswith("~/"):
         path = home + path[1:]

@@ -265,7 +265,7 @@ class Policy:
         )
 
     def withheld(self) -> Callable[[str], bool] | None:
-        """Tells of a file whether a rule forbids, or wants asked, that it is read: a search over
+        """Tell of a file whether a rule forbids, or wants asked, that it is read: a search over
         a folder leaves such files out. None where no rule speaks of files."""
         rules = [rule for rule in self.own_rules if _is_about_reading(rule)]
         if not rules:

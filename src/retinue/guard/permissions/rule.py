@@ -74,7 +74,7 @@ def _spread(at: int, end: int, barred: int) -> int:
 
 
 def _run(pattern: str, text: str, *, open_marks: bool) -> bool:
-    """Walks all positions in the pattern at once, one bit each. An open mark may have become any
+    """Walk all positions in the pattern at once, one bit each. An open mark may have become any
     text, so that every later position is possible; a closed one fits stars only."""
     letters, stars, length = _automaton(pattern)
     end = 1 << length

@@ -47,7 +47,7 @@ class Box:
 
     @property
     def readonly(self) -> bool:
-        """Whether programs can change nothing that lasts, and reach nobody."""
+        """Whether programs can make no lasting change and have no network."""
         policy = self.policy
         return policy.change == "listed" and not policy.writable and policy.network == "off"
 
@@ -61,7 +61,7 @@ class Box:
 
     @property
     def notice(self) -> str:
-        """For whoever wonders why something did not work."""
+        """Text that explains why something may not work."""
         network = self.policy.network
         reach = {"off": "; there is no network", "on": ""}.get(network) if isinstance(network, str) else None
         if reach is None:
@@ -119,7 +119,7 @@ class Box:
         )
 
     def close(self) -> None:
-        """Removes the scratch folder. Called at the end of the run, when none of its programs lives."""
+        """Remove the scratch folder. Called at the end of the run, when none of its programs lives."""
         self._check_workspaces()
         if "_scratch" in self.__dict__:
             self._scratch.remove()

@@ -117,7 +117,7 @@ def landlock_abi() -> int:
     here = machine()
     if here is None:
         return 0
-    try:  # what the launcher uses, too; the whole of ctypes would take milliseconds
+    try:  # the launcher uses it as well; the whole of ctypes would take milliseconds
         from _ctypes import call_function, dlopen, dlsym
 
         syscall = dlsym(dlopen(None, 2), "syscall")  # type: ignore[arg-type]  # None is the program itself
@@ -139,7 +139,7 @@ def has_seccomp() -> bool:
 @cache
 def own_proc_works() -> bool:
     """Whether a new /proc can be mounted in a namespace. Containers cover parts of theirs, and the
-    kernel then does not give out a whole one."""
+    kernel then does not provide a whole one."""
     if os.geteuid() == 0 and _holds_sys_admin():
         return True
     try:
@@ -227,7 +227,7 @@ class _Code:
             (_JUMP_EQ, 1, 0, machine.audit),
             (_RETURN, 0, 0, _ERRNO | ENOSYS),
             (_LOAD, 0, 0, 0),
-            (_JUMP_GT, 0, 1, NEWEST),  # the second instruction set of x86-64 lies up there, too
+            (_JUMP_GT, 0, 1, NEWEST),  # the second instruction set of x86-64 also lies up there
             (_RETURN, 0, 0, _ERRNO | ENOSYS),
         ]
 
@@ -239,7 +239,7 @@ class _Code:
     def check(
         self, name: str, argument: int, *, mask: int = 0, refused: Iterable[int] = (), only: Iterable[int] = ()
     ) -> None:
-        """Refuses by the low half of one argument: any bit of `mask`, one of `refused`, all but `only`."""
+        """Refuse by the low half of one argument: any bit of `mask`, one of `refused`, all but `only`."""
         block = [self._low(argument)]
         if mask:
             block += [(_JUMP_SET, 0, 1, mask), (_RETURN, 0, 0, _ERRNO | EPERM)]

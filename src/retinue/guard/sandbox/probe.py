@@ -120,7 +120,7 @@ _TRUNCATION = 3
 @cache
 def why_not() -> str | None:
     """Why programs cannot be kept from writing here; None if they can. A start that then fails
-    all the same starts nothing: the launcher does not let a program run half confined."""
+    anyway starts nothing: the launcher does not let a program run half confined."""
     if machine() is None:
         return "only Linux on x86-64 and ARM64 can confine programs"
     if not has_seccomp():
@@ -141,7 +141,7 @@ def can_confine() -> bool:
 
 @cache
 def namespaces_work() -> bool:
-    """Starts a program in namespaces of its own. Takes some milliseconds, once."""
+    """Start a program in namespaces of its own. Takes some milliseconds, once."""
     return try_out("must", "exit 0")[0] == 0
 
 

@@ -37,7 +37,7 @@ class Workspace:
 
 @lru_cache(maxsize=64)
 def workspace(root: str) -> Workspace:
-    """Look at a folder once per process. What is added later is new, whoever added it."""
+    """Look at a folder once per process. What anyone adds later counts as new."""
     named = _named_paths(root)
     hook_folders = tuple(path for path in named if not os.path.isfile(path))  # noqa: PTH113 - quick
     known = survey(root, hook_folders)
@@ -90,7 +90,7 @@ class Scratch:
         self.void.mkdir(mode=0o700)
 
     def keep(self, name: str, content: bytes) -> Path:
-        """Writes something beside the scratch folder, where confined programs cannot change it."""
+        """Write something beside the scratch folder, where confined programs cannot change it."""
         path = self._place / name
         path.write_bytes(content)
         return path

@@ -29,7 +29,7 @@ from retinue.tools.processes import in_thread
 ID_NAMES = ("id", "agentId", "task_id", "taskId", "run_id", "to", "name")
 
 Items = Callable[[str], tuple[Mapping[str, Any], ...]]
-"""Gives what a run said and called, for people to look at (`loop.result.display_items`)."""
+"""Returns what a run said and called, for people to look at (`loop.result.display_items`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +128,7 @@ def _safe(run_id: str) -> str:
 
 
 def _store(path: Path, text: str) -> None:
-    """Replaces the file in one step: another call may be reading it."""
+    """Replace the file in one step: another call may be reading it."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     part = path.with_suffix(f".{secrets.token_hex(6)}.part")
     try:

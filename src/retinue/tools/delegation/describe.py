@@ -1,7 +1,7 @@
 """The description of the Agent tool: full, compact, or from a template of the user's own.
 
 All three are templates filled in the same way, so that a copy of `prompts/Agent.md` as a custom
-template gives exactly the full text. Values go in literally and once: a description that
+template yields exactly the full text. Values go in literally and once: a description that
 contains a placeholder stays what it is.
 """
 
@@ -44,7 +44,7 @@ class Wording:
     schedules: bool = False
     worktrees: bool = True
     no_worktrees: str = "worktrees are switched off (worktreeIsolation)"
-    """Why there are none, where `worktrees` is False."""
+    """Why there are no worktrees, where `worktrees` is False."""
 
 
 @dataclass(frozen=True, slots=True)

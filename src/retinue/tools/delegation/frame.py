@@ -1,5 +1,5 @@
 """The output of an agent is data: it must not close its frame, forge a notification or pass for
-someone who gives orders.
+a person who gives orders.
 
 Text that imitates what the harness writes gets a backslash, so that it can still be read; a
 line in front says which patterns were met. Nothing else is taken away except control

@@ -2,7 +2,7 @@
 
 That part is small: simple commands of plain words and quoted strings, file name patterns, `&&`,
 `||`, `;`, `&`, `|`, line breaks, and redirections to plain paths. Every other text raises `UnreadableError`:
-nobody then claims to know what it does. `tests/guard/permissions/test_difference.py` runs random
+nothing is then claimed about what it does. `tests/guard/permissions/test_difference.py` runs random
 texts under bash and compares what it starts with what was read here.
 """
 

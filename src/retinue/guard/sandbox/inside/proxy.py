@@ -26,7 +26,7 @@ HAND = 3
 
 
 def main(hosts: "list[str]", launcher: "list[str]") -> "NoReturn":
-    """Starts the launcher, serves its program, and then ends as that did."""
+    """Start the launcher, serve its program, and then end as that did."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     child = posix.fork()
     if child == 0:
@@ -94,7 +94,7 @@ def read_head(client: socket.socket) -> "tuple[bytes, bytes]":
 
 
 def address(target: str, tunnel: bool) -> "tuple[str, int]":
-    """Host and port of `host:443` or `http://host/path`. Raises ValueError for anything else."""
+    """Host and port of `host:443` or `http://host/path`. Raise ValueError for anything else."""
     if not tunnel:
         if not target.lower().startswith("http://"):
             raise ValueError("only http:// and CONNECT are understood")
