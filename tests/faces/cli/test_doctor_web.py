@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,15 @@ def test_a_named_service_without_its_key_is_a_warning(look) -> None:
     found = look({"web": {"provider": "exa"}})["search"]
     assert found.grade == "warning"
     assert "EXA_API_KEY" in found.remedy
+
+
+def test_without_the_extra_pages_are_a_warning_that_names_it(look, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert look()["pages"].grade == "ok"
+    monkeypatch.setitem(sys.modules, "html_to_markdown", None)
+    found = look()["pages"]
+    assert found.grade == "warning"
+    assert "HTML cannot be read" in found.detail
+    assert "retinue[web]" in found.remedy
 
 
 def test_switched_off_and_exempt_hosts_are_said(look) -> None:

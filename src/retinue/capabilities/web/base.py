@@ -38,6 +38,7 @@ Problem = Literal[
     "RATE_LIMITED",
     "HTTP_STATUS",
     "ENCODING",
+    "EXTRA_MISSING",
     "NETWORK_ERROR",
 ]
 """Why a URL could not be fetched, finer than the codes that models see."""

@@ -44,10 +44,12 @@ def pages(patient: Patient) -> Iterator[Row]:
         return
     if not has_network():
         yield "warning", "network", "no route leads out of this machine", "Connect it, or expect searches to fail."
-    if find_spec("trafilatura"):
-        yield "ok", "pages", "read with trafilatura"
+    missing = [name for name in ("trafilatura", "html_to_markdown") if find_spec(name) is None]
+    if missing:
+        what = "HTML cannot be read; JSON, XML and text can"
+        yield "warning", "pages", f"{what} ({', '.join(missing)} not installed)", _EXTRA
     else:
-        yield "info", "pages", "read with our own converter; trafilatura is not installed", _EXTRA
+        yield "ok", "pages", "read with trafilatura and html-to-markdown"
     if settings.web_allow_hosts:
         yield "info", "allowed hosts", f"outside the public internet: {', '.join(settings.web_allow_hosts)}"
     if settings.web_taint == "ask":

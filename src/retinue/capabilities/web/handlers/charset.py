@@ -1,4 +1,4 @@
-"""Bytes to text, although servers are wrong about their encoding as often as they are right."""
+"""Bytes to text: by the encoding that is declared while it holds, then UTF-8, then charset-normalizer's guess."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ _BOMS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _PARAMETER = re.compile(r"charset\s*=\s*[\"']?([\w.:-]{1,40})", re.IGNORECASE)
-_META = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]{1,40})", re.IGNORECASE)
-_XML = re.compile(rb"^\s*<\?xml[^>]{0,200}?encoding\s*=\s*[\"']([\w.:-]{1,40})", re.IGNORECASE)
+_DECLARED = re.compile(
+    rb"<(?:meta|\?xml)[^>]{0,200}?(?:charset|encoding)\s*=\s*[\"']?\s*([\w.:-]{1,40})", re.IGNORECASE
+)
 _SAME = {"ascii": "cp1252", "iso8859-1": "cp1252", "gb2312": "gb18030", "gbk": "gb18030", "euc_kr": "cp949"}
 """What pages that say the first are really written in."""
 _KNOWN = re.compile(
@@ -25,6 +26,8 @@ _KNOWN = re.compile(
 _FEW = 0.002
 _LITTLE = 64
 """Fewer bytes tell nothing about their encoding."""
+_NEVER_UNMARKED = ("utf_7", "utf_16", "utf_16_be", "utf_16_le", "utf_32", "utf_32_be", "utf_32_le")
+"""Encodings that no site uses without declaring them, and that fit almost any bytes."""
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 
@@ -34,10 +37,9 @@ def decode(body: bytes, header: str = "", *, truncated: bool = False) -> tuple[s
     for bom, name in _BOMS:
         if body.startswith(bom):
             return body.decode(name, "replace").removeprefix("\ufeff"), None
-    named = _PARAMETER.search(header)
-    said = [named[1]] if named else []
-    said += [found[1].decode("ascii") for pattern in (_META, _XML) if (found := pattern.search(body[:4096]))]
-    for name in dict.fromkeys(filter(None, map(_codec, said))):
+    said = [found[1] for found in _PARAMETER.finditer(header)][:1]
+    said += [found[1].decode("ascii") for found in _DECLARED.finditer(body[:4096])][:1]
+    for name in filter(None, map(_codec, said)):
         text = _strict(body, name, truncated)
         if text is not None:
             return text, None
@@ -80,12 +82,12 @@ def _strict(body: bytes, name: str, truncated: bool) -> str | None:
 
 
 def _guess(body: bytes) -> str:
+    """Return the encoding that is most probable; that of western Windows where nothing tells."""
     if len(body) < _LITTLE:
         return "cp1252"
     try:
         from charset_normalizer import from_bytes
     except ImportError:
         return "cp1252"
-    best = from_bytes(body[:20_000]).best()
-    name = _codec(best.encoding) if best is not None else None
-    return "cp1252" if name is None or name.startswith("utf-") else name
+    best = from_bytes(body[:20_000], cp_exclusion=list(_NEVER_UNMARKED)).best()
+    return (_codec(best.encoding) if best is not None else None) or "cp1252"

@@ -197,15 +197,17 @@ def read(body: bytes, header: str, url: str, *, truncated: bool = False) -> Read
         text = text[:MOST_CHARACTERS]
         warning = " ".join(filter(None, (warning, f"Only its first {MOST_CHARACTERS:,} characters were read.")))
     try:
-        title, found = _converted(kind, text, url)
+        title, found, problem = _convert(kind, text, url)
     except ValueError as error:
         what = "It was cut off, so it" if truncated else "It"
         problem = f"{what} could not be read as {kind} ({str(error)[:200]}); shown as text."
         return Readable("text", plain(text), "", " ".join(filter(None, (warning, problem))))
+    warning = " ".join(filter(None, (warning, problem))) or None
     return Readable(kind, clean(found), " ".join(clean(title).split()), warning)
 
 
-def _converted(kind: Kind, text: str, url: str) -> tuple[str, str]:
+def _convert(kind: Kind, text: str, url: str) -> tuple[str, str, str]:
+    """Return the title, the text to show, and a warning; empty where there is none."""
     match kind:
         case "html":
             from retinue.capabilities.web.handlers.html import read_html
@@ -214,7 +216,7 @@ def _converted(kind: Kind, text: str, url: str) -> tuple[str, str]:
         case "xml":
             from retinue.capabilities.web.handlers.data import read_xml
 
-            return read_xml(text)
+            return (*read_xml(text), "")
         case "json" | "json-ld" | "json-lines" | "csv" | "yaml":
             from retinue.capabilities.web.handlers import data
 
@@ -225,11 +227,11 @@ def _converted(kind: Kind, text: str, url: str) -> tuple[str, str]:
                 "csv": data.read_csv,
                 "yaml": data.read_yaml,
             }
-            return "", readers[kind](text)
+            return "", readers[kind](text), ""
         case "markdown":
-            return _heading(text), text.strip()
+            return _heading(text), text.strip(), ""
         case "text" | "document" | "binary":
-            return "", plain(text)
+            return "", plain(text), ""
         case _:
             assert_never(kind)
 
