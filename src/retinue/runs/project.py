@@ -80,7 +80,7 @@ def _can_search(world: World) -> bool:
     ):
         return True
     from retinue.capabilities.web.base import WebError
-    from retinue.capabilities.web.search.choose import Search
+    from retinue.capabilities.web.search import Search
 
     try:
         return bool(Search(settings, world.environment, world.transport).order())

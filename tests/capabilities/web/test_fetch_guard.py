@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.capabilities.web.site import Site
 
+from retinue.capabilities.web.addresses import AllowedHosts, follow, parse_target, refused_address
 from retinue.capabilities.web.base import FetchError
-from retinue.capabilities.web.fetch.addresses import AllowedHosts, follow, parse_target, refused_address
-from retinue.capabilities.web.fetch.connect import Pin, check_target, pin
-from retinue.capabilities.web.fetch.fetcher import Fetcher, Politeness
+from retinue.capabilities.web.connect import Pin, check_target, pin
+from retinue.capabilities.web.fetcher import Fetcher, Politeness
 
 NOBODY = AllowedHosts(())
 PUBLIC = "93.184.216.34"

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retinue.capabilities.web.base import FetchError
-from retinue.capabilities.web.handlers.charset import decode
-from retinue.capabilities.web.handlers.read import Readable, detect, read
+from retinue.capabilities.web.read import Readable, decode, detect, read
 
 URL = "https://example.com/docs/page"
 PAGE = """<!doctype html><html><head><title>Pools &amp; sockets</title><style>p{}</style></head><body>

@@ -11,7 +11,7 @@ import trustme
 from tests.capabilities.web.conftest import Visit
 
 from retinue.capabilities.web.base import FetchError
-from retinue.capabilities.web.fetch.fetcher import Fetcher
+from retinue.capabilities.web.fetcher import Fetcher
 
 PUBLIC = "93.184.216.34"
 

@@ -10,8 +10,8 @@ import pytest
 from tests.capabilities.web.conftest import Browser, Visit
 from tests.capabilities.web.test_web_tools import code, identifier
 
-from retinue.capabilities.web.search import choose
-from retinue.capabilities.web.search import native as duckduckgo
+from retinue.capabilities.web import search as choose
+from retinue.capabilities.web import searchers as duckduckgo
 from retinue.core.lean import replace
 from retinue.settings.table import Settings
 
@@ -211,7 +211,7 @@ async def test_AB05_queries_and_results_are_selected(browser: Browser, visit: Vi
 
 async def test_no_network_is_said_at_once(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no route leads out, nothing is looked up and nothing is waited for."""
-    from retinue.capabilities.web.fetch import connect as resolve
+    from retinue.capabilities.web import connect as resolve
 
     monkeypatch.setattr(choose, "has_network", lambda: False)
     monkeypatch.setattr(resolve, "has_network", lambda: False)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from retinue.capabilities.web.search import native as duckduckgo
+from retinue.capabilities.web import searchers as duckduckgo
 from retinue.faces.cli.doctor_checks import Finding, Patient, examine
 
 

@@ -21,7 +21,7 @@ from retinue.tools.processes import Ended, in_thread, run_program
 
 if TYPE_CHECKING:
     from retinue.capabilities.convert.document import Download
-    from retinue.capabilities.web.fetch.fetcher import Fetched
+    from retinue.capabilities.web.fetcher import Fetched
     from retinue.runs.project import World
 
 

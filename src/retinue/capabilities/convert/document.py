@@ -20,7 +20,7 @@ from retinue.tools.files import open_regular, spot
 from retinue.tools.paths import confine
 
 if TYPE_CHECKING:
-    from retinue.capabilities.web.fetch.fetcher import Fetched
+    from retinue.capabilities.web.fetcher import Fetched
 
 Download = Callable[[str, int, Callable[[str], str | None]], Awaitable["Fetched"]]
 """The bytes at a URL: at most so many, and only from hosts that the run may ask."""

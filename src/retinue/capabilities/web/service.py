@@ -7,17 +7,17 @@ import ssl
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from retinue.capabilities.web.addresses import AllowedHosts
 from retinue.capabilities.web.base import SECONDS, FetchError
-from retinue.capabilities.web.fetch.addresses import AllowedHosts
-from retinue.capabilities.web.fetch.connect import Resolver, system_resolver
-from retinue.capabilities.web.fetch.fetcher import Fetched, Fetcher, Permit, Politeness
+from retinue.capabilities.web.connect import Resolver, system_resolver
+from retinue.capabilities.web.fetcher import Fetched, Fetcher, Permit, Politeness
 from retinue.capabilities.web.store import Result, Store
 from retinue.core.lean import dataclass
 from retinue.core.tool import ToolContext
 
 if TYPE_CHECKING:
-    from retinue.capabilities.web.fetch.connect import Connect
-    from retinue.capabilities.web.search.choose import Search
+    from retinue.capabilities.web.connect import Connect
+    from retinue.capabilities.web.search import Search
     from retinue.http.transport import Transport
     from retinue.settings.table import Settings
 
@@ -111,7 +111,7 @@ class Web:
         return [task.result() for task in tasks]
 
     def search(self) -> Search:
-        from retinue.capabilities.web.search.choose import Search
+        from retinue.capabilities.web.search import Search
 
         return Search(self.settings, self.environment, self.transport(), self.limits.seconds)
 
@@ -120,7 +120,7 @@ class Web:
 
 
 def _read(fetched: Fetched, most: int) -> Result:
-    from retinue.capabilities.web.handlers.read import read
+    from retinue.capabilities.web.read import read
 
     found = read(fetched.body, fetched.content_type, fetched.url, truncated=fetched.truncated)
     return Result(

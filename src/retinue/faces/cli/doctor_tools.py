@@ -16,7 +16,7 @@ _EXTRA = "Install it with: pip install 'retinue[web]'"
 def search(patient: Patient) -> Iterator[Row]:
     """Nobody is asked anything: a key that is there may still be refused."""
     from retinue.capabilities.web.base import WebError
-    from retinue.capabilities.web.search.choose import Search
+    from retinue.capabilities.web.search import Search
     from retinue.http.transport import Transport
 
     settings = patient.loaded.settings
@@ -37,7 +37,7 @@ def search(patient: Patient) -> Iterator[Row]:
 
 
 def pages(patient: Patient) -> Iterator[Row]:
-    from retinue.capabilities.web.fetch.connect import has_network
+    from retinue.capabilities.web.connect import has_network
 
     settings = patient.loaded.settings
     if not settings.web_enabled:

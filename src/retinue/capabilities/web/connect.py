@@ -14,8 +14,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from retinue.capabilities.web.base import FetchError
-from retinue.capabilities.web.fetch.addresses import (
+from retinue.capabilities.web.addresses import (
     Address,
     AllowedHosts,
     Target,
@@ -24,6 +23,7 @@ from retinue.capabilities.web.fetch.addresses import (
     refused_name,
     refused_port,
 )
+from retinue.capabilities.web.base import FetchError
 from retinue.core.lean import dataclass
 from retinue.http.address import Address as Place
 from retinue.http.address import display_url, parse_url, proxy_for

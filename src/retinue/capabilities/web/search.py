@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from retinue.capabilities.web.base import SECONDS, WebError
-from retinue.capabilities.web.fetch.connect import has_network
-from retinue.capabilities.web.search.protocol import HttpSearcher, Searcher, in_time, results
+from retinue.capabilities.web.connect import has_network
+from retinue.capabilities.web.searchers import HttpSearcher, Searcher, in_time, results
 from retinue.capabilities.web.store import Found, Result
 from retinue.core.lean import dataclass
 from retinue.http.address import is_loopback
@@ -170,7 +170,7 @@ class Search:
         return tuple(Found(query, tuple(task.result())) for query, task in zip(queries, tasks, strict=True))
 
     def _make(self, name: str) -> Searcher:
-        from retinue.capabilities.web.search import choose as services
+        from retinue.capabilities.web import search as services
 
         get = self._environment.get
         match name:
@@ -187,14 +187,14 @@ class Search:
             case "searxng":
                 return services.SearXNG(self._transport, self._settings.web_searxng_url or "")
             case "ddgs":
-                from retinue.capabilities.web.search.native import DuckDuckGo
+                from retinue.capabilities.web.searchers import DuckDuckGo
 
                 return DuckDuckGo(self._seconds)
             case _:
                 return self._native()
 
     def _native(self) -> Searcher:
-        from retinue.capabilities.web.search.native import Native
+        from retinue.capabilities.web.searchers import Native
         from retinue.models.providers import Providers
 
         return Native(self._transport, Providers(self._settings, self._environment), self._settings.web_native_model)

@@ -13,7 +13,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from retinue.capabilities.web.base import FetchError
-from retinue.capabilities.web.handlers.data import summarise_linked
+from retinue.capabilities.web.data import summarise_linked
 
 if TYPE_CHECKING:
     from html_to_markdown import ConversionResult

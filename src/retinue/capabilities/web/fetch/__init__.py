@@ -1,1 +1,0 @@
-"""Fetching pages of the public web, and nothing else."""

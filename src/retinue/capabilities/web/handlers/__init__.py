@@ -1,1 +1,0 @@
-"""From bytes of the web to text a model can read."""

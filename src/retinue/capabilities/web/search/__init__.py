@@ -1,1 +1,0 @@
-"""Search services behind one protocol."""
