@@ -1,15 +1,9 @@
-"""A URL as it will be asked for, or the reason why it is not one.
+"""Which URLs and addresses the web tools may contact: the public internet, and hosts that a user exempts.
 
-Strict on purpose: whatever two programs could read differently (backslashes, user names,
-percent signs in host names, numbers that are addresses in disguise, controls) is refused, so that
-the host that rules and people see is the host that is contacted.
-
-Which addresses the web tools may talk to: the public internet, and nothing else.
-
-An address is judged in the form in which the connection is made. IPv6 forms that carry an IPv4
-address are judged by it, or refused where a router of unknown rights would unwrap them.
-
-The hosts a user exempts from the guard of addresses (`web.allowHosts`).
+URLs are read strictly: whatever two programs could read differently (backslashes, user names, percent signs in host
+names, numbers that are addresses in disguise, controls) is refused, so that the host that rules and people see is the
+host that is contacted. An address is judged in the form in which the connection is made. IPv6 forms that carry an IPv4
+address are judged by it, or refused where a router of unknown rights would unwrap them. `web.allowHosts` exempts hosts.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""How the web tools say no: a stable code, a sentence, and what to do next.
+"""What the web tools share: errors with a stable code, a frame around text of strangers, and how results are shown.
 
-Text of strangers as a model gets it: between two lines that it cannot write itself.
-
-Answers as a model reads them: framed, bounded, with a way to the rest.
-
-What the web tools share: a service that is made on first use, and failure with a code.
+Text from the web stands between two lines that it cannot write itself. Shown results are bounded, with a way to the
+rest.
 """
 
 from __future__ import annotations

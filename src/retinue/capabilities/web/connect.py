@@ -1,9 +1,7 @@
-"""From a checked name to checked addresses: the only place where names are looked up.
+"""From a checked name to a connection to a checked address: the only place where names are looked up.
 
-What comes out is what is connected to; nothing is looked up again, so an answer that changes
-between the check and the connection changes nothing.
-
-A connection to an address that was checked, for a host whose name stays in Host and TLS.
+The address that was judged is the one that is connected to; nothing is looked up again, so an answer that changes
+between the check and the connection changes nothing. The host's name stays in Host and TLS.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""XML without entities: feeds and site maps as lists, anything else as it is.
+"""Structured data as text: JSON, JSON-LD, JSON lines, CSV, YAML, and XML (feeds and site maps as lists).
 
-Structured data: JSON, JSON-LD, JSON lines, CSV, YAML. A ValueError means: show it as text.
+A ValueError means that the caller shows the text as it is. XML that declares entities is never parsed.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
-"""Bodies as they were before the server packed them, never more of them than was asked for.
+"""One page of the public web: looked up, checked, connected to, bounded, redirects included.
 
-One host is not asked by everyone at once, and not again before it wants to be.
-
-One page of the public web: looked up, checked, connected to, bounded, redirects included.
-
-Guaranteed: every address that is connected to was judged before, and is the one that was judged;
-this holds for every redirect. Time and size are bounded, also of what is packed. The request
-carries no cookie, no credential and nothing about the user.
+Every address that is connected to was judged before and is the one that was judged; this holds for every redirect.
+Time and size are bounded, also the size of packed bodies after unpacking. The request carries no cookie, no credential
+and nothing about the user. A host gets few requests at a time, and none before the time that it asked for.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Bytes to text: by the encoding that is declared while it holds, then UTF-8, then charset-normalizer's guess.
+"""One page as text: its kind is detected, its bytes are decoded, its content is converted.
 
-What a body is: its own first bytes where they are unmistakable, then a header that commits
-itself, then the name, then what the text looks like.
-
-One page as text: detected, decoded, converted. What cannot be parsed is shown as it is.
+Neither the type nor the encoding that a server declares is believed where the bytes say otherwise. A body of a known
+format that cannot be parsed is shown as it is, with a warning.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The search services with an API of their own: Brave, Tavily, Exa, SearXNG.
+"""Which search service is asked, in which order, and what happens when none answers.
 
-Who is asked, in which order, and what becomes of it when nobody answers.
+The services with an API of their own (Brave, Tavily, Exa, SearXNG) stand here; the others in `searchers.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from retinue.capabilities.web.base import SECONDS, WebError
 from retinue.capabilities.web.connect import has_network
-from retinue.capabilities.web.searchers import HttpSearcher, Searcher, in_time, results
+from retinue.capabilities.web.searchers import DuckDuckGo, HttpSearcher, Native, Searcher, in_time, results
 from retinue.capabilities.web.store import Found, Result
 from retinue.core.lean import dataclass
 from retinue.http.address import is_loopback
@@ -170,31 +170,24 @@ class Search:
         return tuple(Found(query, tuple(task.result())) for query, task in zip(queries, tasks, strict=True))
 
     def _make(self, name: str) -> Searcher:
-        from retinue.capabilities.web import search as services
-
         get = self._environment.get
         match name:
             case "brave":
                 base = get("BRAVE_SEARCH_BASE_URL") or "https://api.search.brave.com"
-                return services.Brave(self._transport, base, get("BRAVE_SEARCH_API_KEY", ""))
+                return Brave(self._transport, base, get("BRAVE_SEARCH_API_KEY", ""))
             case "tavily":
                 base = get("TAVILY_BASE_URL") or "https://api.tavily.com"
-                return services.Tavily(self._transport, base, get("TAVILY_API_KEY", ""))
+                return Tavily(self._transport, base, get("TAVILY_API_KEY", ""))
             case "exa":
-                return services.Exa(
-                    self._transport, get("EXA_BASE_URL") or "https://api.exa.ai", get("EXA_API_KEY", "")
-                )
+                return Exa(self._transport, get("EXA_BASE_URL") or "https://api.exa.ai", get("EXA_API_KEY", ""))
             case "searxng":
-                return services.SearXNG(self._transport, self._settings.web_searxng_url or "")
+                return SearXNG(self._transport, self._settings.web_searxng_url or "")
             case "ddgs":
-                from retinue.capabilities.web.searchers import DuckDuckGo
-
                 return DuckDuckGo(self._seconds)
             case _:
                 return self._native()
 
     def _native(self) -> Searcher:
-        from retinue.capabilities.web.searchers import Native
         from retinue.models.providers import Providers
 
         return Native(self._transport, Providers(self._settings, self._environment), self._settings.web_native_model)

@@ -1,11 +1,8 @@
-"""What a search service is, and how one is asked over HTTP.
+"""What a search service is, how one is asked over HTTP, and the two that need more than a request of their own.
 
-DuckDuckGo, through the library `ddgs` of the extra `web`.
-
-The search that a model's provider has itself: Anthropic, OpenAI, Gemini.
-
-One small request per query, whose text nobody reads: only the sources count. Its tokens are not
-in the run's own account.
+These are DuckDuckGo, through the library `ddgs` of the extra `web`, and the search of a model's provider (Anthropic,
+OpenAI, Gemini): one small request per query, of whose answer only the sources are used. Its tokens are not in the
+run's own account.
 """
 
 from __future__ import annotations
