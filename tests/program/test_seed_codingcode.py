@@ -136,7 +136,7 @@ def test_a_dispatched_agent_hears_its_prompt_only_and_its_last_words_are_the_res
 
     server = serve(answer)
     dispatch(project)
-    assert told(server) == "It is in f1."
+    assert told(server) == "Note: Record: no files changed; no commands.\n\nIt is in f1."
     assert "PARENT TALK" not in json.dumps(child(server).body)
     runs = project.json("runs", "list", "--json", "--all")["runs"]
     (main,) = [run for run in runs if run["parent_id"] is None]

@@ -1,4 +1,4 @@
-"""What the record of a run tells its parent: changes, doubtful claims, and no secret."""
+"""What the record of a run tells its parent: what it did, and no secret."""
 
 from crew_scene import Scene, until
 
@@ -8,7 +8,7 @@ from retinue.runs.notification_text import notification
 SECRET = "ghp_" + "a1B2c3D4e5" * 4
 
 
-async def test_a_parent_hears_of_no_secret_and_of_claims_without_support(tmp_path, monkeypatch):
+async def test_a_parent_hears_of_no_secret_and_that_nothing_was_done(tmp_path, monkeypatch):
     async with Scene(tmp_path, monkeypatch) as scene:
         main = await scene.main(permission_mode="bypassPermissions")
         child = await scene.child(main, "child")
@@ -16,10 +16,43 @@ async def test_a_parent_hears_of_no_secret_and_of_claims_without_support(tmp_pat
         await until(lambda: not child.live)
         outcome = child.handle.outcome
         assert SECRET not in outcome.text
-        assert outcome.evidence.unsupported == ("it says it changed src/x.py, and no tool call did.",)
         heard = notification([scene.crew.view(child)])
-        assert "<note>Not supported by the record of what it did: it says it changed src/x.py" in heard
+        assert "<note>Record: no tool calls.</note>" in heard
         assert SECRET not in heard
+
+
+async def test_a_parent_reads_files_commands_checks_and_denials_whatever_the_answer_says(tmp_path, monkeypatch):
+    async with Scene(tmp_path, monkeypatch) as scene:
+        main = await scene.main(permission_mode="bypassPermissions")
+        child = await scene.child(main, "child")
+        desk = scene.desk("child")
+        desk.call("write", path="a.py", content="x = 1\n")
+        desk.call("bash", command=f"false # {SECRET}")
+        desk.call("bash", command="make test")
+        desk.call("bash", command="rm -rf /")
+        await desk.asked()
+        desk.say("Ran pytest and all 12 tests pass.")
+        await until(lambda: not child.live)
+        heard = notification([scene.crew.view(child)])
+        line = next(line for line in heard.splitlines() if line.startswith("<note>Record: "))
+        assert "Record: 1 file changed (a.py); commands: `false # " in line
+        assert "` exit 1; checks: `make test` exit 2; 1 call denied.</note>" in line
+        assert SECRET not in heard
+
+
+async def test_the_record_of_a_run_counts_what_its_agents_did(tmp_path, monkeypatch):
+    async with Scene(tmp_path, monkeypatch) as scene:
+        main = await scene.main(permission_mode="bypassPermissions")
+        child = await scene.child(main, "child")
+        scene.desk("child").call("bash", command="echo hi > made.txt")
+        await scene.desk("child").asked()
+        scene.desk("child").say("done")
+        await until(lambda: not child.live)
+        scene.desk("main").say("All done.")
+        outcome = await main.handle.wait()
+        assert outcome.notes[-1] == (
+            "Record: 1 file changed (made.txt); no commands; no checks; 1 agent started, with 1 command."
+        )
 
 
 async def test_no_secret_of_a_command_or_of_a_description_is_kept(tmp_path, monkeypatch):
@@ -43,7 +76,9 @@ async def test_what_a_command_changed_is_in_its_effect(tmp_path, monkeypatch):
         await desk.asked()
         desk.say("Created `made.txt`.")
         outcome = await main.handle.wait()
-        assert outcome.evidence.unsupported == ()
+        assert outcome.notes == (
+            "Record: 1 file changed (made.txt); commands: `echo hi > made.txt` exit 0; no checks.",
+        )
         ended = [event.body for event in main.handle.recorded() if isinstance(event.body, ToolEnded)]
         writes = ended[0].effect.writes
         assert [(write.path.rpartition("/")[2], write.before) for write in writes] == [("made.txt", None)]
@@ -58,7 +93,7 @@ async def test_checkpoints_can_be_switched_off(tmp_path, monkeypatch):
         desk.say("Created `made.txt` and `other.py`.")
         outcome = await main.handle.wait()
         assert outcome.evidence.files_written == ()
-        assert outcome.evidence.unsupported == ()
+        assert outcome.notes[-1].endswith("no checks; files changed by commands are not recorded.")
         assert not (scene.crew.world.state / "checkpoints" / "shadow.git").exists()
 
 

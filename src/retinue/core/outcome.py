@@ -59,6 +59,9 @@ StoppedBy = Literal["person", "agent", "program"]
 CUT_OFF = "cut off at the output limit"
 """How every face says that an answer is truncated."""
 
+RECORD = "Record: "
+"""How the note begins that says what the run did."""
+
 SUCCESS: frozenset[Ended] = frozenset({"completed", "steered"})
 
 
@@ -72,8 +75,6 @@ class Evidence:
     hosts: tuple[str, ...] = ()
     denials: tuple[str, ...] = ()
     unknown_effects: tuple[str, ...] = ()
-    unsupported: tuple[str, ...] = ()
-    """What the answer claims and the record does not show, as sentences."""
 
 
 @dataclass(frozen=True, slots=True)

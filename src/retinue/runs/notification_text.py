@@ -58,7 +58,7 @@ class ChangeNotices:
 
     def observe(self, body: ToolEnded) -> None:
         self._tell_branch()
-        self._checked = self._checked or _checks(body.effect)
+        self._checked = self._checked or is_check(body.effect)
         changed = [write.path for write in body.effect.writes if write.before != write.after]
         if changed:
             from retinue.capabilities.audit.undo import relative
@@ -86,7 +86,8 @@ class ChangeNotices:
             self._world.log.append(self._member.handle.place, Warned(code, text))
 
 
-def _checks(effect: ToolEffect) -> bool:
+def is_check(effect: ToolEffect) -> bool:
+    """Tell whether the call ran a command that tests, lints, checks types or builds."""
     return effect.command is not None and re.search(_CHECKS, effect.command) is not None
 
 

@@ -1,4 +1,4 @@
-"""What a run changes is recorded, checked against its words, and undone where its file wants it.
+"""What a run does is recorded, told to the reader of its result, and undone where its file wants it.
 
 One `Audit` per leg of a run. Nothing is opened before a tool that changes something runs, so a
 run that only reads costs nothing here.
@@ -7,19 +7,18 @@ run that only reads costs nothing here.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from retinue.capabilities.audit.record import name_first, record_line
 from retinue.core.events import Body, ToolEnded, TurnStarted, Undone, Warned
 from retinue.core.lean import replace
 from retinue.core.outcome import Outcome
-from retinue.core.permission import TouchedPath
+from retinue.core.permission import ToolEffect, TouchedPath
 from retinue.core.tool import Tool, ToolContext, ToolOutput
-from retinue.core.toolnames import TOOLS
 from retinue.runs.notification_text import ChangeNotices, notices_wanted
 from retinue.tools.base import BuiltinTool
 from retinue.tools.reach import Reaching
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from retinue.capabilities.audit.ledger_store import LedgerStore
     from retinue.capabilities.audit.shadow import Shadow
     from retinue.capabilities.audit.undo import UndoneFile
-    from retinue.guard.claims import Record
     from retinue.runs.member import Member
     from retinue.runs.project import World
 
@@ -76,9 +74,8 @@ class Audit:
         self._member = member
         self._world = world
         self._resumed = resumed
-        self._began = time.time()
         self._turn = 0
-        self._ended: list[ToolEnded] = []
+        self._effects: dict[str, ToolEffect] = {}
         self._roots: tuple[Path, ...] = ()
         self._complained = False
         self._notices: ChangeNotices | None = None
@@ -124,7 +121,7 @@ class Audit:
             if "ledger" in self.__dict__:
                 self.ledger.turn = body.turn
         elif isinstance(body, ToolEnded):
-            self._ended.append(body)
+            self._effects[body.call_id] = body.effect
             if self._notices is not None:
                 self._notices.observe(body)
 
@@ -162,7 +159,7 @@ class Audit:
             self._complain(f"No checkpoint after the call: {error}. What it changed is not recorded.")
             return ()
         if self._checkpoints.left_out:
-            self._complain(f"Too large for checkpoints, so not undone: {_names(self._checkpoints.left_out, 5)}.")
+            self._complain(f"Too large for checkpoints, so not undone: {name_first(self._checkpoints.left_out, 5)}.")
         return writes
 
     def _complain(self, text: str) -> None:
@@ -173,14 +170,14 @@ class Audit:
     # At its end
 
     async def finish(self, outcome: Outcome) -> Outcome:
-        """The outcome with what the record adds to it: files put back, claims without support,
+        """Return the outcome with what the record adds to it: files put back, the line of record,
         and what a parent must read again. A record that fails takes no outcome away."""
         try:
             return await self._finished(outcome)
         except Exception as error:  # noqa: BLE001  (the run ended as it did, whatever the record says)
             return replace(outcome, notes=(*outcome.notes, f"The record of its changes failed: {error}"))
         finally:
-            self._ended.clear()  # results can be large, and an ended run stays in memory for a while
+            self._effects.clear()  # an ended run stays in memory for a while
 
     async def _finished(self, outcome: Outcome) -> Outcome:
         spec = self._member.handle.launch.request.spec
@@ -191,15 +188,8 @@ class Audit:
             notes.append(await self._roll_back())
         if "_checkpoints" in self.__dict__:
             await asyncio.to_thread(self._checkpoints.close)
-        notes += self._told_to_parent()
-        unsupported = self._unsupported(outcome)
-        if unsupported:
-            notes.append(f"Not supported by the record of what it did: {' '.join(unsupported)}")
-        return replace(
-            outcome,
-            notes=(*outcome.notes, *notes),
-            evidence=replace(outcome.evidence, unsupported=unsupported),
-        )
+        notes += self._tell()
+        return replace(outcome, notes=(*outcome.notes, *notes))
 
     async def _roll_back(self) -> str:
         from retinue.capabilities.audit.ledger_store import Who
@@ -220,23 +210,27 @@ class Audit:
         self._world.log.append(handle.place, event)
         if not done:
             return "rollback: on-failure: it had changed no files."
-        kept = f" Not put back: {_names(event.kept, 10)}." if event.kept else ""
+        kept = f" Not put back: {name_first(event.kept, 10)}." if event.kept else ""
         count = len(event.restored) + len(event.removed)
         return f"rollback: on-failure: {count} of {len(done)} files it had changed were put back.{kept}"
 
-    def _told_to_parent(self) -> list[str]:
-        """Which files the run and those below it have changed, for a parent that may have read
-        them before."""
-        parent = self._member.parent
+    def _tell(self) -> list[str]:
+        """The line of record, and which files a parent that had read them must read again."""
         files = self._files()
-        if parent is None or not files:
-            return []
-        known = parent.audit.seen if parent.audit is not None else {}
-        text = f"It changed {_count(files)}: {_names(self._shown(files), MOST_NAMED)}."
+        below = [member.handle.outcome for member in self._member.descendants()]
+        line = record_line(
+            [*self._earlier(), *self._effects.values()],
+            self._shown(files),
+            below=[len(each.evidence.commands) if each else 0 for each in below],
+            complete=self._world.vault.enabled and not self._complained,
+        )
+        parent = self._member.parent
+        known = parent.audit.seen if parent is not None and parent.audit is not None else {}
         stale = [path for path in files if path in known and known[path] != files[path]]
-        if stale:
-            text += f" You had read {_names(self._shown(stale), MOST_NAMED)} before: read again before you edit."
-        return [text]
+        if not stale:
+            return [line]
+        names = name_first(self._shown(stale), MOST_NAMED)
+        return [line, f"You had read {names} before: read again before you edit."]
 
     def _files(self) -> dict[str, str | None]:
         """Paths changed in this tree, with the hash they have now as far as it is known."""
@@ -246,8 +240,8 @@ class Audit:
             for row in self._world.vault.store.of_runs(ids):
                 if not any(entry is not None and entry.is_folder for entry in (row.before, row.after)):
                     found[row.path] = row.after_hash
-        for body in self._ended:
-            for write in body.effect.writes:
+        for effect in self._effects.values():
+            for write in effect.writes:
                 if write.before != write.after:
                     found.setdefault(write.path, write.after)
         return found
@@ -258,47 +252,13 @@ class Audit:
         root = str(self._roots[0]) if self._roots else ""
         return [relative(path, root) for path in paths]
 
-    def _unsupported(self, outcome: Outcome) -> tuple[str, ...]:
-        if not outcome.ok or not outcome.text.strip():
-            return ()
-        from retinue.guard.claims import unsupported
-
-        return unsupported(outcome.text, self._record())
-
-    def _record(self) -> Record:
-        from retinue.guard.claims import Record
-
-        ended = [*self._earlier(), *self._ended]
-        effects = [body.effect for body in ended]
-        below = [member.handle.outcome for member in self._member.descendants()]
-        covered = self._world.vault.enabled and not self._complained
-        return Record(
-            uses=len(ended),
-            written=frozenset(write.path for effect in effects for write in effect.writes) | frozenset(self._files()),
-            read=frozenset(path for effect in effects for path in effect.reads),
-            commands=tuple((effect.command, effect.exit_code) for effect in effects if effect.command is not None)
-            + tuple((command, None) for each in below if each for command in each.evidence.commands),
-            hosts=frozenset(host for effect in effects for host in effect.hosts),
-            outputs=tuple(body.result.text[:8_000] for body in ended if body.effect.command is not None),
-            task=self._member.handle.launch.request.task,
-            roots=tuple(str(root) for root in self._roots),
-            delegated=bool(below) or any(body.name in _SPAWNING for body in ended),
-            covered=covered,
-            foreign=any(body.name not in TOOLS for body in ended) or any(each is None for each in below),
-            began=self._began,
-        )
-
-    def _earlier(self) -> list[ToolEnded]:
-        """What the run did in earlier legs; and nothing to look up for one without."""
+    def _earlier(self) -> list[ToolEffect]:
+        """Return what the run did before it was resumed."""
         if not self._resumed:
             return []
-        known = {body.call_id for body in self._ended}
         found = self._world.log.reader.ordered(self._member.id, ("tool.ended",))
         bodies = [event.body for _, event in found if isinstance(event.body, ToolEnded)]
-        return [body for body in bodies if body.call_id not in known]
-
-
-_SPAWNING = frozenset({"Agent", "subagent", "dispatch_agent", "get_subagent_result"})
+        return [body.effect for body in bodies if body.call_id not in self._effects]
 
 
 class Audited:
@@ -374,12 +334,3 @@ def undone_event(
 def _command(name: str, arguments: Mapping[str, Any]) -> str:
     command = arguments.get("command")
     return command if isinstance(command, str) else f"{name} {dict(arguments)!r}"
-
-
-def _names(paths: Sequence[str], most: int) -> str:
-    more = f" and {len(paths) - most} more" if len(paths) > most else ""
-    return ", ".join(paths[:most]) + more
-
-
-def _count(files: Mapping[str, Any]) -> str:
-    return "1 file" if len(files) == 1 else f"{len(files)} files"

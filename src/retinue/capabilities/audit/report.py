@@ -4,10 +4,10 @@ nobody knows."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import Literal
 
-from retinue.core.events import Event, InboxClosed, RunEnded, ToolEnded, ToolStarted, TurnStarted, Undone
+from retinue.core.events import Event, InboxClosed, ToolEnded, ToolStarted, TurnStarted, Undone
 from retinue.core.lean import dataclass
 from retinue.core.messages import ToolCall
 from retinue.core.permission import ToolEffect, TouchedPath
@@ -54,7 +54,6 @@ class RunEffects:
     agent: str
     turns: tuple[TurnEffects, ...] = ()
     undone: tuple[Undone, ...] = ()
-    unsupported: tuple[str, ...] = field(default=())
 
 
 def effects_of(
@@ -69,7 +68,6 @@ def effects_of(
     that a call without an end may still be at work."""
     turns: dict[int, dict[str, CallEffect]] = {}
     undone: list[Undone] = []
-    unsupported: tuple[str, ...] = ()
     turn = 0
     for event in events:
         match event.body:
@@ -86,12 +84,10 @@ def effects_of(
                 turns[turn][call_id] = _with_approval(known, said)
             case Undone():
                 undone.append(event.body)
-            case RunEnded(outcome):
-                unsupported = outcome.evidence.unsupported
             case _:
                 pass
     found = tuple(TurnEffects(number, tuple(calls.values())) for number, calls in sorted(turns.items()))
-    return RunEffects(run_id, agent, found, tuple(undone), unsupported)
+    return RunEffects(run_id, agent, found, tuple(undone))
 
 
 def written(touched: TouchedPath) -> Written:

@@ -31,7 +31,7 @@ from retinue.core.events import (
     Warned,
 )
 from retinue.core.format import format_duration, format_tokens, retry_text
-from retinue.core.outcome import CUT_OFF
+from retinue.core.outcome import CUT_OFF, RECORD
 from retinue.faces.cli.project import harmless, one_line, visible
 
 SPAWNING = frozenset({"Agent", "subagent", "dispatch_agent"})
@@ -136,10 +136,11 @@ class Progress:
         return None
 
     def _last_lines(self, body: RunEnded) -> str | None:
-        """How it ended, and what the outcome notes that was not said before: denials, claims
-        that the record does not support."""
+        """How it ended, and what the outcome notes that was not said before, such as denials. The
+        record is left out: each call was shown as it ran."""
         first = f"{self._ended(body)}{f' · {self.run_id[:8]}' if self.run_id else ''}"
-        notes = [f"! {note}" for note in body.outcome.notes if note not in self._warned]
+        new = [note for note in body.outcome.notes if note not in self._warned and not note.startswith(RECORD)]
+        notes = [f"! {note}" for note in new]
         return "\n".join([*([] if self.quiet else [first]), *notes]) or None
 
     def _ended(self, body: RunEnded) -> str:

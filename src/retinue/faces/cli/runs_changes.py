@@ -97,7 +97,6 @@ def _lines(row: RunRow, effects: RunEffects) -> list[str]:
         count = len(undone.restored) + len(undone.removed)
         since = f" from turn {undone.turn} on" if undone.turn else ""
         lines.append(f"undone by {undone.by}{since}: {count} files put back, {len(undone.kept)} kept")
-    lines += [f"claim without support: {claim}" for claim in effects.unsupported]
     return lines
 
 

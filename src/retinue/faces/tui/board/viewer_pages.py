@@ -63,8 +63,6 @@ def effects_lines(story: RunStory, width: int) -> list[Text]:
     for undone in effects.undone:
         count = len(undone.restored) + len(undone.removed)
         lines += _plain(f"undone by {undone.by}: {count} files put back, {len(undone.kept)} kept", width, "warning")
-    for claim in effects.unsupported:
-        lines += _plain(f"claim without support: {claim}", width, "warning")
     return lines or [_dim("No tool calls.")]
 
 
