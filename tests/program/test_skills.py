@@ -109,6 +109,17 @@ def test_a_skill_that_forks_is_run_by_an_agent_of_its_own(project: Project, serv
     assert "AUDIT THE CODE" not in results(server.requests[-1])[0]
 
 
+def test_a_rule_that_denies_the_tool_takes_away_the_list_of_skills(project: Project, serve: Any) -> None:
+    skill(project.home / ".claude" / "skills", "pdf")
+    home = project.home / ".retinue"
+    home.mkdir(exist_ok=True)
+    (home / "settings.json").write_text(json.dumps({"permissions": {"deny": ["skill"]}}))
+    server = serve(script("Done."))
+    assert project.retinue("-p", "go").returncode == 0
+    assert "skill" not in tools(server.requests[0])
+    assert "About pdf" not in system(server.requests[0])
+
+
 def test_a_rule_that_forbids_an_agent_holds_for_skills_that_fork(project: Project, serve: Any) -> None:
     agent(project, "tools: Read", name="worker")
     skill(project.cwd / ".claude" / "skills", "audit", "context: fork\nagent: worker\n", "AUDIT")

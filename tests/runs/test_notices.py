@@ -47,7 +47,7 @@ async def test_branch_first_change_and_missing_checks_are_said_once_each(project
 
 
 async def test_a_run_that_goes_on_says_none_of_it_again(project: Path, monkeypatch: Any) -> None:
-    async with Scene(project, monkeypatch, guard_notices="true") as scene:
+    async with Scene(project, monkeypatch, delegation_vocabulary="devkit") as scene:
         run_id = await work(scene)
         again = await scene.crew.resume(run_id, "more")
         await scene.desk("main").asked()
@@ -64,13 +64,6 @@ async def test_a_run_that_checked_its_work_is_not_reminded(command: str, project
         assert await codes(scene, await work(scene, command)) == ["git_context", "first_write"]
 
 
-async def test_outside_devkits_vocabulary_nothing_is_said_unless_the_setting_wants_it(
-    project: Path, monkeypatch: Any
-) -> None:
+async def test_outside_devkits_vocabulary_nothing_is_said(project: Path, monkeypatch: Any) -> None:
     async with Scene(project, monkeypatch) as scene:
-        assert await codes(scene, await work(scene)) == []
-
-
-async def test_the_setting_silences_it_in_devkits_vocabulary_too(project: Path, monkeypatch: Any) -> None:
-    async with Scene(project, monkeypatch, delegation_vocabulary="devkit", guard_notices="false") as scene:
         assert await codes(scene, await work(scene)) == []

@@ -76,7 +76,7 @@ def test_a_removed_setting_in_a_file_or_the_environment_is_told_with_what_happen
 
 def test_no_removed_setting_is_in_the_table_and_the_table_stays_small() -> None:
     assert not set(RETIRED) & set(spellings())
-    assert len(fields()) <= 104
+    assert len(fields()) <= 100
 
 
 def test_the_old_limit_of_tool_calls_is_a_budget_and_never_wider(place: Home) -> None:
@@ -144,9 +144,9 @@ def test_F3_what_a_write_does_not_know_stays_as_it_was(place: Home, unknown) -> 
 
 
 def test_F3_the_settings_of_plugins_and_questions_are_in_the_table(place: Home) -> None:
-    said = {"plugins": ["a", 5], "disabledPlugins": ["b"], "questions": "later", "pluginEntryPoints": False}
+    said = {"plugins": ["a", 5], "disabledPlugins": ["b"], "questions": "later", "wakeMain": False}
     place.write(place.project_file, said)
     loaded = place.load()
     assert (loaded.settings.plugins, loaded.settings.disabled_plugins) == (("a",), ("b",))
-    assert (loaded.settings.questions, loaded.settings.plugin_entry_points) == ("wait", False)
+    assert (loaded.settings.questions, loaded.settings.wake_main) == ("wait", False)
     assert [problem.field for problem in loaded.problems] == ["plugins[1]", "questions"]

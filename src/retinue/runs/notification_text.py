@@ -6,7 +6,7 @@ is marked as data. Fields come in one fixed order.
 
 While a main run works, the person gets three notices, each once: which branch it works on, that it
 has begun to change files, and that it ended without having checked what it changed. They are
-devkit-pi's guards, and on in its vocabulary; elsewhere the setting `guards.notices` switches them on.
+devkit-pi's guards, and given in its vocabulary only.
 They stop nothing, and no model sees them.
 """
 
@@ -39,8 +39,6 @@ _CHECKS = (
 
 
 def notices_wanted(settings: Settings) -> bool:
-    if settings.origin("guard_notices").layer != "default":
-        return settings.guard_notices
     return settings.delegation_vocabulary == "devkit"
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from retinue.settings.table import fields, groups, spellings
 
 _NO_WEB_CACHE = "a page is fetched again each time it is asked for"
+_NOTICES = "the notices of devkit-pi are given where delegationVocabulary is devkit"
 RETIRED: Mapping[str, str] = {
     "checkpoints.maxFileMb": "files of more than 10 MB are left out of checkpoints",
     "compaction.keepTurns": "the newest 3 turns stay as they are",
@@ -18,11 +19,15 @@ RETIRED: Mapping[str, str] = {
     "convertContent.maxContentChars": "a model gets 50,000 characters of a document at once",
     "convertContent.maxFileBytes": "documents of up to 10 MB are converted",
     "convertContent.timeoutMs": "converting may take 30 seconds",
+    "guards": _NOTICES,
+    "guards.notices": _NOTICES,
     "lsp.idleSeconds": "a language server that nobody has asked for 5 minutes is ended",
+    "lsp.startTimeoutSeconds": "a language server may take 30 seconds to start",
     "lsp.timeoutSeconds": "a language server may take 30 seconds to answer",
     "mcp.callTimeoutSeconds": "300 seconds, or what `timeout` of the server says",
     "mcp.lingerSeconds": "a server is kept for 30 seconds after the last run that may use it",
     "mcp.outputCharacters": "a model gets 50,000 characters of one result, the rest is kept in a file",
+    "pluginEntryPoints": "plugins of installed packages are used; disabledPlugins leaves single ones out",
     "pluginTimeoutSeconds": "the import of a plugin's tools may take 10 seconds",
     "questionPatienceSeconds": "a question waits 5 minutes for the agent above before a person is asked",
     "quotePolicy": "more agents than quoteAbove are refused where nobody can be asked; quoteAbove 0 sets no limit",
@@ -33,7 +38,8 @@ RETIRED: Mapping[str, str] = {
     "schedule.jitterSeconds": "each job has its own: retinue schedule add --jitter SECONDS",
     "schedule.maxJobs": "there may be 50 jobs at a time",
     "schedule.missed": "each job has its own: retinue schedule add --missed catch-up",
-    "skills.listTokens": "the list of skills may take 4,000 tokens; permissions.deny with skill leaves it out",
+    "skills.enabled": "a rule in permissions.deny with the tool `skill` takes it away, and the list of skills",
+    "skills.listTokens": "the list of skills may take 4,000 tokens",
     "taskFileAbove": "tasks of more than 24,000 characters are handed over as a file",
     "toolSearch.share": "tools that take more than a tenth of the model's window are loaded by search",
     "toolSearch.threshold": "more than 40 tools of servers are loaded by search; see toolSearch.mode",

@@ -297,12 +297,6 @@ class Settings(
         doc="The model that judges calls in the mode auto; without one, auto asks as default does.",
     )
 
-    guard_notices: bool = setting(
-        False, _FLAG, name="guards.notices", section="permissions", applies="next run",
-        aliases=(Alias("guards.enabled"),),
-        doc="Tell the person once which branch a main run works on, that it begins to change files, and that it ended "
-        "without a test, lint, type check or build. On by itself where delegationVocabulary is devkit.",
-    )
 
     hooks: Mapping[str, Any] = setting(
         {}, Table(Anything(), "hook events"), section="hooks", applies="next session", merges=True,

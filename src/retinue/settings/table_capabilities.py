@@ -32,10 +32,6 @@ class ContextSettings(Values):
         True, _FLAG, name="memory.enabled", section="context", applies="next run",
         doc="Give agents whose files ask for it a memory that lasts from one run to the next.",
     )
-    skills_enabled: bool = setting(
-        True, _FLAG, name="skills.enabled", section="context", applies="next run",
-        doc="Let agents load skills. Skills that an agent's file names are given to it in any case.",
-    )
     skills_paths: tuple[str, ...] = setting(
         (), Texts(), name="skills.paths", section="context", applies="next run",
         doc="Further folders with skills. In a project's files only folders of the project count.",
@@ -57,10 +53,6 @@ class PluginSettings(Values):
     disabled_plugins: tuple[str, ...] = setting(
         (), Texts(), section="plugins", applies="next run",
         doc="Plugins to leave out, by name. A project's settings switch off only plugins that a project brings.",
-    )
-    plugin_entry_points: bool = setting(
-        True, Flag(), section="plugins", applies="next run",
-        doc="Use plugins that are installed as Python packages (entry points of the group retinue.plugins).",
     )
 
     questions: Literal["wait", "continue"] = setting(

@@ -138,10 +138,6 @@ class EyesSettings(Values):
         "to language id), rootMarkers, initializationOptions, settings, env, disabled. In a project's files they "
         "need your consent: retinue trust.",
     )
-    lsp_start_timeout_seconds: float = setting(
-        30.0, Number(0.1, 3_600, unit="seconds"), name="lsp.startTimeoutSeconds", section="language servers",
-        applies="next session", doc="How long a language server may take to start.",
-    )
     lsp_sandbox: Literal["on", "off"] = setting(
         "on", Choice("on", "off"), name="lsp.sandbox", section="language servers", applies="next session",
         personal_when="off".__eq__,

@@ -191,7 +191,8 @@ async def test_AB07_a_server_that_fails_stays_broken_until_it_is_restarted(bench
 @pytest.mark.parametrize("how", ["noise", "huge", "silent"])
 async def test_a_program_that_is_no_server_is_ended(bench: Make, tmp_path: Path, how: str) -> None:
     starts = tmp_path / "starts"
-    made = faking(bench, how, STARTS=str(starts), RETINUE_LSP_START_TIMEOUT_SECONDS="2")
+    made = faking(bench, how, STARTS=str(starts))
+    made.world.languages = Languages(made.world, start_seconds=2)
     said = await made.error("hover", file="a.fake", line=1, column=1)
     assert said.startswith(("LSP_SERVER_FAILED", "LSP_TIMEOUT"))
     await until(lambda: not any(alive(int(pid)) for pid in starts.read_text().split()))

@@ -29,7 +29,6 @@ class Project:
         self.cwd.mkdir()
         self.home.mkdir()
         (self.cwd / ".git").mkdir()
-        self.packages = False
 
     @property
     def environment(self) -> dict[str, str]:
@@ -37,7 +36,6 @@ class Project:
             "HOME": str(self.home),
             "PATH": "/usr/bin:/bin",
             "RETINUE_HOME": str(self.home / ".retinue"),
-            "RETINUE_PLUGIN_ENTRY_POINTS": str(self.packages).lower(),
         }
 
     def write(self, path: str, content: Any = "", *, user: bool = False) -> Path:

@@ -124,7 +124,7 @@ def test_I04_packages_are_found_by_their_entry_points_without_importing_them(pro
     (package.parent / "__init__.py").write_text("import sys; sys.stderr.write('IMPORTED')")
     (package / "__init__.py").write_text(TOOL)
     (site / "acme_broken.py").write_text("x = 1")
-    environment = {**project.environment, "RETINUE_PLUGIN_ENTRY_POINTS": "true"}
+    environment = dict(project.environment)
     code = f"""
 import json, sys
 sys.path.insert(0, {str(site)!r})
@@ -165,7 +165,7 @@ def test_what_lies_in_the_project_is_not_installed_even_where_python_finds_it(pr
     done = subprocess.run(
         [sys.executable, "-m", "retinue", "plugins", "list", "--json"],
         cwd=project.cwd,
-        env={**project.environment, "RETINUE_PLUGIN_ENTRY_POINTS": "true"},
+        env=project.environment,
         capture_output=True,
         text=True,
         check=True,

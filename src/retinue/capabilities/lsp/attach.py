@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from retinue.runs.plan import Launch
     from retinue.runs.project import World
 
-ANSWER_SECONDS, IDLE_SECONDS = 30.0, 300.0
+ANSWER_SECONDS, START_SECONDS, IDLE_SECONDS = 30.0, 30.0, 300.0
 Wrap = Callable[[tuple[Tool, ...]], tuple[Tool, ...]]
 _EDITING = frozenset({"edit", "write"})
 
@@ -35,10 +35,17 @@ _EDITING = frozenset({"edit", "write"})
 class Languages:
     """The language servers of one project in this process. Nothing is made before the first question."""
 
-    def __init__(self, world: World, *, seconds: float = ANSWER_SECONDS, idle_seconds: float = IDLE_SECONDS) -> None:
-        """`seconds` is how long a server may take to answer; `idle_seconds`, how long it is kept unasked."""
+    def __init__(
+        self,
+        world: World,
+        *,
+        seconds: float = ANSWER_SECONDS,
+        start_seconds: float = START_SECONDS,
+        idle_seconds: float = IDLE_SECONDS,
+    ) -> None:
+        """A server may take `seconds` to answer, `start_seconds` to start; unasked for `idle_seconds` it is ended."""
         self._world = world
-        self._seconds, self._idle_seconds = seconds, idle_seconds
+        self._seconds, self._start_seconds, self._idle_seconds = seconds, start_seconds, idle_seconds
 
     def tools(self) -> dict[str, Tool]:
         """The tool with which agents ask; none where the settings take it away."""
@@ -65,7 +72,7 @@ class Languages:
                 confined=self._confines,
                 trusting=self._trusting,
                 seconds=self._seconds,
-                start_seconds=settings.lsp_start_timeout_seconds,
+                start_seconds=self._start_seconds,
                 idle_seconds=self._idle_seconds,
             )
         )

@@ -35,8 +35,7 @@ def visible_plugins(cwd: Path, environment: Mapping[str, str], loaded: Loaded) -
         base = _base(layer, cwd, environment)
         listed += [(base / Path(path).expanduser(), own) for path in layer.values.get("plugins", ())]
         disabled += [(name, own) for name in layer.values.get("disabled_plugins", ())]
-    packages = loaded.settings.plugin_entry_points
-    return find_plugins(cwd, environment, listed=listed, packages=packages, disabled=disabled)
+    return find_plugins(cwd, environment, listed=listed, disabled=disabled)
 
 
 def agent_folders(plugins: Plugins) -> tuple[tuple[str, Path], ...]:

@@ -191,7 +191,6 @@ def find_plugins(
     environment: Mapping[str, str],
     *,
     listed: Iterable[tuple[Path, bool]] = (),
-    packages: bool = True,
     disabled: Iterable[tuple[str, bool]] = (),
 ) -> Plugins:
     """`listed` are paths of the settings, `disabled` names of plugins to leave out; each with
@@ -200,7 +199,7 @@ def find_plugins(
     found: list[Plugin] = []
     failed: list[Failed] = []
     off = [(name.lower(), own) for name, own in disabled]
-    for made in _all(cwd, environment, listed, packages):
+    for made in _all(cwd, environment, listed):
         if isinstance(made, Failed):
             failed.append(made)
         elif any(name in made.names and (own or not made.personal) for name, own in off):
@@ -223,9 +222,7 @@ def read_path(path: Path, origin: Origin, *, personal: bool) -> Plugin | Failed:
     return Failed(str(path), "there is nothing at this path")
 
 
-def _all(
-    cwd: Path, environment: Mapping[str, str], listed: Iterable[tuple[Path, bool]], packages: bool
-) -> Iterator[Plugin | Failed]:
+def _all(cwd: Path, environment: Mapping[str, str], listed: Iterable[tuple[Path, bool]]) -> Iterator[Plugin | Failed]:
     """The user's own first."""
     places = plugin_places(cwd, environment)
     paths = list(listed)
@@ -233,8 +230,7 @@ def _all(
         yield from _inside(place, "user", personal=True)
     for path in [path for path, personal in paths if personal]:
         yield read_path(path, "setting", personal=True)
-    if packages:
-        yield from _packages(cwd, environment)
+    yield from _packages(cwd, environment)
     for path in [path for path, personal in paths if not personal]:
         yield read_path(path, "setting", personal=False)
     for place in [folder for folder, personal in places if not personal]:

@@ -147,7 +147,7 @@ def skill_tools(request: RunRequest, world: World, *, spawns: bool) -> dict[str,
     """The tool that loads skills, for a run that may have it. `spawns`: skills that want an
     agent of their own can have one."""
     spec = request.spec
-    if not world.settings.settings.skills_enabled or not _on_demand(spec):
+    if not _on_demand(spec):
         return {}
     library = library_of(world)
     if library is None or not library.invocable():
