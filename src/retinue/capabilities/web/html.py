@@ -53,10 +53,11 @@ def read_html(page: str, url: str) -> HtmlText:
         if len(full) < _ALMOST_EMPTY:
             whole = _convert(page, url, furniture=True)
             full = _text_of(whole, url)
-        if len(full) >= len(text) and _is_too_deep(whole):
-            warnings.append(f"What stands more than {_MOST_DEPTH} elements deep was left out.")
-        if len(full) > 1.5 * len(text):
+        # Of small pages trafilatura often returns bare lines of text, navigation included: the whole page reads better.
+        if len(full) > len(text) / 2:
             text = full
+            if _is_too_deep(whole):
+                warnings.append(f"What stands more than {_MOST_DEPTH} elements deep was left out.")
     if len(text) < _SHORT:
         text = "\n\n".join(filter(None, (text, data)))
     return HtmlText(title, text, " ".join(warnings))

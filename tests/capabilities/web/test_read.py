@@ -66,6 +66,13 @@ def test_what_is_left_out_of_a_page_with_endless_or_deep_tags_is_said() -> None:
     assert deep.warning == "What stands more than 100 elements deep was left out."
 
 
+def test_a_small_page_keeps_its_structure_and_loses_its_navigation() -> None:
+    page = "<nav>Home</nav><main><h1>Pools</h1><p>A pool keeps <b>idle</b> sockets for the next request.</p></main>"
+    page += "<p>Sockets that nobody uses are closed after a minute.</p><footer>nobody</footer>"
+    text = "# Pools\n\nA pool keeps **idle** sockets for the next request.\n\n"
+    assert got(page, "text/html").text == text + "Sockets that nobody uses are closed after a minute."
+
+
 def test_a_page_that_is_nothing_but_navigation_is_shown_with_it() -> None:
     assert "[Buy now](https://example.com/buy)" in got('<nav><a href="/buy">Buy now</a></nav>', "text/html").text
 
