@@ -1,1 +1,1 @@
-"""The words of Retinue as plain data. No input, no output, no third-party imports."""
+"""The values of Retinue as plain data. No input, no output, no third-party imports."""

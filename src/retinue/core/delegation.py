@@ -92,7 +92,7 @@ class SpawnCall:
     schedule: str | None = None
     name: str | None = None
     retry: str | None = None
-    """A retry handle: the stored call goes again, with what is given here laid over it."""
+    """A retry handle: the stored call is made again, with the fields given here replaced."""
     join: JoinMode | None = None
     call_id: str | None = None
     """The tool call that asked, if a tool did."""
@@ -152,7 +152,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheduled:
-    """No run was started yet: a job will. `next_run` is when, as text."""
+    """No run was started yet: a job will start it. `next_run` is when, as text."""
 
     id: str
     name: str
@@ -173,8 +173,8 @@ class Waited:
 
 
 class Delegation(Protocol):
-    """One parent's way to other runs. Nothing here raises for what a model can get wrong: it
-    gives a Refusal. Ids are exact ids, unique beginnings of at least 4 characters, or handles."""
+    """One parent's way to other runs. Nothing here raises for what a model can get wrong: the
+    answer is a Refusal. Ids are exact ids, unique beginnings of at least 4 characters, or handles."""
 
     async def spawn(self, call: SpawnCall) -> ChildView | Refusal:
         """Start or resume. Return when the run is in the log; a foreground run when it has

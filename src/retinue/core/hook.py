@@ -60,7 +60,7 @@ class HookResult:
     """Plain standard output of the last handler (WorktreeCreate: the path)."""
     failures: tuple[str, ...] = ()
     handlers: tuple[str, ...] = field(default=())
-    """Who had an opinion, for the audit."""
+    """The handlers that answered, for the audit."""
 
 
 NO_OPINION = HookResult()
@@ -70,7 +70,7 @@ class Hooks(Protocol):
     """The hooks of one run: those of the settings and, while it runs, its file's own."""
 
     def listens(self, event: HookEvent) -> bool:
-        """Whether anyone would hear it. Cheap: asked before a payload is built."""
+        """Whether any handler would be called. Cheap: asked before a payload is built."""
         ...
 
     async def fire(self, event: HookEvent, subject: str = "", payload: Mapping[str, Any] | None = None) -> HookResult:

@@ -46,7 +46,7 @@ def _decorator(*, slots: bool, frozen: bool = False, kw_only: bool = False, eq: 
 
 
 class _Init:
-    """Stands for `__init__` until someone asks for it, to call it or to look at its signature."""
+    """Stands for `__init__` until it is first called or its signature is read."""
 
     __slots__ = ("_owner",)
 

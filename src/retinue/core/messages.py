@@ -50,7 +50,7 @@ class Document:
 
 
 Content = Text | Image | Document
-"""What people and tools give to a model."""
+"""The content of messages from people and tools."""
 
 
 @dataclass(frozen=True, slots=True)

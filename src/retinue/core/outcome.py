@@ -103,7 +103,7 @@ class Outcome:
     evidence: Evidence = field(default_factory=Evidence)
     notes: tuple[str, ...] = ()
     stopped_by: StoppedBy | None = None
-    """Who stopped it: what a person stopped, no agent takes up again."""
+    """Who stopped it. No agent may resume a run that a person stopped."""
     type: Literal["outcome"] = field(default="outcome", init=False)
 
     @property

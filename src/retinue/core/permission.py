@@ -49,7 +49,7 @@ class ToolEffect:
     code: str | None = None
     """Why it failed, as a stable word."""
     stopped: str | None = None
-    """What the walls around a command kept it from."""
+    """What the sandbox kept a command from doing."""
     type: Literal["effect"] = field(default="effect", init=False)
 
 
@@ -58,10 +58,10 @@ Risk = Literal["low", "medium", "high"]
 Judge = Literal[
     "mode", "rule", "protected", "critical", "unparsed", "walls", "hook", "classifier", "taint", "person", "policy"
 ]
-"""`walls`: nobody said yes, and the command runs where it can change nothing."""
+"""`walls`: nobody approved it, and the command runs in a sandbox where it can change nothing."""
 
 Clearance = Literal["walls", "mode", "rule", "person"]
-"""Who said yes to a command, from nobody to a person: it decides what its shell can reach."""
+"""Who approved a command, from nobody to a person: that decides what its shell can reach."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class ToolUse:
     confined: bool = False
     """It runs in a sandbox of the operating system that lets it change nothing and gives it no network."""
     stopped: str = ""
-    """What it wanted when the walls stopped it: it is now asked about outside of them."""
+    """What it wanted when the sandbox stopped it: a person is now asked to run it outside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Decision:
     risk: Risk = "low"
     rule: str | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What was found out on the way, for the inbox item: the parts of a command, resolved paths."""
+    """Facts found while judging, for the inbox item: the parts of a command, resolved paths."""
 
 
 class Permissions(Protocol):

@@ -17,7 +17,7 @@ EVERYTHING: frozenset[Pinned] = frozenset({"model", "thinking", "limits"})
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """The rights that a run cannot have because no run above it has them to give."""
+    """The rights that a run cannot have because a run above it lacks them."""
 
     readonly: bool = False
     """It may change nothing."""

@@ -1,4 +1,4 @@
-"""An agent definition after translation: frozen, hashed, and honest about its origin.
+"""An agent definition after translation: frozen, hashed, with its origin.
 
 Tri-state fields (`bool | None`) keep "not said" apart from "no": only what a file says locks
 out the caller. A value the file got wrong is None here and a problem in the report.

@@ -91,14 +91,14 @@ class ToolSpec:
     confinable: bool = False
     """It starts programs only through the run's confinement, so a read-only run may have it."""
     spellings: Spellings | None = None
-    """None for a tool whose calls are taken as its schema wants them and not otherwise."""
+    """None for a tool that accepts calls only as its schema has them."""
     unavailable: Mapping[str, str] = field(default_factory=dict)
     """Parameters that it has elsewhere and not here, and why: told to a model that sends one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolOutput:
-    """What one call gave back. A failing tool returns `is_error` with a text that tells the
+    """The result of one call. A failing tool returns `is_error` with a text that tells the
     model how to go on; exceptions are defects and are turned into the same shape."""
 
     content: tuple[Content, ...]
@@ -136,7 +136,7 @@ class Confinement(Protocol):
         ...
 
     def explain(self, shown: str, code: int | None) -> str:
-        """Return what the walls kept a program from, judged by what it printed; "" if nothing."""
+        """Return what the sandbox kept a program from, judged by what it printed; "" if nothing."""
         ...
 
     def close(self) -> None:
@@ -148,7 +148,7 @@ class Walls(Protocol):
     """The confinements of one run."""
 
     def __call__(self, clearance: Clearance) -> Confinement | None:
-        """Return how a program starts after somebody, or nobody, has said yes to it."""
+        """Return how a program starts, depending on who approved it, if anyone."""
         ...
 
     @property
@@ -210,9 +210,9 @@ class ToolContext:
     instead: tuple[Path, Path] | None = None
     """A folder that must not be touched, and the copy of it where the run works instead."""
     companion: Companion | None = None
-    """Where the run keeps what is to be done, and asks; None where there is no run."""
+    """The to-do list and questions of the run; None where there is no run."""
     commands: object | None = None
-    """What the run has left at work in the background; None where nothing may be."""
+    """The background commands of the run; None where there may be none."""
     transcripts: Callable[[], Iterable[str]] = tuple
     """Files outside the workspace that the run may read: the transcripts of the runs it started."""
     reach: Callable[[str], str | None] = lambda url: None

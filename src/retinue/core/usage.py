@@ -47,7 +47,7 @@ class Budget:
         return {each.name: value for each in fields(self) if (value := getattr(self, each.name)) is not None}
 
     def within(self, other: Budget) -> Budget:
-        """The tighter of both, one by one."""
+        """The tighter of the two budgets, number by number."""
         return Budget(
             **{each.name: lower(getattr(self, each.name), getattr(other, each.name)) for each in fields(self)}
         )

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Allowed:
     """`arguments` are those that run; `who` goes into the record; `context` beside the result.
-    `clearance` decides which walls a command runs in."""
+    `clearance` decides which sandbox a command runs in."""
 
     arguments: Mapping[str, Any]
     who: str
@@ -47,7 +47,7 @@ _CLEARANCES: Mapping[Judge, Clearance] = {"walls": "walls", "rule": "rule", "hoo
 _NOT_BEGUN = "Not run: it was stopped while it waited to be allowed. Nothing of it has happened."
 
 _FOREIGN = frozenset({"execute", "network"})
-"""Whose output is redacted. What a run reads of files it gets as it is: a placeholder that it
+"""Tools whose output is redacted. The content of files is not: a placeholder that it
 writes back would destroy the secret."""
 
 _RETELLING = frozenset({"get_search_content"})
@@ -58,7 +58,7 @@ Granted = Callable[[str, "InboxAnswer"], Awaitable[None]]
 
 
 class Gate:
-    """The rules of one run. `desk` is only made when there is something to ask."""
+    """The rules of one run. `desk` (the inbox service) is made when there is something to ask."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Gate:
     ) -> None:
         """`recall` brings in what people allowed earlier for good, and says whether there was
         anything new. `redact` takes secrets out of a text: a rule that has one is never
-        offered, for it would be kept. `previews` gives what tells people beforehand what a call
+        offered, for it would be kept. `previews` returns what tells people beforehand what a call
         of a tool would change. `taint` remembers that the run has read text of strangers; from
         then on what reaches outward is asked about."""
         self.permissions = permissions if taint is None else Wary(permissions, taint)
@@ -214,7 +214,7 @@ class Gate:
         return output if content == output.content else replace(output, content=content)
 
     async def broken(self, use: ToolUse, error: Exception) -> None:
-        """The tool is defective: hooks hear of it as of any failure."""
+        """Tell hooks of a defective tool as of any failure."""
         await self._fire("PostToolUseFailure", use, error=f"{type(error).__name__}: {error}")
 
     async def afterwards(self, use: ToolUse, output: ToolOutput) -> ToolOutput:
@@ -229,7 +229,7 @@ class Gate:
 
 
 class GatedTool:
-    """A tool that runs only what its gate lets pass. Everything else about it is the tool's."""
+    """A tool whose calls pass its gate before they run. Everything else is the inner tool's."""
 
     __slots__ = ("_effects", "_gate", "_name", "_tool", "spec")
 
@@ -275,7 +275,7 @@ class GatedTool:
         return output
 
     async def _start(self, use: ToolUse, allowed: Allowed, context: ToolContext) -> ToolOutput:
-        """Run the tool inside the walls of its clearance."""
+        """Run the tool inside the sandbox of its clearance."""
         if self.spec.confinable and context.confine is not None:
             context = replace(context, confinement=context.confine(allowed.clearance))
         try:
@@ -287,7 +287,7 @@ class GatedTool:
     async def _outside(
         self, use: ToolUse, allowed: Allowed, output: ToolOutput, context: ToolContext
     ) -> tuple[ToolOutput, Allowed]:
-        """Run a command again without the walls that stopped it, if somebody lets it."""
+        """Run a command again outside the sandbox that stopped it, if somebody allows that."""
         use = replace(use, stopped=output.effect.stopped or "")
         try:
             answer = await self._gate.judge_outside(self._tool, use, context)

@@ -29,7 +29,7 @@ _TELLING = ("command", "path", "file_path", "url", "query", "pattern", "descript
 async def approval(
     use: ToolUse, decision: Decision, party: Party, rule: str | None, context: ToolContext, preview: Preview | None
 ) -> InboxItem:
-    """`rule` is what could be granted beyond this call; None where nothing may be."""
+    """`rule` is what could be granted beyond this call; None where nothing may be granted."""
     return InboxItem(
         id=new_item_id(),
         kind="approval",
@@ -60,7 +60,7 @@ def call_title(tool: str, arguments: Mapping[str, Any]) -> str:
 
 
 async def _detail(preview: Preview | None, use: ToolUse, context: ToolContext) -> str:
-    """What a tool that can tell says about what would change. Never a reason not to ask."""
+    """What the tool says a call would change, if it can. A failure here never prevents the question."""
     if preview is None:
         return ""
     try:

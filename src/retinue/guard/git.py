@@ -1,4 +1,4 @@
-"""git as a program: the one module that starts it. No shell, no prompts, and never for ever.
+"""git as a program: the one module that starts it, without a shell or prompts, in bounded time.
 
 No git of ours starts a program that a repository names. What does so under a fixed name is always
 off, by `ALWAYS` and `VARIABLES`. What has a name of the repository's choice (filters, remotes, merge
@@ -212,7 +212,7 @@ class Git:
         return over
 
     def _run(self, arguments: Sequence[str], given: bytes | None, seconds: float) -> Done:
-        """Tried again where it met a worktree that another git was making in that very moment."""
+        """Try again where another git was making a worktree at the same moment."""
         environment = self._environment(self._overrides())
         for wait in _WAITS:
             done = self._start(arguments, environment, given, seconds)

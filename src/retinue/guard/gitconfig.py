@@ -181,7 +181,7 @@ def _is_hooks(name: str, value: str) -> bool:
 def _path(value: str, base: Path) -> Path:
     try:
         return base / Path(value).expanduser()
-    except RuntimeError:  # the home of nobody
+    except RuntimeError:  # `~user` of a user that does not exist
         return base / value
 
 
@@ -209,7 +209,7 @@ def _gitlinks(path: str, _time: int, size: int, _inode: int) -> tuple[str, ...]:
     if size > _MOST_INDEX_BYTES:
         raise ValueError(path)
     data = Path(path).read_bytes()
-    if _GITLINK_BYTES not in data:  # so almost every index is done
+    if _GITLINK_BYTES not in data:  # almost every index needs no more
         return ()
     return tuple(os.fsdecode(name) for mode, name in _entries(data) if mode == _GITLINK)
 

@@ -31,7 +31,7 @@ class Party:
     description: str = ""
     """What the run works on, in a few words."""
     resting: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
-    """Entered while it waits for a person, so that others may use what it does not need."""
+    """Entered while the run waits for a person, so that other runs may use its slot."""
 
 
 NOBODY = "Nobody is there to ask, and the policy for that is to deny (setting permissions.headless)."
@@ -71,12 +71,12 @@ class Asked:
 
 
 def subject(item: InboxItem) -> object:
-    """What makes two items the same: the call or question, whichever call of the model it was."""
+    """What makes two items the same: the call or question, without the id of the call."""
     return {name: value for name, value in item.payload.items() if name != "call_id"}
 
 
 async def cancelled(errands: list[asyncio.Task[None]]) -> None:
-    """None of them goes on: a terminal takes its question back, and says so."""
+    """Cancel them all and wait: a terminal takes its question back, and says so."""
     for errand in errands:
         errand.cancel()
     if errands:

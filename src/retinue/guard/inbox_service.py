@@ -125,7 +125,7 @@ class Desk:
         return result
 
     async def rejudge(self) -> None:
-        """Something was granted: what it covers among the waiting items is allowed with it."""
+        """Allow the waiting items that something just granted covers."""
         for asked in list(self._asked.values()):
             if asked.covered is not None and not asked.done.done() and asked.covered():
                 with suppress(AnsweredError):
@@ -217,7 +217,7 @@ class Desk:
                 await asyncio.wait({asked.task})
 
     async def _attend(self, asked: Asked) -> InboxAnswer:
-        """From its place in the inbox to the answer that was taken."""
+        """Put one item into the inbox, wait for its answer, and take it."""
         item, party = asked.item, asked.party
         timer: Timer | None = None
         try:
@@ -252,7 +252,7 @@ class Desk:
 
     async def _withdrawn(self, asked: Asked) -> None:
         nothing = InboxAnswer("", by="run", at=self._clock.now())
-        with suppress(RetinueError):  # a log that cannot be written is reported by those who write runs
+        with suppress(RetinueError):  # the writers of runs report a log that cannot be written
             self._close(asked, InboxClosed(asked.item.id, "withdrawn"))
             await self._log.transact(lambda connection: settle(connection, asked.item.id, "withdrawn", nothing))
 

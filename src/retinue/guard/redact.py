@@ -112,7 +112,7 @@ class RedactedStream:
 
 
 _LITTLE = 1_000
-"""In less text than this nothing is quicker than to look for each word."""
+"""In text shorter than this, looking for each word is quickest."""
 
 _OPAQUE: dict[type, frozenset[str]] = {
     Image: frozenset({"data"}),

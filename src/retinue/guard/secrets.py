@@ -32,7 +32,7 @@ _NAMES_ONE = (
     rb"(?![A-Za-z_./:-]{0,64}(?:KEY|TOKEN|SECRET|PASSWORD|PRIVATEKEY|Key|key|token|secret|password)"
     rb"[A-Za-z_]{0,16}(?![A-Za-z0-9_+/=-]))"
 )
-"""What names a secret is none: `ENV = "API_KEY"`, `private_key: PrivateKeyTypes`."""
+"""Values that only name a secret: `ENV = "API_KEY"`, `private_key: PrivateKeyTypes`."""
 
 
 @cache

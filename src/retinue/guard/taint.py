@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _OUTWARD: frozenset[EffectKind] = frozenset({"execute", "spawn"})
 _READING_THE_WEB = frozenset({"web_search", "fetch_content", "convert_content", "get_search_content"})
-"""They talk to others, but say no more to them than an address."""
+"""Tools that talk to other hosts, but send them no more than an address."""
 
 
 class Taint:
@@ -29,7 +29,7 @@ class Taint:
         self.source: str | None = source or (above.source if above else None)
 
     def mark(self, source: str) -> None:
-        """The run has got something from `source`."""
+        """Record that the run has received something from `source`."""
         self.source = self.source or source
         if self._above is not None and self._above.source is None:
             self._above.mark(source)

@@ -94,7 +94,7 @@ class Trust:
         return bool(gone)
 
     def follow(self, path: Path, before: bytes | str, after: bytes | str) -> None:
-        """A person has changed the file through us: consent to it stays, where there was some."""
+        """Renew existing consent to a file that a person has changed through Retinue."""
         found = self._read().get(_key(path), {}).get(digest(before))
         if found is not None and found.answer == "trusted":
             self._put(path, (after,), "trusted", found.what)

@@ -105,7 +105,7 @@ def settings_subject(path: Path, data: Mapping[str, Any], content: bytes) -> Sub
 
 
 def withhold(loaded: Loaded, trust: Trust) -> Loaded:
-    """The settings without what a project's files give and nobody has consented to. Each thing
+    """The settings without what a project's files bring unconsented. Each thing
     taken out is a problem of its file, with the remedy."""
     if not any(_gives(layer) for layer in loaded.layers):
         return loaded

@@ -1,4 +1,4 @@
-"""The walls around the shells of one run, by who said yes to a command.
+"""The sandboxes ("walls") around the shells of one run, by who approved a command.
 
     nobody            read-only walls: the workspace and the system, no network, no secrets
     a mode            everything but what rules deny or ask about, protected files, and secrets
@@ -50,7 +50,7 @@ class MaskedBox:
         return self._box.readonly
 
     def explain(self, shown: str, code: int | None) -> str:
-        """Return what the walls kept a program from, judged by what it printed; "" if nothing."""
+        """Return what the sandbox kept a program from, judged by what it printed; "" if nothing."""
         if code and self._blind and re.search(_GIT_BLIND, shown):
             why = "the repository holds files that a rule denies, so its objects are hidden"
             return f"stopped by the walls around this shell: {why}"

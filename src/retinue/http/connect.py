@@ -75,7 +75,7 @@ async def _dial(place: Address, address: Address, tls: ssl.SSLContext | None) ->
 
 
 def _is_number(host: str) -> bool:
-    """Whether it is an address already: then there is nothing to choose among."""
+    """Whether the host is a numeric address already: then there is nothing to look up."""
     return ":" in host or host.replace(".", "").isdigit()
 
 

@@ -63,7 +63,7 @@ class Connection(asyncio.Protocol):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
     async def upgraded(self, tls: ssl.SSLContext) -> Connection:
-        """This connection with TLS inside: the answer to a CONNECT request."""
+        """This connection with TLS inside, after a CONNECT request was accepted."""
         self._end_watch()
         inner = Connection(self.address)
         self._transport.set_protocol(inner)
@@ -212,7 +212,7 @@ class Connection(asyncio.Protocol):
             self._failure = TransportError(problem, message)
 
     def _check_silence(self) -> None:
-        """One timer serves all exchanges of a connection: it looks how things stand now."""
+        """Check the time limit. One timer serves all exchanges of a connection."""
         self._watch = None
         limit, now = self._patience, self._loop.time()
         if limit is None or not self._busy or self.complete:

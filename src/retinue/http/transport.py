@@ -215,7 +215,7 @@ class Transport:
 
     async def _send(self, connection: Connection, pool: Pool, head: bytes, body: bytes) -> Response | None:
         """None when the server hung up before the first byte of an answer: on a kept-alive
-        connection that is its right, and the next connection is tried."""
+        connection a server may do that, and the next connection is tried."""
         try:
             if await connection.exchange(head, body, self._idle_timeout):
                 return Response(connection, pool)

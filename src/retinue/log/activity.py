@@ -194,7 +194,7 @@ class Totals:
     average_ms: int = 0
     median_ms: int = 0
     slow_ms: int = 0
-    """What nineteen of twenty calls did not exceed."""
+    """The 95th percentile of the latencies."""
     last_at: float = 0.0
     codes: dict[str, int] = field(default_factory=dict)
 
@@ -231,7 +231,7 @@ def everything(entries: Sequence[Entry]) -> Totals:
 
 
 def first_host(reader: Reader, run_id: str) -> str | None:
-    """A host from which a run, or one below it, has got something; None if none has."""
+    """A host from which a run, or one below it, has received something; None without one."""
     rows = reader.select(
         """WITH RECURSIVE tree (id) AS (
             SELECT ? UNION ALL SELECT runs.id FROM runs JOIN tree ON runs.parent_id = tree.id

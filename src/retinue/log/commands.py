@@ -143,7 +143,7 @@ def _answered(connection: sqlite3.Connection, number: int, row: RunRow) -> Answe
 
 
 def _given_up(connection: sqlite3.Connection, reader: Reader, number: int, row: RunRow, late: bool) -> Answer | None:
-    """The answer when the owner is gone or too slow; None while there is hope."""
+    """The answer when the owner is gone or too slow; None while it may still answer."""
     if reader.run(row.id).state not in LIVE:
         # It may have answered and ended between two looks.
         return _answered(connection, number, row) or not_live(reader.run(row.id))
@@ -204,7 +204,7 @@ class Ear:
         self._version = -1
 
     def again(self) -> None:
-        """What was heard could not be taken: the next look is a fresh one."""
+        """Look again next time: the commands that were seen could not be taken."""
         self._version = -1
 
     def hears(self) -> bool:

@@ -17,7 +17,7 @@ from retinue.core.events import Body, Event, Warned
 from retinue.core.outcome import Outcome
 
 _LINE_ENDS = ((b"\xc2\x85", b"\\u0085"), (b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"))
-"""What some readers take for the end of a line, and how JSON can say it otherwise."""
+"""Characters that some readers take for the end of a line, and their JSON escapes."""
 
 
 def dump(value: Any) -> bytes:

@@ -41,7 +41,7 @@ class Subscription:
             self._wake()
 
     def close(self) -> None:
-        """No further events; those already here can still be read."""
+        """Take no further events; those already here can still be read."""
         if not self._over:
             self._over = True
             self._leave(self)

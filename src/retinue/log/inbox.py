@@ -1,7 +1,7 @@
 """What waits for a person, in the log: put there before anyone is asked, answered exactly once.
 
 An answer is one `UPDATE … WHERE state='waiting'`: of two people, two processes or a person and
-the clock, one gets the row and the others hear who did. The run that asked notices, in whichever
+the clock, one gets the row and the others are told which. The run that asked notices, in whichever
 process it is, and marks the answer as taken before it goes on; so an answer of which nothing
 came, because the process died, is still there for the run that is taken up again.
 """
@@ -60,7 +60,7 @@ def settle(connection: sqlite3.Connection, item_id: str, state: InboxState, answ
 
 
 def take(connection: sqlite3.Connection, item_id: str) -> None:
-    """The run goes on with the answer: it is used up."""
+    """Mark an answer as taken: the run goes on with it."""
     connection.execute("UPDATE inbox SET taken_at=? WHERE id=? AND taken_at IS NULL", (time.time(), item_id))
 
 
@@ -110,7 +110,7 @@ def leftovers(reader: Reader, run_id: str) -> bool:
 
 
 def closed(reader: Reader, ids: Sequence[str]) -> list[InboxItem]:
-    """Those of the items that wait no more."""
+    """Those of the items that no longer wait."""
     marks = ", ".join("?" * len(ids))
     rows = reader.select(f"{_SELECT} WHERE id IN ({marks}) AND state!='waiting'", tuple(ids))
     return [_item(row) for row in rows]
@@ -125,7 +125,7 @@ class Listed:
 
     @property
     def interrupted(self) -> bool:
-        """Nobody waits for the answer now; the run takes it when it is resumed."""
+        """Whether no process waits for the answer now; the run takes it when it is resumed."""
         return self.item.state == "waiting" and self.run_state not in LIVE
 
 

@@ -98,7 +98,7 @@ def create_log(connection: sqlite3.Connection) -> None:
 
 def add_commands(connection: sqlite3.Connection) -> None:
     """2: what other processes ask of the process that runs a run. `owner` is the one that ran it
-    when the command was given: it is not meant for whoever takes the run up later."""
+    when the command was given: it is not meant for a process that takes the run over later."""
     connection.execute(
         """CREATE TABLE commands (
             id INTEGER PRIMARY KEY,
@@ -198,7 +198,7 @@ def index_names(connection: sqlite3.Connection) -> None:
 
 
 NAME_OF_RUN = "json_extract(body, '$.options.name')"
-"""The name of a run, in its first event. Whoever looks for one must write it exactly so: only then
+"""The name of a run, in its first event. A query must spell it exactly so: only then
 SQLite uses the index."""
 
 MIGRATIONS: tuple[Migration, ...] = (create_log, add_commands, add_inbox, add_schedules, index_names)
@@ -228,7 +228,7 @@ def migrate(connection: sqlite3.Connection, path: Path, migrations: tuple[Migrat
 def version_of(connection: sqlite3.Connection, path: Path, known: int = len(MIGRATIONS)) -> int:
     """The number of steps the file has had. Raise StateError for a file that is not ours or
     that a newer Retinue wrote: reading it by guess could hide what is in it."""
-    has_tables = _has_tables(connection)  # first: whoever makes the log meanwhile gives it both at once
+    has_tables = _has_tables(connection)  # first: a process that creates the log meanwhile sets both at once
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     application = int(connection.execute("PRAGMA application_id").fetchone()[0])
     foreign = application != APPLICATION_ID if version else has_tables

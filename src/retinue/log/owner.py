@@ -168,7 +168,7 @@ def recover(connection: sqlite3.Connection, here: Owner) -> bool:
 
 
 def release(connection: sqlite3.Connection, owner: Owner) -> None:
-    """An owner goes: what it still ran is interrupted, and it can write no more."""
+    """Remove an owner: what it still ran is interrupted, and it can write no more."""
     connection.execute(
         f"UPDATE runs SET state='interrupted', owner=NULL WHERE owner=? AND state IN ({_LIVE})",  # noqa: S608
         (owner.id,),

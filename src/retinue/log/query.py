@@ -1,4 +1,4 @@
-"""Reading the log: from any process, at any time, without disturbing who writes."""
+"""Reading the log: from any process, at any time, without disturbing the writer."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ class Reader:
             return self._connection.execute(query, values).fetchall()
 
     def has_commands(self, owner: str) -> bool:
-        """Whether someone has asked something of a run of `owner` that it has not taken yet."""
+        """Whether there is a command for a run of `owner` that it has not taken yet."""
         with self._reading():
             found = self._connection.execute(
                 "SELECT 1 FROM commands WHERE owner=? AND taken_at IS NULL LIMIT 1", (owner,)

@@ -190,7 +190,7 @@ class _Rebuilding:
 
 
 def _told(undone: list[Undone]) -> list[Message]:
-    """That its files are not as it left them any more."""
+    """Tell the model that its files are no longer as it left them."""
     paths = [path for body in undone for path in (*body.restored, *body.removed)]
     if not paths:
         return []

@@ -1,4 +1,4 @@
-"""Jobs of the project in its log: what is to run when, and which slot was whose.
+"""Jobs of the project in its log: what is to run when, and which process fired which slot.
 
 A slot is claimed in one transaction that also moves the job to its next slot and writes the slot
 down, so of several processes exactly one fires it, and a slot of the past is never fired again,
@@ -97,7 +97,7 @@ def remove(connection: sqlite3.Connection, job_id: str) -> bool:
 
 
 def enable(connection: sqlite3.Connection, job_id: str, enabled: bool, next_at: float | None) -> bool:
-    """Switching on again goes on with `next_at`: what was due meanwhile is nobody's."""
+    """Switching on again goes on with `next_at`: what was due meanwhile is not made up for."""
     query = "UPDATE schedules SET enabled=?, next_at=? WHERE id=?"
     return connection.execute(query, (enabled, next_at, job_id)).rowcount > 0
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 STREAM_SECONDS = 0.05
-"""How long streamed text waits for company, counted from the last time anything was written.
+"""How long streamed text waits for more of it, counted from the last time anything was written.
 Durable events wait only for others of the same moment: the loop's current round."""
 
 
@@ -260,7 +260,7 @@ class Log:
 
     def _delivered(self, batches: list[Batch]) -> None:
         """In the writer's thread: tells the loop, if anyone there wants to know. Someone may
-        begin to wait while this is decided, hence the second look: whoever waits either sees
+        begin to wait while this is decided, hence the second look: a waiting task either sees
         the number or is seen."""
         if self._waiters or self._subscribers:
             self._call(self._publish, batches)
@@ -285,7 +285,7 @@ class Log:
                 done.set_result(None)
 
     def _failed(self, failure: StateError) -> None:
-        """In the writer's thread: whoever waits for the file must know."""
+        """In the writer's thread: tell every task that waits for the file."""
         if self._waiters:
             self._call(self._disappoint, failure)
 

@@ -78,7 +78,7 @@ def transcript_path(folder: Path, run_id: str) -> str:
 
 
 def wants_transcript(of_file: bool | None, of_settings: bool | None, persist: bool | None = None) -> bool:
-    """An agent file's word goes before the settings'; without either there is a transcript. With
+    """The agent's file decides before the settings; without either there is a transcript. With
     `persist` the file asks for its session to be kept, which is the same here."""
     if of_file is not None:
         return of_file

@@ -128,7 +128,7 @@ class Changes:
         return tally
 
     def write(self, connection: sqlite3.Connection, rows: list[Row], owner: str) -> None:
-        """All of it, inside the transaction that the caller began."""
+        """Write all of it, inside the transaction that the caller began."""
         insert(connection, "events", _EVENT, rows)
         created = [start + changing(self.touched[run_id], owner) for run_id, start in self.created.items()]
         insert(connection, "runs", (*IDENTITY, *CHANGING), created)
@@ -145,7 +145,7 @@ class Changes:
         insert(connection, "partials", _TEXT, texts)
 
     def settle(self) -> None:
-        """The transaction is committed: this is what is so now."""
+        """The transaction is committed: take its changes into memory."""
         for run_id, tally in self.touched.items():
             tally.moved = False
             if tally.state == "ended":

@@ -160,7 +160,7 @@ _NAMED = 60
 def reason(
     call: ToolCall, stop: StopReason, tools: Mapping[str, ToolSpec], absent: Callable[[str], str] = lambda name: ""
 ) -> str | None:
-    """Why `call` cannot be run, or None. `absent` says why a run has not got a tool."""
+    """Why `call` cannot be run, or None. `absent` says why a run lacks a tool."""
     spec = tools.get(call.name)
     if spec is None:
         return _unknown(call.name, tools, absent)

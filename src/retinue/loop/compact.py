@@ -38,7 +38,7 @@ _REMINDER_HEADING = "[Older output was removed from this conversation. As things
 
 
 class Compactor:
-    """Decides when, and does it."""
+    """Decides when to compact, and compacts."""
 
     def __init__(
         self, job: Job, model: Model, interrupt: Interrupt, idle: Countdown, files: Callable[[], str] = str
@@ -103,7 +103,7 @@ class Compactor:
         return ("summarised" if summary else "pruned"), shorter
 
     def _reminded(self, messages: list[Message], start: int) -> list[Message]:
-        """With what the cut outputs may have been the only place to tell, before the newest turns."""
+        """Add, before the newest turns, facts that only the outputs now cut may have held."""
         reminder = self._reminder()
         if not reminder:
             return messages

@@ -88,7 +88,7 @@ class Tally:
 
 
 def failure_of(message: AssistantMessage) -> Failure | None:
-    """Why a message is no answer, or None if it is one, even an empty one."""
+    """Why a message is not an answer; None if it is one, even an empty one."""
     match message.stop:
         case "error":
             return message.failure or Failure("server", "The provider failed without saying why.")

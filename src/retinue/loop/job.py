@@ -30,7 +30,7 @@ class Verdict(NamedTuple):
 
 class Account(Protocol):
     def charge(self, usage: Usage, *, turns: int = 0, tool_calls: int = 0) -> None:
-        """Something was spent. Never refuses: it has happened."""
+        """Record what was spent. Never refuses: it has happened."""
         ...
 
     def verdict(self) -> Verdict | None:
@@ -82,8 +82,8 @@ class Compaction:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """`history` is what the log already has; `messages` is new (the task, or the prompt of a
-    resume) and is announced first. `system` and `tools` never change during the run; what
-    `late_tools` returns is asked before every request and added after them, never taken away.
+    resume) and is announced first. `system` and `tools` never change during the run;
+    `late_tools` is called before every request, and what it returns is added after them for good.
 
     Permission checks, hooks and audits are wrappers around the tools: the loop knows no flags
     for them. `remind` returns text that must survive a compaction, such as the live children.
@@ -109,7 +109,7 @@ class Job:
     """How long a cancelled tool may take to clean up before it is left behind."""
     remind: Callable[[], str] = str
     absent: Callable[[str], str] = lambda name: ""
-    """Why the run has not got a tool that exists, as a sentence for its model; empty if it is not known."""
+    """Why the run lacks a tool that exists, as a sentence for its model; empty if it is not known."""
     late_tools: Callable[[], tuple[Tool, ...]] = tuple
     """Tools that became available since: a server that was slow, or what the run searched for."""
     before_end: Callable[[], Awaitable[str | None]] | None = None

@@ -66,7 +66,7 @@ class Turns:
 
     @property
     def allows_another(self) -> bool:
-        """Whether there may be another turn without a limit having its say first."""
+        """Whether there may be another turn before any limit asks for the wrap-up."""
         most = self._limits.max_turns
         return self.wrapped is None and (not most or self._taken < most)
 
@@ -139,7 +139,7 @@ class Repeats:
         self._most = most
         self._key: str | None = None
         self._given: tuple[Content, ...] | None = None
-        """What the call gave; None when it failed."""
+        """The result of the call; None when it failed."""
         self._times = 0
 
     def judge(self, calls: Sequence[ToolCall], message: ToolMessage) -> tuple[ToolMessage, Ending | None]:

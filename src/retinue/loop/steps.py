@@ -98,7 +98,7 @@ class Steps:
 
     def _progress(self, call_id: str, text: str) -> None:
         if threading.get_ident() != self._thread:  # a tool that works in a thread of its own
-            with suppress(RuntimeError):  # the event loop is gone: so is everyone who would look
+            with suppress(RuntimeError):  # the event loop is gone, and with it every reader
                 self._interrupt.loop.call_soon_threadsafe(self._progress, call_id, text)
             return
         self._job.context.progress(call_id, text)
@@ -296,7 +296,7 @@ class Steps:
 
     def _may_continue(self) -> bool:
         """Whether an answer that was cut off at the output limit is asked for the rest: once, and
-        not where a limit or a person has the next word. A result that is handed in has reminders
+        not where a limit or a person ends the run. A result that is handed in has reminders
         of its own."""
         if not self._tally.truncated or self._continued or self._submission is not None:
             return False
@@ -316,7 +316,7 @@ class Steps:
             self.ending = Ending("error", failure)
 
     def finish(self) -> Iterator[Body]:
-        """The model is done. So is the run, unless someone has more to say or a result is due.
+        """End the run because the model is done, unless messages are pending or a result is due.
         Leaves `is_final` set if others still hold the run open."""
         follow_ups = [] if self._controls.pending_steer else self._controls.take_follow_ups()
         if not follow_ups and not self._controls.pending_steer and self._controls.held:
@@ -356,7 +356,7 @@ class Steps:
             controls.follow_up(more)
 
     async def hold(self) -> None:
-        """Wait until there is mail, nobody holds the run any more, or it is interrupted."""
+        """Wait until there is a message, nothing holds the run open any more, or it is interrupted."""
         with self._controls.resting():
             while self._controls.held and not self._controls.pending and self._interrupt.ending is None:
                 await self._interrupt.woken()
@@ -389,7 +389,7 @@ class Steps:
 
     def release(self) -> None:
         """Leave no circle of references behind: a conversation that is over goes at once, not
-        when the garbage collector comes by."""
+        when the garbage collector runs."""
         self._controls.close()
         self._idle.stop()
         self._watch.close()

@@ -62,12 +62,12 @@ class Countdown:
         self._expire = _nothing
 
     def again(self) -> None:
-        """Counts from zero, also after it expired."""
+        """Count from zero again, even after it expired."""
         self._watch.add(self)
 
 
 class Watch:
-    """Counts for every countdown of a run with at most one timer pending."""
+    """Counts down every countdown of a run with at most one timer pending."""
 
     __slots__ = ("_active", "_clock", "_due", "_last", "_timer")
 

@@ -1,4 +1,4 @@
-"""Who may call what: rules, modes, protected paths, critical deletions."""
+"""Which calls a run may make: rules, modes, protected paths, critical deletions."""
 
 from retinue.guard.permissions.policy import Policy
 

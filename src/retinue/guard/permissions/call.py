@@ -40,7 +40,7 @@ class Call:
     """One call. Everything costly is found out when it is asked for."""
 
     def __init__(self, use: ToolUse, place: Place, *, masked: bool = False) -> None:
-        """`masked`: the walls hide and keep what rules about files forbid, whatever a command does."""
+        """`masked`: the sandbox hides and protects what rules about files forbid, whatever a command does."""
         names = canonical(use.tool) if use.tool not in TOOLS else ()
         self.tool = names[0] if len(names) == 1 else use.tool
         self.arguments: Mapping[str, Any] = use.arguments if isinstance(use.arguments, Mapping) else {}

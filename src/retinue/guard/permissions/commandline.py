@@ -1,4 +1,4 @@
-"""What of a command line needs no question: step by step, file by file."""
+"""Which parts of a command line need no question: step by step, file by file."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Covering:
 
 
 def stopped_by_walls(call: Call, coverage: Coverage) -> bool:
-    """Return whether the walls would certainly stop a command line, so that it is asked about now."""
+    """Return whether the sandbox would certainly stop a command line, so that it is asked about now."""
     if call.script.doubts:
         return False
     if any(file.writes for file in coverage.open_files):
@@ -116,7 +116,7 @@ def stopped_by_walls(call: Call, coverage: Coverage) -> bool:
 
 
 def _looks_outside(call: Call, step: Step) -> bool:
-    """Return whether it is handed a path that exists outside of what the walls show."""
+    """Return whether it is handed a path that exists outside of what the sandbox shows."""
     return any(all(call.place.leaves(path, base) for base in call.bases) for path in operands(step))
 
 

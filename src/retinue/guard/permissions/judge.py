@@ -45,7 +45,7 @@ _NEVER_WIDE = (
 
 
 def suggestion(call: Call, coverage: Coverage | None) -> str | None:
-    """None where no single rule would do, or where none should."""
+    """The narrowest rule that allows the call; None where no single rule would or should."""
     if call.is_shell:
         return _of_command(call, coverage) if coverage is not None else None
     if call.writes and call.tool in WRITING:
@@ -169,7 +169,7 @@ class _Judgement:
         return self._by_mode_or_rules(call)
 
     def _unread(self, call: Call, doubt: str) -> Decision:
-        """A text that cannot be judged. Inside the walls it need not be."""
+        """Decide about a text that cannot be judged. Inside the sandbox it need not be."""
         if not self._policy.walls:
             return self._unclear(call, doubt)
         everything = next((rule for rule in self._policy.allowing if _allows_all(rule)), None)
@@ -201,7 +201,7 @@ class _Judgement:
         return self._question(call, reason, coverage)
 
     def _walled(self, call: Call, reason: str, coverage: Coverage | None = None) -> Decision:
-        """Allow it inside the walls; ask about it outside of them once they have stopped it."""
+        """Allow it inside the sandbox; once that has stopped it, ask to run it outside."""
         if call.stopped:
             return self._question(call, f"It was {call.stopped}.", coverage)
         return self._decision("allow", call, reason, "walls")
@@ -261,7 +261,7 @@ class _Judgement:
 
 
 def _about(rule: Rule, doubts: Sequence[str]) -> str:
-    """Why a rule may be meant by a call."""
+    """Why a rule may be about a call."""
     found = f"it may be what the rule {rule.text} is about"
     return f"{doubts[0]}, so {found}" if doubts else found
 

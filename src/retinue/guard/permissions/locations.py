@@ -68,7 +68,7 @@ class Place:
         return cls(here, tuple(roots), house, real_roots, {}, {}, twins, programs, consented)
 
     def now(self) -> Place:
-        """The same place with fresh eyes: links may have changed since."""
+        """The same without remembered lookups: links may have changed since."""
         return replace(self, seen={}, folders={})
 
     def absolute(self, path: str, base: str | None = None) -> str:

@@ -1,4 +1,4 @@
-"""Whether a rule speaks about a call: it does, it may, or it does not.
+"""Whether a rule is about a call: yes, perhaps, or no.
 
 Only rules that forbid or ask use the middle answer. What allows must match for certain.
 """

@@ -127,7 +127,7 @@ def claude_blocks(cwd: Path, environment: Mapping[str, str], notes: list[str]) -
 
 
 def policy_blocks(notes: list[str]) -> Iterator[Block]:
-    """What the owner of the machine wants: stronger than everyone's."""
+    """The rules of the machine's administrator: stronger than all others."""
     managed = Path(_MANAGED.get(sys.platform, "/etc/claude-code/managed-settings.json"))
     for path in (managed, Path(POLICY_FILE)):
         yield from _block(path, Path("/"), False, notes)
@@ -153,7 +153,7 @@ _READS = Decision("allow", "It changes nothing.", "mode")
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What an agent's file lets a tool do: `Bash(git *)` among its tools. Anything else is no."""
+    """What an agent's file lets a tool do: `Bash(git *)` among its tools. Any other call is denied."""
 
     tool: str
     rules: tuple[Rule, ...]
@@ -184,7 +184,7 @@ class Denials:
 
 
 class Policy:
-    """Implements `domain.permission.Permissions`. Not changed by calls; only `grant` adds."""
+    """Implements `core.permission.Permissions`. Not changed by calls; only `grant` adds."""
 
     __slots__ = (
         *("_grants", "_restricting", "denials", "limits", "masks", "mode", "own_rules", "place", "presets"),
@@ -217,14 +217,14 @@ class Policy:
         self._grants = list(grants)
         self._restricting = bool(limits) or any(rule.kind != "allow" for rule in self.own_rules)
         self.wary = any(rule.kind != "allow" and rule.specifier and "bash" in rule.tools for rule in self.own_rules)
-        """Some commands are forbidden or asked about: others must not be a way around that."""
+        """Whether some commands are forbidden or asked about: no other may be a way around that."""
 
     @property
     def allowing(self) -> tuple[Rule, ...]:
         return (*(rule for rule in self.own_rules if rule.kind == "allow"), *self._grants)
 
     def decide(self, use: ToolUse) -> Decision:
-        """Never raises. What breaks in here is asked about, or denied where nothing may be."""
+        """Never raises. After an internal error the call is asked about, or denied where nobody may be asked."""
         try:
             if not self._restricting and use.effects and use.effects <= QUIET and use.tool in TOOLS:
                 return _READS
@@ -236,7 +236,7 @@ class Policy:
             return Decision("deny" if self.mode == "dontAsk" else "ask", reason, "unparsed", risk="high")
 
     def grant(self, rule: str) -> None:
-        """ValueError for a text that is no rule."""
+        """Raise ValueError for a text that is not a rule."""
         made = parse_rule(rule, "allow", source="granted in this session", base=self.place.cwd)
         if isinstance(made, str):
             raise ValueError(f"{rule} {made}")
@@ -252,7 +252,7 @@ class Policy:
         presets: bool = False,
     ) -> Policy:
         """For a child: everything that restricts this run restricts it too, and what was granted
-        so far holds. What is granted later, to either, the other does not have."""
+        so far holds. Later grants to one do not reach the other."""
         return Policy(
             mode,
             place or self.place,
@@ -266,7 +266,7 @@ class Policy:
 
     def withheld(self) -> Callable[[str], bool] | None:
         """Tell of a file whether a rule forbids, or wants asked, that it is read: a search over
-        a folder leaves such files out. None where no rule speaks of files."""
+        a folder leaves such files out. None where no rule is about files."""
         rules = [rule for rule in self.own_rules if _is_about_reading(rule)]
         if not rules:
             return None

@@ -1,1 +1,1 @@
-"""Programs in a box of the operating system: what they may write, reach, see and use up."""
+"""Programs confined by the operating system: what they may write, reach, see and use up."""

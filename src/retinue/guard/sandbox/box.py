@@ -73,7 +73,7 @@ class Box:
         return f"this shell runs in a sandbox: only {places} can be written{seen}{reach}"
 
     def explain(self, shown: str, code: int | None) -> str:
-        """Return what the walls kept a program from, judged by what it printed; "" if nothing."""
+        """Return what the sandbox kept a program from, judged by what it printed; "" if nothing."""
         policy = self.policy
         found = find_stop(shown, code, listed=policy.change == "listed", system=policy.reach == "system")
         return f"stopped by the walls around this shell: {found} ({self.notice})" if found else ""

@@ -96,7 +96,7 @@ class Scratch:
         return path
 
     def remove(self) -> None:
-        """Twice is fine. Folders that a program made unreadable are opened first."""
+        """Remove the folder; safe to call twice. Folders that a program made unreadable are opened first."""
         _remove(self._place)
 
 
@@ -116,7 +116,7 @@ def _base() -> Path:
 
 @cache
 def _sweep(base: Path) -> None:
-    """Once per process: what dead processes left."""
+    """Remove what dead processes left, once per process."""
     for entry in base.iterdir():
         parts = entry.name.split(".")
         if len(parts) == 5 and parts[1] == _realm() and parts[2].isdigit() and _started(int(parts[2])) != parts[3]:

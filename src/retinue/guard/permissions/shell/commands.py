@@ -13,7 +13,7 @@ from retinue.guard.permissions.rule import is_known
 from retinue.guard.permissions.shell.step import Step
 
 SPEAKING = frozenset({"echo", "printf", "true", "false", ":", "sleep", "seq", "exit"})
-"""They take words for what they are, never for files."""
+"""Programs that never take their arguments for files."""
 
 _READERS = frozenset(
     "cat head tail wc nl tac rev cut paste fold fmt expand unexpand comm cmp od strings md5sum sha1sum sha256sum"
@@ -264,7 +264,7 @@ def _sed_edits(words: tuple[str, ...]) -> tuple[str, ...] | None:
 
 
 def needs_outside(step: Step) -> bool:
-    """Return whether the walls would certainly stop it: it changes files or reaches other hosts."""
+    """Return whether the sandbox would certainly stop it: it changes files or reaches other hosts."""
     name = step.name
     if step.inner or {"--version", "--help"} & set(step.words[1:]):
         return False

@@ -31,7 +31,7 @@ class Step:
 
     @property
     def plain_name(self) -> str:
-        """The name if it certainly means the program that everyone has under it, else ""."""
+        """The name if it certainly means the well-known program of that name, otherwise ""."""
         word = self.words[0]
         if "/" not in word:
             return word

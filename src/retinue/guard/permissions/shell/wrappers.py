@@ -41,7 +41,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
     "ionice": _wrapper("-c -n --class --classdata", "-t --ignore"),
     "chronic": _wrapper(),
 }
-"""They add nothing that could do harm: who allows the command allows the wrapped one."""
+"""Wrappers that add no harm: a rule that allows the command allows the wrapped one."""
 
 CARRIERS = frozenset(
     {*WRAPPERS, *SHELLS, "eval", "trap", "su", "sudo", "doas", "pkexec", "runuser", "script", "watch", "xargs"}
@@ -50,7 +50,7 @@ CARRIERS = frozenset(
     | {"setpriv", "busybox", "toybox", "builtin", "coproc", "sem", "entr", "ts", "daemonize", "start-stop-daemon"}
     | {"chrt", "taskset", "unbuffer", "caffeinate", "gtimeout", "noglob", "nocorrect", "ld-linux-x86-64.so.2"}
 )
-"""They are there to start a command that stands among their words, or in the text of one of them."""
+"""Programs whose purpose is to start a command among their words, or in the text of one of them."""
 
 INTERPRETERS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("python", "python2", "python3", "pypy", "pypy3"), ("-c", "-")),

@@ -115,7 +115,7 @@ def load_modules(plan: "dict[str, Any]") -> None:
 
 
 def end_with_parent() -> None:
-    """Nothing of a command outlives a Retinue that was killed."""
+    """End everything of a command when Retinue itself is killed."""
     parent = posix.getppid()
     call("prctl", PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
     if posix.getppid() != parent:
