@@ -40,7 +40,7 @@ from retinue.core.tool import ToolContext
 from retinue.loop.controls import Controls
 from retinue.loop.job import Job
 from retinue.loop.run import run_loop
-from retinue.models.offline.offline import OfflineModel
+from retinue.models.offline.planner import OfflineModel
 from retinue.tools.registry import builtin_tools
 
 OWN = Path(__file__).parent.parent / "tests" / "models" / "embedded" / "questions.jsonl"

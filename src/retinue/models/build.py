@@ -60,7 +60,7 @@ def _single(selection: Selection, transport: Transport, gate_for: GateFor | None
     provider, info = selection.provider, selection.info
     embedded = provider.id if provider.api == "embedded" else None  # a server may also have such a name
     if embedded == "offline":
-        from retinue.models.offline.offline import OfflineModel
+        from retinue.models.offline.planner import OfflineModel
 
         return OfflineModel()
     if embedded == "local":

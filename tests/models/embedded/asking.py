@@ -17,7 +17,7 @@ from retinue.core.usage import Limits
 from retinue.loop.controls import Controls
 from retinue.loop.job import Job
 from retinue.loop.run import run_loop
-from retinue.models.offline.offline import OfflineModel
+from retinue.models.offline.planner import OfflineModel
 from retinue.models.protocol import ModelRequest, Part
 from retinue.tools.registry import builtin_tools
 

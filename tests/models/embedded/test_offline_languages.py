@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from retinue.models.offline.lines import classify
+from retinue.models.offline.source import line_of
 from tests.models.embedded.asking import ask, plant
 
 TREES = {
@@ -82,5 +82,5 @@ async def test_the_connection_pool_is_found(language: str, tmp_path: Path) -> No
     ],
 )
 def test_lines_are_told_apart(line: str, role: str, name: str) -> None:
-    found = classify(line)
-    assert (found.role, found.name) == (role, name)
+    found = line_of(line)
+    assert (found.kind, found.name) == (role, name)

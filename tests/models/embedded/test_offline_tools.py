@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from retinue.core.messages import AssistantMessage, Text, ToolMessage, ToolResult, user
 from retinue.core.permission import EffectKind
 from retinue.core.tool import Tool, ToolContext, ToolOutput, ToolSpec, failed, ok
-from retinue.models.offline.offline import OfflineModel
+from retinue.models.offline.planner import OfflineModel
 from retinue.models.protocol import Finished, ModelRequest
 from retinue.tools.registry import builtin_tools
 from tests.models.embedded.asking import ask, parts_of, plant

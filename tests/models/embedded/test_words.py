@@ -10,12 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retinue.core.messages import user
-from retinue.models.offline import patterns
-from retinue.models.offline.files import kind_of
-from retinue.models.offline.offline import OfflineModel
-from retinue.models.offline.situation import read, the_question, wish_of
-from retinue.models.offline.stems import stem, stems_of, subwords
-from retinue.models.offline.words import MOST_TERMS, Query
+from retinue.models.offline.planner import OfflineModel
+from retinue.models.offline.question import MOST_TERMS, Query, read, stem, stems_of, subwords, the_question, wish_of
+from retinue.models.offline.search import definition_pattern, pattern_of
+from retinue.models.offline.source import kind_of
 from retinue.models.protocol import ModelRequest
 
 
@@ -74,10 +72,10 @@ def test_any_text_makes_a_bounded_query_with_valid_patterns(text: str) -> None:
     assert len(query.terms) <= MOST_TERMS
     assert query == Query.of(text)
     for term in query.terms:
-        re.compile(patterns.anywhere(term))
+        re.compile(pattern_of([term]))
     if query.terms:
-        re.compile(patterns.any_of(query.terms))
-        re.compile(patterns.definitions(query.terms))
+        re.compile(pattern_of(query.terms))
+        re.compile(definition_pattern(query.terms))
 
 
 @settings(max_examples=500, deadline=None)
@@ -85,8 +83,8 @@ def test_any_text_makes_a_bounded_query_with_valid_patterns(text: str) -> None:
 def test_the_pattern_of_a_word_finds_the_word(word: str) -> None:
     for term in Query.of(f"where is the {word}?").terms:
         if term.word == word:
-            assert re.search(patterns.anywhere(term), f"def {word}_x(): ...")
-            assert re.search(patterns.anywhere(term), f"class My{word.capitalize()}:")
+            assert re.search(pattern_of([term]), f"def {word}_x(): ...")
+            assert re.search(pattern_of([term]), f"class My{word.capitalize()}:")
 
 
 def test_a_question_gives_terms_exact_strings_and_places() -> None:

@@ -26,14 +26,9 @@ _SPELLINGS: dict[str, tuple[str, ...]] = {
     "glob": ("glob", "include", "file_pattern", "include_pattern"),
     "mode": ("mode", "output_mode"),
     "limit": ("limit", "head_limit", "max_results", "num_lines"),
-    "offset": ("offset", "start_line", "line"),
 }
 
-_MODES: dict[str, tuple[str, ...]] = {
-    "content": ("content", "lines"),
-    "count": ("count",),
-    "files": ("files", "files_with_matches"),
-}
+_MODES = {"content": ("content", "lines"), "count": ("count",)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,46 +37,36 @@ class SearchTool:
     spec: ToolSpec
 
     def arguments(self, **wanted: Any) -> dict[str, Any]:
-        """Our words in the tool's own: what its schema has no parameter for is left out."""
+        """Return our words in the tool's own: what its schema has no parameter for is left out."""
         found: dict[str, Any] = {}
         for name, value in wanted.items():
-            own = self._own(name)
-            if own is None or value is None:
-                continue
+            own, schema = self._parameter(name)
             if name == "mode":
-                options = self._properties.get(own, {}).get("enum") or [value]
-                value = next((option for option in options if option in _MODES[value]), None)
-            if value is not None:
+                value = next((mode for mode in schema.get("enum") or [value] if mode in _MODES[value]), None)
+            if own and value is not None:
                 found[own] = value
         return found
 
     def value(self, arguments: Mapping[str, Any], name: str) -> Any:
-        """What a call of this tool said for one of our words."""
-        own = self._own(name)
-        return arguments.get(own) if own else None
+        """Return what a call of this tool said for one of our words."""
+        return arguments.get(self._parameter(name)[0])
 
-    def can(self, mode: str) -> bool:
-        own = self._own("mode")
-        options = (self._properties.get(own, {}).get("enum") if own else None) or ()
-        return any(option in _MODES[mode] for option in options)
+    @property
+    def counts(self) -> bool:
+        return "count" in (self._parameter("mode")[1].get("enum") or ())
 
     @property
     def excludes(self) -> bool:
         """The tool says that several patterns, some negated by `!`, may be given at once."""
-        own = self._own("glob" if self.kind == "grep" else "pattern")
-        return own is not None and "!" in str(self._properties.get(own, {}).get("description", ""))
+        return "!" in str(self._parameter("glob")[1].get("description", ""))
 
-    @property
-    def _properties(self) -> Mapping[str, Any]:
-        found = self.spec.parameters.get("properties")
-        return found if isinstance(found, Mapping) else {}
-
-    def _own(self, name: str) -> str | None:
-        names = self._properties
-        options = [option for option in _SPELLINGS[name] if option in names]
-        if self.kind == "grep" and name == "pattern":
-            options = [option for option in options if option != "glob"]
-        return options[0] if options else None
+    def _parameter(self, name: str) -> tuple[str, Mapping[str, Any]]:
+        """Return the tool's own name and schema for one of our words; both empty if it has none."""
+        properties = self.spec.parameters.get("properties") or {}
+        for own in _SPELLINGS[name]:
+            if own in properties and not (own == "glob" and name == "pattern" and self.kind == "grep"):
+                return own, properties[own]
+        return "", {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +84,6 @@ class Toolbox:
             if kind is not None and kind not in found and not spec.effects & {"write", "execute", "spawn", "network"}:
                 found[kind] = SearchTool(kind, spec)
         return cls(**found)
-
-    def named(self, name: str) -> SearchTool | None:
-        return next((tool for tool in self.tools if tool.spec.name == name), None)
 
     @property
     def tools(self) -> tuple[SearchTool, ...]:

@@ -13,13 +13,11 @@ from collections.abc import AsyncGenerator
 from retinue.core.events import TextDelta
 from retinue.core.messages import AssistantMessage, Text, ToolCall
 from retinue.core.outcome import Failure
-from retinue.models.offline import plan, submit
-from retinue.models.offline.answer import Findings, report
-from retinue.models.offline.evidence import gather
-from retinue.models.offline.rank import Ranking
-from retinue.models.offline.situation import Situation, read
-from retinue.models.offline.toolbox import Toolbox
-from retinue.models.offline.words import Query
+from retinue.models.offline.answer import Findings, fill, report
+from retinue.models.offline.question import Query, Situation, read
+from retinue.models.offline.ranking import Ranking
+from retinue.models.offline.search import Wanted, gather, inspect, survey, widen
+from retinue.models.offline.tools import Toolbox
 from retinue.models.protocol import Finished, ModelInfo, ModelRequest, Part, Prices, ToolCallStarted
 
 INFO = ModelInfo(
@@ -80,29 +78,28 @@ def decide(request: ModelRequest) -> str | list[ToolCall]:
     return _final(request, situation, findings, toolbox)
 
 
-def _next(turns: int, findings: Findings, toolbox: Toolbox) -> list[plan.Wanted]:
-    """Survey, (widen if that brought nothing,) inspect, read; then there is nothing left to do."""
-    query, evidence, ranked = findings.query, findings.evidence, findings.ranked
+def _next(turns: int, findings: Findings, toolbox: Toolbox) -> list[Wanted]:
+    """Return the calls of the next turn: survey, widen if that found nothing, inspect; then none."""
     if turns == 0:
-        return plan.survey(query, toolbox)
-    if not ranked:
-        return plan.widen(query, toolbox, evidence) if turns == 1 else []
-    if not evidence.inspected:
-        return plan.inspect(query, toolbox, ranked)
-    return [] if evidence.places_read else plan.reading(toolbox, ranked, evidence)
+        return survey(findings.query, toolbox)
+    if not findings.ranked:
+        return widen(findings.query, toolbox, findings.evidence) if turns == 1 else []
+    if findings.evidence.inspected:
+        return []
+    return inspect(findings.query, toolbox, [one.path for one in findings.ranked])
 
 
 def _final(request: ModelRequest, situation: Situation, findings: Findings, toolbox: Toolbox) -> str | list[ToolCall]:
     if not toolbox.tools and situation.wish == "find" and not situation.turns:
         return _NO_TOOLS
-    offered = submit.submit_tool(request.tools)
+    offered = next((spec for spec in request.tools if spec.ends_run or spec.name == "submit_result"), None)
     if offered is None or request.tool_choice == "none":
         return report(findings)
     refused = any(call.name == offered.name for turn in situation.turns for call, _ in turn)
-    filled = None if refused else submit.fill(offered.parameters, findings)
-    if filled is not None:
-        return [ToolCall("submit_1", offered.name, filled)]
-    return f"{_NO_SCHEMA}\n\n{report(findings)}"
+    filled = None if refused else fill(offered.parameters, findings)
+    if filled is None:
+        return f"{_NO_SCHEMA}\n\n{report(findings)}"
+    return [ToolCall("submit_1", offered.name, filled)]
 
 
 _NO_TOOLS = (

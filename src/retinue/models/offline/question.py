@@ -1,0 +1,269 @@
+"""What is asked, and the words to search for.
+
+`read` finds the current task in a conversation and the tool results that came since. `Query.of`
+turns a task into terms (words with their stems and synonyms), exact strings (identifiers and
+quotations) and places (paths the task names). `stem` is not a linguist's: it has to send the
+forms programmers use of one word (parse, parses, parser) to one string, and question and code
+go through it alike. A library's stemmer was measured and left out: snowballstemmer takes 0.2
+seconds to import, keeps `parser` apart from `parse`, and joins `setting` with `set`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache, lru_cache
+from itertools import pairwise
+from typing import Literal
+
+from retinue.core.lean import dataclass
+from retinue.core.messages import AssistantMessage, Message, ToolCall, ToolMessage, ToolResult, UserMessage
+from retinue.models.offline import vocabulary
+
+Turn = tuple[tuple[ToolCall, ToolResult], ...]
+Wish = Literal["find", "act", "judge", "talk"]
+"""find: what the planner can do. act: change or run something. judge: write, explain, review.
+talk: nothing that could be searched for."""
+
+MOST_TERMS = 8
+LONG_TASK = 60
+"""Words from which on a task is reduced to the sentences that ask."""
+LONGEST_TASK = 2_000
+"""Characters of a task that are looked at."""
+SYNONYM = 0.5
+"""What a synonym counts, compared with the word itself."""
+
+_TASK = re.compile(r"(?im)^#{0,6}[ \t]*your task(?: \(below\))?:?[ \t]*$|^task:[ \t]*")
+_CLOSING_TAG = re.compile(r"</([a-z][\w-]*)>")
+_SENTENCE = re.compile(r"[^.!?。！？\n]+[.!?。！？]?")
+_ASKS = re.compile(
+    r"(?i)^\W*(?:where|which|what|how|who|why|when|find|locate|search|look|show|list|is there|does|do)\b"
+)
+_GREETING = re.compile(
+    r"(?i)^\W*(?:hi|hello|hey|thanks|thank you|good (?:morning|evening|day)|ok(?:ay)?|yes|no|bye|test|ping"
+    r"|who are you|how are you)\b[\s\w]{0,12}\W*$"
+)
+_POLITE = r"(?i)^\W*(?:please |can you |could you |now |then )*"
+_ACT = re.compile(rf"{_POLITE}(?:{vocabulary.ACTIONS})\b")
+_JUDGE = re.compile(rf"{_POLITE}(?:{vocabulary.JUDGEMENTS})\b")
+
+_QUOTED = re.compile(r"`([^`\n]{2,120})`|\"([^\"\n]{2,120})\"|(?<!\w)'([^'\n]{2,120})'(?!\w)")
+_IDENTIFIER = re.compile(
+    r"\b(?:[A-Za-z]\w*(?:\.|::)[A-Za-z_]\w*(?:(?:\.|::)\w+)*|_*[A-Za-z0-9]+(?:_[A-Za-z0-9]+)+"
+    r"|[a-z]+(?:[A-Z][a-z0-9]+)+|(?:[A-Z][a-z0-9]+){2,})\b"
+)
+_FOLDERS = re.compile(r"(?<![\w/])(?:\.{0,2}/)?(?:[\w.@+-]+/)+[\w.@+-]*")
+_FILE = re.compile(r"(?<![\w/.])[\w-]{2,}\.(?:[a-z]{1,5}|MD|C|H)\b(?![\w(])")
+_WIDE = r"\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f"
+"""Scripts written without spaces."""
+_LOWER = rf"[^\W\d_A-Z{_WIDE}]"
+_WORD = re.compile(rf"[A-Z]+(?!{_LOWER})|[A-Z]?{_LOWER}+|\d+|[{_WIDE}]+")
+_ENDING = re.compile(
+    "|".join(rf"(?<=.{{{least}}})(?:{'|'.join(words.split())})$" for least, words in vocabulary.ENDINGS.items())
+)
+_TOKEN = re.compile(rf"[{_WIDE}]+|[^\W_{_WIDE}]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    task: str
+    turns: tuple[Turn, ...] = ()
+    """The tool turns since the task was last said or steered."""
+    last_call: bool = False
+    """A limit is reached: answer now."""
+    wish: Wish = "find"
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One word of the task. `stems` maps what may stand for it in code to how much that counts."""
+
+    word: str
+    stems: dict[str, float]
+    weak: bool = False
+
+    def match(self, part: str) -> float:
+        """Return how well one stem of a name stands for this word: 1 for the word itself. Names
+        written without a break (`cookiejar`) still name their parts."""
+        if part in self.stems:
+            return self.stems[part]
+        return max((0.7 * weight for stem, weight in self.stems.items() if len(stem) > 4 and stem in part), default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    text: str
+    terms: tuple[Term, ...] = ()
+    exact: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, task: str) -> Query:
+        text = " ".join(task.split())
+        exact = [next(filter(None, found.groups())).strip() for found in _QUOTED.finditer(text)]
+        exact += [found.group() for found in _IDENTIFIER.finditer(text)]
+        exact = [item.removesuffix("()") for item in exact]
+        places = [found.group().rstrip(".,;:") for found in _FOLDERS.finditer(text)]
+        return cls(
+            text=text,
+            terms=_terms(_words(_FOLDERS.sub(_words_of_path, text))),
+            exact=tuple(dict.fromkeys(item for item in exact if len(item) > 3))[:4],
+            places=tuple(dict.fromkeys(places))[:4],
+        )
+
+
+def read(messages: Sequence[Message]) -> Situation:
+    """Return where the conversation stands. Later tasks replace earlier ones; steering is read
+    together with its task."""
+    task = earlier = ""
+    turns: list[Turn] = []
+    last_call = False
+    waiting: tuple[ToolCall, ...] = ()
+    for message in messages:
+        if isinstance(message, AssistantMessage):
+            waiting = message.tool_calls
+        elif isinstance(message, ToolMessage):
+            results = {result.call_id: result for result in message.results}
+            turns.append(tuple((call, results[call.id]) for call in waiting if call.id in results))
+            waiting = ()
+        elif not isinstance(message, UserMessage):
+            continue
+        elif message.origin in ("task", "follow-up"):
+            task, earlier = _own_words(message.text), task
+            turns, last_call = [], False
+        elif message.origin == "steer":
+            task, turns = f"{task}\n{_own_words(message.text)}", []
+        elif message.origin == "wrap-up":
+            last_call = True
+    question = the_question(task)
+    wish = wish_of(question)
+    if wish == "find" and earlier and len(question.split()) < 4:  # "and the tests?" needs what came before
+        question = f"{question} {the_question(earlier)}"
+    return Situation(question, tuple(turns), last_call, wish)
+
+
+def the_question(task: str) -> str:
+    """Return the task, or of a long one the sentences that ask for something."""
+    if len(task.split()) <= LONG_TASK:
+        return task.strip()[:LONGEST_TASK]
+    sentences = [found.group().strip() for found in _SENTENCE.finditer(task)]
+    asking = [text for text in sentences if text.endswith(("?", "？")) or _ASKS.match(text)]
+    words = " ".join(asking or sentences).split()
+    return " ".join(words[:LONG_TASK])[:LONGEST_TASK]
+
+
+def wish_of(question: str) -> Wish:
+    if not re.search(r"[^\W\d_]{2}", question) or _GREETING.match(question):
+        return "talk"
+    if _ACT.match(question):
+        return "act"
+    return "judge" if _JUDGE.match(question) else "find"
+
+
+def _own_words(text: str) -> str:
+    """Return a task without what a harness puts around it: blocks in tags, a conversation."""
+    own = _TASK.split(text)[-1]
+    for name in list(dict.fromkeys(_CLOSING_TAG.findall(own)))[:20]:
+        start, end = own.find(f"<{name}"), own.rfind(f"</{name}>")
+        if 0 <= start < end:
+            own = f"{own[:start]} {own[end + len(name) + 3 :]}"
+    return own.strip() or text.strip()
+
+
+@lru_cache(maxsize=50_000)
+def stem(word: str) -> str:
+    """Return a lower-case word without what its forms differ in: plural, ending, a doubled last
+    letter, a silent e, and y for i."""
+    word = vocabulary.IRREGULAR.get(word, word)
+    if len(word) < 3 or not word.isascii():
+        return word
+    word = re.sub(r"(?<=..)ie[sd]$|(?<=ss|sh|ch|.x|.z)es$|(?<=..[^sui])s$", _singular, word)
+    word = vocabulary.IRREGULAR.get(word, word)
+    if word not in vocabulary.UNCHANGED:
+        word = _ENDING.sub("", word)
+        word = re.sub(r"(?<=..)(.)\1$", r"\1", word)
+    word = re.sub(r"(?<=...)e$", "", word)
+    return re.sub(r"(?<=.[^aeiou])y$", "i", word)
+
+
+def _singular(ending: re.Match[str]) -> str:
+    return "y" if ending.group().startswith("ie") else ""
+
+
+def subwords(text: str) -> list[str]:
+    """`HTTPBasicAuth_v2` → http, basic, auth, v, 2. Other scripts stay in one piece."""
+    return [part.lower() for part in _WORD.findall(text)]
+
+
+@lru_cache(maxsize=50_000)
+def stems_of(text: str) -> tuple[str, ...]:
+    """Return the stems of all words, and of neighbours in one name taken together: `open_api`
+    is also `openapi`, as people write it."""
+    found: list[str] = []
+    for name in re.findall(r"\w+", text):
+        parts = subwords(name)
+        found += [stem(part) for part in parts]
+        found += [stem(first + second) for first, second in pairwise(parts)]
+    return tuple(found)
+
+
+def _words_of_path(place: re.Match[str]) -> str:
+    """Return of a path in the tree its name; of one elsewhere (`/etc/ssh/config`) every part."""
+    path = place.group()
+    return path.replace("/", " ") if path.startswith("/") else path.rpartition("/")[2]
+
+
+def _words(text: str) -> list[str]:
+    plain = _FILE.sub(lambda file: file.group().partition(".")[0], text).lower()
+    for foreign, english in vocabulary.OTHER_LANGUAGES.items():
+        plain = plain.replace(foreign, f" {english} ")
+    for filler in vocabulary.FILLERS:
+        plain = plain.replace(filler, " ")
+    for phrase, word in vocabulary.PHRASES.items():
+        plain = re.sub(rf"\b{phrase}\b", word, plain)
+    words: list[str] = []
+    for token in _TOKEN.findall(plain):
+        if re.match(f"[{_WIDE}]{{2}}", token):  # overlapping pairs: the usual index unit of such scripts
+            words += [first + second for first, second in pairwise(token)]
+        else:
+            words.append(token)
+    return words
+
+
+def _terms(words: list[str]) -> tuple[Term, ...]:
+    chosen: dict[str, Term] = {}
+    before = ""
+    for word in words:
+        root = stem(word)
+        if word not in vocabulary.STOP and root not in chosen and 1 < len(word) <= 40 and not word.isdigit():
+            stems = {root: 1.0}
+            if len(before) > 2 and before not in vocabulary.STOP:
+                stems[stem(before + word)] = 1.0  # "host name" is also written hostname
+            stems |= {other: SYNONYM for other in _synonyms(root) if other not in stems}
+            chosen[root] = Term(word, stems, root in _weak_stems())
+        before = word
+    strongest = sorted(chosen.values(), key=lambda term: term.weak)[:MOST_TERMS]
+    return tuple(term for term in chosen.values() if term in strongest)
+
+
+def _synonyms(root: str) -> list[str]:
+    known = _synonyms_by_stem()
+    if root not in known and len(root) >= 9:  # a long word of another language: Authentifizierung
+        root = next((other for other in known if len(other) >= 7 and root.startswith(other[:7])), root)
+        return [root, *known.get(root, [])]
+    return known.get(root, [])
+
+
+@cache
+def _weak_stems() -> frozenset[str]:
+    return frozenset(stem(word) for word in vocabulary.WEAK)
+
+
+@cache
+def _synonyms_by_stem() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for group in vocabulary.SYNONYMS:
+        members = list(dict.fromkeys(stem(word) for word in group.split()))
+        for member in members:
+            found.setdefault(member, []).extend(other for other in members if other != member)
+    return found

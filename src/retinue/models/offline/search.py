@@ -1,0 +1,216 @@
+"""The searches: which calls come next, and what their results say.
+
+`survey` looks for the words of the question in the whole tree, `widen` once more in the plainest
+way when that brought nothing, and `inspect` looks into the best candidates. Results are kept
+small, whatever the tree's size. `gather` reads them out of the conversation; the same messages
+always give the same evidence, so the planner needs no memory of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import field
+from typing import Any
+
+from retinue.core.lean import dataclass
+from retinue.core.messages import ToolCall, ToolResult
+from retinue.models.offline.question import Query, Term
+from retinue.models.offline.source import KEYWORDS, asked_kinds
+from retinue.models.offline.tools import SearchTool, Toolbox
+
+CANDIDATES = 10
+HEAD = 26
+"""Lines read of the beginning of a candidate: what a file is about stands there."""
+
+_ASIDE = (
+    "!**/{test,tests,testing,__tests__,testdata,snapshots,__snapshots__,fixtures,node_modules}/**,"
+    "!**/{vendor,_vendor,third_party}/**,"
+    "!{*.lock,*.min.js,*.map,*.svg,*.snap,*.po,go.sum,package-lock.json,CHANGELOG*,CHANGES*}"
+)
+"""Left out of a first search that does not ask for such files."""
+_MATCH = re.compile(r"^(?P<path>[^\n]+?):(?P<line>\d+):(?P<text>.*)$")
+_COUNT = re.compile(r"^(?P<path>.+):(?P<count>\d+)$")
+_NUMBERED = re.compile(r"^\s*(?P<line>\d+)(?:\t|→|: ?|\| ?)(?P<text>.*)$")
+_TOTAL = re.compile(r"^\[[\d,]+ of (?P<total>[\d,]+) (?:found|files)")
+_MORE = re.compile(r"^\[(?P<more>[\d,]+) more lines")
+
+Wanted = tuple[SearchTool, dict[str, Any]]
+
+
+@dataclass(slots=True)
+class Evidence:
+    """`counts[i]` are the matching lines of term i by file; `lines` what was seen of a file."""
+
+    counts: dict[int, dict[str, int]] = field(default_factory=dict)
+    having: dict[int, int] = field(default_factory=dict)
+    """How many files have a term, also beyond those that were listed."""
+    paths: dict[str, None] = field(default_factory=dict)
+    lines: dict[str, dict[int, str]] = field(default_factory=dict)
+    length: dict[str, int] = field(default_factory=dict)
+    total_files: int = 0
+    folders: list[str] = field(default_factory=list)
+    """Folders that a listing named and that could be listed next."""
+    errors: list[str] = field(default_factory=list)
+    inspected: bool = False
+    """Single files were looked at."""
+
+
+def survey(query: Query, toolbox: Toolbox) -> list[Wanted]:
+    """Return the first calls: all file names, and the words of the question in all text and in
+    definitions."""
+    wanted: list[Wanted] = []
+    if toolbox.find:
+        wanted.append((toolbox.find, {"pattern": "**/*", "limit": 1500}))
+    elif toolbox.grep is None and toolbox.ls:
+        wanted.append((toolbox.ls, {"path": "."}))
+    if grep := toolbox.grep:
+        glob = _ASIDE if grep.excludes and not asked_kinds(query.text) else None
+        mode = "count" if grep.counts else "content"
+        for term in query.terms:
+            wanted.append((grep, {"pattern": pattern_of([term]), "mode": mode, "limit": 400, "glob": glob}))
+        if query.terms:
+            options = {"mode": "content", "limit": 300, "glob": glob}
+            wanted.append((grep, {"pattern": definition_pattern(query.terms), **options}))
+        for text in query.exact:
+            wanted.append((grep, {"pattern": re.escape(text), "mode": "content", "limit": 60}))
+    return wanted
+
+
+def widen(query: Query, toolbox: Toolbox, evidence: Evidence) -> list[Wanted]:
+    """Return the calls after a survey that found nothing: nothing but the plainest words."""
+    wanted: list[Wanted] = []
+    if toolbox.grep:
+        plain = dict.fromkeys(form for term in query.terms for form in (term.word, next(iter(term.stems))))
+        wanted += [(toolbox.grep, {"pattern": re.escape(form)}) for form in list(plain)[:8]]
+    if toolbox.ls:
+        wanted += [(toolbox.ls, {"path": folder}) for folder in evidence.folders[:24]]
+    return wanted
+
+
+def inspect(query: Query, toolbox: Toolbox, paths: list[str]) -> list[Wanted]:
+    """Return the last calls: every matching line of the candidates, and how each begins."""
+    wanted: list[Wanted] = []
+    if toolbox.grep and query.terms:
+        pattern = pattern_of(query.terms)
+        options = {"pattern": pattern, "mode": "content", "limit": 150}
+        wanted += [(toolbox.grep, {**options, "path": path}) for path in paths[:CANDIDATES]]
+    if toolbox.read:
+        wanted += [(toolbox.read, {"path": path, "limit": HEAD}) for path in paths[:CANDIDATES]]
+    return wanted
+
+
+def pattern_of(terms: Iterable[Term]) -> str:
+    """Return a pattern, in the syntax that ripgrep and Python share, for any form of the terms."""
+    return "|".join(_form_pattern(form) for form in _forms(terms))
+
+
+def _form_pattern(form: str) -> str:
+    """Short stems count only where a word of a name begins, the shortest only as whole words."""
+    if len(form) > 4 or not form.isascii():
+        return f"(?i:{_letters(form)})"
+    end = "(?:s?(?:[^a-z]|$)|[a-z]?(?:ed|ers?|ing))" if len(form) < 4 else ""
+    return f"(?:^|[^A-Za-z])(?i:{_letters(form)}){end}|[a-z0-9]{_letters(form.capitalize())}{end}"
+
+
+def definition_pattern(terms: Iterable[Term]) -> str:
+    """Return a pattern for lines that give a name with one of the terms in it to something."""
+    forms = "|".join(_letters(form) for form in _forms(terms) if len(form) > 2)
+    name = f"(?i:{forms})[A-Za-z0-9_]*"
+    return (
+        rf"(?:^|[^A-Za-z])(?:{KEYWORDS}) +(?:\([^)]{{0,40}}\) *)?[A-Za-z0-9_.:]*{name}"
+        rf"|{name} *[:=] *(?:async )?(?:function|\([^)]{{0,80}}\) *=>)"
+        rf"|^[A-Za-z][A-Za-z0-9_ *]*{name} *\([^;]*$"
+        rf"|^ +(?:public|private|protected|static|export|async) [^=;()]*{name}\([^;]*$"
+    )
+
+
+def gather(pairs: Iterable[tuple[ToolCall, ToolResult]], toolbox: Toolbox, query: Query) -> Evidence:
+    evidence = Evidence()
+    by_pattern = {pattern_of([term]): index for index, term in enumerate(query.terms)}
+    tools = {tool.spec.name: tool for tool in toolbox.tools}
+    for call, result in pairs:
+        tool = tools.get(call.name)
+        if tool is None:
+            continue
+        path = str(tool.value(call.arguments, "path") or "")
+        if tool.kind in ("grep", "read") and path:
+            evidence.inspected = True
+        if result.is_error:
+            evidence.errors.append(f"{call.name}: {result.text.strip()[:300]}")
+        elif tool.kind == "read":
+            _read_file(_tidy(path), result.text, evidence)
+        elif tool.kind == "grep":
+            term = by_pattern.get(str(tool.value(call.arguments, "pattern")))
+            counting = tool.value(call.arguments, "mode") == "count"
+            _read_matches(result.text, term, counting, evidence)
+        else:
+            _read_listing(result.text, path if tool.kind == "ls" else "", evidence)
+    evidence.total_files = max(evidence.total_files, len(evidence.paths))
+    return evidence
+
+
+def _read_listing(text: str, folder: str, evidence: Evidence) -> None:
+    """Paths, one a line. What ends with a slash is a folder; notes are in brackets or sentences."""
+    above = "" if folder in ("", ".", "./") else folder.rstrip("/") + "/"
+    for line in text.splitlines():
+        if total := _TOTAL.match(line):
+            evidence.total_files = max(evidence.total_files, _number(total["total"]))
+        elif line.endswith("/"):
+            evidence.folders.append(_tidy(above + line.strip()))
+        elif line.strip() and not line.startswith(("[", "Nothing matches")):
+            evidence.paths.setdefault(_tidy(above + line.strip()))
+
+
+def _read_matches(text: str, term: int | None, counting: bool, evidence: Evidence) -> None:
+    counts: dict[str, int] = {}
+    total = None
+    for line in text.splitlines():
+        if noted := _TOTAL.match(line):
+            total = _number(noted["total"])
+        elif not counting and (found := _MATCH.match(line)):
+            path = _tidy(found["path"])
+            counts[path] = counts.get(path, 0) + 1
+            evidence.lines.setdefault(path, {}).setdefault(_number(found["line"]), found["text"])
+        elif term is not None and (counted := _COUNT.match(line)):
+            counts[_tidy(counted["path"])] = _number(counted["count"])
+    evidence.paths |= dict.fromkeys(counts)
+    if term is not None:
+        evidence.counts.setdefault(term, counts)
+        evidence.having.setdefault(term, total or len(counts))
+
+
+def _read_file(path: str, text: str, evidence: Evidence) -> None:
+    last = 0
+    for line in text.splitlines():
+        if more := _MORE.match(line):
+            last += _number(more["more"])
+            break
+        if found := _NUMBERED.match(line):
+            last = _number(found["line"])
+            evidence.lines.setdefault(path, {}).setdefault(last, found["text"])
+    evidence.length.setdefault(path, last)
+
+
+def _forms(terms: Iterable[Term]) -> list[str]:
+    """Return the stems, and each word that its stem is no beginning of."""
+    forms: dict[str, None] = {}
+    for term in terms:
+        forms |= dict.fromkeys(term.stems)
+        root = next(iter(term.stems))
+        if len(root) < 4 or not re.match(_letters(root), term.word):
+            forms.setdefault(term.word)
+    return list(forms)
+
+
+def _letters(form: str) -> str:
+    """A stem's final i is written y in some forms."""
+    return re.sub("(?<=..)i$", "[iy]", re.escape(form))
+
+
+def _number(text: str) -> int:
+    return int(text.replace(",", ""))
+
+
+def _tidy(path: str) -> str:
+    return path.removeprefix("./").replace("\\", "/")

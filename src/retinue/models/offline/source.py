@@ -1,0 +1,182 @@
+"""What a path says about a file, and what a single line of source is: guessed from the text
+alone, in any language, and right often enough to rank by."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Literal
+
+from retinue.core.lean import dataclass
+
+FileKind = Literal["source", "facade", "script", "test", "docs", "example", "vendored", "generated", "data", "history"]
+LineKind = Literal["type", "function", "value", "prose", "import", "code"]
+
+KIND_WEIGHT: dict[FileKind, float] = {
+    "source": 1.0, "facade": 0.9, "script": 0.6, "example": 0.35, "data": 0.3, "docs": 0.25, "test": 0.2,
+    "vendored": 0.2, "generated": 0.2, "history": 0.1,
+}  # fmt: skip
+"""How likely a file of a kind is the answer to a question about code. A facade (`__init__`,
+`index`) re-exports more often than it does something."""
+
+_ASKED: dict[str, FileKind] = {
+    r"\b(?:unit|integration)[- ]tests?\b|\btest (?:suite|cases?|files?)\b|\btested\b|\btests (?:for|of|that|cover\w*)\b"
+    r"|\b(?:which|what|the|any) tests? (?:for|of|cover\w*|check\w*|verif\w*|exercis\w*)\b": "test",
+    r"\bdocumented\b|\b(?:documentation|docs|guide) (?:for|of|on|about)\b|\breadme\b|\btutorials?\b": "docs",
+    r"\bexamples? (?:of|for|that|show\w*)\b|\bdemos?\b|\btutorials?\b": "example",
+    r"\bchange ?log\b|\brelease notes?\b": "history",
+    r"\bvendored\b": "vendored",
+    r"\bbenchmarks? (?:for|of|that)\b|\bmakefile\b|\bdockerfile\b"
+    r"|\b(?:github|ci) (?:workflows?|actions?|pipelines?)\b": "script",
+    r"\bpyproject\b": "data",
+    r"\btype stubs?\b|\btypings?\b": "generated",
+}
+_FOLDERS: dict[FileKind, str] = {  # in order: the first kind that has one of a path's folders is taken
+    "vendored": "vendor vendored _vendor node_modules third_party thirdparty 3rdparty deps extern external bundled",
+    "test": "test tests testing __tests__ spec specs e2e fixtures testdata test_data snapshots __snapshots__ mocks "
+    "__mocks__ testutils conformance t unit integration",
+    "docs": "doc docs documentation website site man manual",
+    "example": "example examples sample samples demo demos tutorial tutorials playground",
+    "script": "bench benches benchmark benchmarks script scripts dev ci .github .circleci hack requirements",
+    "generated": "dist build out generated gen __generated__ target min coverage",
+}
+_SOURCE = frozenset(
+    "py pyx pyi pxd js jsx mjs cjs ts tsx mts cts go rs java kt kts scala c h cc cpp cxx hpp hh m mm swift rb php cs "
+    "fs lua pl pm sh bash zsh ps1 ex exs erl hrl hs ml mli clj cljs dart r jl zig nim v sv vhd sql vue svelte proto "
+    "thrift graphql jq y l asm s cu groovy gradle tcl el lisp scm d pas f90 jinja j2".split()
+)
+_HEADERS = frozenset("h hh hpp pxd mli".split())
+_PROSE_FILES = frozenset("md mdx rst txt adoc html htm tex org po pot ipynb css scss".split())
+_TEST_NAME = re.compile(
+    r"test_.*|.*_tests?|tests?|conftest|.*[._-](?:test|spec)|.*Tests?|Test[A-Z].*|.*TestCase|.*_unittest"
+)
+_HISTORY = re.compile(
+    r"(?i)(?:changelog|changes|history|news|releases?|authors|contributors|licen[cs]e|copying|notice|maintainers)"
+    r"(?:[._-].*)?"
+)
+_GENERATED = re.compile(
+    r"\.min\.|_pb2|\.pb\.|\.g\.|_generated|\.generated|\.bundle\.|\.d\.[cm]?ts$|\.pyi$|^PKG-INFO$|\.lock$|-lock\."
+    r"|^go\.sum$|-(?=\w*\d)(?=\w*[A-Z])\w{8}\.(?:js|css)$"
+)
+FACADES = frozenset("__init__ index mod lib __main__ exports external api".split())
+_BUILD_FILES = frozenset("setup noxfile build gulpfile fabfile".split())
+
+KEYWORDS = (
+    "class|struct|enum|trait|interface|type|impl|module|mod|namespace|protocol|object|record|union|typedef|defmodule"
+    "|def|func|fn|function|macro_rules!|sub|defp|proc|const|let|var"
+)
+_TYPE = re.compile(KEYWORDS.partition("|def|")[0])
+_VALUE = re.compile("const|let|var")
+_KEYWORD = re.compile(
+    rf"(?P<indent>\s*)(?:[\w@\[\]()<>*&,.]+\s+){{0,5}}?(?P<word>{KEYWORDS})\s+(?:\([^)]*\)\s*)?"
+    r"(?:\w+(?:\.|::))*(?P<name>\w+)"
+)
+_CALLABLE = re.compile(
+    r"(?P<indent>\s*)(?:\w+\s+){0,3}(?:\w+\.)*(?P<name>\w+)\s*[:=]\s*(?:async\s*)?"
+    r"(?:function\b|\([^)]*\)[^=]*=>|\w+\s*=>)"
+)
+_C_LIKE = re.compile(r"(?P<indent>\s*)(?P<before>(?:[A-Za-z_][\w<>,.\[\]?]*[\s*&]+)*)(?P<name>[A-Za-z_]\w*)\s*\(")
+_CONSTANT = re.compile(r"(?:\s*#\s*define\s+(?P<macro>\w+)|(?P<name>[A-Za-z_]\w*)\s*(?::[^=]+)?=[^=])")
+_STATEMENT = re.compile(
+    r"\b(?:if|for|while|switch|return|else|elif|catch|except|with|assert|raise|throw|await|yield|not|and|or|in|is|new"
+    r"|delete|sizeof|typeof|print|match|case|do|try|lambda|del|from|import)\b"
+)
+_IMPORT = re.compile(
+    r"\s*(?:import\b|from\s+\S+\s+import\b|#\s*include\b|use\s+[\w:{]|require\b|export\s+(?:\*|\{).*from\b"
+    r"|(?:const|var|let)\s.*\brequire\()"
+)
+_PROSE = re.compile(
+    r"\s*(?:#(?!\s*(?:define|include|if|el|end|undef|pragma)\b)|//|/\*|\*|r?\"\"\"|'''|--\s|;;|%|<!--)"
+    r"|\s*[A-Za-z][^\s={}();<>|\\]*(?:\s+[^\s={}();<>|\\]+){4,}$"
+)
+"""A comment, or at least five words without the punctuation of code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """`name` is what a definition defines; `nested`, that it stands inside something else."""
+
+    kind: LineKind
+    name: str = ""
+    nested: bool = False
+
+
+def asked_kinds(task: str) -> frozenset[FileKind]:
+    """Return the kinds of files that a task is about."""
+    return frozenset(kind for pattern, kind in _ASKED.items() if re.search(pattern, task, re.IGNORECASE))
+
+
+def weight_of(path: str, asked: frozenset[FileKind]) -> float:
+    """Return how likely this file is the answer, compared with source, from its kind alone."""
+    kind = kind_of(path)
+    if kind in asked:
+        return 1.0
+    weight = KIND_WEIGHT[kind]
+    ending = path.rpartition(".")[2].lower()
+    if ending in _HEADERS:  # declarations: the work is done elsewhere
+        weight *= 0.75
+    elif ending not in _SOURCE and kind in ("test", "example", "vendored"):
+        weight *= 0.5
+    if asked & {"test", "docs", "example", "history", "vendored"}:  # who asks for tests does not want source
+        weight *= 0.05
+    return weight
+
+
+@lru_cache(maxsize=20_000)
+def kind_of(path: str) -> FileKind:
+    *folders, name = path.replace("\\", "/").split("/")
+    base, dot, ending = name.rpartition(".")
+    if not base:
+        base, dot, ending = name, "", ""
+    source = ending.lower() in _SOURCE
+    if _GENERATED.search(name) or any(folder.endswith((".egg-info", ".dist-info")) for folder in folders):
+        return "generated"
+    if _HISTORY.fullmatch(base) and not source:
+        return "history"
+    for kind, names in _FOLDERS.items():
+        if not set(names.split()).isdisjoint(folder.lower() for folder in folders):
+            if kind == "docs" and source:
+                return "script"
+            if kind != "generated" or not source or "src" not in folders:
+                return kind
+    if _TEST_NAME.fullmatch(base):
+        return "test"
+    if not dot or (base in _BUILD_FILES and source and not folders):
+        return "script"
+    if source:
+        return "facade" if base in FACADES else "source"
+    return "docs" if ending.lower() in _PROSE_FILES else "data"
+
+
+@lru_cache(maxsize=50_000)
+def line_of(text: str) -> Line:
+    """Return what a line is: its first 300 characters show it."""
+    text = text[:300].rstrip()
+    if _IMPORT.match(text):
+        return Line("import")
+    if _PROSE.match(text):
+        return Line("prose")
+    if found := _CALLABLE.match(text):
+        return Line("function", found["name"], _is_nested(found))
+    if found := _KEYWORD.match(text):
+        if not _VALUE.fullmatch(found["word"]):
+            kind: LineKind = "type" if _TYPE.fullmatch(found["word"]) else "function"
+            return Line(kind, found["name"], _is_nested(found))
+        return Line("code") if _is_nested(found) else Line("value", found["name"])
+    if found := _CONSTANT.match(text):
+        return Line("value", found["macro"] or found["name"])
+    if (found := _C_LIKE.match(text)) and _opens_body(found, text):
+        return Line("function", found["name"], _is_nested(found))
+    return Line("code")
+
+
+def _opens_body(found: re.Match[str], text: str) -> bool:
+    """`name(args) {` anywhere; `type name(args)` only from the left edge; a call never."""
+    if _STATEMENT.search(found["before"] + found["name"]):
+        return False
+    left = bool(found["before"]) and not found["indent"] and not text.endswith(";") and "=" not in text
+    return left or text.endswith("{")
+
+
+def _is_nested(found: re.Match[str]) -> bool:
+    return len(found["indent"].expandtabs(4)) >= 2
