@@ -10,6 +10,8 @@ from hypothesis import settings as effort
 from hypothesis import strategies as st
 from settings_place import Home
 
+from retinue.errors import ConfigurationError
+from retinue.runs.account import check_readable
 from retinue.settings.suggest import RETIRED
 from retinue.settings.table import fields, spellings
 from retinue.settings.write import save_settings
@@ -72,6 +74,14 @@ def test_a_removed_setting_in_a_file_or_the_environment_is_told_with_what_happen
         f"taskFileAbove is no setting any more, {gone}: tasks of more than 24,000 characters are handed over as a file",
         f"environment: RETINUE_SCHEDULE_MAX_JOBS is no variable any more, {gone}: there may be 50 jobs at a time",
     ]
+
+
+@pytest.mark.parametrize("where", ["file", "environment"])
+def test_a_removed_budget_refuses_the_launch_and_is_no_limit_that_got_lost(place: Home, where: str) -> None:
+    environment = {"RETINUE_BUDGET_TURNS": "3"} if where == "environment" else {}
+    place.write(place.project_file, {"budget": {"turns": 3}} if where == "file" else {})
+    with pytest.raises(ConfigurationError, match=r"any more.*defaultMaxTurns"):
+        check_readable(place.load(environment=environment))
 
 
 def test_no_removed_setting_is_in_the_table_and_the_table_stays_small() -> None:

@@ -64,14 +64,18 @@ def check_readable(loaded: Loaded) -> None:
     wrong = [
         str(problem)
         for problem in loaded.problems
-        if problem.field.partition(".")[0] == "budget" and not problem.message.startswith("has no effect")
+        if _is_budget(problem.field) and not problem.message.startswith("has no effect")
     ]
-    wrong += [f"{name} is not a setting" for name in loaded.unknown if name.partition(".")[0] == "budget"]
     if wrong:
         raise ConfigurationError(
             f"A budget cannot be read, and nothing runs without it: {'; '.join(dict.fromkeys(wrong))}.",
             remedy="Correct it or take it out. All that there are: retinue settings list",
         )
+
+
+def _is_budget(name: str) -> bool:
+    """Return whether it is a name of a file, or a variable, that sets a budget of a tree."""
+    return name.partition(".")[0] == "budget" or name.startswith("RETINUE_BUDGET_")
 
 
 def _budget(request: RunRequest, settings: Settings, *, root: bool) -> Budget:

@@ -1,9 +1,7 @@
-"""Reading a JSON object that a person may have damaged. Never raises, never creates anything.
-
-The settings files of pi, devkit-pi and CodingCode: read as layers below ours, never written.
-
-Each file has a table of the settings that Retinue has, too. What else stands in it is told by
-`retinue settings list` and `retinue doctor`, so that nobody takes it to count.
+"""The settings files of pi, devkit-pi and CodingCode: read as layers below ours, never written. Each
+has a table of the settings that Retinue has, too; what else stands in it is reported by `retinue
+settings list` and `retinue doctor`, so that nobody takes it to count. `read_object` reads any JSON
+object that a person may have damaged; it never raises and never creates anything.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""Settings as texts: how an environment variable or a word of the command line is understood.
-
-Settings from their layers: defaults < files of other programs < user file < project file < local
-file < environment < flags.
-
-Every layer is read on its own and merged setting by setting: a bad value falls alone, with a
-problem that names the file, the setting and what would be accepted. Nothing is created.
+"""Load settings from their layers: defaults < files of other programs < user file < project file <
+local file < environment < flags. Each layer is read on its own and merged setting by setting: a bad
+value falls alone, with a problem that names the file, the setting and what would be accepted.
+Nothing is created. Variables and words of the command line are read as the JSON a file would hold.
 """
 
 from __future__ import annotations

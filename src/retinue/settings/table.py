@@ -1,7 +1,6 @@
-"""Every setting, once: its type, range, default and meaning.
-
-The reference page, validation, `retinue settings` and the typed values all come from here.
-Ranges and names are those of pi-subagents where it has the setting; devkit-pi's names are aliases.
+"""Every setting, once: its type, range, default and meaning. The reference page, validation, `retinue
+settings` and the typed values all come from here and from the two modules of its parts. Ranges and
+names are those of pi-subagents where it has the setting; devkit-pi's names are aliases.
 """
 
 from __future__ import annotations

@@ -1,14 +1,5 @@
-"""Settings of what a run is told besides its file: a part of the table in `table.py`.
-
-The settings of plugins, and of questions that agents ask: a part of the table.
-
-The settings of MCP servers and of tools that are loaded on demand: a part of the table.
-
-Settings of schedules: a part of the table in `table.py`.
-
-Settings of worktrees and the integration queue: a part of the table in `table.py`.
-
-Settings of the sandbox: a part of the table in `table.py`.
+"""The part of the table about what a run can do besides its own work: context, plugins and questions,
+MCP servers, schedules, worktrees, the sandbox.
 """
 
 from __future__ import annotations
@@ -36,13 +27,8 @@ class ContextSettings(Values):
         (), Texts(), name="skills.paths", section="context", applies="next run",
         doc="Further folders with skills. In a project's files only folders of the project count.",
     )
-# fmt: on
 
 
-_DAY = 86_400
-
-
-# fmt: off
 class PluginSettings(Values):
     plugins: tuple[str, ...] = setting(
         (), Texts(), section="plugins", applies="next run",
@@ -59,10 +45,8 @@ class PluginSettings(Values):
         "wait", Choice("wait", "continue"), section="sub-agents",
         doc="Whether an agent that asks something (ask_parent) waits for the answer, or goes on and hears it later.",
     )
-# fmt: on
 
 
-# fmt: off
 class ServerSettings(Values):
     mcp_servers: Mapping[str, Any] = setting(
         {}, Table(Anything(), "server names"), section="servers", applies="next run", merges=True,
@@ -84,19 +68,15 @@ class ServerSettings(Values):
         "auto", Choice("auto", "always", "never"), name="toolSearch.mode", section="servers", applies="next run",
         doc="Whether tools of servers are told to the model by name only, and loaded when it searches for them.",
     )
-# fmt: on
 
 
-# fmt: off
 class ScheduleSettings(Values):
     scheduling_enabled: bool = setting(
         True, _FLAG, section="schedules", applies="next session",
         doc="Let agents be started on a schedule; switching it off stops all timers at once.",
     )
-# fmt: on
 
 
-# fmt: off
 class WorktreeSettings(Values):
     worktree_isolation: bool = setting(
         True, _FLAG, section="worktrees", applies="next session",

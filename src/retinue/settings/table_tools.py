@@ -1,9 +1,4 @@
-"""Settings of the terminal app: a part of the table in `table.py`.
-
-The settings of the web tools: a part of the table.
-
-The settings of language servers and of converting documents: a part of the table.
-"""
+"""The part of the table about the terminal app, the web tools, language servers and documents."""
 
 from __future__ import annotations
 
@@ -11,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from retinue.settings.field import Alias, Values, setting
-from retinue.settings.kinds import Anything, Choice, Flag, Items, Number, Record, Table, Text, Texts, Whole
+from retinue.settings.kinds import Anything, Choice, Flag, Items, Number, Record, Table, Text, Texts
 
 _FLAG = Flag()
 
@@ -71,12 +66,6 @@ class TerminalSettings(Values):
 SEARCHERS = ("brave", "tavily", "exa", "searxng", "ddgs", "native")
 """Who can search, those with a key of their own first."""
 
-_DAY = 86_400
-
-
-def _seconds(milliseconds: Any) -> Any:
-    return milliseconds / 1000
-
 
 # fmt: off
 class WebSettings(Values):
@@ -113,7 +102,6 @@ class WebSettings(Values):
 # fmt: on
 
 
-_MS = Whole(1, _DAY * 1000)
 _SERVER = Record(
     command=Items(Text("a program or an argument")),
     languages=Table(Text("a language id"), "endings of file names"),

@@ -44,13 +44,15 @@ def plain(value: Any, key: str = "") -> Any:
 
 
 def explained(loaded: Loaded, name: str) -> Explanation:
-    from retinue.settings.suggest import nearest_name
+    from retinue.settings.suggest import RETIRED, nearest_name
 
     try:
         return loaded.explain(name)
     except KeyError:
         meant = nearest_name(name)
         hint = f" Did you mean {meant}?" if meant else ""
+        if name in RETIRED:
+            hint = f" There was one: {RETIRED[name]}."
         raise UsageError(
             f"There is no setting '{name}'.{hint}", remedy="See all of them with: retinue settings list --all"
         ) from None
