@@ -1,1 +1,1 @@
-"""The agent's hands: built-in tools, confinement, bounded output, and the tool filter."""
+"""The built-in tools of agents: confinement, bounded output, and the tool filter."""

@@ -29,9 +29,9 @@ class BuiltinTool(ABC):
     properties: ClassVar[Properties]
     required: ClassVar[tuple[str, ...]]
     hidden: ClassVar[Properties] = {}
-    """Parameters that are taken and not shown: what few calls need would cost every request."""
+    """Parameters that are accepted but not shown: few calls need them, and every request would pay."""
     asked_for: ClassVar[tuple[str, ...] | None] = None
-    """What a call must have, where that is less than models are told."""
+    """Required parameters, where they are fewer than models are told."""
     aliases: ClassVar[Aliases] = {}
     words: ClassVar[Mapping[str, Mapping[str, str]]] = {}
     ignored: ClassVar[frozenset[str]] = frozenset()
@@ -82,8 +82,8 @@ def read_prompt(tool: type, name: str) -> str:
 
 
 def parameters_of(properties: Properties, required: tuple[str, ...]) -> dict[str, Any]:
-    """The JSON Schema of an object with `properties`, as models see it. That it is closed is left
-    out: it would cost every request, and a parameter that there is none of is dropped with a note."""
+    """The JSON Schema of an object with `properties`, as models see it. `additionalProperties`
+    is left out: it would cost every request, and an unknown parameter is dropped with a note."""
     schema: dict[str, Any] = {"type": "object", "properties": dict(properties)}
     if required:
         schema["required"] = list(required)

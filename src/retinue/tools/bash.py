@@ -37,7 +37,7 @@ _QUIET = {
     "PIP_NO_INPUT": "1",
     "DEBIAN_FRONTEND": "noninteractive",
 }
-"""So that nothing waits for a person or draws on a terminal that is not there."""
+"""Variables that keep programs from waiting for a person or drawing on a terminal."""
 
 
 class BashTool(BuiltinTool):

@@ -61,7 +61,7 @@ class BackgroundCommand:
         return head_and_tail(text, SHOWN, f"the whole is in {self.path}").rstrip() if text else ""
 
     def state(self) -> str:
-        """How it stands, in a few words."""
+        """Its state in a few words."""
         if self.task is None or not self.task.done():
             return "still running"
         if self.task.cancelled():
@@ -73,7 +73,7 @@ class BackgroundCommand:
 
 
 class BackgroundCommands:
-    """Those of one run. `close` ends whatever is still at work."""
+    """The background commands of one run. `close` ends those still running."""
 
     def __init__(self) -> None:
         self._commands: dict[str, BackgroundCommand] = {}
@@ -120,7 +120,7 @@ class BackgroundCommands:
 
 
 async def stop_commands(context: ToolContext) -> tuple[str, ...]:
-    """At the run's end: nothing that it left at work goes on. Return what was, for the outcome."""
+    """End the background commands of a run that ends. Return what they were, for the outcome."""
     if not isinstance(context.commands, BackgroundCommands) or not context.commands.every():
         return ()
     stopped = await asyncio.shield(context.commands.close())
@@ -163,6 +163,6 @@ class BashOutputTool(BuiltinTool):
 
 
 def shown(command: BackgroundCommand) -> str:
-    """New output, then how the command stands."""
+    """New output, then the state of the command."""
     new = command.take()
     return f"{new or '(no new output)'}\n[{command.id} {command.state()}]"

@@ -1,4 +1,4 @@
-"""What bytes are: an image, something binary, or text in some form. And their hash.
+"""What bytes are: an image, something binary, or text in some form; and their hash.
 
 The form of a text (encoding, byte order mark, line endings) is kept apart from the text, so
 that an edit changes what it names and nothing else.

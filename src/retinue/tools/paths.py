@@ -26,7 +26,7 @@ class Confined:
 
     root: Path
     real: str
-    """The path itself, as text: most of those who need it want no more."""
+    """The path itself, as text: most callers need no more."""
     shown: str
 
     @property
@@ -81,7 +81,7 @@ def _shown(path: str, context: ToolContext) -> str:
 
 
 def visible(name: str) -> str:
-    """A file name in which nothing hides: control characters are escaped, so that no name can
+    """A file name without hidden characters: control characters are escaped, so that no name can
     pose as another line of a result, and bytes that are no text are replaced."""
     if name.isprintable():
         return name

@@ -129,7 +129,7 @@ async def _run(
         await asyncio.wait({starting})
     except asyncio.CancelledError:
         # The loop is torn down while the program starts. It may be at work already, and asyncio
-        # would wait for pipes that nobody opens any more, unless it is cancelled again.
+        # would wait for pipes that are never opened, unless it is cancelled again.
         while not starting.done():
             starting.cancel()
             await asyncio.sleep(0)
@@ -156,7 +156,7 @@ async def _run(
 
 
 async def _clear(tree: ProcessTree, watcher: _Watcher, alone: bool) -> tuple[str, ...]:
-    """After the program ended: lets late output come, then ends what it left behind."""
+    """Wait for late output of an ended program, then end what it left behind."""
     if alone:
         await asyncio.wait({watcher.drained}, timeout=DRAIN_SECONDS)
         return ()

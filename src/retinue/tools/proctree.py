@@ -25,7 +25,7 @@ _PROC = Path("/proc")
 _POLL = 0.02
 _NEAR = 64
 _LONG = 30.0
-"""Seconds after which process numbers may have come round, so that all processes are looked at."""
+"""Seconds after which process ids may have been reused, so that all processes are looked at."""
 _PASSES = 50
 
 

@@ -92,7 +92,7 @@ class ReachingWriter(Reaching):
 
 def label(tool: Tool) -> str:
     """The name of a tool as the log keeps it: one that reaches only a memory is not the tool of
-    that name, and gives no child the right to it."""
+    that name, and passes no right to it on to a child."""
     return f"{tool.spec.name} (memory only)" if isinstance(tool, Reaching) and tool.only else tool.spec.name
 
 

@@ -24,7 +24,7 @@ _COMPANIONS = {
     "ask_user": "AskUserTool",
     "exit_plan": "ExitPlanTool",
 }
-"""What touches nothing but the run itself and those above it."""
+"""Tools that affect only the run itself and the runs above it."""
 
 BUILTIN_NAMES = tuple(_CLASSES)
 COMPANION_NAMES = tuple(_COMPANIONS)

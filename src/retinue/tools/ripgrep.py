@@ -21,7 +21,7 @@ _known: Path | None = None
 
 
 def find_ripgrep() -> Path | None:
-    """Beside this Python, among the scripts of its scheme, in the package's own record, on PATH."""
+    """Return the program: beside this Python, among its scripts, in the package's record, or on PATH."""
     global _known
     if _known is None or not _known.exists():
         _known = next((path for path in _places() if path.is_file() and os.access(path, os.X_OK)), None)
@@ -97,7 +97,7 @@ async def ripgrep(
 
 
 def advice(message: str) -> str:
-    """What rg said about a pattern, with the way out."""
+    """What rg said about a pattern, with the remedy."""
     text = message.removeprefix("rg: ")[:600]
     if "look-around" in text or "backreferences" in text:
         return f"{text}\nLook-around and backreferences are not supported. Search for a simpler pattern."

@@ -1,4 +1,4 @@
-"""What grep and find share: where a search starts, how its paths are shown, and that none leads out.
+"""What grep and find share: where a search starts, how its paths are shown, and that no result lies outside.
 
 ripgrep follows no link it finds, but opens what it finds by name: a link that is put there in
 between is followed. So what it says is believed only of folders that have not changed since it

@@ -1,6 +1,6 @@
 """tool_search: tools that a run knows by name only until it asks for their parameters.
 
-So many tools do not fill the context window.
+The parameters of many tools would fill the context window.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Deferred:
         return tuple(self._loaded.values())
 
     def offer(self, tools: Mapping[str, Tool]) -> None:
-        """More tools became available; those that are known stay as they are."""
+        """Add tools that became available; those that are known stay as they are."""
         self._tools = {**tools, **self._tools}
 
     def load(self, query: str) -> Found:

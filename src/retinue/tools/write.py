@@ -43,7 +43,7 @@ def short_diff(old: str, new: str, most: int = _CHARACTERS) -> str:
 
 
 def unified(name: str, old: str, new: str, *, fresh: bool = False) -> str:
-    """For people who decide: more of it, under a head that names the file. One that is `fresh`
+    """The diff for people who decide: longer, under a head that names the file. One that is `fresh`
     was not there before, and is shown from its first line on."""
     if not fresh:
         return f"--- {name}\n+++ {name}\n{short_diff(old, new, _FOR_PEOPLE)}"
@@ -137,7 +137,7 @@ def _preview(given: Arguments, context: ToolContext) -> str:
 
 
 def _refuse_link(text: str, place: Confined, context: ToolContext) -> None:
-    """A link leads to a file that the call did not name: that one is not deleted for it."""
+    """Refuse to delete through a link: it leads to a file that the call did not name."""
     if (context.root / text).is_symlink():
         raise ToolError(f"{text} is a symbolic link to {place.shown}. Delete the one you mean with the shell.")
 

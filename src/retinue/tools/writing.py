@@ -1,4 +1,4 @@
-"""Changing a file: check, lock, write beside, rename. All or nothing, and never over news.
+"""Changing a file: check, lock, write beside, rename. All or nothing, and never over a change the run has not seen.
 
 Between reading what is there and renaming the new content over it, the folder is locked
 against other Retinue runs (threads by a lock, processes by flock), so of two runs that read

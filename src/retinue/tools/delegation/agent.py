@@ -241,7 +241,7 @@ def _ignored(view: ChildView, ignored: tuple[str, ...], given: Arguments) -> tup
 
 
 def _closing(shown: Shown, note: str) -> str:
-    """What is to be had beyond the text; `note` says why there may be more than that."""
+    """Where to find more than the text; `note` says why there may be more."""
     if note:
         return "What it produced is above, and is not all it was asked for."
     if shown.cut:
