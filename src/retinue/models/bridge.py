@@ -214,7 +214,7 @@ def _refuses_thoughts(draft: Draft) -> bool:
 
 
 def _missing_library(name: str, said: str) -> ConfigurationError:
-    """pydantic-ai is there, and what it needs for one provider is not. It names its own extra."""
+    """The failure when pydantic-ai is installed without what one provider needs. It names its own extra."""
     extra = re.search(r"pydantic-ai-slim\[([\w-]+)\]", said)
     wanted = f"pip install 'pydantic-ai-slim[{extra[1]}]'" if extra else "pip install 'retinue[providers]'"
     message = f"pydantic-ai lacks a library for '{name}': {' '.join(said.split())[:300]}"

@@ -1,4 +1,4 @@
-"""Conversations between our words and pydantic-ai's."""
+"""Conversations translated between our messages and pydantic-ai's."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ OTHER_REGION: dict[str, str] = {
     "minimax": "https://api.minimaxi.com/v1",
     "zai": "https://open.bigmodel.cn/api/paas/v4",
 }
-"""Providers with two houses whose keys do not open each other's door."""
+"""Providers with two services that refuse each other's keys."""
 
 
 def find_cause(text: str) -> Cause | None:

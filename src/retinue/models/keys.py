@@ -77,7 +77,7 @@ def without_keys(given: Mapping[str, str], passed: Collection[str] = ()) -> dict
 
 
 class KeysInEnvironment:
-    """A moment in which the keys are variables again, for a library that looks for them there."""
+    """Make the keys variables again for a moment, for a library that looks for them there."""
 
     def __enter__(self) -> None:
         os.environ.update(_kept)
@@ -157,7 +157,7 @@ class KeyHelper(NamedTuple):
 
 
 class KeyHelperError(Exception):
-    """It gave no key. The text says why and holds no secret."""
+    """A helper returned no key. The text says why and holds no secret."""
 
 
 _given: dict[KeyHelper, tuple[float, str]] = {}
@@ -178,7 +178,7 @@ async def helped_key(helper: KeyHelper) -> str:
 
 
 def forget_key(helper: KeyHelper) -> None:
-    """A server has refused the key: the next request gets a new one."""
+    """Forget a key that a server has refused: the next request gets a new one."""
     _given.pop(helper, None)
 
 

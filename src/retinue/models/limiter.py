@@ -68,7 +68,7 @@ class Limiters:
         return LimiterGate(limiter, prefix, waiting)
 
     def states(self) -> list[LimiterState]:
-        """How every account stands, for people to see."""
+        """The state of every account, for people."""
         return [limiter.state() for limiter in self._limiters.values()]
 
 

@@ -76,7 +76,7 @@ class Pace:
         self._strikes = self._fine = 0
 
     def delay(self, now: float, in_flight: int) -> float | None:
-        """0.0: go now. More: look again in so many seconds. None: when a request has ended."""
+        """Return 0.0 to go now, seconds after which to look again, or None to wait until a request ends."""
         if self.calm:
             return 0.0
         if now < self.held_until - _ROUNDING:
@@ -93,7 +93,7 @@ class Pace:
         return max(self._next_start - now, 0.0) if now < self._next_start - _ROUNDING else 0.0
 
     def sent(self, now: float) -> None:
-        """A request goes out."""
+        """Count a request that is being sent."""
         if self.calm:
             return
         if self._probe_due:
@@ -104,7 +104,7 @@ class Pace:
                 self._next_start = now + 2.0 * self._draw() * SPREAD_SECONDS / self.limit / 2.0**age
 
     def answered(self, now: float, sent_at: float, in_flight: int) -> None:
-        """The provider took a request; `in_flight` counts it. What was sent before the last
+        """Record that the provider accepted a request; `in_flight` counts it. What was sent before the last
         refusal says nothing about now."""
         if self.calm or sent_at <= self._news_at:
             return
@@ -117,12 +117,12 @@ class Pace:
                 self.limit, self._fine = self.limit + 1, 0
 
     def lost(self, sent_at: float) -> None:
-        """A request ended without an answer of the provider: if it was the probe, another goes."""
+        """Record a request that ended without an answer: if it was the probe, another is sent."""
         if self._probe_until and sent_at > self._news_at:
             self._probe_due, self._probe_until = True, 0.0
 
     def refused(self, now: float, sent_at: float, in_flight: int, retry_after: float | None, *, busy: bool) -> bool:
-        """The provider would not take a request (`in_flight` counts it). `busy`: because of too
+        """Record that the provider refused a request (`in_flight` counts it). `busy`: because of too
         many. Return whether others should know."""
         asked = None if retry_after is None or math.isnan(retry_after) else min(max(retry_after, 0.0), MOST_ASKED)
         news = busy and sent_at > self._news_at
@@ -144,7 +144,7 @@ class Pace:
         return self.held_until > before[0] + 0.5 or self.limit < before[1]
 
     def adopt(self, now: float, held_until: float, limit: float, refused_at: float) -> None:
-        """What another process learned at `refused_at` about the same account."""
+        """Take over what another process learned at `refused_at` about the same account."""
         self.calm = False
         self._refused_at = max(self._refused_at, refused_at)
         self._news_at = max(self._news_at, refused_at)
@@ -226,7 +226,7 @@ class SharedLimits:
         return self._found.get(key, ())
 
     def publish(self, key: str, record: Record) -> None:
-        """Tell the others."""
+        """Write a record for the other processes."""
         folder = self.folder
         if folder is None:
             return

@@ -24,7 +24,7 @@ CACHING = frozenset(
 WARM_SECONDS = 240.0
 """Providers keep a prefix for five minutes after its last use."""
 LEAST_TOKENS = 1_024
-"""Shorter prompts are not cached by anyone."""
+"""No provider caches shorter prompts."""
 LEAST_WAIT, LONGEST_WAIT = 2.0, 10.0
 
 W = TypeVar("W")

@@ -29,7 +29,7 @@ Waiting = Callable[[], AbstractContextManager[None]]
 
 
 class _Waiter:
-    """One request in line. `place` is done when it may go, or will not."""
+    """One waiting request. `place` is done when it may go, or will not."""
 
     __slots__ = ("followed", "gate", "number", "place")
 
@@ -258,7 +258,7 @@ class Limiter:
     # Behind a leader
 
     def _has_leader(self, prefix: Prefix[_Waiter], now: float) -> bool:
-        """Whether someone else is about to warm this prefix."""
+        """Whether another request is about to warm this prefix."""
         return prefix.leader is not None and now >= prefix.warm_until and now < prefix.led_at + self.prefixes.patience()
 
     def _follow(self, prefix: Prefix[_Waiter], waiter: _Waiter, now: float) -> None:
@@ -268,7 +268,7 @@ class Limiter:
             prefix.timer = self._clock.call_later(seconds, lambda: self._tired(prefix))
 
     def _tired(self, prefix: Prefix[_Waiter]) -> None:
-        """The leader takes too long: everyone goes, though the cache may be cold."""
+        """Let all followers go because the leader takes too long, though the cache may be cold."""
         self._release(prefix)
         self._admit()
 

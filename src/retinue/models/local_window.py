@@ -117,7 +117,7 @@ Tell = Callable[[str, float], None]
 
 WINDOW_SECONDS = 2.0
 SILENT_SECONDS = 3.0
-"""Nobody has to know of a shorter wait."""
+"""Shorter waits are not reported."""
 LOAD_SECONDS = 60.0
 KEEP_SECONDS = 60.0
 SMALL = 16_384
@@ -140,7 +140,7 @@ async def with_local_window(
     provider: Provider, info: ModelInfo, transport: Transport, described: bool, tell: Tell = _nobody
 ) -> tuple[ModelInfo, str | None]:
     """Return `info` with the window that the server has, and a sentence for people when there is
-    something to say. `described`: the user's settings name the window, so nobody is asked. `tell`
+    something to say. `described`: the user's settings name the window, so no server is asked. `tell`
     hears, every second after the first three, that the server still loads the model."""
     if described or info.id.endswith("cloud") or not provider.runs_models:
         return info, None

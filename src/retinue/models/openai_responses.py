@@ -167,7 +167,7 @@ def _tool(tool: ToolSpec) -> dict[str, Any]:
 
 
 class ResponsesReader:
-    """Deltas are for showing; the finished items, and at last the response, have the say."""
+    """Deltas are only shown; the finished items, and at last the response, decide."""
 
     def __init__(self, draft: Draft, wire: Wire) -> None:
         self.done = False
