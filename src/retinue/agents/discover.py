@@ -118,7 +118,7 @@ def find_folders(
     policy_folders: Iterable[Path | str] = (),
     plugin_folders: Iterable[PluginFolder] = (),
 ) -> list[Folder]:
-    """Every folder that exists, strongest first; built-in agents are the caller's business."""
+    """Every folder that exists, strongest first, without that of built-in agents."""
     policy = [folder for folder in _policy(policy_folders) if _exists(folder.path)]
     user = list(_user(environment))
     taken = {os.path.realpath(folder.path) for folder in user}

@@ -69,7 +69,7 @@ def guess_dialect(path: str, keys: Collection[str] | None = None) -> DialectName
 
 
 def refine(home: DialectName | None, keys: Collection[str]) -> DialectName:
-    """The dialect of a file with these keys in a place that belongs to `home`, or to nobody.
+    """The dialect of a file with these keys in a place that belongs to `home`, or to no dialect.
     pi and devkit-pi share their folders; in every other place the place alone decides."""
     if home is None:
         return _by_keys(keys)

@@ -27,7 +27,7 @@ def open_account(
     clock: Clock,
     resumed: Usage | None = None,
 ) -> Account:
-    """Raises OverBudgetError when the parent has nothing left to start an agent with, and
+    """Raise OverBudgetError when the parent has nothing left to start an agent with, and
     LaunchError when a budget in dollars meets a model without a price."""
     if parent is not None and resumed is None:
         reason = parent.refuse_spawn()
@@ -59,7 +59,7 @@ def of_settings(settings: Settings) -> Budget:
 
 
 def check_readable(loaded: Loaded) -> None:
-    """Raises ConfigurationError for a budget in the settings that cannot be read: it must not
+    """Raise ConfigurationError for a budget in the settings that cannot be read: it must not
     become no budget."""
     wrong = [
         str(problem)

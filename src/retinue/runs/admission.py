@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 async def admission(
     launch: Launch, place: RunPlace, world: World, parent: Member | None, *, resumed: bool = False
 ) -> AsyncIterator[RunHooks]:
-    """The one gate through which every run comes, whoever asks for it. Gives its hooks; they
-    are released if what follows fails. Raises SpawnDeniedError or PromptBlockedError."""
+    """The one gate through which every run comes, whoever asks for it. Return its hooks; they
+    are released if what follows fails. Raise SpawnDeniedError or PromptBlockedError."""
     hooks = RunHooks(launch, place, world)
     try:
         if launch.request.depth > 0 and not resumed:

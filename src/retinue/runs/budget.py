@@ -262,7 +262,7 @@ class Account:
         return None
 
     def check_model(self, info: ModelInfo) -> None:
-        """Raises LaunchError where dollars are counted and the model's price is not known."""
+        """Raise LaunchError where dollars are counted and the model's price is not known."""
         if "usd" in self._pots and info.prices is None and not self._allow_unpriced:
             raise LaunchError(
                 f"The price of {info.full_name} is not known, so a budget of "

@@ -84,8 +84,8 @@ class EventBus:
         return any(not each.names or each.names & NAMES for each in self._listeners.values())
 
     def on(self, name: str, handler: Handler, *, within: str | None = None) -> Callable[[], None]:
-        """Calls `handler` with the data of every event `name` from now on; it may be a coroutine
-        function. `within` is the id of a run: then only what is below it is heard. Gives a
+        """Call `handler` with the data of every event `name` from now on; it may be a coroutine
+        function. `within` is the id of a run: then only what is below it is heard. Return a
         function that ends it."""
         return self._add(frozenset({name}), within, lambda event: self._call(handler, event))
 
@@ -96,7 +96,7 @@ class EventBus:
         return stream
 
     def emit(self, name: str, data: Data, *, above: tuple[str, ...] = (), nested: bool = False) -> None:
-        """Tells everyone who listens. `above` are the runs above the one it is about, the
+        """Tell everyone who listens. `above` are the runs above the one it is about, the
         nearest first; `nested` that it was started by a sub-agent. Events between programs
         have neither."""
         event = BusEvent(name, data)
@@ -124,7 +124,7 @@ class EventBus:
             _report(event.name, error)
 
     def spawn(self, work: Coroutine[Any, Any, object], name: str) -> None:
-        """Lets a handler's work go on by itself."""
+        """Let a handler's work go on by itself."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
 

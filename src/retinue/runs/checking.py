@@ -22,7 +22,7 @@ _MODES = get_args(PermissionMode)
 
 
 def well_formed(request: RunRequest) -> None:
-    """Raises UsageError for what nobody could have meant."""
+    """Raise UsageError for what nobody could have meant."""
     if not isinstance(request.task, str):
         raise UsageError(f"The task must be text, not {_kind(request.task)}.")
     if request.limits:

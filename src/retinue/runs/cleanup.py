@@ -31,7 +31,7 @@ _PASSES = 20
 
 
 def end_leftovers(reader: Reader) -> tuple[str, ...]:
-    """Kills every process of a run in this log that no live process runs. Gives a note for each
+    """Kill every process of a run in this log that no live process runs. Return a note for each
     such run, with what it had left."""
     left: dict[str, dict[str, None]] = {}
     for _ in range(_PASSES):

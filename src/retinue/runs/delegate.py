@@ -49,7 +49,7 @@ class Delegate:
 
     @cached_property
     def _fan_out(self) -> FanOut:
-        """Counts the agents this run starts, so that very many of them need consent."""
+        """Count the agents this run starts, so that very many of them need consent."""
         crew = self._crew
         return FanOut(
             free_agents(crew.settings, can_ask=crew.world.can_ask),
@@ -105,7 +105,7 @@ class Delegate:
         return await self._until_done(child, whole)
 
     async def _consent(self, request: RunRequest, call_id: str | None) -> str | None:
-        """Why the agent must not be started; None when it may. Raises UnknownModelError."""
+        """Why the agent must not be started; None when it may. Raise UnknownModelError."""
         me = self._me.handle
         model = (await choose_model(request, self._crew.world, [], me.launch)).info
         with me.controls.waiting(call_id):
@@ -198,7 +198,7 @@ class Delegate:
         return Waited(view=self._seen(child), end="completed")
 
     async def _end_of(self, child: Member | Past) -> None:
-        """Returns when it is over, wherever it runs."""
+        """Return when it is over, wherever it runs."""
         if isinstance(child, Member):
             await child.handle.wait_settled()
             return
@@ -338,7 +338,7 @@ class Delegate:
         )
 
     def _stashed(self, refusal: Refusal, call: SpawnCall) -> Refusal:
-        """Keeps the call, so that the model corrects one field instead of writing it all again;
+        """Keep the call, so that the model corrects one field instead of writing it all again;
         not where nothing that it could correct would help."""
         if refusal.code in _FINAL:
             return refusal

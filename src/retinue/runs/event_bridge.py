@@ -56,7 +56,7 @@ class Outlet:
         self.bus.emit(READY, {})
 
     async def close(self) -> None:
-        """Brings what the log has, and ends. After the log is closed nothing more comes."""
+        """Bring what the log has, and end. After the log is closed nothing more comes."""
         if self._task is not None and self._subscription is not None:
             self._subscription.close()
             await asyncio.wait({self._task})

@@ -60,7 +60,7 @@ class FanOut:
         self.started = 0
 
     def take(self) -> bool:
-        """Counts one agent that may be started as one likes. False: ask `admit` for it."""
+        """Count one agent that may be started as one likes. False: ask `admit` for it."""
         free = self._allowed is None or (self.started < self._allowed and not self._waiting)
         if self._declined is not None or not free:
             return False
@@ -68,7 +68,7 @@ class FanOut:
         return True
 
     async def admit(self, wanted: Wanted) -> str | None:
-        """Returns when the agent may be started; a text means that it must not be, and why.
+        """Return when the agent may be started; a text means that it must not be, and why.
         Cancelling takes the wish back."""
         if self._declined is not None or self.take():
             return self._declined

@@ -94,7 +94,7 @@ class RunHandle:
         return [event for event in self._written(tree) if _is_of(ours, event)]
 
     async def steer(self, text: str) -> bool:
-        """Says something to the agent after its current tool calls. False once it has ended."""
+        """Say something to the agent after its current tool calls. False once it has ended."""
         return self.steerer(text)
 
     def steerer(self, text: str) -> bool:
@@ -103,7 +103,7 @@ class RunHandle:
         return member is not None and self._crew.steer(member, text)
 
     async def stop(self, reason: str = "Stopped by the user.") -> bool:
-        """Ends the run as `stopped` and keeps what it has said. False once it has ended."""
+        """End the run as `stopped` and keep what it has said. False once it has ended."""
         return self.stopper(reason)
 
     def stopper(self, reason: str) -> bool:

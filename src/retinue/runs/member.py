@@ -103,7 +103,7 @@ class Member:
         return "waiting" if waits else self.status
 
     def observe(self, body: Body) -> None:
-        """Takes one event of the run in. Called for every one, so it does little."""
+        """Take one event of the run in. Called for every one, so it does little."""
         match body:
             case TurnEnded():
                 self.turns = body.turn

@@ -90,7 +90,7 @@ class Joins:
         self._end(group, run_id)
 
     def close(self) -> None:
-        """Stops all timers and announces what is known at once."""
+        """Stop all timers and announce at once what is known."""
         for timer in [self._debounce, *(group.timer for group in self._groups.values())]:
             if timer is not None:
                 timer.cancel()

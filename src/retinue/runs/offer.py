@@ -121,7 +121,7 @@ def with_patches(tools: tuple[Tool, ...], model: str) -> tuple[Tool, ...]:
 
 
 def connect_patches(launch: Launch, tools: tuple[Tool, ...]) -> None:
-    """Gives the run's apply_patch its read, edit and write tools, each behind its gate."""
+    """Give the run's apply_patch its read, edit and write tools, each behind its gate."""
     if not any(tool.spec.name == "apply_patch" for tool in launch.tools):
         return
     from retinue.tools.apply_patch import ApplyPatchTool

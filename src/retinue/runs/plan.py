@@ -234,7 +234,7 @@ def choose_tools(
     heard: bool = False,
 ) -> Kit:
     """What the run may use, by its file, its rights and the rules. `heard` says that the run above
-    it can answer questions. Raises LaunchError for a file
+    it can answer questions. Raise LaunchError for a file
     whose list leaves nothing."""
     spec, settings = request.spec, world.settings.settings
     may_spawn = delegation is not None and _may_spawn(request, settings)

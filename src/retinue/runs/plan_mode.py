@@ -50,7 +50,7 @@ class PlanMode:
         """What the run has got since its plan was approved, behind its gate."""
 
     async def hand_in(self, plan: str, call_id: str) -> Reply:
-        """Asks a person whether the plan is to be carried out. After a yes the mode is another one."""
+        """Ask a person whether the plan is to be carried out. After a yes the mode is another one."""
         member, guard = self._member, self._world.guards.get(self._member.id)
         if member.handle.launch.mode != "plan":
             return Reply("answered", "Plan mode is over already: go on with your work.")
@@ -70,7 +70,7 @@ class PlanMode:
         return Reply("answered", f"{await self._leave(mode)} {more}".rstrip(), answer.by or "")
 
     async def _leave(self, mode: PermissionMode) -> str:
-        """Gives the run the tools and the rights of `mode`. Returns what its model should know."""
+        """Give the run the tools and the rights of `mode`. Return what its model should know."""
         member, world = self._member, self._world
         launch, notes = member.handle.launch, list[str]()
         request = replace(launch.request, permission_mode=mode)

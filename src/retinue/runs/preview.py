@@ -52,7 +52,7 @@ class Preview:
 
 async def preview(request: RunRequest, world: World, under: Preview | None = None) -> Preview:
     """`under` is what the run that starts it would see; None for one that a person starts.
-    Raises LaunchError where a launch would."""
+    Raise LaunchError where a launch would."""
     check(request.spec, request)
     notes: list[str] = []
     request = consented(request, world, notes)

@@ -312,7 +312,7 @@ class World:
         return Vault(folder, enabled=settings.checkpoints_enabled)
 
     def end_leftovers(self, *, again: bool = False) -> tuple[str, ...]:
-        """Ends what commands of dead processes still do, and says what that was; once is enough
+        """End what commands of dead processes still do, and return what that was; once is enough
         unless one died since."""
         if self._cleaned and not again:
             return ()

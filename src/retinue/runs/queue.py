@@ -52,7 +52,7 @@ class Queue:
         return next((number for number, each in enumerate(self._waiting, 1) if each == run_id), None)
 
     def join(self, run_id: str) -> asyncio.Future[None]:
-        """Takes a place in the line, now. The future is done when the run holds a slot, and
+        """Take a place in the line, now. The future is done when the run holds a slot, and
         cancelled when it left the line before."""
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[run_id] = place
@@ -60,7 +60,7 @@ class Queue:
         return place
 
     def leave(self, run_id: str) -> None:
-        """Gives back the slot or the place in the line; does nothing for who has neither."""
+        """Return the slot or the place in the queue, if the run has one."""
         place = self._waiting.pop(run_id, None)
         if place is not None:
             place.cancel()
@@ -68,12 +68,12 @@ class Queue:
         self._admit()
 
     def rest(self, run_id: str) -> None:
-        """Gives back the slot of a run that waits for a person."""
+        """Return the slot of a run that waits for a person."""
         self._holding.discard(run_id)
         self._admit()
 
     async def wake(self, run_id: str) -> None:
-        """Takes a slot again, behind those who wait for one already. Several calls of one run
+        """Take a slot again, behind those who wait for one already. Several calls of one run
         may want it back at once; cancelling one of them takes nothing from the others."""
         if run_id in self._holding:
             return
@@ -133,7 +133,7 @@ async def abandon(member: Member, world: World) -> None:
 
 
 async def _slot(controls: Controls, place: Place) -> None:
-    """Waits in the line. A run that is stopped there leaves it, which ends the wait."""
+    """Wait in the line. A run that is stopped there leaves it, which ends the wait."""
     try:
         await place
     except asyncio.CancelledError:

@@ -21,7 +21,7 @@ class Stash:
         self._calls: dict[str, tuple[float, SpawnCall]] = {}
 
     def keep(self, call: SpawnCall) -> str:
-        """Stores `call` (under the handle it came with, if any) and gives its handle."""
+        """Store `call` (under the handle it came with, if any) and return its handle."""
         self._forget()
         handle = call.retry or f"retry-{secrets.token_hex(4)}"
         self._calls[handle] = (self._clock.monotonic(), replace(call, retry=handle))

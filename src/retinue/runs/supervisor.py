@@ -115,7 +115,7 @@ class Supervisor:
         run_id: str | None = None,
         queued: bool = True,
     ) -> Member:
-        """Gives the run as soon as it is in the log. Raises LaunchError or UsageError when it
+        """Return the run as soon as it is in the log. Raise LaunchError or UsageError when it
         must not start; nothing is recorded then. A `run_id` that is given must be new; what is
         not `queued` starts at once, however many are at work."""
         self.notice_settings()
@@ -163,10 +163,10 @@ class Supervisor:
         call_id: str | None = None,
         join: JoinMode | None = None,
     ) -> Member:
-        """Takes up an ended or interrupted run with the same definition, tools, depth and folder
+        """Take up an ended or interrupted run with the same definition, tools, depth and folder
         it had, and its model unless `model` names another; its limits and its budget apply again,
         but for those that `limits` and `budget` name. It hears first how children of it ended of
-        which it does not know. Raises StateError while it is running, here or elsewhere."""
+        which it does not know. Raise StateError while it is running, here or elsewhere."""
         self.notice_settings()
         log = self.world.log
         await log.flush()
@@ -204,7 +204,7 @@ class Supervisor:
         return self._begin(member, join, past, post(news, show_cost=self.settings.show_cost))
 
     def stop(self, member: Member, reason: str, *, by: StoppedBy = "person") -> bool:
-        """Ends one run, as `stopped`, with what it has said; its foreground children go with it.
+        """End one run, as `stopped`, with what it has said; its foreground children go with it.
         One that is still queued never starts. False once it has ended."""
         if not member.handle.controls.stop(reason):
             return False
@@ -214,7 +214,7 @@ class Supervisor:
         return True
 
     def stop_tree(self, member: Member, reason: str, *, by: StoppedBy = "person") -> int:
-        """Ends a run and everything below it, background runs too. Gives their number."""
+        """End a run and everything below it, background runs too. Return their number."""
         return sum(self.stop(each, reason, by=by) for each in (member, *member.descendants()) if each.live)
 
     async def end_tree(self, member: Member, reason: str, *, by: StoppedBy = "person") -> int:
@@ -227,18 +227,18 @@ class Supervisor:
         return stopped
 
     async def stop_all(self, reason: str, *, by: StoppedBy = "person") -> int:
-        """Stops every live run and waits until each has its ending. Gives their number."""
+        """Stop every live run and wait until each has its ending. Return their number."""
         stopped = sum(self.stop(member, reason, by=by) for member in list(self.members.values()) if member.live)
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         return stopped
 
     async def wait_all(self) -> None:
-        """Returns when no run lives or waits any more. Never raises for how they ended."""
+        """Return when no run lives or waits any more. Never raises for how they ended."""
         while self._tasks:
             await asyncio.wait(self._tasks.values())
 
     def steer(self, member: Member, text: str) -> bool:
-        """Says something to a run, for after its current tool calls. False once it has ended."""
+        """Say something to a run, for after its current tool calls. False once it has ended."""
         answers = member.companion is not None and member.companion.hear(text)
         if not answers and not member.handle.controls.steer(text):
             return False
@@ -247,7 +247,7 @@ class Supervisor:
         return True
 
     def detach(self, member: Member, join: JoinMode | None = None) -> bool:
-        """Moves a foreground run to the background: whoever waits for it goes on, and hears of
+        """Move a foreground run to the background: whoever waits for it goes on, and hears of
         its end as of any other in the background. False when there is nothing to move."""
         if member.background or not member.live or member.parent is None:
             return False
@@ -281,7 +281,7 @@ class Supervisor:
         return undelivered(self.world.log.reader, run_id, self.members)
 
     async def close(self) -> None:
-        """Stops what runs and closes the log. Nothing starts any more."""
+        """Stop what runs and close the log. Nothing starts any more."""
         self._closed = True
         if "schedules" in self.__dict__:
             await self.schedules.end()
@@ -390,7 +390,7 @@ class Supervisor:
         self._sweeper.watch()
 
     def forget(self, member: Member) -> None:
-        """Drops an ended run from memory. Its name stays its own, and the log has the rest."""
+        """Drop an ended run from memory. Its name stays its own, and the log has the rest."""
         self.members.pop(member.id, None)
         self._rooms.pop(member.id, None)
         if member.parent is not None and member in member.parent.children:

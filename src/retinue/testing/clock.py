@@ -56,7 +56,7 @@ class FakeClock:
         return sum(not timer.cancelled for timer in self._timers)
 
     async def advance(self, seconds: float) -> None:
-        """Lets time pass: everything due happens at its own moment, in order, and the tasks it
+        """Let time pass: everything due happens at its own moment, in order, and the tasks it
         woke get to run before the next."""
         end = self._passed + seconds
         await settle()
@@ -76,6 +76,6 @@ class FakeClock:
 
 
 async def settle() -> None:
-    """Lets every task that can go on do so."""
+    """Let every task that can go on do so."""
     for _ in range(_SETTLING):
         await asyncio.sleep(0)

@@ -62,7 +62,7 @@ class ScriptedModel:
         return cls(*script(text), info=info)
 
     def add(self, *turns: Turn | str) -> None:
-        """Goes on with more turns."""
+        """Go on with more turns."""
         self._turns.extend(Turn(turn) if isinstance(turn, str) else turn for turn in turns)
 
     @property
@@ -71,7 +71,7 @@ class ScriptedModel:
         return max(len(self._turns) - len(self.requests), 0)
 
     def assert_exhausted(self) -> None:
-        """Raises ScriptError unless the run followed the script to its end."""
+        """Raise ScriptError unless the run followed the script to its end."""
         problems = list(self.problems)
         if self.left:
             problems.append(f"{self.left} of {len(self._turns)} scripted turns were never asked for")

@@ -26,7 +26,7 @@ class Repository:
     path: Path
 
     def git(self, *arguments: str) -> str:
-        """What git printed, without the last newline. Raises with git's own words if it fails."""
+        """What git printed, without the last newline. Raise with git's own words if it fails."""
         environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
         done = subprocess.run(  # noqa: S603 - the caller's own arguments, and no shell
             ("git", *arguments),  # noqa: S607 - the git of the path
@@ -47,7 +47,7 @@ class Repository:
             target.write_text(text, encoding="utf-8")
 
     def commit(self, message: str = "change", files: Mapping[str, str] | None = None) -> str:
-        """Commits everything there is, after writing `files`; gives back the commit's id."""
+        """Commit everything there is, after writing `files`; return the commit's id."""
         self.write(files or {})
         self.git("add", "--all")
         self.git("commit", "--quiet", "--allow-empty", "--no-verify", "--message", message)

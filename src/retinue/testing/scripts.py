@@ -128,7 +128,7 @@ class Turn:
 
 
 def script(text: str) -> list[Turn]:
-    """Turns written as lines. Raises ValueError, naming the line, for what it cannot read."""
+    """Turns written as lines. Raise ValueError, naming the line, for what it cannot read."""
     turns: list[Turn] = []
     steps: list[Step] = []
     for number, line in _joined(text):

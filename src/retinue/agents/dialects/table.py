@@ -58,7 +58,7 @@ def is_blank(item: Item, field: str) -> bool:
 
 Role = Literal["grants", "neutral"]
 """Whether a field can add to an agent's rights: a misspelt key that grants never counts. Which
-fields restrict is in `restrictions.py`; a misspelt key that restricts still counts."""
+fields restrict is in `RESTRICTING`; a misspelt key that restricts still counts."""
 
 How = Literal["own", "foreign", "near", "typo"]
 """How a key was recognised: as the dialect spells it, as another dialect does, but for case and

@@ -187,7 +187,7 @@ def build(
     path: str,
     problems: tuple[Problem, ...] = (),
 ) -> AgentSpec:
-    """The spec of a draft that is fit to be one. Its hash is still to come: see `digest.seal`."""
+    """The spec of a draft that is fit to be one. Its hash is still to come: see `parse.seal`."""
     values = draft.values
     if dialect.defaults:
         values = {**dialect.defaults, **values}

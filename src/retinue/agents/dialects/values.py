@@ -124,7 +124,7 @@ def _readonly(value: Any) -> Any:
 
 
 def _sandbox(value: Any) -> Any:
-    """Codex's `sandbox_mode`. Wider walls than ours are not given by a file; `read-only` is."""
+    """Codex's `sandbox_mode`. A file cannot widen the sandbox; `read-only` is."""
     if value is None:
         return UNSET
     word = str(value).strip().lower()
@@ -316,7 +316,7 @@ def _fewer(left: Any, right: Any) -> Any:
 
 
 def _fewest(left: int, right: int) -> int:
-    """The smaller of two limits, of which 0 is none."""
+    """The smaller of two limits; 0 means unlimited."""
     return min(left, right) if left and right else left or right
 
 

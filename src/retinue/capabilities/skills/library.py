@@ -83,7 +83,7 @@ class _Known(NamedTuple):
 
 
 class Library:
-    """Implements `domain.skill.SkillLibrary`."""
+    """Implements `SkillLibrary`."""
 
     def __init__(self, roots: Iterable[Root]) -> None:
         self.roots = tuple(roots)

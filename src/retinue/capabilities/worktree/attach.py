@@ -71,7 +71,7 @@ async def prepared(
     leg: Leg | None = None,
     heard: bool = False,
 ) -> Launch:
-    """As `launch.prepare`, in the workspace that the request asks for. Raises LaunchError when it
+    """As `plan.prepare`, in the workspace that the request asks for. Raise LaunchError when it
     cannot be had: nothing is left of the attempt then."""
     from retinue.runs.plan import check, prepare
 

@@ -65,7 +65,7 @@ class Policy:
     they are.
 
     What may be read: with `reach="all"` everything; with `reach="system"` the system, the user's
-    tools (`toolchains.py`), and what is `shown` or `writable`. In both cases `hidden` paths look
+    tools (`environment.py`), and what is `shown` or `writable`. In both cases `hidden` paths look
     empty, but for `shown` folders in them, which are made if they are missing.
 
     Another path that does not exist is left out. A path that is both hidden and read-only is hidden.
