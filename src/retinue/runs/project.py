@@ -28,9 +28,8 @@ from retinue.core.tool import Tool
 from retinue.errors import UsageError
 from retinue.models.keys import environment as process_environment
 from retinue.models.keys import learn_keys, without_keys
-from retinue.settings.load import load_settings
+from retinue.settings.load import Signature, load_settings, settings_signature
 from retinue.settings.places import retinue_home, state_folder
-from retinue.settings.watch import Signature, settings_signature
 
 if TYPE_CHECKING:
     from retinue.agents.catalog import Catalog

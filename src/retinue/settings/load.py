@@ -2,6 +2,8 @@
 local file < environment < flags. Each layer is read on its own and merged setting by setting: a bad
 value falls alone, with a problem that names the file, the setting and what would be accepted.
 Nothing is created. Variables and words of the command line are read as the JSON a file would hold.
+
+Noticing that settings files have changed, by looking at their times when they are used.
 """
 
 from __future__ import annotations
@@ -312,3 +314,22 @@ def _report_unknown(name: str, origin: Origin, problems: list[SettingsProblem], 
 def _absolute(path: Path) -> Path:
     """Absolute without following links: folders stay as the user knows them."""
     return Path(os.path.abspath(path))  # noqa: PTH100
+
+
+Signature = tuple[tuple[str, tuple[int, ...] | None], ...]
+
+
+def settings_signature(cwd: Path, environment: Mapping[str, str]) -> Signature:
+    """Changes whenever one of the files does that count from `cwd`, comes or goes; and when
+    consent to what they bring is given or taken. Take it before reading them."""
+    files = [foreign.path for foreign in foreign_files(cwd, environment)]
+    files += [str(path) for _, path in settings_files(cwd, environment)]
+    return tuple((path, _state(path)) for path in (*files, str(retinue_home(environment) / "trust.json")))
+
+
+def _state(path: str) -> tuple[int, ...] | None:
+    try:
+        status = os.stat(path)  # noqa: PTH116
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino

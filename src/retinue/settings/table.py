@@ -19,7 +19,7 @@ from retinue.settings.table_capabilities import (
     ServerSettings,
     WorktreeSettings,
 )
-from retinue.settings.table_tools import EyesSettings, TerminalSettings, WebSettings
+from retinue.settings.table_tools import LanguageSettings, TerminalSettings, WebSettings
 
 if TYPE_CHECKING:
     from retinue.core.spec import PermissionMode
@@ -77,7 +77,7 @@ _MOST_CALLS = 10**9
 # fmt: off
 class Settings(
     ContextSettings,
-    EyesSettings,
+    LanguageSettings,
     PluginSettings,
     SandboxSettings,
     ScheduleSettings,

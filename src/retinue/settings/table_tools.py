@@ -118,7 +118,7 @@ def _after_edit(enabled: Any) -> Any:
 
 
 # fmt: off
-class EyesSettings(Values):
+class LanguageSettings(Values):
     lsp_servers: Mapping[str, Mapping[str, Any]] = setting(
         {}, Table(_SERVER, "server names"), name="lsp.servers", section="language servers", applies="next session",
         merges=True,
