@@ -2,8 +2,7 @@
 local file < environment < flags. Each layer is read on its own and merged setting by setting: a bad
 value falls alone, with a problem that names the file, the setting and what would be accepted.
 Nothing is created. Variables and words of the command line are read as the JSON a file would hold.
-
-Noticing that settings files have changed, by looking at their times when they are used.
+`settings_signature` changes when a file that counts has changed.
 """
 
 from __future__ import annotations
