@@ -21,7 +21,7 @@ from retinue.core.spec import AgentSpec
 from retinue.errors import StateError
 from retinue.settings.foreign import read_object
 from retinue.settings.places import private_folder
-from retinue.settings.write import replace_file
+from retinue.settings.write import locked_folder, replace_file
 
 FILE = "trust.json"
 Answer = Literal["trusted", "refused"]
@@ -118,7 +118,7 @@ class Trust:
     @contextlib.contextmanager
     def _changing(self) -> Iterator[dict[str, dict[str, Consent]]]:
         try:
-            with _locked(private_folder(self.file.parent)):
+            with locked_folder(private_folder(self.file.parent)):
                 self._signature = None
                 known = {path: dict(entries) for path, entries in self._read().items()}
                 yield known
@@ -175,19 +175,3 @@ def _encode(known: Mapping[str, Mapping[str, Consent]]) -> bytes:
         for path, entries in sorted(known.items())
     }
     return (json.dumps({"version": 1, "files": files}, indent=2) + "\n").encode()
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """One writer at a time, in whatever process; the folder itself is the lock."""
-    try:
-        import fcntl
-    except ImportError:  # Windows: the rename is still atomic, the last writer wins
-        yield
-        return
-    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)

@@ -81,7 +81,7 @@ def _edit_file(
         real = path.resolve()  # a link stays a link; what it points to is replaced
         if target != "user" and not real.is_relative_to(path.parent.parent.resolve()):
             return Saved(path, False, f"{path} is a link that leads out of the project, to {real}; nothing was written")
-        with _locked(real.parent):
+        with locked_folder(real.parent):
             file = read_object(real, exact=True)
             if file.problem not in (None, EMPTY):
                 return Saved(path, False, f"{path} {file.problem}; repair it first, so that nothing in it is lost")
@@ -208,7 +208,7 @@ def _text(data: Mapping[str, Any]) -> bytes:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def locked_folder(folder: Path) -> Iterator[None]:
     """One writer per folder at a time. The folder itself is the lock: nothing is left behind."""
     try:
         import fcntl
