@@ -39,10 +39,8 @@ async def test_agents_times_model_times_the_median_of_their_history(tmp_path: Pa
         made = quote([Wanted("reviewer", MODEL)] * 20, reader, at_once=4)
     assert made.agents == 20 and made.samples == 9
     assert made.median == Estimate(20 * 5_500, pytest.approx(20 * (5_000 * 10 + 500 * 100) / 1e6), pytest.approx(300.0))
-    assert made.low is not None and made.high is not None and made.low.tokens < 20 * 5_500 < made.high.tokens
     assert made.text == (
-        "20 agents: 20 × reviewer on anthropic/m. About 110.0k tokens (39.6k to 180.4k), ~$2.00 (~$0.72 to ~$3.28), "
-        "5m, judged by 9 earlier runs."
+        "20 agents: 20 × reviewer on anthropic/m. About 110.0k tokens, ~$2.00, 5m, judged by 9 earlier runs."
     )
 
 
@@ -57,7 +55,7 @@ async def test_an_agent_without_a_history_is_judged_by_all(tmp_path: Path) -> No
 async def test_without_any_history_nothing_is_invented(tmp_path: Path) -> None:
     with Reader.open(tmp_path) as reader:
         made = quote([Wanted("new", MODEL)] * 3, reader)
-    assert (made.low, made.median, made.high, made.samples) == (None, None, None, 0)
+    assert (made.median, made.samples) == (None, 0)
     assert "not known" in made.text
 
 
