@@ -58,7 +58,7 @@ async def convert(
     memory: int,
     confine: Callable[[], Confinement | None] = lambda: None,
 ) -> Converted:
-    """Raises ConvertError. `confine` gives a sandbox for this one program, closed with it."""
+    """Raise ConvertError. `confine` gives a sandbox for this one program, closed with it."""
     said, complaints = bytearray(), bytearray()
 
     def receive(stream: int, data: bytes) -> None:

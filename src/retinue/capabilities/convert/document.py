@@ -62,7 +62,7 @@ class Document:
 
 
 def open_file(text: str, context: ToolContext, most: int) -> Document:
-    """Raises ConvertError. Reads the file: call it in a thread."""
+    """Raise ConvertError. Reads the file: call it in a thread."""
     try:
         place = confine(text, context)
     except ToolError as error:
@@ -87,7 +87,7 @@ def open_file(text: str, context: ToolContext, most: int) -> Document:
 
 
 async def open_url(url: str, download: Download | None, context: ToolContext, most: int) -> Document:
-    """Raises ConvertError."""
+    """Raise ConvertError."""
     from retinue.capabilities.web.base import FetchError
 
     scheme = url.partition(":")[0].strip().lower()

@@ -164,7 +164,7 @@ class RunHooks:
 
     async def prompted(self, *, resumed: bool) -> None:
         """A person speaks: a session begins where there is none, and hooks may refuse the
-        prompt or add to it. Raises PromptBlockedError."""
+        prompt or add to it. Raise PromptBlockedError."""
         request = self.launch.request
         if request.depth == 0:
             self._in_session = True
@@ -181,7 +181,7 @@ class RunHooks:
 
     async def _switch_model(self) -> None:
         """A run that goes on with another model: hooks may refuse that, and hear of it when it
-        has happened. Raises PromptBlockedError."""
+        has happened. Raise PromptBlockedError."""
         if not (self.listens("PreModelSwitch") or self.listens("PostModelSwitch")):
             return
         earlier = self._world.log.reader.ordered(self._place.run_id, ("run.started",))
@@ -241,7 +241,7 @@ class RunHooks:
         return f"<hook-context>\n{text}\n</hook-context>\n\n{prompt}"
 
     async def watch(self, body: Body) -> None:
-        """Tells who listens of what the loop does. For runs that `watches` says so."""
+        """Tell who listens of what the loop does. For runs that `watches` says so."""
         match body:
             case TurnStarted(turn):
                 await self.fire("TurnStart", "", {"turn": turn})

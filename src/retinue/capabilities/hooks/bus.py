@@ -122,7 +122,7 @@ class HookBus:
         return event in self._handlers
 
     async def fire(self, event: HookEvent, subject: str = "", payload: Mapping[str, Any] | None = None) -> HookResult:
-        """Runs every handler concerned at the same time, identical ones once, and waits for
+        """Run every handler concerned at the same time, identical ones once, and wait for
         all of them. Cancelling it ends them."""
         handlers = self._handlers.get(event)
         if not handlers:

@@ -200,7 +200,7 @@ def from_spec(
 def from_callable(
     event: str, function: Callable[..., Any], *, matcher: str = "", timeout: float | None = None, priority: int = 0
 ) -> list[Handler]:
-    """A function of the embedding program. Raises ValueError for an unknown event."""
+    """A function of the embedding program. Raise ValueError for an unknown event."""
     events = events_of(event)
     if not events:
         raise ValueError(f"There is no hook event '{event}'.")

@@ -139,10 +139,10 @@ class SessionHooks:
         timeout: float | None = None,
         priority: int = 0,
     ) -> Any:
-        """Calls `function` with the event's payload, a dict; what it gives back (None, or a dict
+        """Call `function` with the event's payload, a dict; what it gives back (None, or a dict
         as a program would print it) is its answer. A coroutine function runs on this event loop,
         any other in a thread. Applies to runs that start later. Usable as a decorator; gives
-        the function back. Raises ValueError for an unknown event."""
+        the function back. Raise ValueError for an unknown event."""
         from retinue.capabilities.hooks.handler import from_callable
 
         def register(function: Function) -> Function:
@@ -154,7 +154,7 @@ class SessionHooks:
         return register if function is None else register(function)
 
     def off(self, function: Function) -> bool:
-        """Takes a function away again. False when it was not there."""
+        """Take a function away again. False when it was not there."""
         kept = [each for each in self._functions if each.target is not function]
         found = len(kept) < len(self._functions)
         self._functions, self._grouped = kept, None
@@ -192,7 +192,7 @@ class SessionHooks:
         return () if self._nothing_to_read() else (*self.found.withheld, *self.found.problems)
 
     def _nothing_to_read(self) -> bool:
-        """Looks once, without loading anything: most projects have no hooks."""
+        """Look once, without loading anything: most projects have no hooks."""
         from retinue.capabilities.hooks.sources import hook_files
 
         world = self._world

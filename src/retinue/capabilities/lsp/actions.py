@@ -87,7 +87,7 @@ class Asking:
     """The server that was asked first."""
 
     async def answer(self) -> str:
-        """Raises ToolError; what a server refuses or does not offer is told as an answer."""
+        """Raise ToolError; what a server refuses or does not offer is told as an answer."""
         try:
             match self.question.action:
                 case "symbols":

@@ -78,7 +78,7 @@ class Languages:
         )
 
     async def close(self) -> None:
-        """Ends every server."""
+        """End every server."""
         if "pool" in self.__dict__:
             await self.pool.close()
 
@@ -146,7 +146,7 @@ class WatchedServer:
 
 
 def diagnosed(launch: Launch, world: World, inner: Wrap) -> Wrap:
-    """Puts what language servers say about an edited file beside the result of the edit, around
+    """Put what language servers say about an edited file beside the result of the edit, around
     what `inner` puts around tools. Only for runs that may ask language servers themselves."""
     wanted = world.settings.settings.lsp_diagnostics_after_edit
     may_ask = any(tool.spec.name == "lsp" for tool in launch.tools)

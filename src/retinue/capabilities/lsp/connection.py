@@ -43,7 +43,7 @@ class Decoder:
         self._length: int | None = None
 
     def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
-        """Raises WireError, for good."""
+        """Raise WireError, for good."""
         self._waiting += data
         while (body := self._next()) is not None:
             try:
@@ -137,7 +137,7 @@ class Connection:
         return self.why_gone is None
 
     async def request(self, method: str, params: Any, seconds: float, *, typed: bool = True) -> Any:
-        """The result, as the protocol's type unless it is wanted raw. Raises ServerFailedError, RefusedError, or an
+        """The result, as the protocol's type unless it is wanted raw. Raise ServerFailedError, RefusedError, or an
         LspError with LSP_TIMEOUT."""
         number = next(self._ids)
         waiting = self._waiting[number] = asyncio.get_running_loop().create_future()
@@ -242,7 +242,7 @@ async def _typed(method: str, result: Any) -> Any:
 
 
 def structure(method: str, result: Any) -> Any:
-    """An answer as the protocol's type for it. Raises ServerFailedError for another shape."""
+    """An answer as the protocol's type for it. Raise ServerFailedError for another shape."""
     from lsprotocol import types
 
     kind = types.METHOD_TO_TYPES[method][1]

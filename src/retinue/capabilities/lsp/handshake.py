@@ -77,7 +77,7 @@ def introduction(kind: ServerKind, root: Path) -> dict[str, Any]:
 
 
 def answered(method: str, params: Any, kind: ServerKind, root: Path) -> Any:
-    """What a server hears to a request of its own. Raises LookupError for an unknown one.
+    """What a server hears to a request of its own. Raise LookupError for an unknown one.
     Servers change nothing through us."""
     match method:
         case "workspace/configuration":

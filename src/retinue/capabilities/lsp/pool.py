@@ -85,7 +85,7 @@ class Slot:
                 return await work(await self.started())
 
     async def started(self) -> Session:
-        """The live session, started if it must be. Raises LspError."""
+        """The live session, started if it must be. Raise LspError."""
         if (session := self.session) is not None:
             return session
         if self.broken is not None:
@@ -98,7 +98,7 @@ class Slot:
         return await asyncio.shield(self._starting)
 
     def begin(self) -> None:
-        """Starts it without waiting, so that it is there when it is asked."""
+        """Start it without waiting, so that it is there when it is asked."""
         if not self.ready and self.broken is None:
             waiting = asyncio.ensure_future(self.started())
             waiting.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -106,7 +106,7 @@ class Slot:
                 pass
 
     async def close(self) -> None:
-        """Ends it. A start that is under way is ended too, not kept."""
+        """End it. A start that is under way is ended too, not kept."""
         if self._idle is not None:
             self._idle.cancel()
             self._idle = None
@@ -220,7 +220,7 @@ class Pool:
 
 
 async def load_library() -> None:
-    """The protocol's types take half a second to import: never on the event loop. Raises LspError."""
+    """The protocol's types take half a second to import: never on the event loop. Raise LspError."""
     try:
         from retinue.capabilities.lsp.connection import converter
 

@@ -76,7 +76,7 @@ class Session:
 
     @classmethod
     async def start(cls, kind: ServerKind, root: Path, program: Program, seconds: float) -> Session:
-        """Raises ServerFailedError or LspError; the program is ended then."""
+        """Raise ServerFailedError or LspError; the program is ended then."""
         self = cls(kind, root, program)
         try:
             looking = asyncio.create_task(in_thread(self._inventory.look))
@@ -126,7 +126,7 @@ class Session:
     # What it is told
 
     async def sync(self) -> None:
-        """Tells the server what changed on the disk since the last question."""
+        """Tell the server what changed on the disk since the last question."""
         async with self._syncing:
             changes = await in_thread(self._inventory.look)
             for path in [path for path, (mark, _) in self._open.items() if _mark(path) != mark]:
@@ -136,7 +136,7 @@ class Session:
                 await self._connection.notify("workspace/didChangeWatchedFiles", {"changes": events})
 
     async def open(self, source: Source) -> str:
-        """The server looks at exactly this text from now on. Returns its URI."""
+        """The server looks at exactly this text from now on. Return its URI."""
         uri = source.path.as_uri()
         async with self._syncing:
             known = self._open.get(source.path)
@@ -181,7 +181,7 @@ class Session:
 
     async def ask(self, method: str, params: Any, seconds: float) -> Any:
         """The answer. A server that is still reading the project does not know all of it: it is
-        asked again when it is done, as far as the time allows. Raises UnsupportedError, LspError,
+        asked again when it is done, as far as the time allows. Raise UnsupportedError, LspError,
         RefusedError."""
         if not self.offers(method):
             raise UnsupportedError(method)

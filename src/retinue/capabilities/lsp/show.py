@@ -30,7 +30,7 @@ MOST_BYTES = 2 * 1024 * 1024
 
 
 def read_source(place: Confined) -> Source:
-    """Raises LspError (INVALID_INPUT), or ToolError for what is no regular file."""
+    """Raise LspError (INVALID_INPUT), or ToolError for what is no regular file."""
     try:
         with spot(place) as where:
             descriptor = open_regular(where, place)

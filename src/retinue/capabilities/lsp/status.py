@@ -94,7 +94,7 @@ def _state(slot: Slot) -> str:
 
 
 async def restart(pool: Pool, question: Question, context: ToolContext) -> str:
-    """Ends servers and starts them anew: the named one, the file's, or all that were started."""
+    """End servers and start them anew: the named one, the file's, or all that were started."""
     slots = [
         slot
         for slot in pool.slots.values()

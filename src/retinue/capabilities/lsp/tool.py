@@ -179,7 +179,7 @@ def read_action(given: Arguments) -> str:
 
 
 def read_question(action: str, given: Arguments, context: ToolContext) -> Question:
-    """Raises ToolError, always with the code INVALID_INPUT."""
+    """Raise ToolError, always with the code INVALID_INPUT."""
     try:
         file = given.optional_text("file")
         named = given.items("files") or []

@@ -50,7 +50,7 @@ Choose = Callable[[Mapping[str, Tool]], Selection]
 
 async def serve(request: RunRequest, world: World, notes: list[str], *, has_parent: bool) -> Served | None:
     """The servers of a run, with the tools they are known to have; None for a run that has none,
-    which costs nothing. Raises LaunchError when a required server is missing."""
+    which costs nothing. Raise LaunchError when a required server is missing."""
     spec, settings = request.spec, world.settings.settings
     if not may_have_servers(spec):
         return None
@@ -109,7 +109,7 @@ class Served:
     # At the launch
 
     async def start(self, notes: list[str]) -> None:
-        """Starts what is not known yet, all at once, and waits as long as the settings say."""
+        """Start what is not known yet, all at once, and wait as long as the settings say."""
         required = [server for server in self.servers if self._scope.requires(server.config.name)]
         unknown = [server for server in self.servers if server.listing is None or server in required]
         wait = self._settings.mcp_start_timeout_seconds * (_REQUIRED_PATIENCE if required else 1)
@@ -176,7 +176,7 @@ class Served:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keeps the servers from being closed."""
+        """Keep the servers from being closed."""
         for server in self.servers:
             server.hold(self, self._roots)
         try:
@@ -194,7 +194,7 @@ class Served:
         return tuple(self._wrapped.values())
 
     def _look(self) -> None:
-        """Takes notice of lists that have changed. New tools pass the policy of the launch."""
+        """Take notice of lists that have changed. New tools pass the policy of the launch."""
         new: dict[str, Tool] = {}
         for server in self.servers:
             if self._seen.get(id(server)) != server.version or id(server) not in self._seen:
@@ -240,7 +240,7 @@ class Served:
             self._deferred.keep(names)
 
     def recall(self, reader: Reader, run_id: str) -> None:
-        """Loads again what the run had loaded by search, as its log tells."""
+        """Load again what the run had loaded by search, as its log tells."""
         if self._deferred is None:
             return
         from retinue.core.events import ToolEnded
@@ -287,7 +287,7 @@ async def _question(member: Member, world: World, call_id: str, question: Questi
 
 
 async def close_servers() -> None:
-    """Ends at once every server that no run holds."""
+    """End at once every server that no run holds."""
     pool = sys.modules.get("retinue.capabilities.mcp.pool")
     if pool is not None:
         await pool.loop_pool().close_unused()

@@ -117,7 +117,7 @@ class Connection:
         return self._process.pid if self._process is not None else None
 
     async def open(self, seconds: float) -> None:
-        """Raises CannotStartError when the server is not ready in time. Nothing is left then."""
+        """Raise CannotStartError when the server is not ready in time. Nothing is left then."""
         self._task = asyncio.create_task(self._keep(), name=f"mcp {self.config.name}")
         try:
             async with asyncio.timeout(seconds):
@@ -130,7 +130,7 @@ class Connection:
             raise
 
     async def close(self) -> None:
-        """Ends the connection and its process; bounded in time."""
+        """End the connection and its process; bounded in time."""
         self._over.set()
         task = self._task
         if task is None or task.done():
@@ -150,7 +150,7 @@ class Connection:
             self._process.cut()
 
     async def call(self, name: str, arguments: Mapping[str, Any], patience: Patience, tell: Progress) -> CallToolResult:
-        """Raises ServerGoneError, ServerError or TimeoutError. Cancelling tells the server so."""
+        """Raise ServerGoneError, ServerError or TimeoutError. Cancelling tells the server so."""
         from mcp import MCPError
         from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST
         from pydantic import ValidationError

@@ -65,7 +65,7 @@ def _become(command: list[str], lifeline: int, prctl: Prctl, parent: int) -> Non
 
 
 def _watch(server: int, lifeline: int, woken: int) -> int:
-    """Returns the server's exit status, or 0 when it is to be ended."""
+    """Return the server's exit status, or 0 when it is to be ended."""
     while True:
         status = _reap(server)
         if status is not None:
@@ -93,7 +93,7 @@ def _reap(server: int) -> int | None:
 
 
 def _end(server: int) -> None:
-    """Asks, waits, kills, until nothing of the server is left."""
+    """Ask, wait, kill, until nothing of the server is left."""
     give_up = time.monotonic() + GRACE
     asked: set[int] = set()
     while time.monotonic() < give_up:

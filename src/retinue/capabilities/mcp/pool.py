@@ -136,7 +136,7 @@ class Server:
             self._gone = asyncio.create_task(self.close())
 
     async def ready(self) -> Connection:
-        """The live connection, started if it must be. Raises CannotStartError."""
+        """The live connection, started if it must be. Raise CannotStartError."""
         if self._connection is not None and self._connection.live:
             return self._connection
         if self.config.problem is not None:
@@ -216,7 +216,7 @@ class Server:
             question.cancel()
 
     async def call(self, name: str, arguments: Mapping[str, Any], caller: Caller, tell: Progress) -> CallToolResult:
-        """Raises CannotStartError, ServerGoneError, ServerError or TimeoutError."""
+        """Raise CannotStartError, ServerGoneError, ServerError or TimeoutError."""
         self.hold(caller, caller.roots)
         try:
             async with self._slots:
@@ -247,7 +247,7 @@ class Server:
         raise AssertionError
 
     async def close(self) -> None:
-        """Ends the connection, whoever holds it. The next use starts it again."""
+        """End the connection, even if runs hold it. The next use starts it again."""
         if self._closing is not None:
             self._closing.cancel()
             self._closing = None
@@ -290,7 +290,7 @@ class Pool:
         self._servers = {key: each for key, each in self._servers.items() if not (each.config.inline and each.idle)}
 
     async def close_unused(self) -> None:
-        """Ends at once what nobody holds."""
+        """End at once what nobody holds."""
         idle = [server for server in self._servers.values() if not server.held]
         await asyncio.gather(*(server.close() for server in idle))
         self._servers = {key: server for key, server in self._servers.items() if server.held or server.live}

@@ -37,7 +37,7 @@ class ErrorLog:
         self.tail = ""
 
     def feed(self, data: bytes, mark: str = "") -> None:
-        """Takes a piece of output; whole lines are written."""
+        """Take a piece of output; whole lines are written."""
         if self._written > CONNECTION_BYTES:
             return
         *lines, self._rest = (self._rest + data).split(b"\n")
@@ -114,14 +114,14 @@ class ServerProcess:
     async def start(
         cls, config: ServerConfig, cwd: Path, environment: Mapping[str, str], log: ErrorLog
     ) -> ServerProcess:
-        """Raises CannotStartError."""
+        """Raise CannotStartError."""
         program, folder = find_program(config, cwd, environment)
         env = server_environment(environment, config)
         return await cls.launch([program, *config.args], folder, env, log)
 
     @classmethod
     async def launch(cls, argv: list[str], folder: Path, env: dict[str, str], log: ErrorLog) -> ServerProcess:
-        """A program that is known to be there, watched. Raises CannotStartError."""
+        """A program that is known to be there, watched. Raise CannotStartError."""
         command = argv[0]
         try:
             if os.name == "nt" or not sys.executable or getattr(sys, "frozen", False):  # no interpreter to watch with
@@ -153,7 +153,7 @@ class ServerProcess:
         return await self._process.stdout.read(256 * 1024)
 
     async def write(self, data: bytes) -> None:
-        """Raises OSError when nobody reads any more."""
+        """Raise OSError when nobody reads any more."""
         assert self._process.stdin is not None
         self._process.stdin.write(data)
         await self._process.stdin.drain()
@@ -167,7 +167,7 @@ class ServerProcess:
             self._kill()
 
     async def end(self) -> None:
-        """Closes its input, as the protocol says a server is asked to go; then it has to."""
+        """Close its input, as the protocol says a server is asked to go; then it has to."""
         try:
             if self._process.stdin is not None:
                 self._process.stdin.close()

@@ -40,7 +40,7 @@ def project_servers(world: World) -> Configured:
 
 
 def chosen_servers(request: RunRequest, world: World, scope: Scope, notes: list[str]) -> tuple[ServerConfig, ...]:
-    """The servers of a run. Raises LaunchError when one that it requires cannot be among them."""
+    """The servers of a run. Raise LaunchError when one that it requires cannot be among them."""
     spec = request.spec
     configured = project_servers(world)
     notes += configured.problems if request.parent_id is None else ()

@@ -47,7 +47,7 @@ def is_safe(name: str) -> bool:
 
 
 def check_name(name: str) -> str:
-    """`name` itself. Raises UsageError for one that could lead anywhere else."""
+    """`name` itself. Raise UsageError for one that could lead anywhere else."""
     if is_safe(name):
         return name
     shown = "".join(letter if letter.isprintable() else "?" for letter in name[:40])
@@ -58,14 +58,14 @@ def check_name(name: str) -> str:
 
 
 def own_place(name: str, scope: MemoryScope, cwd: Path, environment: Mapping[str, str]) -> Place:
-    """The folder that is written. Raises UsageError for an unsafe name."""
+    """The folder that is written. Raise UsageError for an unsafe name."""
     root = retinue_home(environment) if scope == "user" else project_folder(cwd, environment)
     base, names = (root, ()) if scope == "user" else (root.parent, (root.name,))
     return Place(base, (*names, _FOLDERS[scope], check_name(name)), private=scope == "user")
 
 
 def other_places(name: str, scope: MemoryScope, cwd: Path, environment: Mapping[str, str]) -> tuple[Place, ...]:
-    """The folders of other systems in which this agent has a memory. Raises UsageError as above."""
+    """The folders of other systems in which this agent has a memory. Raise UsageError as above."""
     check_name(name)
     return tuple(place for place in _others(name, scope, cwd, environment) if place.exists())
 
@@ -160,7 +160,7 @@ def _add(archive: tarfile.TarFile, name: str, data: bytes) -> None:
 
 
 def unpack(data: bytes) -> Snapshot:
-    """Raises UsageError for anything but an archive of `pack`: one with links, with paths that
+    """Raise UsageError for anything but an archive of `pack`: one with links, with paths that
     lead out, with files that are not listed or not as listed, or one that is too large."""
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as zipped:
@@ -221,7 +221,7 @@ def _refused(why: str) -> UsageError:
 
 
 def merge(content: Content, place: Place) -> Merged:
-    """Puts `content` into a memory. What it has keeps its name; another version of a file comes
+    """Put `content` into a memory. What it has keeps its name; another version of a file comes
     beside it."""
 
     def once() -> Merged:

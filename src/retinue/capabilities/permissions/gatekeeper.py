@@ -125,7 +125,7 @@ class Guard:
 
 
 def gatekeeper(member: Member, world: World, inner: Wrap, *, resumed: bool = False) -> Wrap:
-    """Puts every tool of a run that begins behind its gate, outside of what `inner` puts around
+    """Put every tool of a run that begins behind its gate, outside of what `inner` puts around
     it. `resumed` runs may have asked something before: they take the answer when they ask it
     again."""
     guard = Guard(member, _permissions(member, world), _party(member, world, resumed), taint_of(member, world))
@@ -212,7 +212,7 @@ async def release(member: Member, world: World) -> None:
 
 
 async def grant(guard: Guard, world: World, rule: str, answer: InboxAnswer) -> None:
-    """Gives `rule` to whom the answer names, and lets go on who waits for nothing else."""
+    """Grant `rule` to those the answer names, and let calls go on that wait for nothing else."""
     match answer.choice:
         case "allow-run":
             guard.permissions.grant(rule)

@@ -47,7 +47,7 @@ class Loaded:
 
 
 def load_tools(plugin: Plugin, seconds: float = IMPORT_SECONDS) -> Loaded:
-    """Imports what a plugin has of tools, waiting at most `seconds`. Blocks: call it in a thread.
+    """Import what a plugin has of tools, waiting at most `seconds`. Blocks: call it in a thread.
     Never raises for what the plugin does."""
     tools: dict[str, Tool] = {}
     problems: list[str] = []

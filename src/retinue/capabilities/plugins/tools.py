@@ -47,7 +47,7 @@ _known: dict[str, tuple[object, str]] = {}
 
 
 def content_digest(place: Path) -> str:
-    """A digest over names, modes and contents of all files at `place`. Raises UnboundError for
+    """A digest over names, modes and contents of all files at `place`. Raise UnboundError for
     a folder that is too large, cannot be read, or leads out of itself by a link."""
     try:
         files = list(_files(place))

@@ -200,7 +200,7 @@ class RunCompanion:
         return None if answer.by in _NOBODY else answer
 
     async def _later(self, asked: _Question, above: Member | None) -> None:
-        """Brings the answer as a message, while the run works on. What the run above says reaches
+        """Bring the answer as a message, while the run works on. What the run above says reaches
         it as any other message; a person's answer is brought here."""
         party = self._party()
         # A mailbox of nobody, so that no clock of the run stands still; and no events in its record.
@@ -244,7 +244,7 @@ def companion_for(member: Member, world: World, *, resumed: bool) -> RunCompanio
 
 
 async def part(member: Member) -> tuple[str, ...]:
-    """The run is over. Gives what its result should say."""
+    """The run is over. Return what its result should say."""
     if member.companion is None:
         return ()
     await member.companion.close()

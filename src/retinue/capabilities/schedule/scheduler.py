@@ -78,7 +78,7 @@ class Scheduler:
         session_id: str | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> Job:
-        """Raises UsageError for what is no schedule, an agent nobody knows, a name that is taken."""
+        """Raise UsageError for what is no schedule, an agent nobody knows, a name that is taken."""
         settings, now = self._crew.settings, self._crew.clock.now()
         if not settings.scheduling_enabled:
             raise UsageError("Scheduling is switched off here.", remedy="retinue settings set schedulingEnabled true")
@@ -116,7 +116,7 @@ class Scheduler:
         return job
 
     async def enable(self, wanted: str, enabled: bool) -> Job:
-        """Switching on again passes over what was due meanwhile. Raises UsageError for a job
+        """Switching on again passes over what was due meanwhile. Raise UsageError for a job
         whose only time is over."""
         job, now = self.find(wanted), self._crew.clock.now()
         next_at = next_after(when_of(job), now, job.anchor) if enabled else job.next_at
@@ -130,7 +130,7 @@ class Scheduler:
         return schedules.find(self._crew.world.log.reader, wanted)
 
     async def run_now(self, wanted: str) -> Fired:
-        """Starts a job at once, besides its slots."""
+        """Start a job at once, besides its slots."""
         job = self.find(wanted)
         return await self._start(job, self._crew.clock.now(), new_run_id())
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 async def start_job(crew: Supervisor, job: Job, run_id: str) -> Member:
     """In the background and past the queue. Its end is announced to the session's main agent: at
-    once where that is here, and else when it is taken up. Raises RetinueError when it cannot start."""
+    once where that is here, and else when it is taken up. Raise RetinueError when it cannot start."""
     found = resolve_type(job.agent, crew.world.catalog(), crew.settings)
     if isinstance(found, Refusal):
         raise LaunchError(found.message, remedy=f"Correct the job: retinue schedule list. It is named {job.name}.")

@@ -53,7 +53,7 @@ class When:
 
 
 def parse_schedule(text: str, now: float, zone: str | None = None) -> When:
-    """Raises UsageError, with the accepted forms, for anything that would never or always fire."""
+    """Raise UsageError, with the accepted forms, for anything that would never or always fire."""
     said = " ".join(text.split()).removeprefix("every ")
     span = _SPAN.fullmatch(said.lower())
     if span:
@@ -80,7 +80,7 @@ def next_after(when: When, after: float, anchor: float) -> float | None:
 
 
 def zone_of(name: str | None) -> tzinfo:
-    """The zone of that name; without one, this machine's. Raises UsageError for an unknown name."""
+    """The zone of that name; without one, this machine's. Raise UsageError for an unknown name."""
     from zoneinfo import ZoneInfo
 
     try:

@@ -158,7 +158,7 @@ def skill_tools(request: RunRequest, world: World, *, spawns: bool) -> dict[str,
 
 
 def _on_demand(spec: AgentSpec) -> bool:
-    """Names preload exactly these, but for Claude Code's agents, which can load others as well."""
+    """Names preload exactly these skills, but for Claude Code's agents, which can load others as well."""
     if has_only_builtins(spec) or spec.skills is False:
         return False
     if isinstance(spec.skills, tuple) and spec.dialect != "claude":
@@ -248,7 +248,7 @@ def with_initial_prompt(spec: AgentSpec, task: str, world: World) -> str:
 
 
 def connect(member: Member, world: World, tools: tuple[Tool, ...]) -> None:
-    """Gives the run's skill tool its way to agents, through their gate, and to the guard. `tools`
+    """Give the run's skill tool its way to agents, through their gate, and to the guard. `tools`
     are those of the run, each behind its gate."""
     launch = member.handle.launch
     tool = next((tool for tool in launch.tools if tool.spec.name == SKILL), None)

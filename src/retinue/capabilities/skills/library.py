@@ -257,7 +257,7 @@ def _search(root: Root, known: _Known | None) -> _Known:
 
 
 def _look(search: _Search, folder: str, *, flat: bool) -> list[str]:
-    """Takes the skills of one folder, and gives the folders to look into next."""
+    """Take the skills of one folder, and return the folders to look into next."""
     try:
         search.sign(folder, os.lstat(folder))
         with os.scandir(folder) as entries:

@@ -325,7 +325,7 @@ def _told(outcome: Outcome, saved: Saved | None, isolation: Isolation) -> Outcom
 
 
 async def announce_creation(hooks: Hooks, isolation: Isolation) -> None:
-    """Tells hooks of a new worktree; one that objects, or fails, prevents the run. Raises
+    """Tell hooks of a new worktree; one that objects, or fails, prevents the run. Raises
     LaunchError then. A path that one prints is not taken: only a worktree of ours is isolated."""
     if not isolation.own or not hooks.listens("WorktreeCreate"):
         return

@@ -185,7 +185,7 @@ class Brought:
 
 
 def bring_home(record: Record, git: Git, main: Git, head: str) -> Brought:
-    """`head` is the commit it stands at. Raises GitError when anything of it would not be reachable
+    """`head` is the commit it stands at. Raise GitError when anything of it would not be reachable
     afterwards."""
     made = made_commits(record, git)
     tips = set(made).difference(parent for parents in made.values() for parent in parents)
@@ -273,7 +273,7 @@ def _checked_out(main: Git, branch: str) -> str | None:
 
 
 def _free(record: Record, main: Git, wanted: str, sha: str) -> str:
-    """Creates a ref at `sha` and gives its name: `wanted`, or with a number after it when that is
+    """Create a ref at `sha` and return its name: `wanted`, or with a number after it when that is
     taken by something else."""
     nothing = "0" * len(sha)
     for number in range(1, _MOST_NAMES):
@@ -292,7 +292,7 @@ def _free(record: Record, main: Git, wanted: str, sha: str) -> str:
 
 
 def _unlock_names(record: Record) -> bool:
-    """Removes the lock that a git of ours left on a name of this run when it was killed: nobody
+    """Remove the lock that a git of ours left on a name of this run when it was killed: nobody
     else has reason to write to these names, and no later attempt could. False if there was none."""
     refs = Path(record.common) / "refs"
     locks = [*(refs / "heads").glob(f"{BRANCH}{record.run}*.lock"), *(refs / "retinue" / record.run).glob("*.lock")]

@@ -69,7 +69,7 @@ class Queue:
     @classmethod
     @contextlib.contextmanager
     def open(cls, state: Path) -> Iterator[Queue]:
-        """Only one process integrates at a time. Raises StateError while another one does."""
+        """Only one process integrates at a time. Raise StateError while another one does."""
         path = private_folder(state) / "integrate.lock"
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -126,7 +126,7 @@ def pending(git: Git, onto: str, queue: Queue, busy: Sequence[str] = ()) -> list
 
 
 def target_of(git: Git, onto: str | None) -> str:
-    """The branch to grow: the given one, or the one checked out here. Raises UsageError."""
+    """The branch to grow: the given one, or the one checked out here. Raise UsageError."""
     name = onto or git.ask("symbolic-ref", "--quiet", "--short", "HEAD")
     if not name:
         raise UsageError("HEAD is detached: there is no branch to integrate into.", remedy="Name one with --onto.")
@@ -136,7 +136,7 @@ def target_of(git: Git, onto: str | None) -> str:
 
 
 def check_target(git: Git, onto: str) -> Path | None:
-    """The checkout of `onto`, if it has one. Raises UsageError when that has uncommitted changes."""
+    """The checkout of `onto`, if it has one. Raise UsageError when that has uncommitted changes."""
     where = _checkout(git, onto)
     if where is not None and git.at(where)("status", "--porcelain", "-z", "--untracked-files=no"):
         raise UsageError(
@@ -147,7 +147,7 @@ def check_target(git: Git, onto: str) -> Path | None:
 
 
 def integrate(plan: Plan, branches: Sequence[str], tell: Callable[[Entry], None]) -> list[Entry]:
-    """Takes the branches one after another; `tell` hears of each at once. Raises StateError when
+    """Take the branches one after another; `tell` hears of each at once. Raise StateError when
     another process is integrating in this project."""
     done: list[Entry] = []
     with Queue.open(plan.state) as queue:
@@ -250,7 +250,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _advance(plan: Plan, base: str, rebased: str) -> bool:
-    """Moves the target forwards; False when it is no longer where it was. A checkout of it moves
+    """Move the target forwards; False when it is no longer where it was. A checkout of it moves
     with it, or nothing does."""
     where = _checkout(plan.git, plan.onto)
     if where is None:

@@ -19,7 +19,7 @@ BESIDE = (".aside", ".index", ".index.lock", ".json.new")
 
 
 def discard(record: Record, environment: Mapping[str, str]) -> None:
-    """Removes a worktree with everything in it. Only for one that holds nothing, or nothing that
+    """Remove a worktree with everything in it. Only for one that holds nothing, or nothing that
     is not reachable elsewhere. Does not fail: what cannot be removed stays listed."""
     try:
         main: Git | None = home(record, environment)

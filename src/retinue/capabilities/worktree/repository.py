@@ -29,7 +29,7 @@ _NOT_OURS = ("commondir", "config.worktree", "gitdir", "hooks")
 
 
 def create(record: Record, source: Git, head: str) -> Git:
-    """Makes the repository, detached at `head`, without a checkout."""
+    """Make the repository, detached at `head`, without a checkout."""
     git = record.git
     git.mkdir(mode=0o700)
     for folder in ("objects/info", "objects/pack", "refs/heads", "refs/tags", "logs", "info"):
@@ -91,7 +91,7 @@ def above_of(record: Record) -> Record | None:
 
 def distrust(record: Record, environment: Mapping[str, str]) -> Git:
     """The repository without anything that its agent could have put there to be run or written to
-    by us. Raises GitError when it holds links: then nothing in it is where it seems to be."""
+    by us. Raise GitError when it holds links: then nothing in it is where it seems to be."""
     git = record.git
     if git.is_symlink() or not git.is_dir():
         raise GitError(("open", str(git)), "the repository of the worktree is gone")
@@ -110,7 +110,7 @@ def distrust(record: Record, environment: Mapping[str, str]) -> Git:
 
 
 def unlock(record: Record) -> None:
-    """Removes what a git that was killed left locked in the repository. Only for one in which no
+    """Remove what a git that was killed left locked in the repository. Only for one in which no
     program of its run is at work."""
     for folder, _, files in os.walk(record.git) if not record.git.is_symlink() else ():
         for name in files:

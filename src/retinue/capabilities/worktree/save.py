@@ -37,7 +37,7 @@ class Included:
 
 
 def include(source: Git, target: Path, name: str) -> Included:
-    """Copies the ignored files of `source` that its file `name` lists. Links that lead out of the
+    """Copy the ignored files of `source` that its file `name` lists. Links that lead out of the
     checkout are left out: through them the agent would reach what it must not."""
     patterns = source.folder / name
     if not name or patterns.is_symlink() or not patterns.is_file():
@@ -59,7 +59,7 @@ def include(source: Git, target: Path, name: str) -> Included:
 
 
 def keep_out(files: Iterable[str], exclude: Path) -> None:
-    """Makes git ignore the copies whatever the worktree's own .gitignore says: the user's may not
+    """Make git ignore the copies whatever the worktree's own .gitignore says: the user's may not
     be committed yet, and a secret must not get into a branch because of that."""
     lines = [f"/{_literal(name)}\n" for name in files]
     if lines:
@@ -121,7 +121,7 @@ class Saved:
 def finish(
     state: Path, run: str, environment: Mapping[str, str], *, keep: str = "", leftover: bool = False
 ) -> Saved | None:
-    """Saves and removes the worktree of `run`. `keep` is a reason to leave the directory after
+    """Save and remove the worktree of `run`. `keep` is a reason to leave the directory after
     saving. None when there is none; with `leftover` also when anybody has it, or takes it up just
     now. What another process has taken up is never touched."""
     with held(state, run, wait=not leftover) as mine:
@@ -189,7 +189,7 @@ def _kept(
 
 
 def _commit_leftovers(record: Record, git: Git, head: str, committed: str) -> str:
-    """Commits what is not committed, as `git commit` would but for hooks and signatures. Gives the
+    """Commit what is not committed, as `git commit` would but for hooks and signatures. Return the
     commit it stands at then; `committed` is the tree of `head`."""
     index = copied_index(record.git / "index", record.path.with_name(f"{record.run}.index"))
     try:

@@ -51,7 +51,7 @@ def sweep(
 
 
 def _tidy(state: Path) -> None:
-    """Removes what processes that died before they had written anything down left beside nothing."""
+    """Remove what processes that died before they had written anything down left beside nothing."""
     every = list(_unrecorded(state))
     kept = {run for run, ending, _ in every if ending not in _LITTER}
     for run in {run for run, _, _ in every} - kept:

@@ -109,7 +109,7 @@ class Source:
 
 
 def make(wanted: Wanted) -> Worktree:
-    """A new worktree. Raises LaunchError with the reason; then nothing is left of it."""
+    """A new worktree. Raise LaunchError with the reason; then nothing is left of it."""
     source = source_of(wanted.cwd, wanted.environment, consented=wanted.consented)
     if not _is_ours(source):
         _check_programs(source)
@@ -160,7 +160,7 @@ def reopen(state: Path, run: str) -> Worktree | None:
 
 
 def source_of(cwd: Path, environment: Mapping[str, str], *, consented: bool = False) -> Source:
-    """Where `cwd` is. Raises LaunchError when no worktree can be made from there."""
+    """Where `cwd` is. Raise LaunchError when no worktree can be made from there."""
     git, cwd = Git(cwd, environment, consented=consented), Path(os.path.realpath(cwd))
     asked = ("--is-inside-work-tree", "--show-toplevel", "--git-common-dir")
     try:
@@ -189,7 +189,7 @@ def source_of(cwd: Path, environment: Mapping[str, str], *, consented: bool = Fa
 
 
 def _check_programs(source: Source) -> None:
-    """Refuses a repository whose files go through programs of its own choice: without them they
+    """Refuse a repository whose files go through programs of its own choice: without them they
     would be wrong, and with them those programs would run unasked."""
     what = source.git.needing_consent()
     if what:

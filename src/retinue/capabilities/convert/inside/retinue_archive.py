@@ -46,7 +46,7 @@ def other_archive(head: bytes) -> str | None:
 
 
 def check_archive(stream: BinaryIO, extension: str) -> None:
-    """Raises RefusedArchiveError for one that is damaged, locked, a bomb, or holds other archives."""
+    """Raise RefusedArchiveError for one that is damaged, locked, a bomb, or holds other archives."""
     loose = extension not in DOCUMENTS
     try:
         with zipfile.ZipFile(stream) as archive:

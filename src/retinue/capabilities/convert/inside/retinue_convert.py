@@ -62,7 +62,7 @@ def main() -> int:
 
 
 def convert(stream: IO[bytes], extension: str, mimetype: str | None, name: str | None) -> tuple[str, str]:
-    """The text of a document and its title. Raises CannotConvertError or RefusedArchiveError."""
+    """The text of a document and its title. Raise CannotConvertError or RefusedArchiveError."""
     data = stream.read()
     if archive := other_archive(data[:512]):
         raise CannotConvertError(f"it is a {archive} archive. Unpack it first")
