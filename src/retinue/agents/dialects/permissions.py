@@ -23,7 +23,7 @@ from retinue.core.toolnames import canonical
 EVERY_CALL = "*"
 _VERDICTS = {"allow": "allow", "ask": "ask", "deny": "deny", True: "allow", False: "deny"}
 _REMEDY = "Write allow, ask or deny, or a map of patterns to these."
-_NOT_TOOLS = frozenset({"doom_loop", "external_directory"})
+NOT_TOOLS = frozenset({"doom_loop", "external_directory"})
 """Permissions of opencode about no tool: repeated calls have a guard of their own, and no file
 tool leaves the workspace in any case."""
 _CHANGES_FILES = ("edit", "write", "patch")
@@ -71,7 +71,7 @@ class _Reading:
             verdict = "deny"
         if tool == EVERY_CALL:
             self.denies_rest = self.denies_rest or verdict == "deny"
-        elif tool in _NOT_TOOLS:
+        elif tool in NOT_TOOLS:
             return
         else:
             (self.deny if verdict == "deny" else self.only).append(tool)
@@ -85,7 +85,7 @@ class _Reading:
             why = f"'{unclear}' of '{tool}' is {describe(states[unclear])}, neither allow, ask nor deny"
             self.strange = self.strange or why
             verdicts = dict.fromkeys(verdicts, "deny")
-        if tool in _NOT_TOOLS:
+        if tool in NOT_TOOLS:
             return
         if set(verdicts.values()) == {"deny"} and EVERY_CALL in verdicts:
             self.deny.append(tool)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from retinue.agents.dialects.permissions import NOT_TOOLS
 from retinue.agents.dialects.tools import misspelt_tool
 from retinue.agents.edit import Text
 from retinue.agents.lint.finding import Found, Repair
@@ -24,9 +25,6 @@ ELSEWHERE = frozenset(
     }
 )
 """Names of tools that other programs have and Retinue has no counterpart for."""
-
-NO_TOOLS = frozenset({"doom_loop", "external_directory"})
-"""Permissions of opencode that are about no tool."""
 
 _MOST_SUGGESTIONS = 100
 _PATTERN = re.compile(r"[*?\[]")
@@ -58,7 +56,7 @@ def _names(subject: Subject, names: tuple[str, ...], field: str, *, denies: bool
             own = ", ".join(in_dialect(base, subject.parsed.dialect))
             reason = f"{subject.table.title} itself has no tool '{base}'; Retinue reads it as {own}."
             yield subject.found("foreign-tool-name", reason, f"Write '{own}'.", key=key, word=base)
-        if canonical(name) or is_servers(name) or name == "*" or base in NO_TOOLS:
+        if canonical(name) or is_servers(name) or name == "*" or base in NOT_TOOLS:
             continue
         if subject.parsed.dialect == "opencode" and "_" in base and misspelt_tool(base) is None:
             continue  # `server_tool`: which servers there are is known only at run time
