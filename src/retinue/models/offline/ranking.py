@@ -3,7 +3,7 @@
 The fields are a file's path, the names it defines and its text. In each, a word counts more the
 rarer it is, and every further occurrence counts less. A line or name that has several words of
 the question counts extra, and so does a file that has all of them. The weights were set on the
-`dev` questions of `bench/offline.py`.
+`dev` and the shared questions of `bench/offline.py`.
 """
 
 from __future__ import annotations
