@@ -88,6 +88,22 @@ def read_table(path: Path, modules: dict[str, Path]) -> Table:
     return table
 
 
+def add_exports(table: Table, modules: dict[str, Path]) -> None:
+    """Let a new name hold also for modules that import it for others to import."""
+    trees = {module: ast.parse(path.read_text("utf-8")) for module, path in modules.items()}
+    grown = True
+    while grown:
+        before = len(table.renamed)
+        for module, tree in trees.items():
+            for node in tree.body:
+                if isinstance(node, ast.ImportFrom):
+                    for alias in node.names:
+                        new = table.renamed.get((node.module or "", alias.name))
+                        if new is not None and alias.asname is None:
+                            table.renamed.setdefault((module, alias.name), new)
+        grown = len(table.renamed) > before
+
+
 class Rewriter:
     """Changes the text of one file so that it names everything by its new name."""
 
@@ -109,8 +125,8 @@ class Rewriter:
 
     def rewrite(self, text: str, module: str | None) -> str:
         """Return the text of a Python file. `module` is the module it defines, None for a file outside the package."""
-        text = self._rewrite_imports(text)
         names = self._names_in(text, module)
+        text = self._rewrite_imports(text)
         if names:
             text = rename_tokens(text, names)
         return self.rewrite_text(text)
@@ -124,15 +140,15 @@ class Rewriter:
         return text
 
     def _names_in(self, text: str, module: str | None) -> dict[str, str]:
-        """Return the renamed top-level names that mean the same thing everywhere in this file."""
+        """Return the renamed top-level names that this file uses under their own names."""
         names = {old: new for (home, old), new in self._table.renamed.items() if home == module}
         for node in ast.walk(ast.parse(text)):
-            if not isinstance(node, ast.ImportFrom) or not node.module:
+            if not isinstance(node, ast.ImportFrom):
                 continue
             for alias in node.names:
-                for (home, old), new in self._table.renamed.items():
-                    if alias.name == old and node.module == self._table.targets.get(home, home):
-                        names[old] = new
+                new = self._table.renamed.get((node.module or "", alias.name))
+                if new is not None and alias.asname is None:
+                    names[alias.name] = new
         return names
 
     def _rewrite_imports(self, text: str) -> str:
@@ -156,6 +172,8 @@ class Rewriter:
         changed = False
         for alias in node.names:
             source, name, known = node.module, alias.name, alias.asname
+            if (source, name) in self._table.renamed:
+                name, changed = self._table.renamed[source, name], True
             if f"{source}.{name}" in self._table.targets:
                 new = self._table.targets[f"{source}.{name}"]
                 source, _, last = new.rpartition(".")
@@ -175,8 +193,9 @@ def rename_tokens(text: str, names: dict[str, str]) -> str:
     tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
     before = ""
     edits = []
+    imports = lines_of_imports(text)
     for token in tokens:
-        if token.type == tokenize.NAME and token.string in names and before != ".":
+        if token.type == tokenize.NAME and token.string in names and before != "." and token.start[0] not in imports:
             edits.append(token)
         before = token.string
     for token in reversed(edits):
@@ -193,7 +212,15 @@ def rename_tokens(text: str, names: dict[str, str]) -> str:
             done = done.replace(token.string, renamed)
     for old, new in names.items():
         done = re.sub(rf"`{re.escape(old)}(?=[`(.])", f"`{new}", done)
+        done = re.sub(rf"(cast\(\s*\"[^\"]*)\b{re.escape(old)}\b", rf"\g<1>{new}", done)
+        done = re.sub(rf"(__all__ = \[[^]]*)\"{re.escape(old)}\"", rf'\g<1>"{new}"', done)
     return done
+
+
+def lines_of_imports(text: str) -> set[int]:
+    """Return the numbers of all lines that belong to an import statement."""
+    nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)]
+    return {number for node in nodes for number in range(node.lineno, node.end_lineno + 1)}
 
 
 @dataclass
@@ -405,6 +432,7 @@ def main() -> int:
     """Carry out the table that is named on the command line."""
     modules = list_modules()
     table = read_table(Path(sys.argv[1]), modules)
+    add_exports(table, modules)
     if "--check" in sys.argv:
         return 0
     carry_out(table, modules)
