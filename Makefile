@@ -33,7 +33,7 @@ $(DEV): $(PLAIN)
 
 setup: $(DEV) ## create the virtual environment with everything pinned
 
-QUESTION ?= Where are settings merged from their layers?
+QUESTION ?= Where is a failed request retried?
 
 demo: $(PLAIN) ## run an Explore agent on this source with the embedded default; QUESTION="…"
 	$(BIN)/retinue run Explore "$(QUESTION)" --cwd src
