@@ -21,7 +21,7 @@ from retinue.capabilities.audit.checkpoint import Checkpoints
 from retinue.capabilities.audit.ledger import RunLedger
 from retinue.capabilities.audit.ledger_store import LedgerStore, Who
 from retinue.capabilities.audit.shadow import Shadow
-from retinue.capabilities.audit.undo import Scope, Undo
+from retinue.capabilities.audit.undo import Undo, UndoScope
 from retinue.core.tool import ToolContext
 from retinue.tools.registry import builtin_tools
 
@@ -77,7 +77,7 @@ def main() -> None:
 
             timed(label, edit, 20)
         undo = Undo(state)
-        timed("undo of 10 files", lambda: undo.run(Scope(Who("run-1", "bench"))))
+        timed("undo of 10 files", lambda: undo.run(UndoScope(Who("run-1", "bench"))))
         undo.close()
 
 

@@ -18,10 +18,10 @@ from pathlib import Path
 
 from retinue.core.permission import ToolUse
 from retinue.core.toolnames import TOOLS
-from retinue.guard.permissions.locations import Place
-from retinue.guard.permissions.policy import Policy as Permissions
+from retinue.guard.permissions.locations import RunFolders
+from retinue.guard.permissions.policy import PermissionPolicy as Permissions
 from retinue.guard.sandbox.box import Box
-from retinue.guard.sandbox.policy import Limits, Policy
+from retinue.guard.sandbox.policy import SandboxLimits, SandboxPolicy
 from retinue.guard.sandbox.probe import find_stop
 
 LIST = Path(__file__).with_name("commands.txt")
@@ -90,8 +90,11 @@ def main() -> None:
         project = Path(name).resolve() / "project"
         project.mkdir()
         make_project(project)
-        permissions = Permissions("default", Place.of(project, home=str(Path.home())), walls=True, masks=True)
-        box = Box(Policy(reach="system", shown=(project,), home=Path.home(), limits=Limits(processes=None)), "bench")
+        permissions = Permissions("default", RunFolders.of(project, home=str(Path.home())), walls=True, masks=True)
+        box = Box(
+            SandboxPolicy(reach="system", shown=(project,), home=Path.home(), limits=SandboxLimits(processes=None)),
+            "bench",
+        )
         for source, command in commands():
             kind = kind_of(command, permissions, box, project)
             counts.setdefault(source, Counter())[kind] += 1

@@ -18,8 +18,8 @@ from typing import Any
 
 from retinue.core.permission import ToolUse
 from retinue.core.toolnames import TOOLS
-from retinue.guard.permissions.locations import Place
-from retinue.guard.permissions.policy import Policy
+from retinue.guard.permissions.locations import RunFolders
+from retinue.guard.permissions.policy import PermissionPolicy
 from retinue.guard.permissions.rule import Rule, parse_rule
 
 GOAL_MS = 1.0
@@ -39,17 +39,17 @@ CALLS: dict[str, tuple[str, Callable[[int], dict[str, Any]]]] = {
 }
 
 
-def policy(folder: str, *, ruled: bool) -> Policy:
+def policy(folder: str, *, ruled: bool) -> PermissionPolicy:
     rules = []
     for kind, texts in RULES.items() if ruled else ():
         for text in texts:
             rule = parse_rule(text, kind, source="bench", base=folder)
             assert isinstance(rule, Rule)
             rules.append(rule)
-    return Policy("default", Place.of(folder), rules)
+    return PermissionPolicy("default", RunFolders.of(folder), rules)
 
 
-def cost(judge: Policy, tool: str, arguments: Callable[[int], dict[str, Any]], calls: int) -> float:
+def cost(judge: PermissionPolicy, tool: str, arguments: Callable[[int], dict[str, Any]], calls: int) -> float:
     """Milliseconds of CPU for one decision."""
     rounds, number = [], 0
     for _ in range(6):

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from retinue.guard.sandbox.box import Box
-from retinue.guard.sandbox.policy import Policy
+from retinue.guard.sandbox.policy import SandboxPolicy
 from retinue.guard.sandbox.probe import bubblewrap_works, masks_work, namespaces_work, why_not
 
 SHELL = ["/bin/sh", "-c", ":"]
@@ -31,7 +31,7 @@ def start(argv: list[str], environment: dict[str, str]) -> tuple[float, float]:
     return 1000 * wall, 1000 * (after.ru_utime + after.ru_stime - spent.ru_utime - spent.ru_stime)
 
 
-def compare(name: str, policy: Policy, repetitions: int) -> None:
+def compare(name: str, policy: SandboxPolicy, repetitions: int) -> None:
     box = Box(policy, "bench")
     try:
         began = time.perf_counter()
@@ -54,7 +54,7 @@ def main() -> None:
     if why_not() is not None:
         print(f"no sandbox here: {why_not()}")
         return
-    narrow = Policy(home=Path.home(), reach="system", shown=(Path.cwd(),))
+    narrow = SandboxPolicy(home=Path.home(), reach="system", shown=(Path.cwd(),))
     if namespaces_work():
         compare("namespaces and Landlock", replace(narrow, namespaces="must"), repetitions)
     compare("Landlock and seccomp alone", replace(narrow, namespaces="never"), repetitions)
@@ -62,7 +62,7 @@ def main() -> None:
         compare("through bubblewrap", replace(narrow, namespaces="bubblewrap"), repetitions)
     if masks_work():
         files = sorted(path for path in Path("src").rglob("*.py"))[:MASKED]
-        one = Policy(change="all", network="on", hidden=tuple(files[:1]))
+        one = SandboxPolicy(change="all", network="on", hidden=tuple(files[:1]))
         compare("free, 1 file hidden", one, repetitions)
         compare(f"free, {len(files)} files hidden", replace(one, hidden=tuple(files)), repetitions)
 

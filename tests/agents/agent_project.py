@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from retinue.agents.cache import FileCache
-from retinue.agents.catalog import Catalog, Entry
+from retinue.agents.catalog import Catalog, LoadedAgent
 
 
 class Project:
@@ -30,5 +30,5 @@ class Project:
     def catalog(self) -> Catalog:
         return Catalog.load(self.root, cache=FileCache())
 
-    def agent(self, name: str) -> Entry:
+    def agent(self, name: str) -> LoadedAgent:
         return self.catalog().find(name)

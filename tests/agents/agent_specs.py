@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from retinue.agents.dialects import DIALECTS, Kind
+from retinue.agents.dialects import DIALECTS, FieldKind
 from retinue.agents.dialects.values import MINUTES, NAMES
 from retinue.agents.write import rows
 from retinue.core.spec import AgentSpec, DialectName, HookSpec, ModelPolicy, ServerRef, SessionPolicy, ToolPolicy
@@ -121,7 +121,7 @@ specs = st.builds(
 def expressible(spec: AgentSpec, dialect: DialectName) -> AgentSpec:
     """`spec` without what a file of `dialect` has no key for."""
     table = DIALECTS[dialect]
-    known: dict[str | None, Kind] = {}
+    known: dict[str | None, FieldKind] = {}
     for row in rows(table):
         known.setdefault(row.to, row.kind)
     changed: dict[str, Any] = {"extra": {key: spec.extra[key] for key in spec.extra if table.match(key) is None}}

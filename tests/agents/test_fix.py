@@ -17,7 +17,7 @@ from messy_files import messy
 from retinue.agents.convert import differences
 from retinue.agents.lint.fix import repaired
 from retinue.agents.lint.runner import lint_catalog, lint_paths, lint_subject
-from retinue.agents.lint.subject import Subject
+from retinue.agents.lint.subject import LintSubject
 from retinue.agents.parse import parse
 from retinue.agents.rights import adds_rights
 from retinue.core.spec import DialectName
@@ -176,7 +176,7 @@ def test_fixing_any_file_is_safe_stated_and_idempotent(dialect: DialectName, dat
         text = text.replace("\n", "\r\n")
     content = ("\ufeff" if data.draw(st.booleans()) else "").encode() + text.encode()
     path = HOMES.get(dialect, f".{dialect}/agents/a.md")
-    before = Subject(parse(content, path=path), content)
+    before = LintSubject(parse(content, path=path), content)
     after, changes = repaired(before, lint_subject)
     assert after.data is not None
     assert (after.parsed.spec is None) is (before.parsed.spec is None)

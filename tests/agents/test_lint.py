@@ -16,8 +16,8 @@ from retinue.agents.lint import report
 from retinue.agents.lint.checks import is_known, suggest
 from retinue.agents.lint.codes import CODES
 from retinue.agents.lint.finding import Finding
-from retinue.agents.lint.runner import Report, lint_catalog, lint_paths, lint_subject
-from retinue.agents.lint.subject import Subject
+from retinue.agents.lint.runner import LintReport, lint_catalog, lint_paths, lint_subject
+from retinue.agents.lint.subject import LintSubject
 from retinue.agents.parse import parse
 from retinue.errors import UsageError
 
@@ -275,14 +275,14 @@ def test_text_output_shows_control_characters_instead_of_sending_them() -> None:
 @calm(150)
 def test_any_bytes_can_be_linted(data: bytes) -> None:
     for path in (".claude/agents/a.md", ".pi/agents/a.md", "x/SKILL.md", "k.yaml"):
-        for found in lint_subject(Subject(parse(data, path=path), data)):
+        for found in lint_subject(LintSubject(parse(data, path=path), data)):
             assert found.finding.code in CODES
             assert found.finding.line is None or found.finding.line >= 1
 
 
 @pytest.mark.skipif(not CORPUS.exists(), reason="the corpus is not part of the repository")
 def test_the_corpus_is_linted_whole_and_known_trouble_is_found() -> None:
-    done: Report = lint_paths([CORPUS])
+    done: LintReport = lint_paths([CORPUS])
     assert done.files > 800
     assert {each.code for each in done.findings} <= set(CODES)
     recovered = [each for each in done.findings if each.code == "frontmatter-recovered"]

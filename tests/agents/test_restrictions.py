@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retinue.agents.dialects import DIALECTS
-from retinue.agents.dialects.table import RESTRICTING, Dialect, Field
+from retinue.agents.dialects.table import RESTRICTING, Dialect, FieldRow
 from retinue.agents.parse import parse
 from retinue.agents.report import require_startable
 from retinue.core.request import RunRequest
@@ -61,7 +61,7 @@ NO_TYPOS = {"tools.exclude_extensions", "output_schema", "hooks"}
 """Fields of names that only their user knows, and structures with keys that anyone may add."""
 
 
-def sound(row: Field) -> str:
+def sound(row: FieldRow) -> str:
     value = SOUND[row.to or ""]
     if row.to == "enabled":
         return "true" if row.key.startswith("disable") else value
@@ -70,7 +70,7 @@ def sound(row: Field) -> str:
     return "read, grep" if row.key == "allowed_tools" else value
 
 
-def rows(dialect: Dialect) -> list[Field]:
+def rows(dialect: Dialect) -> list[FieldRow]:
     found = [row for row in (*dialect.fields, *dialect.foreign) if row.to in RESTRICTING]
     if dialect.simple:  # all its values are text, and `enabled` wants a real false
         found = [row for row in found if row.key != "enabled"]
@@ -88,7 +88,7 @@ def typos(word: str) -> Iterator[str]:
             yield word[:place] + word[place + 1] + letter + word[place + 2 :]
 
 
-def mutations(row: Field) -> Iterator[str]:
+def mutations(row: FieldRow) -> Iterator[str]:
     """Lines in place of the sound one: other values, typos, the key twice, a misspelt key."""
     value = sound(row)
     for junk in JUNK:
@@ -190,7 +190,7 @@ CASES = [(name, row, line) for name in DIALECTS for row in rows(DIALECTS[name]) 
 
 @settings(max_examples=80, deadline=None)
 @given(st.sampled_from(CASES))
-def test_the_run_itself_has_no_more_rights_or_does_not_start(case: tuple[DialectName, Field, str]) -> None:
+def test_the_run_itself_has_no_more_rights_or_does_not_start(case: tuple[DialectName, FieldRow, str]) -> None:
     """The same through the real launch: tools, mode, limits and patterns as the run will have them."""
     import asyncio
 

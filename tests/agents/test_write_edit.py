@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.agents.edit import Text, rename, write_atomically
+from retinue.agents.edit import FileLines, rename, write_atomically
 
 SAMPLE = b"""---
 name: x # c
@@ -40,7 +40,7 @@ body
 
 
 def spans(data: bytes) -> list[tuple[str, int, int]]:
-    return [(entry.key, entry.first, entry.last) for entry in Text.read(data).entries()]
+    return [(entry.key, entry.first, entry.last) for entry in FileLines.read(data).entries()]
 
 
 def test_entries_end_where_their_values_end_and_comments_after_them_are_nobody_s() -> None:
@@ -69,14 +69,14 @@ def test_line_separators_that_only_yaml_counts_do_not_shift_lines() -> None:
 
 @given(st.binary(max_size=300) | st.binary(max_size=200).map(lambda data: b"---\n" + data + b"\n---\n"))
 def test_any_bytes_survive_reading_and_have_entries_within_the_fences(data: bytes) -> None:
-    text = Text.read(data)
+    text = FileLines.read(data)
     assert text.encode() == data
     for entry in text.entries():
         assert 0 < entry.first <= entry.last < (text.close or 0)
 
 
 def test_rename_touches_the_key_only() -> None:
-    text = Text.read(b'\xef\xbb\xbf---\r\n"Tools" : a # keep\r\nname: b\n---\r\nbody')
+    text = FileLines.read(b'\xef\xbb\xbf---\r\n"Tools" : a # keep\r\nname: b\n---\r\nbody')
     new = rename(text, text.entries()[0], "tools")
     assert new.encode() == b"\xef\xbb\xbf---\r\ntools : a # keep\r\nname: b\n---\r\nbody"
 
@@ -115,5 +115,5 @@ def test_exclusive_writing_never_replaces(tmp_path: Path) -> None:
     ],
 )
 def test_hostile_blocks_are_read_in_no_time_and_without_stack(block: str) -> None:
-    keys = [entry.key for entry in Text.read(f"---\n{block}\n---\n".encode()).entries()]
+    keys = [entry.key for entry in FileLines.read(f"---\n{block}\n---\n".encode()).entries()]
     assert keys[0] in ("a", "b")

@@ -15,10 +15,10 @@ from retinue.core.permission import Decision, EffectKind, ToolUse
 from retinue.core.spec import PermissionMode
 from retinue.core.tool import ToolContext, ToolOutput, ToolSpec, ok
 from retinue.guard.inbox_item import Party
-from retinue.guard.inbox_service import LOOK_SECONDS, Desk, Policy
+from retinue.guard.inbox_service import LOOK_SECONDS, Desk, InboxPolicy
 from retinue.guard.redact import Redactor
-from retinue.log.inbox import Listed, items
-from retinue.log.query import Reader
+from retinue.log.inbox import InboxRow, items
+from retinue.log.query import LogReader
 from retinue.log.rows import RunPlace
 from retinue.log.store import Log
 from retinue.loop.controls import Controls
@@ -78,10 +78,10 @@ class Noted:
 class Asking:
     """Use with `async with`. A log with one run in it, and a desk."""
 
-    def __init__(self, folder: Path, *, policy: Policy | None = None, redact: Redactor | None = None) -> None:
+    def __init__(self, folder: Path, *, policy: InboxPolicy | None = None, redact: Redactor | None = None) -> None:
         self.folder = folder
         self.clock = FakeClock(time.time())
-        self.policy = policy or Policy("wait")
+        self.policy = policy or InboxPolicy("wait")
         self._redact = redact
         self.recorded: list[Body] = []
 
@@ -114,8 +114,8 @@ class Asking:
         given = {"payload": payload, "rule": "change(*)", "title": f"change {path}", **fields}
         return InboxItem(id=new_item_id(), kind="approval", run_id=run_id, root_id=run_id, agent="writer", **given)
 
-    def listed(self, everything: bool = True) -> list[Listed]:
-        with Reader.open(self.folder) as reader:
+    def listed(self, everything: bool = True) -> list[InboxRow]:
+        with LogReader.open(self.folder) as reader:
             return items(reader, everything=everything)
 
     async def waiting(self, count: int = 1) -> list[InboxItem]:
@@ -123,7 +123,7 @@ class Asking:
         return await until(lambda: (found := self._waiting()) and len(found) >= count and found)
 
     def _waiting(self) -> list[InboxItem]:
-        with Reader.open(self.folder) as reader:
+        with LogReader.open(self.folder) as reader:
             rows = reader.select("SELECT count(*) FROM inbox WHERE state='waiting'")
             return [each.item for each in items(reader, everything=True)] if rows[0][0] else []
 

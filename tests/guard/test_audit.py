@@ -1,6 +1,6 @@
 """A run's effects, turn by turn, from its events."""
 
-from retinue.capabilities.audit.report import Written, effects_of
+from retinue.capabilities.audit.report import WrittenFile, effects_of
 from retinue.core.events import Body, Event, InboxClosed, ToolEnded, ToolStarted, TurnStarted, Undone
 from retinue.core.messages import Text, ToolCall, ToolResult
 from retinue.core.permission import ToolEffect, TouchedPath
@@ -56,7 +56,7 @@ def test_denials_and_answers_of_people_are_told_apart():
 
 
 def test_a_call_without_an_end_is_unknown_and_names_what_changed_meanwhile():
-    meanwhile = {"1": (Written("a.txt", "created"),)}
+    meanwhile = {"1": (WrittenFile("a.txt", "created"),)}
     told = events(TurnStarted(3), started("1", command="make"))
     call = effects_of(told, "run", "x", meanwhile=meanwhile).turns[0].calls[0]
     assert (call.status, call.command, call.writes) == ("unknown", "make", meanwhile["1"])

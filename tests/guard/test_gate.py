@@ -11,9 +11,9 @@ from retinue.core.hook import HookResult
 from retinue.core.inbox import InboxAnswer
 from retinue.core.permission import Decision
 from retinue.core.tool import failed, ok
-from retinue.guard.gate import Gate, gated
+from retinue.guard.gate import PermissionGate, gated
 from retinue.guard.gate_text import call_title
-from retinue.guard.inbox_service import Policy
+from retinue.guard.inbox_service import InboxPolicy
 
 ALLOW = Decision("allow", "Reads run.", "mode")
 ASKS = {by: Decision("ask", f"{by} asks.", by) for by in ("mode", "rule", "critical", "protected", "unparsed", "taint")}
@@ -28,7 +28,7 @@ def make(scene: Asking, rules: Rules, hooks: Spoken | None = None, tool: Noted |
         await scene.desk.rejudge()
 
     tool = tool or Noted()
-    gate = Gate(rules, hooks or Spoken(), scene.party, lambda: scene.desk, on_grant, **options)
+    gate = PermissionGate(rules, hooks or Spoken(), scene.party, lambda: scene.desk, on_grant, **options)
     return tool, gated((tool,), gate)[0], granted
 
 
@@ -90,7 +90,7 @@ async def test_an_input_of_a_hook_that_does_not_fit_the_tool_denies(tmp_path):
 @pytest.mark.parametrize("event", ["PreToolUse", "PermissionRequest"])
 @pytest.mark.parametrize("by", ASKS)
 async def test_a_hooks_allow_answers_only_what_the_mode_would_ask(tmp_path, by, event):
-    async with Asking(tmp_path, policy=Policy("deny")) as scene:
+    async with Asking(tmp_path, policy=InboxPolicy("deny")) as scene:
         hooks = Spoken(**{event: HookResult(verdict="allow", handlers=("yes",))})
         tool, guarded, _ = make(scene, Rules(change=ASKS[by]), hooks)
         output = await guarded.run("c1", {"path": "a"}, scene.context())
@@ -101,7 +101,7 @@ async def test_a_hooks_allow_answers_only_what_the_mode_would_ask(tmp_path, by, 
 @pytest.mark.parametrize("verdict", ["allow", "ask", "deny"])
 @pytest.mark.parametrize("said", ["allow", "ask", "deny", None])
 async def test_deny_goes_before_ask_and_ask_before_allow(tmp_path, said, verdict):
-    async with Asking(tmp_path, policy=Policy("deny")) as scene:
+    async with Asking(tmp_path, policy=InboxPolicy("deny")) as scene:
         hooks = Spoken(PreToolUse=HookResult(verdict=said, reason="Because."))
         tool, guarded, _ = make(scene, Rules(change=Decision(verdict, "It is so.", "mode")), hooks)
         await guarded.run("c1", {}, scene.context())
@@ -212,7 +212,7 @@ async def test_where_no_rule_may_allow_it_only_once_and_no_are_offered(tmp_path)
 
 
 async def test_what_people_allowed_earlier_for_good_is_recalled_before_anyone_is_asked(tmp_path):
-    async with Asking(tmp_path, policy=Policy("deny")) as scene:
+    async with Asking(tmp_path, policy=InboxPolicy("deny")) as scene:
         rules = Rules()
         tool, guarded, _ = make(scene, rules, recall=lambda: rules.grant("change(*)") or True)
         await guarded.run("c1", {"path": "a"}, scene.context())

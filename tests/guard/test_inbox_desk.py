@@ -10,11 +10,11 @@ from tests.guard.guard_scene import Asking, until
 from retinue.core.events import InboxClosed, InboxOpened
 from retinue.core.inbox import InboxAnswer
 from retinue.errors import AnsweredError, UnknownItemError, UsageError
-from retinue.guard.inbox_service import Policy
+from retinue.guard.inbox_service import InboxPolicy
 from retinue.guard.redact import Redactor
 from retinue.log.inbox import answer, find, granted, items
 from retinue.log.inbox import grant as store
-from retinue.log.query import Reader
+from retinue.log.query import LogReader
 
 
 async def test_an_item_is_in_the_file_before_anyone_is_asked(tmp_path):
@@ -41,7 +41,7 @@ async def test_an_answer_of_another_process_is_noticed_and_taken_before_the_run_
         given = asking.result()
         assert (given.choice, given.message, given.by) == ("deny", "Not here.", "command line")
         assert [type(body) for body in scene.recorded] == [InboxOpened, InboxClosed]
-        with Reader.open(tmp_path) as reader:
+        with LogReader.open(tmp_path) as reader:
             assert reader.select("SELECT taken_at FROM inbox")[0][0] is not None
             assert reader.run("run-1").state == "running"
 
@@ -52,7 +52,7 @@ async def test_a_run_that_asks_is_waiting_and_its_clocks_stand_still(tmp_path):
         item = (await scene.waiting())[0]
         assert scene.party.controls.is_waiting
         await scene.log.flush()
-        with Reader.open(tmp_path) as reader:
+        with LogReader.open(tmp_path) as reader:
             assert reader.run("run-1").state == "waiting"
         await scene.desk.answer(item, InboxAnswer("allow", by="test"))
         await asking
@@ -118,7 +118,7 @@ async def test_cancelling_withdraws_unless_another_call_still_waits(tmp_path):
 
 
 async def test_an_item_expires_with_its_default_answer(tmp_path):
-    async with Asking(tmp_path, policy=Policy("wait", 60.0)) as scene:
+    async with Asking(tmp_path, policy=InboxPolicy("wait", 60.0)) as scene:
         asking = asyncio.create_task(scene.desk.ask(scene.item(), scene.party))
         await scene.waiting()
         await scene.clock.advance(59.0)
@@ -130,7 +130,7 @@ async def test_an_item_expires_with_its_default_answer(tmp_path):
 
 
 async def test_headless_denies_by_policy_and_leaves_nothing_behind(tmp_path):
-    async with Asking(tmp_path, policy=Policy("deny")) as scene:
+    async with Asking(tmp_path, policy=InboxPolicy("deny")) as scene:
         assert not scene.desk.reachable
         given = await scene.desk.ask(scene.item(), scene.party)
         assert (given.choice, given.by) == ("deny", "policy")
@@ -238,7 +238,7 @@ async def test_questions_take_options_and_free_words(tmp_path):
             answer(tmp_path, item, InboxAnswer(said, by="test"))
             await scene.finished(asking)
             assert asking.result().choice == heard
-    async with Asking(tmp_path / "other", policy=Policy("deny")) as scene:
+    async with Asking(tmp_path / "other", policy=InboxPolicy("deny")) as scene:
         given = await scene.desk.question("Anyone?", party=scene.party, default="none")
         assert (given.choice, given.by) == ("none", "policy")
 
@@ -247,7 +247,7 @@ async def test_wrong_ids_and_answers_say_what_would_do(tmp_path):
     async with Asking(tmp_path) as scene:
         asking = asyncio.create_task(scene.desk.ask(scene.item(options=("allow", "deny")), scene.party))
         item = (await scene.waiting())[0]
-        with Reader.open(tmp_path) as reader:
+        with LogReader.open(tmp_path) as reader:
             assert find(reader, item.id[:4]).id == item.id
             with pytest.raises(UnknownItemError):
                 find(reader, "nothing")
@@ -263,13 +263,13 @@ async def test_wrong_ids_and_answers_say_what_would_do(tmp_path):
 
 
 async def test_an_item_whose_time_is_over_cannot_be_answered_though_nobody_was_there(tmp_path):
-    async with Asking(tmp_path, policy=Policy("wait", 60.0)) as scene:
+    async with Asking(tmp_path, policy=InboxPolicy("wait", 60.0)) as scene:
         asking = asyncio.create_task(scene.desk.ask(scene.item(), scene.party))
         item = (await scene.waiting())[0]
         late = InboxAnswer("allow", by="late", at=item.expires_at + 1.0)
         with pytest.raises(AnsweredError, match="expired"):
             answer(tmp_path, item, late)
-        with Reader.open(tmp_path) as reader:
+        with LogReader.open(tmp_path) as reader:
             assert items(reader) == []
         await scene.finished(asking)
         assert asking.result().choice == "deny"

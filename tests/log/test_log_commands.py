@@ -7,7 +7,7 @@ import log_stories as stories
 import pytest
 
 from retinue.errors import StateError, UnknownRunError
-from retinue.log.commands import Answer, Command, Ear, answer, send, take
+from retinue.log.commands import CommandAnswer, Ear, RunCommand, answer, send, take
 from retinue.log.database import connect, log_file
 from retinue.log.rows import RunPlace
 from retinue.log.store import Log
@@ -26,7 +26,7 @@ async def obey(log, accepted=True, text="done"):
         while not ear.hears():
             await asyncio.sleep(0.005)
     taken = await log.transact(lambda connection: take(connection, log.owner))
-    given = [(each.number, Answer(each.command.run_id, accepted, text)) for each in taken]
+    given = [(each.number, CommandAnswer(each.command.run_id, accepted, text)) for each in taken]
     await log.transact(lambda connection: answer(connection, given))
     return [each.command for each in taken]
 
@@ -43,10 +43,14 @@ def rows(folder):
 async def test_a_command_is_taken_once_in_order_and_its_sender_gets_the_answer(tmp_path, accepted):
     async with Log.open(tmp_path) as log:
         await running(log)
-        commands = [Command("run-1", "steer", "one"), Command("run-1", "steer", "two"), Command("run-1", "stop")]
+        commands = [
+            RunCommand("run-1", "steer", "one"),
+            RunCommand("run-1", "steer", "two"),
+            RunCommand("run-1", "stop"),
+        ]
         sending = asyncio.ensure_future(send(tmp_path, commands))
         assert await obey(log, accepted, "said") == commands
-        assert await sending == [Answer("run-1", accepted, "said")] * 3
+        assert await sending == [CommandAnswer("run-1", accepted, "said")] * 3
         assert await log.transact(lambda connection: take(connection, log.owner)) == []
         assert rows(tmp_path) == 0
 
@@ -54,7 +58,7 @@ async def test_a_command_is_taken_once_in_order_and_its_sender_gets_the_answer(t
 async def test_two_looks_at_once_take_every_command_once(tmp_path):
     async with Log.open(tmp_path) as log:
         await running(log)
-        sending = asyncio.ensure_future(send(tmp_path, [Command("run-1", "steer", str(n)) for n in range(20)]))
+        sending = asyncio.ensure_future(send(tmp_path, [RunCommand("run-1", "steer", str(n)) for n in range(20)]))
         ear = Ear(log.reader, log.owner)
         async with asyncio.timeout(20):
             while not ear.hears():
@@ -62,7 +66,7 @@ async def test_two_looks_at_once_take_every_command_once(tmp_path):
         looks = await asyncio.gather(*(log.transact(lambda c: take(c, log.owner)) for _ in range(4)))
         taken = [each for look in looks for each in look]
         assert [each.command.text for each in taken] == [str(n) for n in range(20)]
-        await log.transact(lambda c: answer(c, [(each.number, Answer("run-1", True, "ok")) for each in taken]))
+        await log.transact(lambda c: answer(c, [(each.number, CommandAnswer("run-1", True, "ok")) for each in taken]))
         assert all(each.accepted for each in await sending)
 
 
@@ -87,21 +91,21 @@ async def test_a_run_that_nobody_runs_takes_no_command_and_the_sender_learns_wha
         for body in stories.whole():
             log.append(RunPlace("over"), body)
         await running(log, "cut")
-    (ended, interrupted) = await send(tmp_path, [Command("over", "steer", "x"), Command("cut", "stop")])
+    (ended, interrupted) = await send(tmp_path, [RunCommand("over", "steer", "x"), RunCommand("cut", "stop")])
     assert not ended.accepted
     assert "has ended (completed)" in ended.text
     assert not interrupted.accepted
     assert "interrupted" in interrupted.text
     assert "retinue runs resume cut" in interrupted.text
     with pytest.raises(UnknownRunError):
-        await send(tmp_path, [Command("nobody", "stop")])
+        await send(tmp_path, [RunCommand("nobody", "stop")])
     assert rows(tmp_path) == 0
 
 
 async def test_an_owner_that_does_not_answer_costs_a_bounded_wait_and_the_command_is_withdrawn(tmp_path):
     async with Log.open(tmp_path) as log:
         await running(log)
-        (given,) = await send(tmp_path, [Command("run-1", "steer", "x")], patience=0.2)
+        (given,) = await send(tmp_path, [RunCommand("run-1", "steer", "x")], patience=0.2)
         assert not given.accepted
         assert "did not answer" in given.text
         assert await log.transact(lambda connection: take(connection, log.owner)) == []
@@ -110,7 +114,7 @@ async def test_an_owner_that_does_not_answer_costs_a_bounded_wait_and_the_comman
 async def test_an_owner_that_took_a_command_and_is_slow_is_not_said_to_have_refused(tmp_path):
     async with Log.open(tmp_path) as log:
         await running(log)
-        sending = asyncio.ensure_future(send(tmp_path, [Command("run-1", "stop")], patience=0.5))
+        sending = asyncio.ensure_future(send(tmp_path, [RunCommand("run-1", "stop")], patience=0.5))
         ear = Ear(log.reader, log.owner)
         async with asyncio.timeout(20):
             while not ear.hears():
@@ -137,7 +141,7 @@ async def test_a_command_is_not_for_whoever_takes_the_run_up_later(tmp_path):
 async def test_a_message_is_in_the_file_only_until_it_is_taken(tmp_path):
     async with Log.open(tmp_path) as log:
         await running(log)
-        sending = asyncio.ensure_future(send(tmp_path, [Command("run-1", "steer", "between us")]))
+        sending = asyncio.ensure_future(send(tmp_path, [RunCommand("run-1", "steer", "between us")]))
         await obey(log)
         assert await log.transact(lambda c: c.execute("SELECT text FROM commands").fetchall()) in ([], [("",)])
         await sending

@@ -13,7 +13,7 @@ from retinue.core.events import TurnStarted, Warned
 from retinue.errors import StateError
 from retinue.log import database
 from retinue.log.database import check
-from retinue.log.query import Reader
+from retinue.log.query import LogReader
 from retinue.log.rows import RunPlace
 from retinue.log.store import Log
 
@@ -77,7 +77,7 @@ def test_a_full_disk_is_an_error_and_no_loss(tmp_path):
     assert "disk is full" in append
     count = int(written.split()[1])
     assert count > 2
-    with Reader.open(tmp_path) as reader:
+    with LogReader.open(tmp_path) as reader:
         bodies = [event.body for event in reader.events("run-1")]
     assert [body.code for body in bodies if isinstance(body, Warned)] == ["filler"] * count + ["after"]
     assert check(tmp_path) == []
@@ -178,5 +178,5 @@ def test_a_program_that_forgets_to_close_loses_nothing(tmp_path):
     command = [sys.executable, "-c", FORGETFUL, str(tmp_path), str(stories.__file__.rpartition("/")[0])]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.stderr == ""
-    with Reader.open(tmp_path) as reader:
+    with LogReader.open(tmp_path) as reader:
         assert reader.outcome("run-1").ok

@@ -15,7 +15,7 @@ from retinue.errors import StateError
 from retinue.log import database
 from retinue.log.database import check, connect, connect_to_read, log_file, log_folders
 from retinue.log.migrations import MIGRATIONS, migrate, version_of
-from retinue.log.query import Reader
+from retinue.log.query import LogReader
 from retinue.log.rows import RunPlace
 from retinue.log.store import Log
 
@@ -65,7 +65,7 @@ def test_settings_of_the_connection(tmp_path):
 
 
 def test_reading_makes_nothing(tmp_path):
-    with Reader.open(tmp_path / "nowhere") as reader:
+    with LogReader.open(tmp_path / "nowhere") as reader:
         assert reader.list_runs() == []
         assert reader.events("x") == []
     assert not (tmp_path / "nowhere").exists()
@@ -75,7 +75,7 @@ def test_reading_makes_nothing(tmp_path):
 @pytest.mark.parametrize("content", [b"this is not a database at all" * 200, b"SQLite format 3\0" + b"\xff" * 5000])
 async def test_a_damaged_file_is_named_and_left_alone(tmp_path, content):
     log_file(tmp_path).write_bytes(content)
-    for attempt in (Log.open, Reader.open):
+    for attempt in (Log.open, LogReader.open):
         with pytest.raises(StateError, match=r"log\.db") as caught:
             attempt(tmp_path)
         assert "mv " in caught.value.remedy
@@ -95,7 +95,7 @@ async def test_damage_inside_is_found_when_it_is_met(tmp_path):
             file.seek(page * 4096)
             file.write(b"\xee" * 4096)
     assert check(tmp_path)
-    with pytest.raises(StateError, match="damaged"), Reader.open(tmp_path) as reader:
+    with pytest.raises(StateError, match="damaged"), LogReader.open(tmp_path) as reader:
         for number in range(200):
             reader.events(f"r{number}")
 
@@ -170,7 +170,7 @@ def test_a_read_only_home_can_be_read_and_not_written(migrated):
 def test_the_golden_file_of_every_format_reads_as_it_did(tmp_path, version):
     folder = golden(tmp_path / "p", version)
     connect(folder).close()
-    with Reader.open(folder) as reader:
+    with LogReader.open(folder) as reader:
         rows = {row.id[:1]: row for row in reader.list_runs()}
         assert [(row.state, row.ended, row.turns, row.tool_uses) for row in (rows["a"], rows["b"], rows["c"])] == [
             ("ended", "completed", 2, 1),

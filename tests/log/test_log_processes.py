@@ -17,7 +17,7 @@ import pytest
 from retinue.errors import StateError
 from retinue.log.database import check, log_file
 from retinue.log.owner import SILENCE_SECONDS, Owner, start_of, this_process
-from retinue.log.query import Reader
+from retinue.log.query import LogReader
 from retinue.log.rows import RunPlace
 from retinue.log.store import Log
 from retinue.log.transcript import transcript_lines
@@ -103,7 +103,7 @@ def start(script, folder, name, **options):
 def test_processes_write_side_by_side(tmp_path):
     processes = [start(WRITER, tmp_path, f"p{number}", stderr=subprocess.PIPE) for number in range(4)]
     assert [process.communicate(timeout=120)[1] for process in processes] == [""] * 4
-    with Reader.open(tmp_path) as reader:
+    with LogReader.open(tmp_path) as reader:
         rows = reader.list_runs()
         assert len(rows) == 40
         assert {(row.state, row.ended, row.turns, row.tool_uses) for row in rows} == {("ended", "completed", 2, 1)}
@@ -135,7 +135,7 @@ def test_killed_at_any_moment_nothing_shown_is_lost(tmp_path):
 
 
 def _is_consistent(folder, name, shown):
-    with Reader.open(folder) as reader:
+    with LogReader.open(folder) as reader:
         row = reader.run(name)
         assert row.state == "interrupted"
         events = {event.seq: event for event in reader.events(name)}

@@ -15,7 +15,7 @@ from retinue.log.database import log_file
 from retinue.log.encode import event_to_json, outcome_to_json
 from retinue.log.follow import follow
 from retinue.log.migrations import NAME_OF_RUN
-from retinue.log.query import Reader, as_dict, everywhere, find_run
+from retinue.log.query import LogReader, as_dict, everywhere, find_run
 from retinue.log.rows import RunPlace
 from retinue.log.store import Log
 from retinue.log.transcript import export_document, export_lines
@@ -39,7 +39,7 @@ async def reader(tmp_path):
         (RunPlace("aaaa2222-0000-4000", root.run_id, root.run_id), stories.opening("second", agent="Plan")),
         (RunPlace("bbbb3333-0000-4000"), [*stories.whole("third")[:-1], stories.ending("", "error")]),
     )
-    with Reader.open(tmp_path) as reader:
+    with LogReader.open(tmp_path) as reader:
         yield reader
 
 
@@ -110,7 +110,7 @@ async def test_an_event_of_another_version_does_not_hide_the_rest(tmp_path):
     connection.execute(insert, (4, "moon.rose", '{"type":"moon.rose","phase":3}'))
     connection.execute(insert, (5, "turn.started", '{"type":"turn.started","turn":1,"colour":"new"}'))
     connection.commit()
-    with Reader.open(tmp_path) as reader:
+    with LogReader.open(tmp_path) as reader:
         bodies = [event.body for event in reader.events("r", after=3)]
         assert bodies == [
             Warned("unknown-event", "an event of type 'moon.rose', written by another version"),
@@ -119,7 +119,7 @@ async def test_an_event_of_another_version_does_not_hide_the_rest(tmp_path):
     connection.execute(insert, (6, "turn.started", '{"type":"turn.st'))
     connection.commit()
     connection.close()
-    with Reader.open(tmp_path) as reader, pytest.raises(StateError, match="Event 6 of run r"):
+    with LogReader.open(tmp_path) as reader, pytest.raises(StateError, match="Event 6 of run r"):
         reader.events("r")
 
 
@@ -208,7 +208,7 @@ async def test_a_run_is_found_by_its_name_however_many_came_after_it(tmp_path):
         for number in range(1_200):
             log.append(RunPlace(f"bbbb{number:04}-0000-4000"), stories.opening("new")[0])
         await log.flush()
-    with Reader.open(tmp_path) as reader:
+    with LogReader.open(tmp_path) as reader:
         assert [row.id for row in reader.named("scout")] == [nested.run_id]
         assert reader.named("nobody") == []
         assert find_named(reader, "scout").id == nested.run_id

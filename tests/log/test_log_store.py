@@ -26,7 +26,7 @@ from retinue.core.outcome import Failure
 from retinue.errors import StateError, UnknownRunError
 from retinue.guard.redact import Redactor
 from retinue.log.follow import BACKLOG
-from retinue.log.query import Reader
+from retinue.log.query import LogReader
 from retinue.log.rows import RunPlace
 from retinue.log.store import Log
 
@@ -76,7 +76,7 @@ async def test_nothing_is_shown_before_it_is_in_the_file(log):
     for body in [*stories.opening(), *stories.saying(1, "one two three", ("one ", "two ", "three")), stories.ending()]:
         log.append(PLACE, body)
         await asyncio.sleep(0.01)
-    with Reader.open(log.folder) as other:
+    with LogReader.open(log.folder) as other:
         async for event in subscription:
             if isinstance(event.body, TextDelta):
                 shown += event.body.text
@@ -93,7 +93,7 @@ async def test_streamed_text_is_in_the_file_when_it_is_shown(log):
     async with asyncio.timeout(10):
         texts = [(await anext(subscription)).body.text for _ in range(2)]
     assert texts == ["half an ", "answer"]
-    with Reader.open(log.folder) as other:
+    with LogReader.open(log.folder) as other:
         assert other.partial("run-1") == "half an answer"
 
 
@@ -190,7 +190,7 @@ async def test_a_live_run_belongs_to_this_process_and_is_interrupted_by_closing(
         write(log, stories.opening())
         await log.flush()
         assert [(row.state, row.pid) for row in log.reader.list_runs()] == [("running", os.getpid())]
-    with Reader.open(tmp_path) as reader:
+    with LogReader.open(tmp_path) as reader:
         assert [(row.state, row.pid) for row in reader.list_runs()] == [("interrupted", None)]
 
 

@@ -19,7 +19,7 @@ from retinue.core.events import (
 )
 from retinue.core.messages import AssistantMessage, Image, Text, Thinking, UserMessage, user
 from retinue.core.usage import Usage
-from retinue.log.query import Reader
+from retinue.log.query import LogReader
 from retinue.log.rows import RunPlace
 from retinue.log.store import Log
 from retinue.log.transcript import transcript_path, wants_transcript
@@ -209,7 +209,7 @@ async def test_it_can_be_made_again_from_the_log(tmp_path, path):
     ]
     await write(tmp_path, bodies)
     before = path.read_bytes()
-    with Reader.open(tmp_path) as reader:
+    with LogReader.open(tmp_path) as reader:
         assert rebuild_transcript(path, reader.events("run-1")) == 2
     assert path.read_bytes() == before
     assert [file.name for file in path.parent.iterdir()] == ["run-1.jsonl"]

@@ -10,7 +10,7 @@ import pytest
 from retinue.capabilities.web.tools import FetchContentTool
 from retinue.core.events import ToolEnded, ToolStarted
 from retinue.core.tool import Todo, ToolContext, ToolOutput, ok
-from retinue.guard.gate import Gate, GatedTool
+from retinue.guard.gate import GatedTool, PermissionGate
 from retinue.testing import Call, FakeTool, ScriptedModel, Turn, drive
 from retinue.tools.delegation.agent import AgentTool
 from retinue.tools.delegation.get_subagent_result import GetSubagentResultTool
@@ -259,7 +259,7 @@ async def test_the_record_names_the_tool_and_the_arguments_that_ran(tmp_path: Pa
 async def test_the_gate_judges_the_arguments_that_run_and_no_other_spelling(tmp_path: Path) -> None:
     judged: list[Any] = []
 
-    class Watching(Gate):
+    class Watching(PermissionGate):
         def __init__(self) -> None:
             self.taint = None
 

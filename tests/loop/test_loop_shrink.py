@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from retinue.core.messages import AssistantMessage, Image, Text, ToolCall, ToolMessage, ToolResult, UserMessage, user
 from retinue.loop import shrink
-from retinue.models.tokens import Conversation, estimate, overhead
+from retinue.models.tokens import MeasuredConversation, estimate, overhead
 from retinue.testing import check_history
 
 WORDS = st.text(max_size=8) | st.integers(1, 3_000).map("x".__mul__)
@@ -82,8 +82,8 @@ def test_a_call_on_one_line():
 
 @given(messages=CONVERSATIONS)
 def test_the_size_of_a_conversation_adds_up(messages):
-    whole = Conversation(100, messages)
-    grown = Conversation(100, ())
+    whole = MeasuredConversation(100, messages)
+    grown = MeasuredConversation(100, ())
     for message in messages:
         grown.add(message)
     assert whole.tokens == grown.tokens == 100 + estimate(messages)

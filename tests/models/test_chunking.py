@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from retinue.core.messages import AssistantMessage
 from retinue.http.sse import Events
-from retinue.models.draft import Draft
+from retinue.models.draft import MessageDraft
 from retinue.models.wire import absorb, absorb_rest
 from tests.models.scripts import (
     FORMATS,
@@ -59,7 +59,7 @@ ANSWERS: dict[str, list[bytes]] = {
 
 def read(provider: str, pieces: list[bytes]) -> AssistantMessage:
     """The same steps as over the network, without it."""
-    draft = Draft(info(provider))
+    draft = MessageDraft(info(provider))
     reader, events = model(provider, "http://x").reader(draft), Events()
     for piece in pieces:
         if absorb(events.feed(piece), reader, draft):

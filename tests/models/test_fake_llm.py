@@ -13,7 +13,7 @@ from retinue.core.events import Retrying as RetryingEvent
 from retinue.core.messages import AssistantMessage, Message, Text, ToolMessage, ToolResult, user
 from retinue.http.transport import Transport
 from retinue.models.protocol import Finished, Model, Part
-from retinue.models.retry import Retrying
+from retinue.models.retry import RetryingModel
 from tests.models.scripts import FORMATS, collect, model, request
 
 SERVER = Path(__file__).parents[3] / "shared" / "bench" / "fake_llm.py"
@@ -65,7 +65,7 @@ async def test_faults_are_survived(provider: str, url: str, fault: str) -> None:
         return None
 
     transport = Transport()
-    made = Retrying(model(provider, url, transport=transport), sleep=no_sleep)
+    made = RetryingModel(model(provider, url, transport=transport), sleep=no_sleep)
     answers, parts = await work(made, f"SCENARIO loop T=3 MFAULT={fault}")
     await transport.close()
     assert answers[-1].text.endswith("BENCH-DONE loop 3") and len(answers) == 4

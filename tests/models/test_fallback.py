@@ -12,9 +12,9 @@ from retinue.core.outcome import TRANSIENT
 from retinue.http.transport import Transport
 from retinue.models.build import Fallback
 from retinue.models.protocol import Model, Noted, Part
-from retinue.models.retry import Retrying as RetryingModel
+from retinue.models.retry import RetryingModel as RetryingModel
 from retinue.models.retry import RetryPolicy
-from retinue.models.select import Selection, select_model
+from retinue.models.select import ModelSelection, select_model
 from retinue.settings.table import Settings
 from tests.models.scripts import anthropic_events, collect, model, request, said
 from tests.models.servers import Reply, Server, failing, sse
@@ -115,7 +115,7 @@ async def test_a_request_keeps_within_the_output_limit_of_the_model_that_takes_o
 
 
 # ------------------------------------------------------------------ which models
-async def select(settings: dict[str, Any] | None = None, **more: Any) -> Selection:
+async def select(settings: dict[str, Any] | None = None, **more: Any) -> ModelSelection:
     return await select_model(settings=Settings(settings or {}), environment=KEYS, **more)
 
 

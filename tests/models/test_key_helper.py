@@ -17,7 +17,7 @@ from retinue.models.build import build_model
 from retinue.models.keys import KeyHelper, helped_key
 from retinue.models.local_window import served_models
 from retinue.models.providers import Provider, Providers
-from retinue.models.select import Selection
+from retinue.models.select import ModelSelection
 from retinue.settings.field import Origin
 from retinue.settings.table import Settings
 from tests.models.scripts import collect, info, said
@@ -50,7 +50,7 @@ def provider_with(entry: dict[str, Any], url: str, origin: Origin | None = None)
 
 async def ask(provider: Provider, times: int = 1) -> list[Any]:
     transport = Transport()
-    selection = Selection(info("mine", id="m"), provider, "call", "", attempts=1)
+    selection = ModelSelection(info("mine", id="m"), provider, "call", "", attempts=1)
     messages = []
     for _ in range(times):
         messages.append((await collect(build_model(selection, transport)))[0])

@@ -14,7 +14,7 @@ from retinue.core.messages import AssistantMessage, Text
 from retinue.core.outcome import Failure, FailureKind
 from retinue.models.limiter import Limiters, account_of, process_limiters
 from retinue.models.protocol import Finished, ModelInfo, ModelRequest, Part
-from retinue.models.retry import Retrying
+from retinue.models.retry import RetryingModel
 from retinue.testing import FakeClock, settle
 from tests.models.limiter_fleet import Fleet, busy
 
@@ -269,7 +269,7 @@ async def test_CC_68968_a_fan_out_into_a_small_quota_loses_nobody(retry_after: f
 
     async def agent() -> None:
         gate = limiters.gate_for("anthropic", "me")
-        model = Retrying(provider, gate=gate, sleep=clock.sleep, draw=chance.random, clock=clock.monotonic)
+        model = RetryingModel(provider, gate=gate, sleep=clock.sleep, draw=chance.random, clock=clock.monotonic)
         for _ in range(3):
             parts = [part async for part in model.stream(REQUEST)]
             assert isinstance(parts[-1], Finished)

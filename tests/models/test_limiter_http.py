@@ -11,7 +11,7 @@ from retinue.http.transport import Transport
 from retinue.models.limiter import Limiters
 from retinue.models.openai_chat import OpenAIChatModel
 from retinue.models.protocol import Finished, ModelInfo, ModelRequest
-from retinue.models.retry import Retrying
+from retinue.models.retry import RetryingModel
 from retinue.testing import FakeClock
 
 ANSWER = b'data: {"choices":[{"index":0,"delta":{"content":"ok"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
@@ -52,11 +52,11 @@ async def drive(clock: FakeClock, tasks: list[asyncio.Task[AssistantMessage]]) -
         await clock.advance(0.5)
 
 
-def models(url: str, clock: FakeClock, transport: Transport, count: int) -> list[Retrying]:
+def models(url: str, clock: FakeClock, transport: Transport, count: int) -> list[RetryingModel]:
     limiters = Limiters(clock=clock, draw=lambda: 0.5)
     info = ModelInfo("openai", "m")
     return [
-        Retrying(
+        RetryingModel(
             OpenAIChatModel(info, url, "key", transport),
             gate=limiters.gate_for("openai", "me"),
             sleep=clock.sleep,
@@ -67,7 +67,7 @@ def models(url: str, clock: FakeClock, transport: Transport, count: int) -> list
     ]
 
 
-async def answer(model: Retrying) -> AssistantMessage:
+async def answer(model: RetryingModel) -> AssistantMessage:
     async for part in model.stream(REQUEST):
         if isinstance(part, Finished):
             return part.message

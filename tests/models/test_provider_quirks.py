@@ -26,7 +26,7 @@ from retinue.models.build import build_model
 from retinue.models.presets import BUILT_IN, PRESETS
 from retinue.models.protocol import Model, ModelRequest, Noted
 from retinue.models.providers import Providers
-from retinue.models.select import Selection
+from retinue.models.select import ModelSelection
 from retinue.settings.table import Settings
 from tests.models.scripts import (
     chat_events,
@@ -54,7 +54,7 @@ def preset_model(provider: str, id: str, url: str, transport: Transport, **chang
     found = Providers(Settings({"providers": {provider: entry}}), environment).get(provider)
     assert found is not None and found.problem is None
     found = found._replace(base_url=f"{url}/v1", api_by_model=changes.pop("api_by_model", False))
-    return build_model(Selection(info(provider, id=id, **changes), found, "call", "", attempts=1), transport)
+    return build_model(ModelSelection(info(provider, id=id, **changes), found, "call", "", attempts=1), transport)
 
 
 async def ask(provider: str, id: str, server: Server, *asked: ModelRequest, **changes: Any) -> list[AssistantMessage]:

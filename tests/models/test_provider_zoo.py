@@ -21,7 +21,7 @@ from retinue.core.tool import ToolOutput
 from retinue.http.transport import Transport
 from retinue.loop import Compaction, Controls, run_loop
 from retinue.models.protocol import Model
-from retinue.models.retry import Retrying, RetryPolicy
+from retinue.models.retry import RetryingModel, RetryPolicy
 from retinue.testing import FakeTool, Recording, check_grammar, job
 from tests.models.test_provider_quirks import preset_model
 from tests.models.zoo import TURNS, ZOO, Animal, Keeper, neighbours
@@ -79,7 +79,7 @@ async def visit(animal: Animal, server: Keeper, transport: Transport, **options:
         if isinstance(body, ToolEnded) and ended == 7:
             controls.steer("Only src/, please.")
 
-    model = Retrying(made, RetryPolicy(attempts=4), sleep=sleep)
+    model = RetryingModel(made, RetryPolicy(attempts=4), sleep=sleep)
     return await driven(model, controls, watch, **options)
 
 

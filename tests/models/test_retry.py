@@ -17,7 +17,7 @@ from retinue.core.messages import AssistantMessage, Text, Thinking
 from retinue.core.outcome import TRANSIENT, Failure, FailureKind
 from retinue.http.transport import Transport
 from retinue.models.protocol import Finished, Model, ModelInfo, ModelRequest, Part
-from retinue.models.retry import Retrying, RetryPolicy
+from retinue.models.retry import RetryingModel, RetryPolicy
 from tests.models.scripts import FORMATS, RELAXED, info, model, request, said
 from tests.models.servers import Reply, Server, failing
 from tests.models.test_wire_faults import begun
@@ -64,7 +64,7 @@ class Time:
 async def run(
     inner: Model, time: Time, draw: float = 0.5, policy: RetryPolicy | None = None, **more: Any
 ) -> list[Part]:
-    retrying = Retrying(inner, policy, sleep=time.sleep, draw=lambda: draw, clock=lambda: time.now, **more)
+    retrying = RetryingModel(inner, policy, sleep=time.sleep, draw=lambda: draw, clock=lambda: time.now, **more)
     return [part async for part in retrying.stream(request())]
 
 
@@ -122,7 +122,7 @@ async def test_a_storm_of_ten_minutes_is_survived(kind: FailureKind, draw: float
 async def test_a_network_that_goes_away_for_ten_minutes_is_survived_by_a_run_that_had_answers(draw: float) -> None:
     time = Time()
     storm = Storm(time, 0.0, Failure("dropped", "no route"))
-    retrying = Retrying(storm, sleep=time.sleep, draw=lambda: draw, clock=lambda: time.now)
+    retrying = RetryingModel(storm, sleep=time.sleep, draw=lambda: draw, clock=lambda: time.now)
     assert final([part async for part in retrying.stream(request())]).text == "ok"
     storm.seconds = 600.0
     assert final([part async for part in retrying.stream(request())]).text == "ok"
@@ -219,7 +219,7 @@ async def test_the_gate_stands_before_and_after_every_attempt() -> None:
     assert gate.calls == ["before", "overloaded", "before", "fine"]
     gate = Gate()
     inner = Scripted(("a b c", None))
-    async with aclosing(Retrying(inner, gate=gate).stream(request())) as stream:
+    async with aclosing(RetryingModel(inner, gate=gate).stream(request())) as stream:
         async for _ in stream:
             break
     assert gate.calls == ["before", "fine"] and inner.closed == 1
@@ -227,7 +227,7 @@ async def test_the_gate_stands_before_and_after_every_attempt() -> None:
 
 async def test_closing_closes_the_model() -> None:
     inner = Scripted()
-    await Retrying(inner).close()
+    await RetryingModel(inner).close()
     assert inner.closed == 100
 
 
@@ -239,7 +239,7 @@ async def test_cancelling_while_waiting() -> None:
         await asyncio.Event().wait()
 
     async def consume() -> None:
-        async for _ in Retrying(Scripted(("", Failure("server", "x"))), sleep=sleep).stream(request()):
+        async for _ in RetryingModel(Scripted(("", Failure("server", "x"))), sleep=sleep).stream(request()):
             pass
 
     task = asyncio.create_task(consume())

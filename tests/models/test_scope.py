@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from retinue.models.names import OutOfScopeError, Scope, load_scope
+from retinue.models.names import ModelScope, OutOfScopeError, load_scope
 from retinue.models.protocol import ModelInfo
 from retinue.models.select import select_model
 from retinue.settings.load import load_settings
@@ -19,7 +19,7 @@ CLOUD = ModelInfo("ollama", "gpt-oss:20b-cloud")
 AVAILABLE = (SONNET, HAIKU, CLOUD)
 
 
-def scope_of(entries: list[str] | None, folder: Path, *, on: bool = True) -> Scope:
+def scope_of(entries: list[str] | None, folder: Path, *, on: bool = True) -> ModelScope:
     settings = Settings({"scope_models": on, "enabled_models": None if entries is None else tuple(entries)})
     return load_scope(settings, AVAILABLE)
 

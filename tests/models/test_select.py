@@ -14,7 +14,7 @@ import pytest
 from retinue.errors import UnknownModelError
 from retinue.http.transport import Transport
 from retinue.models.known import FREE
-from retinue.models.select import Selection, build_model, select_model
+from retinue.models.select import ModelSelection, build_model, select_model
 from retinue.settings.table import Settings
 
 KEYS = {"ANTHROPIC_API_KEY": "a", "OPENAI_API_KEY": "o", "GEMINI_API_KEY": "g"}
@@ -25,7 +25,7 @@ async def select(
     environment: dict[str, str] | None = None,
     settings: dict[str, Any] | None = None,
     **more: Any,
-) -> Selection:
+) -> ModelSelection:
     return await select_model(query, settings=Settings(settings), environment=environment or {}, **more)
 
 

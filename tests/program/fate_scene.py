@@ -11,7 +11,7 @@ from typing import Any
 
 from retinue import Retinue
 from retinue.agents.dialects import DIALECTS
-from retinue.agents.dialects.table import Field
+from retinue.agents.dialects.table import FieldRow
 from retinue.agents.parse import parse
 from retinue.core.outcome import Outcome
 from retinue.core.spec import AgentSpec, DialectName
@@ -49,7 +49,7 @@ class Scene:
     project: Project
     server: ModelServer
     dialect: DialectName
-    row: Field
+    row: FieldRow
     environment: dict[str, str] = field(default_factory=dict)
     beside: tuple[str, ...] = ()
     """Further lines of the file of an agent that another one starts."""

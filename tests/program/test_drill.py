@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from retinue.core.events import MessageAdded
-from retinue.log.query import Reader
+from retinue.log.query import LogReader
 from retinue.settings.places import state_folder
 from tests.program.drill import BLOCK, IN, OUT, Drill
 
@@ -59,7 +59,7 @@ class Supervised:
 
     def events(self):
         """The whole log, by run."""
-        with Reader.open(state_folder(self.project.cwd, self.project.environment)) as reader:
+        with LogReader.open(state_folder(self.project.cwd, self.project.environment)) as reader:
             return {row.id: reader.events(row.id) for row in reader.list_runs()}
 
     def kill(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from retinue.agents.dialects import DIALECTS
-from retinue.agents.dialects.table import Field
+from retinue.agents.dialects.table import FieldRow
 from retinue.core.spec import DialectName
 from tests.program import fate_proofs, fate_rights  # noqa: F401 - each adds to PROOFS
 from tests.program.conftest import Project
@@ -24,7 +24,7 @@ def server() -> Iterator[ModelServer]:
 
 
 def title(value: object) -> str:
-    return value.key if isinstance(value, Field) else str(value)
+    return value.key if isinstance(value, FieldRow) else str(value)
 
 
 def test_every_field_that_a_key_can_become_has_a_proof() -> None:
@@ -33,7 +33,7 @@ def test_every_field_that_a_key_can_become_has_a_proof() -> None:
 
 @pytest.mark.parametrize(("dialect", "row"), ROWS, ids=title)
 async def test_a_key_that_is_called_honoured_does_what_it_says(
-    project: Project, server: ModelServer, dialect: DialectName, row: Field
+    project: Project, server: ModelServer, dialect: DialectName, row: FieldRow
 ) -> None:
     server.requests.clear()
     server.answer = lambda request: Reply("done")
@@ -42,7 +42,7 @@ async def test_a_key_that_is_called_honoured_does_what_it_says(
 
 
 @pytest.mark.parametrize(("dialect", "row"), [each for each in ROWS if each[1].also], ids=title)
-def test_every_other_spelling_of_a_key_becomes_the_same_field(dialect: DialectName, row: Field) -> None:
+def test_every_other_spelling_of_a_key_becomes_the_same_field(dialect: DialectName, row: FieldRow) -> None:
     for spelling in row.also:
         match = DIALECTS[dialect].match(spelling)
         assert match is not None and match.field.to is not None, spelling

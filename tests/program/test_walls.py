@@ -12,8 +12,8 @@ from retinue import Retinue
 from retinue.core.inbox import InboxItem
 from retinue.guard.permissions import file_rules as masks
 from retinue.guard.permissions.file_rules import FileMasks, TooManyFilesError
-from retinue.guard.permissions.locations import Place
-from retinue.guard.permissions.policy import Policy
+from retinue.guard.permissions.locations import RunFolders
+from retinue.guard.permissions.policy import PermissionPolicy
 from retinue.guard.permissions.rule import Rule, parse_rule
 from retinue.guard.sandbox.probe import can_confine, masks_work
 from tests.program.conftest import Project
@@ -274,7 +274,7 @@ def test_files_that_rules_deny_are_found_anew_and_too_many_are_refused(
 ) -> None:
     rule = parse_rule("Read(.env)", "deny", base=str(project.cwd))
     assert isinstance(rule, Rule)
-    found = FileMasks(Policy("default", Place.of(project.cwd), [rule]), asking=True)
+    found = FileMasks(PermissionPolicy("default", RunFolders.of(project.cwd), [rule]), asking=True)
     (project.cwd / "sub").mkdir()
     (project.cwd / "sub/.env").write_text("x")
     assert found.now().hidden == (str((project.cwd / "sub/.env").resolve()),)

@@ -21,8 +21,8 @@ from retinue.core.outcome import Failure
 from retinue.core.request import EVERYTHING, RunRequest
 from retinue.core.spec import AgentSpec
 from retinue.core.usage import Usage
-from retinue.log.query import Reader
-from retinue.log.rows import Tally
+from retinue.log.query import LogReader
+from retinue.log.rows import RunTally
 from retinue.models.protocol import Finished, ModelInfo, ModelRequest, Part
 from retinue.runs.delegate import Delegate
 from retinue.runs.member import Member
@@ -123,10 +123,10 @@ class Moves:
         if before != after and not can_move(before, after):
             self.wrong.append(f"run {run_id} went from {old} to {new}")
 
-    def check_log(self, reader: Reader) -> None:
+    def check_log(self, reader: LogReader) -> None:
         """The same for what the log makes of the events of every run."""
         for row in reader.list_runs():
-            tally, state = Tally(), None
+            tally, state = RunTally(), None
             for event in reader.events(row.id):
                 tally.take(event)
                 if state is not None:
@@ -168,7 +168,7 @@ class Scene:
 
     async def __aexit__(self, *_: object) -> None:
         await self.crew.close()
-        with Reader.open(self.crew.world.state) as reader:
+        with LogReader.open(self.crew.world.state) as reader:
             self.moves.check_log(reader)
         assert self.moves.wrong == []
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from crew_scene import Scene, until
 
-from retinue.log.commands import Command, send
+from retinue.log.commands import RunCommand, send
 from retinue.log.database import connect
 from retinue.runs.remote import LOOK_SECONDS
 
@@ -28,7 +28,7 @@ async def told(scene, *commands, patience=20):
 async def test_messages_from_another_process_are_heard_in_order_and_once(scene):
     async with scene:
         main = await scene.main()
-        answers = await told(scene, Command(main.id, "steer", "one"), Command(main.id[:8], "steer", "two"))
+        answers = await told(scene, RunCommand(main.id, "steer", "one"), RunCommand(main.id[:8], "steer", "two"))
         assert [answer.accepted for answer in answers] == [True, True]
         assert "after its current tool calls" in answers[0].text
         scene.desk("main").call("ls")
@@ -41,7 +41,7 @@ async def test_a_queued_run_of_another_process_is_steered_and_stopped(scene):
         main = await scene.main()
         await scene.child(main, "first")
         queued = await scene.spawn(main, "second", background=True)
-        steered, stopped = await told(scene, Command(queued.id, "steer", "later"), Command(queued.id, "stop"))
+        steered, stopped = await told(scene, RunCommand(queued.id, "steer", "later"), RunCommand(queued.id, "stop"))
         assert "when it starts" in steered.text
         assert stopped.accepted
         outcome = await scene.crew.members[queued.id].handle.wait()
@@ -54,11 +54,11 @@ async def test_one_run_or_its_tree_is_stopped(scene):
         main = await scene.main()
         child = await scene.child(main, "child")
         grandchild = await scene.child(child, "grandchild")
-        (answer,) = await told(scene, Command(child.id, "stop-tree"))
+        (answer,) = await told(scene, RunCommand(child.id, "stop-tree"))
         assert (answer.accepted, answer.text) == (True, "It is stopping, and 1 below it.")
         await child.handle.wait()
         await grandchild.handle.wait()
-        (answer,) = await told(scene, Command(child.id, "stop"))
+        (answer,) = await told(scene, RunCommand(child.id, "stop"))
         assert not answer.accepted
         assert "has ended (stopped)" in answer.text
         assert main.live
@@ -69,10 +69,10 @@ async def test_a_waiting_call_is_freed_and_a_conversation_shortened(scene):
         main = await scene.main()
         scene.desk("main").call("Agent", prompt="child", subagent_type="general-purpose", run_in_background=False)
         await scene.desk("child").asked()
-        (moved,) = await told(scene, Command(main.children[0].id, "background"))
+        (moved,) = await told(scene, RunCommand(main.children[0].id, "background"))
         assert (moved.accepted, main.children[0].background) == (True, True)
         await scene.desk("main").asked()
-        (compacted,) = await told(scene, Command(main.id, "compact"))
+        (compacted,) = await told(scene, RunCommand(main.id, "compact"))
         assert compacted.accepted
         assert main.handle.controls.take_compact()
 
@@ -109,15 +109,15 @@ async def test_nobody_looks_while_nothing_runs(scene):
         assert scene.crew._commands._timer is None
         await scene.crew.resume(main.id, "again")
         await scene.desk("main").asked()
-        (answer,) = await told(scene, Command(main.id, "stop"))
+        (answer,) = await told(scene, RunCommand(main.id, "stop"))
         assert answer.accepted
 
 
 async def test_an_idle_log_costs_the_owner_one_question_a_look(scene, monkeypatch):
-    from retinue.log.query import Reader
+    from retinue.log.query import LogReader
 
     asked = []
-    monkeypatch.setattr(Reader, "has_commands", lambda self, owner: asked.append(owner))
+    monkeypatch.setattr(LogReader, "has_commands", lambda self, owner: asked.append(owner))
     async with scene:
         await scene.main()
         await scene.crew.world.log.flush()

@@ -10,15 +10,15 @@ import pytest
 from retinue.errors import StateError
 from retinue.models.protocol import ModelInfo
 from retinue.runs.fanout import Ask, FanOut, free_agents
-from retinue.runs.quote import Quote, Wanted
+from retinue.runs.quote import Quote, QuotedAgent
 from retinue.settings.field import Origin
 from retinue.settings.table import Settings
 from retinue.testing import FakeClock, settle
 
-WANTED = Wanted("reviewer", ModelInfo("a", "m"))
+WANTED = QuotedAgent("reviewer", ModelInfo("a", "m"))
 
 
-def made(wanted: Sequence[Wanted]) -> Quote:
+def made(wanted: Sequence[QuotedAgent]) -> Quote:
     return Quote(f"{len(wanted)} agents, about $5.", len(wanted))
 
 
@@ -144,7 +144,7 @@ async def test_a_person_who_cannot_be_asked_has_not_agreed() -> None:
 
 
 async def test_an_estimate_that_fails_does_not_leave_anyone_waiting() -> None:
-    def broken(_: Sequence[Wanted]) -> Quote:
+    def broken(_: Sequence[QuotedAgent]) -> Quote:
         raise StateError("The log is gone.")
 
     run = Run(1)

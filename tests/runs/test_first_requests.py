@@ -53,7 +53,7 @@ def test_main_stays_within_its_budget_with_every_extra_installed_and_a_person_to
 
 
 async def test_tools_that_cannot_work_here_are_not_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("supervisor.availability", "tools.web.search.duckduckgo"):
+    for module in ("runs.project", "capabilities.web.searchers"):
         monkeypatch.setattr(f"retinue.{module}.find_spec", lambda name: None)
     world = world_of(tmp_path)
     assert set(world.unavailable) == set(PLAIN)
@@ -84,7 +84,7 @@ async def test_a_twin_has_its_parents_tools_in_the_same_order_and_what_differs_l
     twin = await seen(world, world.catalog().find("general-purpose").spec, under_main=True)
     shared = [tool for tool in main.tools if tool.spec.name != "ask_user"]
     assert [tool.spec for tool in twin.tools][: len(shared)] == [tool.spec for tool in shared]
-    assert names(twin)[len(shared) :] == ["ask_parent"]
+    assert len(twin.tools) == len(shared)
     assert twin.system.startswith(main.system)
     assert twin.system.count("# Environment") == 1
 

@@ -3,11 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.runs.queue import Queue
+from retinue.runs.queue import RunQueue
 
 
 async def test_J02_over_the_limit_runs_wait_and_start_in_order():
-    queue = Queue(2)
+    queue = RunQueue(2)
     places = {name: queue.join(name) for name in "abcd"}
     assert [name for name, place in places.items() if place.done()] == ["a", "b"]
     assert (queue.position("c"), queue.position("d"), queue.position("a")) == (1, 2, None)
@@ -17,7 +17,7 @@ async def test_J02_over_the_limit_runs_wait_and_start_in_order():
 
 
 async def test_J02_raising_the_limit_starts_waiting_runs_at_once_and_it_is_never_below_one():
-    queue = Queue(1)
+    queue = RunQueue(1)
     places = [queue.join(name) for name in "abc"]
     queue.limit = 3
     assert all(place.done() for place in places)
@@ -26,7 +26,7 @@ async def test_J02_raising_the_limit_starts_waiting_runs_at_once_and_it_is_never
 
 
 async def test_leaving_the_line_cancels_the_place_and_skips_it():
-    queue = Queue(1)
+    queue = RunQueue(1)
     queue.join("a")
     second, third = queue.join("b"), queue.join("c")
     queue.leave("b")
@@ -41,7 +41,7 @@ def test_slots_are_never_oversold_and_nobody_waits_beside_a_free_one(steps, limi
     import asyncio
 
     async def play():
-        queue = Queue(limit)
+        queue = RunQueue(limit)
         inside: dict[int, asyncio.Future] = {}
         for step, number in steps:
             if step == "join" and number not in inside:

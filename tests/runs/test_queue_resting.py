@@ -8,7 +8,7 @@ import pytest
 from crew_scene import Scene, until
 
 from retinue.core.inbox import InboxAnswer
-from retinue.runs.queue import Queue
+from retinue.runs.queue import RunQueue
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ async def test_one_that_is_stopped_while_it_waits_for_its_slot_leaves_the_line(s
 
 
 async def test_several_calls_of_one_run_share_its_slot():
-    queue = Queue(1)
+    queue = RunQueue(1)
     await queue.join("a")
     queue.rest("a")
     queue.rest("a")

@@ -10,11 +10,11 @@ import pytest
 from retinue.core.events import RunCreated, RunEnded, RunStarted
 from retinue.core.outcome import Outcome
 from retinue.core.usage import Usage
-from retinue.log.query import Reader
+from retinue.log.query import LogReader
 from retinue.log.rows import RunPlace
 from retinue.log.store import Log
 from retinue.models.protocol import ModelInfo, Prices
-from retinue.runs.quote import Estimate, Wanted, quote
+from retinue.runs.quote import Estimate, QuotedAgent, quote
 
 MODEL = ModelInfo("anthropic", "m", prices=Prices(10.0, 100.0, above=(1, Prices(1e6, 1e6))))
 OWN = ModelInfo("own", "m")
@@ -35,8 +35,8 @@ async def test_agents_times_model_times_the_median_of_their_history(tmp_path: Pa
     usages = [Usage(number * 1_000, number * 100, 0, 0, 77.0) for number in range(1, 10)]
     await record(tmp_path, "reviewer", *usages)
     await record(tmp_path, "other", Usage(10**9, 10**9, 0, 0, 1e6))
-    with Reader.open(tmp_path) as reader:
-        made = quote([Wanted("reviewer", MODEL)] * 20, reader, at_once=4)
+    with LogReader.open(tmp_path) as reader:
+        made = quote([QuotedAgent("reviewer", MODEL)] * 20, reader, at_once=4)
     assert made.agents == 20 and made.samples == 9
     assert made.median == Estimate(20 * 5_500, pytest.approx(20 * (5_000 * 10 + 500 * 100) / 1e6), pytest.approx(300.0))
     assert made.text == (
@@ -46,28 +46,28 @@ async def test_agents_times_model_times_the_median_of_their_history(tmp_path: Pa
 
 async def test_an_agent_without_a_history_is_judged_by_all(tmp_path: Path) -> None:
     await record(tmp_path, "other", Usage(1_000, 0, 0, 0, 0.5))
-    with Reader.open(tmp_path) as reader:
-        made = quote([Wanted("new", MODEL)], reader)
+    with LogReader.open(tmp_path) as reader:
+        made = quote([QuotedAgent("new", MODEL)], reader)
     assert made.median is not None and made.median.tokens == 1_000
     assert made.text.startswith("1 agent: new on anthropic/m.") and made.text.endswith("1 earlier run.")
 
 
 async def test_without_any_history_nothing_is_invented(tmp_path: Path) -> None:
-    with Reader.open(tmp_path) as reader:
-        made = quote([Wanted("new", MODEL)] * 3, reader)
+    with LogReader.open(tmp_path) as reader:
+        made = quote([QuotedAgent("new", MODEL)] * 3, reader)
     assert (made.median, made.samples) == (None, 0)
     assert "not known" in made.text
 
 
 async def test_a_model_without_a_price_is_never_free(tmp_path: Path) -> None:
     await record(tmp_path, "reviewer", Usage(1_000, 0, 0, 0, 0.5))
-    with Reader.open(tmp_path) as reader:
-        mixed = quote([Wanted("reviewer", OWN), Wanted("reviewer", MODEL)], reader)
+    with LogReader.open(tmp_path) as reader:
+        mixed = quote([QuotedAgent("reviewer", OWN), QuotedAgent("reviewer", MODEL)], reader)
         assert mixed.median is not None and mixed.median.usd is None and mixed.median.tokens == 2_000
         assert "price that is not known" in mixed.text and "$" not in mixed.text
     await record(tmp_path, "mine", Usage(1_000, 0, 0, 0, 0.5), model="own/m")
-    with Reader.open(tmp_path) as reader:
-        made = quote([Wanted("mine", OWN)], reader)
+    with LogReader.open(tmp_path) as reader:
+        made = quote([QuotedAgent("mine", OWN)], reader)
         assert made.median is not None and made.median.usd == 0.5, "what it cost before, it costs again"
 
 
@@ -76,6 +76,6 @@ async def test_free_models_and_runs_that_never_began(tmp_path: Path) -> None:
     async with Log.open(tmp_path) as log:
         log.append(RunPlace("never"), RunCreated("reviewer", "task", {}, "h", "m", "/p"))
         log.append(RunPlace("never"), RunEnded(Outcome("stopped")))
-    with Reader.open(tmp_path) as reader:
-        made = quote([Wanted("reviewer", ModelInfo("ollama", "x", prices=Prices(0.0, 0.0)))] * 2, reader)
+    with LogReader.open(tmp_path) as reader:
+        made = quote([QuotedAgent("reviewer", ModelInfo("ollama", "x", prices=Prices(0.0, 0.0)))] * 2, reader)
     assert made.samples == 1 and "free of charge" in made.text

@@ -9,7 +9,7 @@ from retinue.core.delegation import ChildView
 from retinue.core.events import MessageAdded, ResultRead, ToolEnded, ToolStarted
 from retinue.core.messages import Text, ToolCall, ToolResult, user
 from retinue.core.permission import ToolEffect
-from retinue.log.commands import Command, send
+from retinue.log.commands import RunCommand, send
 from retinue.runs.delegate import Delegate
 from retinue.runs.resume import post, undelivered, used_below
 
@@ -247,7 +247,7 @@ async def test_a_dead_process_frees_its_runs_for_commands_and_resumes(scene):
     main = await scene.main()
     folder = scene.crew.world.state
     await die(scene)
-    (answer,) = await send(folder, [Command(main.id, "steer", "hello?")])
+    (answer,) = await send(folder, [RunCommand(main.id, "steer", "hello?")])
     assert (answer.accepted, "interrupted" in answer.text) == (False, True)
     async with scene:
         await scene.crew.resume(main.id)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from retinue.capabilities.mcp.scope import Scope, may_have_servers
+from retinue.capabilities.mcp.scope import ServerScope, may_have_servers
 from retinue.core.spec import AgentSpec, ServerRef, ToolPolicy
 
 HERE = ("git", "web")
@@ -22,7 +22,7 @@ def spec(dialect: Any = "claude", **fields: Any) -> AgentSpec:
 def wanted(agent: AgentSpec, above: frozenset[str] | None = None) -> set[str]:
     if not may_have_servers(agent):
         return set()
-    return {name for name in HERE if Scope(agent, above).wants(name)}
+    return {name for name in HERE if ServerScope(agent, above).wants(name)}
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_child_has_its_parents_servers_at_most() -> None:
 
 def test_I06_selectors_narrow_and_union() -> None:
     def selected(*selectors: str) -> set[str]:
-        scope = Scope(spec("pi", selectors=selectors), None)
+        scope = ServerScope(spec("pi", selectors=selectors), None)
         return {f"{server}/{tool}" for server in HERE for tool in ("a", "b") if scope.selects(server, tool)}
 
     assert selected() == {"git/a", "git/b", "web/a", "web/b"}
@@ -95,5 +95,5 @@ def test_I06_selectors_narrow_and_union() -> None:
 
 
 def test_required_servers_that_nobody_configured() -> None:
-    scope = Scope(spec(required_servers=("git", "sl*", "jira")), None)
+    scope = ServerScope(spec(required_servers=("git", "sl*", "jira")), None)
     assert scope.missing(("git", "slack")) == ("jira",)

@@ -8,14 +8,14 @@ import pytest
 from tests.tools.described import is_described
 
 from retinue.capabilities.convert.tool import ConvertContentTool
-from retinue.capabilities.lsp.pool import Pool
+from retinue.capabilities.lsp.pool import LanguageServerPool
 from retinue.capabilities.lsp.tool import PRIVILEGED, READING, LspTool
 from retinue.core.codec import to_data
 from retinue.core.lean import replace
 from retinue.core.toolnames import TOOLS
 
 
-def no_pool() -> Pool:
+def no_pool() -> LanguageServerPool:
     raise AssertionError("nothing is asked here")
 
 

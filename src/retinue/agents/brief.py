@@ -17,7 +17,7 @@ TURNS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenAgent:
     """What was found in the file. `problem` says why it is no agent of that name; then the file,
     if there is one, stays for the person to look at."""
 
@@ -52,15 +52,15 @@ def fields() -> str:
     )
 
 
-def look(path: Path, name: str) -> Written:
+def look(path: Path, name: str) -> WrittenAgent:
     """Whether `path` is an agent called `name` now."""
     if not path.is_file():
-        return Written(path, f"{path} was not written.")
+        return WrittenAgent(path, f"{path} was not written.")
     parsed = parse_file(path, dialect="retinue", source="project")
     if parsed.spec is None:
         reason = parsed.error.message if parsed.error is not None else "it cannot be read."
-        return Written(path, f"{path} is no agent: {reason}")
+        return WrittenAgent(path, f"{path} is no agent: {reason}")
     findings = tuple(lint_paths([path]).findings)
     if parsed.spec.name != name:
-        return Written(path, f"{path} calls itself '{parsed.spec.name}', not '{name}'.", findings)
-    return Written(path, findings=findings)
+        return WrittenAgent(path, f"{path} calls itself '{parsed.spec.name}', not '{name}'.", findings)
+    return WrittenAgent(path, findings=findings)

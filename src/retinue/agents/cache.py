@@ -21,7 +21,7 @@ MAX_FOLDERS = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class FolderContents:
     """All files of one folder, in the order of their paths. The same object is returned for as
     long as nothing in the folder changed."""
 
@@ -43,7 +43,7 @@ class _Known(NamedTuple):
     None while that cannot be proved."""
 
     files: dict[str, _File]
-    reading: Reading
+    reading: FolderContents
     signatures: list[tuple[str, Signature]] | None
 
 
@@ -53,7 +53,7 @@ class FileCache:
     def __init__(self) -> None:
         self._folders: dict[Folder, _Known] = {}
 
-    def read(self, folder: Folder) -> Reading:
+    def read(self, folder: Folder) -> FolderContents:
         known = self._folders.get(folder)
         if known is not None and known.signatures is not None and unchanged(known.signatures):
             return known.reading
@@ -85,7 +85,7 @@ def _read_folder(folder: Folder, known: _Known | None) -> _Known:
         signatures = [*signatures, *proofs] if len(proofs) == len(files) else None
     if known is not None and _results(files) == _results(known.files):
         return _Known(files, known.reading, signatures)
-    return _Known(files, Reading(folder, tuple([file.parsed for file in files.values()])), signatures)
+    return _Known(files, FolderContents(folder, tuple([file.parsed for file in files.values()])), signatures)
 
 
 def _read(folder: Folder, path: str, before: _File | None) -> _File:

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from retinue.agents.cache import FileCache, Reading
+from retinue.agents.cache import FileCache, FolderContents
 from retinue.agents.dialects import DIALECTS
 from retinue.agents.discover import BUILTIN_FOLDERS, FALLBACK, Folder, PluginFolder, builtins_disabled, find_folders
 from retinue.agents.frontmatter import Frontmatter, Parsed, Split
 from retinue.agents.parse import file_name, finish, unusable
-from retinue.agents.precedence import Entry, Failed, is_profile, may_mean, resolve
+from retinue.agents.precedence import FailedFile, LoadedAgent, is_profile, may_mean, resolve
 from retinue.agents.report import place_of
 from retinue.agents.yaml_reader import Item, too_deep
 from retinue.core.delegation import Vocabulary
@@ -30,7 +30,7 @@ FLAG = "--agents"
 _SHAPE = 'It is an object such as {"reviewer": {"description": "…", "prompt": "…"}}.'
 
 
-def read_flag(text: str) -> Reading:
+def read_flag(text: str) -> FolderContents:
     """The agents of the option. Raise UsageError when it is not an object at all; a single
     agent that is wrong is a failure like a broken file."""
     try:
@@ -40,7 +40,7 @@ def read_flag(text: str) -> Reading:
     if not isinstance(data, dict) or too_deep(data):
         raise UsageError(f"The value of {FLAG} is not a JSON object.", remedy=_SHAPE)
     files = tuple(_agent(name, fields) for name, fields in data.items())
-    return Reading(Folder(FLAG, "flag", "claude"), files)
+    return FolderContents(Folder(FLAG, "flag", "claude"), files)
 
 
 def _agent(name: str, fields: Any) -> Parsed:
@@ -60,7 +60,7 @@ _FILES = FileCache()
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class FileProblem:
     """A problem and the file it is in."""
 
     path: str
@@ -72,8 +72,8 @@ class Catalog:
     """`entries` hold everything that loaded, replaced and disabled agents included; `failed`
     everything that did not."""
 
-    entries: tuple[Entry, ...]
-    failed: tuple[Failed, ...]
+    entries: tuple[LoadedAgent, ...]
+    failed: tuple[FailedFile, ...]
 
     @classmethod
     def load(
@@ -103,16 +103,16 @@ class Catalog:
         return cls.of(readings)
 
     @classmethod
-    def of(cls, readings: Iterable[Reading]) -> Catalog:
+    def of(cls, readings: Iterable[FolderContents]) -> Catalog:
         return _resolved(tuple(readings))
 
     @property
-    def winners(self) -> tuple[Entry, ...]:
+    def winners(self) -> tuple[LoadedAgent, ...]:
         """One entry per name: the one that counts, enabled or not."""
         return tuple(entry for entry in self.entries if entry.shadowed_by is None)
 
     @property
-    def agents(self) -> tuple[Entry, ...]:
+    def agents(self) -> tuple[LoadedAgent, ...]:
         """What can be started: the winners that are enabled and whose restrictions could be read.
         Only these may be advertised."""
         return tuple(entry for entry in self.entries if entry.shadowed_by is None and entry.startable)
@@ -122,13 +122,13 @@ class Catalog:
         return tuple(entry.name for entry in self.agents)
 
     @property
-    def problems(self) -> tuple[Finding, ...]:
+    def problems(self) -> tuple[FileProblem, ...]:
         """Every problem of every file, failed ones included."""
-        found = [Finding(entry.path, problem) for entry in self.entries for problem in entry.problems]
-        found += [Finding(each.path, problem) for each in self.failed for problem in each.parsed.problems]
+        found = [FileProblem(entry.path, problem) for entry in self.entries for problem in entry.problems]
+        found += [FileProblem(each.path, problem) for each in self.failed for problem in each.parsed.problems]
         return tuple(found)
 
-    def offered(self, vocabulary: Vocabulary) -> tuple[Entry, ...]:
+    def offered(self, vocabulary: Vocabulary) -> tuple[LoadedAgent, ...]:
         """What the delegation tools of `vocabulary` list: of a profile of CodingCode and the other
         built-in agent of that name, each vocabulary has one. Without those that are for people only."""
         delegable = [entry for entry in self.agents if entry.spec.offered]
@@ -141,7 +141,7 @@ class Catalog:
             )
         return tuple(entry for entry in delegable if not is_profile(entry))
 
-    def find(self, name: str, vocabulary: Vocabulary | None = None) -> Entry:
+    def find(self, name: str, vocabulary: Vocabulary | None = None) -> LoadedAgent:
         """By exact name, then by `plugin:name`, by the file's name as pi has it, and by the only
         name that differs in case.
         A disabled or refused agent is found: check `startable` before starting it. CodingCode's own
@@ -187,7 +187,7 @@ class Catalog:
                 return entry.spec
         return FALLBACK
 
-    def newly_failed(self, before: Catalog | None) -> tuple[Failed, ...]:
+    def newly_failed(self, before: Catalog | None) -> tuple[FailedFile, ...]:
         """What to warn about: failures that `before`, the previous load, did not have."""
         known = {(each.path, each.reason) for each in before.failed} if before is not None else set()
         return tuple(
@@ -204,11 +204,11 @@ class Catalog:
             )
 
 
-_LAST: dict[str, tuple[tuple[Reading, ...], Catalog]] = {}
+_LAST: dict[str, tuple[tuple[FolderContents, ...], Catalog]] = {}
 _MAX_LAST = 64
 
 
-def _resolved(readings: tuple[Reading, ...]) -> Catalog:
+def _resolved(readings: tuple[FolderContents, ...]) -> Catalog:
     """The catalog of `readings`; the one made before, when they are the very same objects."""
     key = os.pathsep.join([reading.folder.path for reading in readings])
     last = _LAST.get(key)
@@ -221,4 +221,4 @@ def _resolved(readings: tuple[Reading, ...]) -> Catalog:
     return catalog
 
 
-__all__ = ["Catalog", "Entry", "Failed", "FileCache", "Finding", "Folder"]
+__all__ = ["Catalog", "FailedFile", "FileCache", "FileProblem", "Folder", "LoadedAgent"]

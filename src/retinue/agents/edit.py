@@ -24,8 +24,8 @@ _PLAIN_KEY = re.compile(r"[^\s#\"'\[\]{},&*!|>%@`:-][^#]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A top-level key of the frontmatter. Lines are 0-based indexes into `Text.lines`, the last
+class FrontmatterKey:
+    """A top-level key of the frontmatter. Lines are 0-based indexes into `FileLines.lines`, the last
     one included; columns bound the key as written, quotes and all."""
 
     key: str
@@ -36,7 +36,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class FileLines:
     """A file as lines with their own endings. `close` is the index of the closing fence, and
     None when there is no frontmatter."""
 
@@ -45,13 +45,13 @@ class Text:
     close: int | None = None
 
     @classmethod
-    def read(cls, data: bytes) -> Text:
+    def read(cls, data: bytes) -> FileLines:
         bom = data.startswith(b"\xef\xbb\xbf")
         text = data[3:] if bom else data
         return cls._of(tuple(_LINE.findall(text.decode("utf-8", "surrogateescape"))), bom)
 
     @classmethod
-    def _of(cls, lines: tuple[str, ...], bom: bool) -> Text:
+    def _of(cls, lines: tuple[str, ...], bom: bool) -> FileLines:
         close = None
         if lines and lines[0].rstrip() == "---":
             close = next((n for n, line in enumerate(lines) if n and line.rstrip() == "---"), None)
@@ -66,30 +66,30 @@ class Text:
         """The ending an inserted line gets: that of the first line."""
         return ending(self.lines[0]) if self.lines and ending(self.lines[0]) else "\n"
 
-    def replace_lines(self, first: int, last: int, new: tuple[str, ...]) -> Text:
+    def replace_lines(self, first: int, last: int, new: tuple[str, ...]) -> FileLines:
         """Lines `first` to `last` (included) become `new`, which have no endings yet."""
         tail = ending(self.lines[last]) if last >= first else self.eol
         made = tuple(line + self.eol for line in new[:-1]) + tuple(line + tail for line in new[-1:])
-        return Text._of(self.lines[:first] + made + self.lines[last + 1 :], self.bom)
+        return FileLines._of(self.lines[:first] + made + self.lines[last + 1 :], self.bom)
 
-    def insert(self, index: int, new: str) -> Text:
-        return Text._of((*self.lines[:index], new + self.eol, *self.lines[index:]), self.bom)
+    def insert(self, index: int, new: str) -> FileLines:
+        return FileLines._of((*self.lines[:index], new + self.eol, *self.lines[index:]), self.bom)
 
-    def remove(self, first: int, last: int) -> Text:
-        return Text._of(self.lines[:first] + self.lines[last + 1 :], self.bom)
+    def remove(self, first: int, last: int) -> FileLines:
+        return FileLines._of(self.lines[:first] + self.lines[last + 1 :], self.bom)
 
-    def without_bom(self) -> Text:
+    def without_bom(self) -> FileLines:
         return replace(self, bom=False)
 
-    def with_eol(self, eol: str) -> Text:
-        return Text._of(tuple(bare(line) + eol if ending(line) else line for line in self.lines), self.bom)
+    def with_eol(self, eol: str) -> FileLines:
+        return FileLines._of(tuple(bare(line) + eol if ending(line) else line for line in self.lines), self.bom)
 
     @property
     def frontmatter(self) -> str:
         """The text between the fences, with LF endings, for a YAML reader."""
         return "".join(bare(line) + "\n" for line in self.lines[1 : self.close or 1])
 
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[FrontmatterKey, ...]:
         """Every top-level key in order, duplicates too: by YAML's own account when the block is
         YAML, else by the lines that look like keys."""
         if self.close is None:
@@ -101,7 +101,7 @@ class Text:
         except (YAMLError, ValueError, IndexError):
             return tuple(_by_lines(self))
 
-    def find(self, *keys: str) -> tuple[Entry, ...]:
+    def find(self, *keys: str) -> tuple[FrontmatterKey, ...]:
         return tuple(entry for entry in self.entries() if entry.key in keys)
 
 
@@ -114,7 +114,7 @@ def bare(line: str) -> str:
     return line.rstrip("\r\n")
 
 
-def rename(text: Text, entry: Entry, key: str) -> Text:
+def rename(text: FileLines, entry: FrontmatterKey, key: str) -> FileLines:
     """Another spelling of a key; value, comment and spacing stay."""
     line = text.lines[entry.first]
     new = bare(line[: entry.start] + key + line[entry.stop :])
@@ -155,7 +155,7 @@ def _link(spare: Path, target: Path) -> None:
         spare.replace(target)
 
 
-def _by_yaml(text: Text) -> Iterator[Entry]:
+def _by_yaml(text: FileLines) -> Iterator[FrontmatterKey]:
     """From the parser's events, so that no depth of nesting costs stack. A block collection's own
     end lies behind the comments that follow it; the end of its last leaf does not."""
     import yaml
@@ -199,22 +199,22 @@ def _end_line(event: Any) -> int:
     return int(mark.line) - 1 if mark.column == 0 and mark.line > event.start_mark.line else int(mark.line)
 
 
-def _entry(text: Text, key: Any, end: int) -> Entry:
+def _entry(text: FileLines, key: Any, end: int) -> FrontmatterKey:
     first = key.start_mark.line + 1
     last = max(first, min(end, (text.close or 1) - 2) + 1)
     while last > first and not text.lines[last].strip():
         last -= 1
-    return Entry(key.value, first, last, key.start_mark.column, key.end_mark.column)
+    return FrontmatterKey(key.value, first, last, key.start_mark.column, key.end_mark.column)
 
 
-def _by_lines(text: Text) -> Iterator[Entry]:
+def _by_lines(text: FileLines) -> Iterator[FrontmatterKey]:
     close = text.close or 1
     starts = [(n, found) for n in range(1, close) if (found := _key(bare(text.lines[n])))]
     for position, (first, (key, stop)) in enumerate(starts):
         last = (starts[position + 1][0] if position + 1 < len(starts) else close) - 1
         while last > first and (not text.lines[last].strip() or text.lines[last].startswith("#")):
             last -= 1
-        yield Entry(key, first, last, 0, stop)
+        yield FrontmatterKey(key, first, last, 0, stop)
 
 
 def _key(line: str) -> tuple[str, int] | None:

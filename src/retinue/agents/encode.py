@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from itertools import groupby
 from typing import Any, Final
 
-from retinue.agents.dialects import Field
+from retinue.agents.dialects import FieldRow
 from retinue.agents.dialects.table import BadValueError
 from retinue.agents.dialects.tools import split_names
 from retinue.agents.dialects.values import DISABLED, MINUTES
@@ -149,7 +149,7 @@ _SERVER_MAPS: frozenset[DialectName] = frozenset({"gemini", "copilot"})
 _MILLISECONDS_FROM = 1000
 
 
-def encode(spec: AgentSpec, row: Field, dialect: DialectName) -> Any:
+def encode(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
     """What `row` has to say for `spec` to come back, or ABSENT."""
     encoder = _ENCODERS.get(row.to or "")
     return ABSENT if encoder is None else encoder(spec, row, dialect)
@@ -159,7 +159,7 @@ SAFEST: Mapping[str, Any] = {"tools.allow": [], "tools.deny": ["*"], "subagents"
 """What is written for a limit that no key of a dialect can say: never nothing."""
 
 
-def names(values: tuple[str, ...], row: Field, dialect: DialectName) -> Any:
+def names(values: tuple[str, ...], row: FieldRow, dialect: DialectName) -> Any:
     """`a, b` where that is read as the same names, else a list."""
     listed = list(values)
     if dialect in LISTS or not values:
@@ -171,7 +171,7 @@ def names(values: tuple[str, ...], row: Field, dialect: DialectName) -> Any:
         return listed
 
 
-def _tools(spec: AgentSpec, row: Field, dialect: DialectName) -> Any:
+def _tools(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
     tools = spec.tools
     if dialect == "opencode":
         return _tool_map(spec)
@@ -197,13 +197,13 @@ def _deny_in_map(spec: AgentSpec) -> bool:
     return named.isdisjoint(spec.tools.deny)
 
 
-def _deny(spec: AgentSpec, row: Field, dialect: DialectName) -> Any:
+def _deny(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
     if not spec.tools.deny or (dialect == "opencode" and _deny_in_map(spec)):
         return ABSENT
     return names(spec.tools.deny, row, dialect)
 
 
-def _rules(spec: AgentSpec, row: Field, dialect: DialectName) -> Any:
+def _rules(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
     """A map of tools to patterns. A tool that comes again after others moves to the end with all
     its patterns, which is where its last word stands."""
     found: dict[str, dict[str, str]] = {}
@@ -214,7 +214,7 @@ def _rules(spec: AgentSpec, row: Field, dialect: DialectName) -> Any:
     return found or ABSENT
 
 
-def _model(spec: AgentSpec, row: Field, dialect: DialectName) -> Any:
+def _model(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
     model = spec.model
     if model.fallbacks and dialect not in _OWN_FALLBACKS:
         return [model.name or "inherit", *model.fallbacks]
@@ -226,23 +226,23 @@ def _model(spec: AgentSpec, row: Field, dialect: DialectName) -> Any:
 _OWN_FALLBACKS: frozenset[DialectName] = frozenset({"retinue", "generic", "pi"})
 
 
-def _enabled(spec: AgentSpec, row: Field, dialect: DialectName) -> Any:
+def _enabled(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
     return ABSENT if spec.enabled else row.kind is DISABLED
 
 
-def _offered(spec: AgentSpec, row: Field, dialect: DialectName) -> Any:
+def _offered(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
     if spec.offered:
         return ABSENT
     return "primary" if row.key == "mode" else True
 
 
-def _timeout(spec: AgentSpec, row: Field, dialect: DialectName) -> Any:
+def _timeout(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
     if spec.timeout_seconds is None:
         return ABSENT
     return _number(spec.timeout_seconds / 60 if row.kind is MINUTES else spec.timeout_seconds)
 
 
-def _servers(spec: AgentSpec, row: Field, dialect: DialectName) -> Any:
+def _servers(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
     if spec.servers is None:
         return ABSENT
     unique = {server.name for server in spec.servers}
@@ -255,7 +255,7 @@ def _server(server: ServerRef) -> Any:
     return server.name if server.config is None else {server.name: server.config}
 
 
-def _hooks(spec: AgentSpec, row: Field, dialect: DialectName) -> Any:
+def _hooks(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
     """Claude Code's nested form; a list where the order of events needs one event twice, or
     where the dialect's own loader knows only lists."""
     if not spec.hooks:
@@ -281,7 +281,7 @@ def _handler(hook: HookSpec) -> dict[str, Any]:
     return {**hook.handler, "timeout": _number(seconds * 1000 if seconds >= _MILLISECONDS_FROM else seconds)}
 
 
-def _subagents(spec: AgentSpec, row: Field, dialect: DialectName) -> Any:
+def _subagents(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
     if isinstance(spec.subagents, tuple):
         return names(spec.subagents, row, dialect)
     return ABSENT if spec.subagents is None else "all" if spec.subagents else "none"
@@ -291,10 +291,10 @@ def _number(value: float) -> float:
     return int(value) if value == int(value) else value
 
 
-def _said(read: Callable[[AgentSpec], Any], default: Any = None) -> Callable[[AgentSpec, Field, DialectName], Any]:
+def _said(read: Callable[[AgentSpec], Any], default: Any = None) -> Callable[[AgentSpec, FieldRow, DialectName], Any]:
     """A field that is written as it is, unless it has the value of an absent key."""
 
-    def encoder(spec: AgentSpec, row: Field, dialect: DialectName) -> Any:
+    def encoder(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
         value = read(spec)
         if value == default:
             return ABSENT
@@ -303,7 +303,7 @@ def _said(read: Callable[[AgentSpec], Any], default: Any = None) -> Callable[[Ag
     return encoder
 
 
-_ENCODERS: Mapping[str, Callable[[AgentSpec, Field, DialectName], Any]] = {
+_ENCODERS: Mapping[str, Callable[[AgentSpec, FieldRow, DialectName], Any]] = {
     "name": _said(lambda spec: spec.name),
     "description": _said(lambda spec: spec.description or spec.name),
     "display_name": _said(lambda spec: spec.display_name),

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Literal, NamedTuple
 
-from retinue.agents.yaml_reader import Document, Item, YamlError, load_mapping
+from retinue.agents.yaml_reader import Item, YamlDocument, YamlError, load_mapping
 from retinue.agents.yaml_recover import load_lines, load_quoted, load_simple
 from retinue.agents.yaml_simple import load_plain
 from retinue.core.lean import dataclass
@@ -27,7 +27,7 @@ line, a dialect's own simple reading, or there was none."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class KeyPosition:
     """Where a key stands in the file, 1-based. `end_line` is the last line of its value."""
 
     line: int
@@ -51,7 +51,7 @@ class Parsed:
     spec: AgentSpec | None
     reading: Reading
     fates: Mapping[str, Fate] = field(default_factory=dict)
-    places: Mapping[str, Place] = field(default_factory=dict)
+    places: Mapping[str, KeyPosition] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
     error: Problem | None = None
 
@@ -90,7 +90,7 @@ class Frontmatter(NamedTuple):
     error: Problem | None = None
 
 
-class Places(Mapping[str, Place]):
+class Places(Mapping[str, KeyPosition]):
     """Where each key stands in the file. Found out by reading the block again when someone
     asks, which hardly anyone does. A repeated key is found at its last place."""
 
@@ -99,17 +99,17 @@ class Places(Mapping[str, Place]):
     def __init__(self, again: Callable[[], Sequence[Item]], first_line: int = BLOCK_LINE) -> None:
         self._again = again
         self._first_line = first_line
-        self._found: dict[str, Place] | None = None
+        self._found: dict[str, KeyPosition] | None = None
 
-    def _places(self) -> dict[str, Place]:
+    def _places(self) -> dict[str, KeyPosition]:
         if self._found is None:
             add = self._first_line
             self._found = {
-                item.key: Place(item.line + add, item.column + 1, item.end_line + add) for item in self._again()
+                item.key: KeyPosition(item.line + add, item.column + 1, item.end_line + add) for item in self._again()
             }
         return self._found
 
-    def __getitem__(self, key: str) -> Place:
+    def __getitem__(self, key: str) -> KeyPosition:
         return self._places()[key]
 
     def __iter__(self) -> Iterator[str]:
@@ -172,7 +172,7 @@ def read(block: str, known: Callable[[str], bool], *, simple: bool = False) -> F
     return _finished(document, "lines", (_recovered(trouble, "lines"),))
 
 
-def _finished(document: Document, reading: Reading, problems: tuple[Problem, ...]) -> Frontmatter:
+def _finished(document: YamlDocument, reading: Reading, problems: tuple[Problem, ...]) -> Frontmatter:
     items = document.items
     if len(items) > MAX_KEYS:
         return Frontmatter(error=_too_many(len(items)))

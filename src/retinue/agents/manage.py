@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
-from retinue.agents.catalog import Catalog, Entry
+from retinue.agents.catalog import Catalog, LoadedAgent
 from retinue.agents.convert import Loss, convert, differences
 from retinue.agents.create import agents_folder, file_name, write_new
 from retinue.agents.dialects import DIALECTS
@@ -98,7 +98,7 @@ def eject(
     return Ejected(entry.name, entry.path, path, dialect, losses, made.replaced)
 
 
-def locate(entry: Entry, cwd: Path) -> Path:
+def locate(entry: LoadedAgent, cwd: Path) -> Path:
     """The file an agent came from; if that has gone since, the file of its name in the strongest
     folder. ConfigurationError when there is none."""
     recorded = Path(entry.path)
@@ -112,7 +112,7 @@ def locate(entry: Entry, cwd: Path) -> Path:
     raise ConfigurationError(f"The file of '{entry.name}' is gone: {entry.path}.", remedy="Look again.")
 
 
-def _copy(entry: Entry, path: Path, dialect: DialectName) -> tuple[str, tuple[Loss, ...]]:
+def _copy(entry: LoadedAgent, path: Path, dialect: DialectName) -> tuple[str, tuple[Loss, ...]]:
     data = read_bytes(entry.path) if Path(entry.path).is_file() else None
     if isinstance(data, bytes) and entry.parsed.dialect == dialect:
         again = parse(data, path=str(path), dialect=dialect)
@@ -134,7 +134,7 @@ def _is_text(data: bytes) -> bool:
         return False
 
 
-def _apply(entry: Entry, path: Path, data: bytes, changed: bool, refused: str) -> Toggled:
+def _apply(entry: LoadedAgent, path: Path, data: bytes, changed: bool, refused: str) -> Toggled:
     if refused:
         raise ConfigurationError(f"{path} was not changed: {refused}.", remedy=f"Try: retinue agents lint --fix {path}")
     if not changed:
@@ -146,7 +146,7 @@ def _apply(entry: Entry, path: Path, data: bytes, changed: bool, refused: str) -
     return Toggled(entry.name, path, "edited")
 
 
-def _dialect(entry: Entry, path: Path) -> DialectName | None:
+def _dialect(entry: LoadedAgent, path: Path) -> DialectName | None:
     """The dialect the catalog read it in; a guess for a file that was found instead of it."""
     return entry.parsed.dialect if str(path) == entry.path else None
 
@@ -165,7 +165,7 @@ def _delete(path: Path) -> None:
         raise ConfigurationError(f"{path} cannot be deleted: {error.strerror or error}.") from error
 
 
-def _not_policy(entry: Entry) -> None:
+def _not_policy(entry: LoadedAgent) -> None:
     if entry.source == "policy":
         raise UsageError(
             f"'{entry.name}' is set by policy ({entry.path}).", remedy="Only its administrator can switch it."

@@ -18,8 +18,8 @@ import orjson
 from retinue.agents.dialects import DIALECTS
 from retinue.agents.dialects.table import Dialect
 from retinue.agents.dialects.tools import NO_VALUE
-from retinue.agents.dialects.translate import Draft, build, translate
-from retinue.agents.frontmatter import BLOCK_LINE, Frontmatter, Parsed, Place, Places, Split, decode, read, split
+from retinue.agents.dialects.translate import SpecDraft, build, translate
+from retinue.agents.frontmatter import BLOCK_LINE, Frontmatter, KeyPosition, Parsed, Places, Split, decode, read, split
 from retinue.agents.guess import by_place, guess_dialect, refine
 from retinue.agents.scan import MAX_FILE, too_large
 from retinue.agents.scan import read_bytes as read_bytes
@@ -63,7 +63,7 @@ def seal(spec: AgentSpec) -> AgentSpec:
 
 _DOCUMENTS = frozenset({"readme", "agents", "claude", "gemini", "changelog", "contributing", "license"})
 _NO_FRONTMATTER = Frontmatter()
-NO_PLACES: Mapping[str, Place] = {}
+NO_PLACES: Mapping[str, KeyPosition] = {}
 
 
 def parse(data: bytes, *, path: str, dialect: DialectName | None = None, source: Source = "project") -> Parsed:
@@ -176,7 +176,7 @@ def finish(table: Dialect, parts: Split, matter: Frontmatter, path: str, source:
     )
 
 
-def _places(table: Dialect, parts: Split, matter: Frontmatter, first_line: int) -> Mapping[str, Place]:
+def _places(table: Dialect, parts: Split, matter: Frontmatter, first_line: int) -> Mapping[str, KeyPosition]:
     block = parts.block
     if not block or not matter.items:
         return NO_PLACES
@@ -233,7 +233,7 @@ def _is_document(path: str) -> bool:
     return file_name(path, (".md",)).lower() in _DOCUMENTS
 
 
-def _describe(draft: Draft, table: Dialect, name: str, source: Source) -> Problem | None:
+def _describe(draft: SpecDraft, table: Dialect, name: str, source: Source) -> Problem | None:
     """A missing description is the name, or the end of it."""
     if table.description_required and source != "plugin":
         text = f"There is no description, and {table.title} does not load such a file."

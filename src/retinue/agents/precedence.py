@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from retinue.agents.cache import Reading
+from retinue.agents.cache import FolderContents
 from retinue.agents.discover import Folder
 from retinue.agents.frontmatter import Parsed
 from retinue.agents.parse import file_name, seal, sealed
@@ -19,7 +19,7 @@ RECOVERED = "lines"
 """The reading of a frontmatter that is not YAML and was understood line by line."""
 
 
-class Entry:
+class LoadedAgent:
     """One agent that loaded. `shadowed_by` is the path of the file that replaced it;
     `duplicate_of` the same, where both lie in one folder and neither place is stronger."""
 
@@ -99,14 +99,14 @@ class Entry:
         return f"{self.plugin}:{self.name}" if self.plugin else self.name
 
 
-def is_profile(entry: Entry) -> bool:
+def is_profile(entry: LoadedAgent) -> bool:
     """Whether it is one of CodingCode's built-in profiles, `explore` and `plan`: called as other
     built-in agents but for case, they are for `dispatch_agent`."""
     return entry.source == "builtin" and entry.dialect == "codingcode"
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class FailedFile:
     """A file that is no agent, and why. An `info` problem is documentation, not a mistake."""
 
     path: str
@@ -126,11 +126,11 @@ class Failed:
         return self.problem.line
 
 
-def resolve(readings: Iterable[Reading]) -> tuple[tuple[Entry, ...], tuple[Failed, ...]]:
+def resolve(readings: Iterable[FolderContents]) -> tuple[tuple[LoadedAgent, ...], tuple[FailedFile, ...]]:
     """`readings` come strongest first. Entries keep that order, winners and losers mixed."""
-    winners: dict[str, Entry] = {}
-    owners: dict[str, Reading] = {}
-    entries: list[Entry] = []
+    winners: dict[str, LoadedAgent] = {}
+    owners: dict[str, FolderContents] = {}
+    entries: list[LoadedAgent] = []
     broken: list[tuple[int, Parsed]] = []
     readings = tuple(readings)
     builtin = _builtin_paths(readings)
@@ -148,20 +148,20 @@ def resolve(readings: Iterable[Reading]) -> tuple[tuple[Entry, ...], tuple[Faile
                 winner = None
             taken = builtin.get(spec.name.casefold()) if _yields_to_builtins(reading.folder) else None
             if taken is not None:
-                entry = Entry(parsed, spec.name, source, taken, plugin=plugin)
+                entry = LoadedAgent(parsed, spec.name, source, taken, plugin=plugin)
             elif winner is None:
-                entry = Entry(parsed, spec.name, source, plugin=plugin)
+                entry = LoadedAgent(parsed, spec.name, source, plugin=plugin)
                 winners[spec.name] = entry
                 owners[spec.name] = reading
             else:
                 duplicate = winner.path if owners[spec.name] is reading else None
-                entry = Entry(parsed, spec.name, source, winner.path, duplicate, plugin)
+                entry = LoadedAgent(parsed, spec.name, source, winner.path, duplicate, plugin)
             entries.append(entry)
     order = {entry.path: index for index, entry in enumerate(entries)}
     return tuple(entries), tuple(_failed(parsed, index, winners, order) for index, parsed in broken)
 
 
-def _builtin_paths(readings: Sequence[Reading]) -> dict[str, str]:
+def _builtin_paths(readings: Sequence[FolderContents]) -> dict[str, str]:
     """Names of built-in agents, in lower case, with their files."""
     files = [parsed for reading in readings if reading.folder.source == "builtin" for parsed in reading.files]
     return {parsed.spec.name.casefold(): parsed.file for parsed in files if parsed.spec is not None}
@@ -172,12 +172,12 @@ def _yields_to_builtins(folder: Folder) -> bool:
     return folder.home == "codingcode" and folder.source == "user"
 
 
-def _only_recovered(entry: Entry) -> bool:
+def _only_recovered(entry: LoadedAgent) -> bool:
     """A file whose frontmatter no YAML reader takes never hides one that is sound."""
     return entry.reading == RECOVERED
 
 
-def _follow(entries: list[Entry], loser: Entry) -> None:
+def _follow(entries: list[LoadedAgent], loser: LoadedAgent) -> None:
     """Whatever `loser` had replaced is replaced by what replaces it."""
     for entry in entries:
         if entry.shadowed_by == loser.path and entry.name == loser.name:
@@ -192,12 +192,12 @@ def _scope(folder: Folder, path: str) -> str | None:
     return ":".join([folder.plugin, *below])
 
 
-def _failed(parsed: Parsed, index: int, winners: dict[str, Entry], order: dict[str, int]) -> Failed:
+def _failed(parsed: Parsed, index: int, winners: dict[str, LoadedAgent], order: dict[str, int]) -> FailedFile:
     problem = parsed.error or Problem("unreadable", "error", "The file could not be read.")
     name = claimed_name(parsed)
     winner = winners.get(name) if name and problem.severity == "error" else None
     weaker = winner is not None and order[winner.path] >= index
-    return Failed(parsed.file, problem, parsed, winner.path if winner is not None and weaker else None)
+    return FailedFile(parsed.file, problem, parsed, winner.path if winner is not None and weaker else None)
 
 
 def claimed_name(parsed: Parsed) -> str | None:
@@ -209,7 +209,7 @@ def claimed_name(parsed: Parsed) -> str | None:
     return None
 
 
-def may_mean(failed: Failed, name: str) -> bool:
+def may_mean(failed: FailedFile, name: str) -> bool:
     """Whether someone who asks for `name` may mean this broken file."""
     claimed = claimed_name(failed.parsed)
     if claimed is not None:
@@ -218,6 +218,6 @@ def may_mean(failed: Failed, name: str) -> bool:
     return failed.problem.severity != "info" and stem == name
 
 
-def shadows(entries: Sequence[Entry], winner: Entry) -> tuple[Entry, ...]:
+def shadows(entries: Sequence[LoadedAgent], winner: LoadedAgent) -> tuple[LoadedAgent, ...]:
     """What `winner` replaced, strongest first."""
     return tuple(entry for entry in entries if entry.shadowed_by == winner.path and entry.name == winner.name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from retinue.agents.catalog import Catalog, Entry
+from retinue.agents.catalog import Catalog, LoadedAgent
 from retinue.agents.precedence import shadows
 from retinue.core.lean import dataclass
 from retinue.errors import ConfigurationError, UnknownAgentError, UsageError
@@ -19,10 +19,10 @@ class Removed:
 
     name: str
     paths: tuple[Path, ...]
-    instead: Entry | None = None
+    instead: LoadedAgent | None = None
 
 
-def own_files(catalog: Catalog, entry: Entry) -> tuple[Path, ...]:
+def own_files(catalog: Catalog, entry: LoadedAgent) -> tuple[Path, ...]:
     """The files that stand before a built-in agent of the name, strongest first: what a reset
     deletes. Empty where there is no built-in one below, or something else stands between."""
     chain = (entry, *shadows(catalog.entries, entry))
@@ -66,14 +66,14 @@ def reset(name: str, cwd: Path, paths: tuple[Path, ...]) -> Removed:
     return Removed(entry.name, paths, _winner(cwd, entry.name))
 
 
-def _winner(cwd: Path, name: str) -> Entry | None:
+def _winner(cwd: Path, name: str) -> LoadedAgent | None:
     try:
         return Catalog.load(cwd).find(name)
     except UnknownAgentError:
         return None
 
 
-def _origin(entry: Entry) -> str:
+def _origin(entry: LoadedAgent) -> str:
     return "the package" if entry.source == "builtin" else f"{entry.source} ({entry.path})"
 
 

@@ -87,7 +87,7 @@ def _lines(spec: AgentSpec) -> list[_Line]:
 def _linted(spec: AgentSpec) -> list[_Line] | None:
     """What lint finds in the file; None where it is gone or has changed since it was read."""
     from retinue.agents.lint.checks import lint_subject
-    from retinue.agents.lint.subject import Subject
+    from retinue.agents.lint.subject import LintSubject
     from retinue.agents.parse import parse
     from retinue.agents.scan import read_bytes
     from retinue.core.spec import Problem
@@ -99,7 +99,7 @@ def _linted(spec: AgentSpec) -> list[_Line] | None:
     parsed = parse(data, path=path, dialect=spec.dialect, source=spec.source)
     if parsed.spec is None or parsed.spec.hash != spec.hash:
         return None
-    findings = [found.finding for found in lint_subject(Subject(parsed, data))]
+    findings = [found.finding for found in lint_subject(LintSubject(parsed, data))]
     findings.sort(key=lambda each: each.order)
     told = [each for each in findings if each.severity != "info" and each.code not in _SAID_AT_LAUNCH]
     return [

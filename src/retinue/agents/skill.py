@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from retinue.agents.dialects.shared_rows import DESCRIPTION, NAME, unused
 from retinue.agents.dialects.structures import HOOKS, MODEL
-from retinue.agents.dialects.table import Dialect, Field
+from retinue.agents.dialects.table import Dialect, FieldRow
 from retinue.agents.dialects.tools import SPACED_TOOLS
 from retinue.agents.frontmatter import Frontmatter, Parsed, read, split
 from retinue.agents.parse import finish, sealed, unusable
@@ -23,9 +23,9 @@ SKILL = Dialect(
     fields=(
         NAME,
         DESCRIPTION,
-        Field("allowed-tools", SPACED_TOOLS, "tools.allow", ("allowed_tools", "allowedTools", "tools")),
-        Field("model", MODEL, "model.name"),
-        Field("hooks", HOOKS, "hooks"),
+        FieldRow("allowed-tools", SPACED_TOOLS, "tools.allow", ("allowed_tools", "allowedTools", "tools")),
+        FieldRow("model", MODEL, "model.name"),
+        FieldRow("hooks", HOOKS, "hooks"),
         *unused("license", "compatibility", "metadata", "version", "author", "tags"),
         *unused("argument-hint", "disable-model-invocation", "user-invocable", "context", "agent", "when_to_use"),
     ),

@@ -12,7 +12,7 @@ from typing import Any
 
 from retinue.agents.convert import differences, reread
 from retinue.agents.dialects import DIALECTS
-from retinue.agents.edit import Entry, Text, bare
+from retinue.agents.edit import FileLines, FrontmatterKey, bare
 from retinue.agents.encode import scalar
 from retinue.agents.frontmatter import Parsed
 from retinue.agents.write import off_switch
@@ -36,7 +36,7 @@ def switch_off(data: bytes, parsed: Parsed) -> Switched:
     refused = _cannot(data, parsed)
     if refused or parsed.spec is None or not parsed.spec.enabled:
         return Switched(data, False, refused)
-    text = Text.read(data)
+    text = FileLines.read(data)
     for entry in reversed(_switches(text, parsed)):
         old = tuple(WAS + bare(line) for line in text.lines[entry.first : entry.last + 1])
         text = text.replace_lines(entry.first, entry.last, old)
@@ -51,7 +51,7 @@ def switch_on(data: bytes, parsed: Parsed) -> Switched:
     refused = _cannot(data, parsed)
     if refused or parsed.spec is None or parsed.spec.enabled:
         return Switched(data, False, refused)
-    text = Text.read(data)
+    text = FileLines.read(data)
     for entry in reversed(_switches(text, parsed)):
         text = text.remove(entry.first, entry.last)
     text = _uncovered(text)
@@ -65,7 +65,7 @@ def is_stub(data: bytes, parsed: Parsed) -> bool:
     """A file that says nothing but that an agent of this name is off."""
     if parsed.spec is None or parsed.spec.enabled or parsed.prompt.strip():
         return False
-    text = Text.read(data)
+    text = FileLines.read(data)
     switches = _switches(text, parsed)
     return all(entry in switches or entry.key == "name" for entry in text.entries())
 
@@ -80,7 +80,7 @@ def _cannot(data: bytes, parsed: Parsed) -> str:
     if parsed.spec is None:
         reason = parsed.error.message if parsed.error is not None else "it cannot be read."
         return f"the file is no agent: {reason}"
-    text = Text.read(data)
+    text = FileLines.read(data)
     if text.bom:
         return "the file begins with a byte order mark, so other programs see no frontmatter in it"
     if text.close is None:
@@ -97,7 +97,7 @@ def _candidates(parsed: Parsed) -> Iterator[tuple[str, str]]:
         yield "disabled", "true"
 
 
-def _switches(text: Text, parsed: Parsed) -> list[Entry]:
+def _switches(text: FileLines, parsed: Parsed) -> list[FrontmatterKey]:
     """The keys of this file that say whether the agent is on."""
     table = DIALECTS[parsed.dialect]
     found = []
@@ -108,7 +108,7 @@ def _switches(text: Text, parsed: Parsed) -> list[Entry]:
     return found
 
 
-def _uncovered(text: Text) -> Text:
+def _uncovered(text: FileLines) -> FileLines:
     """Lines that switching off had set aside, back in force."""
     for index in range(1, text.close or 1):
         line = text.lines[index]

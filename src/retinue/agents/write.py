@@ -2,7 +2,7 @@
 
 What the dialect can express comes back the same from `parse`: strings are quoted whenever some
 reader could take them for something else, and keys that Retinue does not use (`spec.extra`) are
-kept. A `Draft` is an agent as a person describes it in a few answers.
+kept. A `AgentDraft` is an agent as a person describes it in a few answers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from retinue.agents import encode as quoting
 from retinue.agents.create import check_name
-from retinue.agents.dialects import DIALECTS, Dialect, Field
+from retinue.agents.dialects import DIALECTS, Dialect, FieldRow
 from retinue.agents.dialects.table import UNSET, BadValueError
 from retinue.agents.dialects.tools import ToolChoice, split_names
 from retinue.agents.dialects.values import DISABLED, ENABLED
@@ -29,7 +29,7 @@ _OPEN = frozenset({"", "inherit", "default"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
+class AgentDraft:
     """`tools` are names, or `all`, `none`, `read-only`; what is empty or `inherit` is left open
     and not written into the file."""
 
@@ -43,7 +43,7 @@ class Draft:
     dialect: DialectName = "retinue"
 
 
-def spec_of(draft: Draft) -> AgentSpec:
+def spec_of(draft: AgentDraft) -> AgentSpec:
     """Raise UsageError for a name that cannot be one and for an empty description."""
     name = check_name(draft.name)
     description = draft.description.strip()
@@ -134,7 +134,7 @@ def statements(spec: AgentSpec, dialect: DialectName) -> dict[str, Any]:
     return found
 
 
-def rows(table: Dialect) -> Iterator[Field]:
+def rows(table: Dialect) -> Iterator[FieldRow]:
     """Every row that says something about a field of the spec: the dialect's own first, then
     those that Retinue honours everywhere because they limit."""
     for row in (*table.fields, *table.foreign):
@@ -144,7 +144,7 @@ def rows(table: Dialect) -> Iterator[Field]:
             yield row
 
 
-def spelling(table: Dialect, row: Field) -> str | None:
+def spelling(table: Dialect, row: FieldRow) -> str | None:
     """The first way to write the key of `row` that no row before it claims."""
     for word in row.spellings:
         match = table.match(word)
@@ -153,7 +153,7 @@ def spelling(table: Dialect, row: Field) -> str | None:
     return None
 
 
-def _accepts(row: Field, value: Any, spec: AgentSpec) -> bool:
+def _accepts(row: FieldRow, value: Any, spec: AgentSpec) -> bool:
     """Whether the row reads `value`, and no list of names as more than the spec allows: an agent
     called `true` or a tool called `all` must not open everything."""
     try:

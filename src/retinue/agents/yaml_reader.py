@@ -55,13 +55,13 @@ class Item:
 
 
 @dataclass(slots=True)
-class Document:
+class YamlDocument:
     """All top-level keys in order, repeated ones included."""
 
     items: list[Item] = field(default_factory=list)
 
 
-def load_mapping(block: str) -> Document:
+def load_mapping(block: str) -> YamlDocument:
     """The mapping that `block` is. Raise YamlError for everything else; an empty block is an
     empty mapping."""
 
@@ -141,7 +141,7 @@ _MERGE: Any = object()
 """Stands for the plain key `<<`; in quotes it is a key like any other."""
 
 
-def build(block: str) -> Document:
+def build(block: str) -> YamlDocument:
     """The result of `load_mapping`."""
     try:
         return _Builder(block).document()
@@ -171,11 +171,11 @@ class _Builder:
         self.anchors: dict[str, Any] = {}
         self.budget = MAX_VALUES
 
-    def document(self) -> Document:
+    def document(self) -> YamlDocument:
         next_event = self.next_event
         next_event()  # stream start
         event = next_event()
-        document = Document()
+        document = YamlDocument()
         if type(event).__name__ == "StreamEndEvent":
             return document
         event = next_event()
@@ -195,7 +195,7 @@ class _Builder:
         if type(event).__name__ != "StreamEndEvent":
             raise self.error("a second YAML document begins here", event)
 
-    def fill(self, document: Document) -> None:
+    def fill(self, document: YamlDocument) -> None:
         next_event, items = self.next_event, document.items
         merged: list[Item] = []
         while True:

@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Callable
 from typing import Any
 
-from retinue.agents.yaml_reader import Document, Item, YamlError, load_mapping, load_value
+from retinue.agents.yaml_reader import Item, YamlDocument, YamlError, load_mapping, load_value
 from retinue.agents.yaml_simple import load_plain
 
 FREE_TEXT = frozenset({"description", "when_to_use", "whenToUse", "prompt", "systemPrompt"})
@@ -30,7 +30,7 @@ _ESCAPES = {"\\n": "\n", "\\t": "\t", '\\"': '"', "\\\\": "\\"}
 _ESCAPED = re.compile(r'\\[nt"\\]')
 
 
-def load_quoted(block: str) -> Document:
+def load_quoted(block: str) -> YamlDocument:
     """`block` after quoting the one-line values that do not parse alone. A bracket that stays
     open may go on in the next lines, so it is quoted only if that does not help. Raises
     YamlError."""
@@ -40,7 +40,7 @@ def load_quoted(block: str) -> Document:
         return _load_quoted(block, brackets=True)
 
 
-def _load_quoted(block: str, *, brackets: bool) -> Document:
+def _load_quoted(block: str, *, brackets: bool) -> YamlDocument:
     """The values in question are taken out, the rest is read, and they are put in again: the
     same as quoting them, without having to read the quotes."""
     lines = block.split("\n")
@@ -64,12 +64,12 @@ def _load_quoted(block: str, *, brackets: bool) -> Document:
     return document
 
 
-def load_lines(block: str, known: Callable[[str], bool]) -> Document:
+def load_lines(block: str, known: Callable[[str], bool]) -> YamlDocument:
     """Whatever keys can be found. Never raises; the document may be empty, and is if there are
     too many to be frontmatter at all."""
     indent = len(block) - len(block.lstrip(" \t"))
     text = textwrap.dedent(block) if indent and not block.startswith("\n") else block
-    document = Document()
+    document = YamlDocument()
     segments = _segments(text.split("\n"), known)
     if len(segments) > MAX_SEGMENTS:
         return document
@@ -79,10 +79,10 @@ def load_lines(block: str, known: Callable[[str], bool]) -> Document:
     return document
 
 
-def load_simple(block: str) -> Document | None:
+def load_simple(block: str) -> YamlDocument | None:
     """devkit-pi's reading: `key: value` per line, all text, a pair of quotes removed.
     None when a line is anything else, so that lists and nested values are read as YAML."""
-    document = Document()
+    document = YamlDocument()
     for number, line in enumerate(block.split("\n")):
         if not line.strip() or line.startswith("#"):
             continue

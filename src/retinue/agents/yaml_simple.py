@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from retinue.agents.yaml_reader import Document, Item, plain
+from retinue.agents.yaml_reader import Item, YamlDocument, plain
 
 _UNUSUAL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
@@ -25,7 +25,7 @@ _ESCAPED = re.compile(r'\\(["\\n])')
 _WORD_LIST = re.compile(r"\[(?: *(?:[A-Za-z][\w.*/-]*|\"[^\"\\,]+\"|'[^',]+') *(?:,(?= *[^ ,\]])|(?=\])))+\]", re.ASCII)
 
 
-def load_plain(block: str) -> Document | None:
+def load_plain(block: str) -> YamlDocument | None:
     """The keys of `block`, or None if it takes more than this to be sure of them."""
     lines = block.split("\n")
     if not "".join(lines).isprintable() and _UNUSUAL.search(block) is not None:
@@ -100,7 +100,7 @@ class _Reader:
         item.value.append(_marked(text, first))
         return item.value[-1] is not None
 
-    def finished(self, lines: list[str]) -> Document | None:
+    def finished(self, lines: list[str]) -> YamlDocument | None:
         if self.text is not None:
             if lines[-1]:
                 return None
@@ -108,7 +108,7 @@ class _Reader:
             self.text.close(self.items[-1], len(lines) - 1)
         elif self.items and self.items[-1].indent >= 0 and not lines[-1]:
             self.items[-1].end_line = min(self.items[-1].end_line, len(lines) - 2)
-        return Document(self.items)
+        return YamlDocument(self.items)
 
 
 class _Text:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class MessageReceipt:
     """Who has it, and how. `run` is None when another process runs that agent."""
 
     action: Literal["prompted", "steered", "resumed", "started"]
@@ -54,7 +54,7 @@ class Said:
 
 async def say(
     crew: Retinue, supervisor: Supervisor, text: str, to: Run | str | None, options: Mapping[str, Any]
-) -> Said:
+) -> MessageReceipt:
     run_id = None
     if to is not None:
         run_id = find_run(supervisor.world.log.reader, to).id if isinstance(to, str) else to.id
@@ -64,15 +64,15 @@ async def say(
         case ToAgent(action, view):
             member = supervisor.members.get(view.id)
             here = member.handle if member is not None and member.live else None
-            return Said(action, view.id, view.agent, here)
+            return MessageReceipt(action, view.id, view.agent, here)
         case Undelivered(reason):
             raise StateError(reason, remedy="Say it again when that agent has ended, or leave out the @name.")
         case ToMain(rest):
             meant = spoken(rest, supervisor.world)
             if main is not None and main.live and supervisor.steer(main, meant):
-                return Said("steered", main.id, main.handle.agent, main.handle)
+                return MessageReceipt("steered", main.id, main.handle.agent, main.handle)
             run = await crew.resume(run_id, meant, **options) if run_id else await crew.prompt(rest, **options)
-            return Said("resumed" if run_id else "prompted", run.id, run.agent, run)
+            return MessageReceipt("resumed" if run_id else "prompted", run.id, run.agent, run)
         case _:
             assert_never(routed)
 
@@ -202,7 +202,7 @@ class Retinue:
         )
         return (await self._supervisor.start(request)).handle
 
-    async def say(self, text: str, *, to: Run | str | None = None, **options: Any) -> Said:
+    async def say(self, text: str, *, to: Run | str | None = None, **options: Any) -> MessageReceipt:
         """What a person types. `@name message` goes to that agent of the run `to` (its handle or
         id): a running one is steered, one that has ended goes on. Anything else is for the run
         `to` itself, or for a new main agent without one. Raises StateError when the agent that

@@ -57,7 +57,7 @@ Granted = Callable[[str, "InboxAnswer"], Awaitable[None]]
 """Called with the rule that a person allowed beyond one call, and the answer."""
 
 
-class Gate:
+class PermissionGate:
     """The rules of one run. `desk` (the inbox service) is made when there is something to ask."""
 
     def __init__(
@@ -233,7 +233,7 @@ class GatedTool:
 
     __slots__ = ("_effects", "_gate", "_name", "_tool", "spec")
 
-    def __init__(self, tool: Tool, gate: Gate) -> None:
+    def __init__(self, tool: Tool, gate: PermissionGate) -> None:
         self._tool = tool
         self._gate = gate
         self.spec = tool.spec
@@ -301,7 +301,7 @@ class GatedTool:
         return output, allowed
 
 
-def gated(tools: tuple[Tool, ...], gate: Gate) -> tuple[Tool, ...]:
+def gated(tools: tuple[Tool, ...], gate: PermissionGate) -> tuple[Tool, ...]:
     return tuple(GatedTool(tool, gate) for tool in tools)
 
 

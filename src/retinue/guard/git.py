@@ -95,7 +95,7 @@ class GitError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ScopedSetting:
     """One setting, and the scope of the file it stands in."""
 
     scope: str
@@ -119,7 +119,7 @@ class Git:
     git_dir: Path | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
     consented: bool = False
-    _said: list[tuple[Said, ...]] = field(default_factory=list)
+    _said: list[tuple[ScopedSetting, ...]] = field(default_factory=list)
 
     def having(self, **variables: str) -> Git:
         """The same with further variables in its environment."""
@@ -154,7 +154,7 @@ class Git:
             raise GitError(arguments, done.stderr.decode("utf-8", "replace"), done.returncode)
         return done.returncode == 0
 
-    def settings(self) -> tuple[Said, ...]:
+    def settings(self) -> tuple[ScopedSetting, ...]:
         """Every setting in effect here, the weakest first, as git itself reads them. Asked once for
         each object and its copies. Raise GitError."""
         if not self._said:
@@ -169,7 +169,7 @@ class Git:
         found = [said for said in self.settings() if said.starts is not None and said.starts.kind in _NEEDED]
         return [f"{said.name}: {said.value[:200]}" for said in found if not self._leads_home(said)]
 
-    def _leads_home(self, said: Said) -> bool:
+    def _leads_home(self, said: ScopedSetting) -> bool:
         """Whether a `core.worktree` names the folder it is used in, as that of a submodule does."""
         top = repository_root(self.folder)
         if said.name.lower() != "core.worktree" or top is None:
@@ -177,7 +177,7 @@ class Git:
         meant = Path(self.text("rev-parse", "--absolute-git-dir"), said.value)
         return os.path.realpath(meant) == os.path.realpath(top)
 
-    def _ask_for_settings(self) -> tuple[Said, ...]:
+    def _ask_for_settings(self) -> tuple[ScopedSetting, ...]:
         arguments = ("config", "--list", "-z", "--show-scope")
         done = self._start(arguments, self._environment({_PROBE: "1"}), None, SECONDS)
         if done.returncode != 0:
@@ -186,7 +186,7 @@ class Git:
         found = []
         for scope, entry in zip(fields[::2], fields[1::2], strict=True):
             name, _, value = entry.partition("\n")
-            found.append(Said(scope, name, value))
+            found.append(ScopedSetting(scope, name, value))
         if not any(said.name == _PROBE for said in found):
             raise GitError(arguments, "this git cannot be kept from programs of a repository: install 2.31 or newer")
         return tuple(found)

@@ -46,7 +46,7 @@ def new_item_id() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class InboxPolicy:
     """What happens while no person can answer, and how long an item waits for one."""
 
     headless: Literal["deny", "wait"] = "deny"

@@ -20,13 +20,13 @@ from retinue.core.clock import SYSTEM_CLOCK, Clock, Timer
 from retinue.core.events import InboxClosed, InboxOpened
 from retinue.core.inbox import InboxAnswer, InboxItem, InboxState
 from retinue.errors import AnsweredError, RetinueError, StateError, UsageError
-from retinue.guard.inbox_item import NOBODY, Approver, Asked, Party, Policy, cancelled, new_item_id, subject
+from retinue.guard.inbox_item import NOBODY, Approver, Asked, InboxPolicy, Party, cancelled, new_item_id, subject
 from retinue.log.inbox import adopt, closed, fingerprint, give, put, settle, take, withdraw
 
 if TYPE_CHECKING:
     from retinue.log.store import Log
 
-__all__ = ["LOOK_SECONDS", "NOBODY", "Approver", "Desk", "Policy", "new_item_id"]
+__all__ = ["LOOK_SECONDS", "NOBODY", "Approver", "Desk", "InboxPolicy", "new_item_id"]
 
 LOOK_SECONDS = 0.2
 
@@ -40,7 +40,7 @@ class Desk:
         log: Log,
         approvers: list[Approver] | None = None,
         *,
-        policy: Callable[[], Policy] = Policy,
+        policy: Callable[[], InboxPolicy] = InboxPolicy,
         redact: Callable[[InboxItem], InboxItem] = lambda item: item,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:

@@ -22,7 +22,7 @@ from retinue.guard.secrets import (
     KEY_BEGIN,
     REDACTED,
     Family,
-    Rule,
+    SecretRule,
     Span,
     compiled,
     cut_out,
@@ -230,7 +230,7 @@ def _spellings(values: tuple[str, ...]) -> tuple[str, ...]:
 
 def _literally(value: str) -> Family:
     data = value.encode("utf-8", "surrogatepass")
-    return Family(data.lower(), (Rule(b"(?P<hide>" + re.escape(data) + b")", folded=False),))
+    return Family(data.lower(), (SecretRule(b"(?P<hide>" + re.escape(data) + b")", folded=False),))
 
 
 _LOOSE = (

@@ -37,7 +37,7 @@ class LinkedError(OSError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SafeFolder:
     """A folder: `names` below `base`. The base may be reached by links, nothing below it may. What
     is made in a `private` one only its owner can read."""
 
@@ -45,8 +45,8 @@ class Place:
     names: tuple[str, ...]
     private: bool = False
 
-    def inside(self, *names: str) -> Place:
-        return Place(self.base, (*self.names, *names), self.private)
+    def inside(self, *names: str) -> SafeFolder:
+        return SafeFolder(self.base, (*self.names, *names), self.private)
 
     @property
     def path(self) -> Path:
@@ -77,7 +77,7 @@ class Place:
 
 
 @contextmanager
-def opened(place: Place, *, create: bool = False) -> Iterator[int]:
+def opened(place: SafeFolder, *, create: bool = False) -> Iterator[int]:
     """A descriptor of the folder. Raise FileNotFoundError, LinkedError or another OSError."""
     if not BY_DESCRIPTOR:
         yield from _opened_by_name(place, create)
@@ -95,7 +95,7 @@ def opened(place: Place, *, create: bool = False) -> Iterator[int]:
         os.close(folder)
 
 
-def _step(folder: int, name: str, place: Place, at: int, mode: int | None) -> int:
+def _step(folder: int, name: str, place: SafeFolder, at: int, mode: int | None) -> int:
     try:
         return os.open(name, _FOLDER, dir_fd=folder)
     except FileNotFoundError:
@@ -115,7 +115,7 @@ def _explained(error: OSError, path: Path) -> OSError:
     return error
 
 
-def _opened_by_name(place: Place, create: bool) -> Iterator[int]:  # pragma: no cover - Windows
+def _opened_by_name(place: SafeFolder, create: bool) -> Iterator[int]:  # pragma: no cover - Windows
     path = place.base
     for name in place.names:
         path = path / name
@@ -128,7 +128,7 @@ def _opened_by_name(place: Place, create: bool) -> Iterator[int]:  # pragma: no 
     yield -1
 
 
-def read(place: Place, *names: str, most: int = LARGEST) -> bytes:
+def read(place: SafeFolder, *names: str, most: int = LARGEST) -> bytes:
     """At most `most` bytes of a regular file below the folder. Never waits for a pipe."""
     inside = place.inside(*names[:-1])
     with opened(inside) as folder:
@@ -162,7 +162,7 @@ class ChangedError(OSError):
     """Someone else has written the file meanwhile. Nothing was done to it."""
 
 
-def write(place: Place, names: Sequence[str], data: bytes, *, over: bytes | None) -> None:
+def write(place: SafeFolder, names: Sequence[str], data: bytes, *, over: bytes | None) -> None:
     """Put a file below the folder in place of the content `over` (None: where there is none),
     whole or not at all; folders are made as needed. Holds the lock that agents' own tools take
     while they rewrite a file of that folder. Raise ChangedError when it is another one."""
@@ -177,7 +177,7 @@ def write(place: Place, names: Sequence[str], data: bytes, *, over: bytes | None
         _replace(folder, inside, names[-1], data)
 
 
-def _replace(folder: int, place: Place, name: str, data: bytes) -> None:
+def _replace(folder: int, place: SafeFolder, name: str, data: bytes) -> None:
     beside = f".retinue-{secrets.token_hex(8)}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW | _CLOEXEC | getattr(os, "O_BINARY", 0)
     where = {"dir_fd": folder} if BY_DESCRIPTOR else {}
@@ -208,7 +208,7 @@ def _locked(folder: int) -> Iterator[None]:
     yield
 
 
-def files(place: Place) -> tuple[tuple[str, ...], ...]:
+def files(place: SafeFolder) -> tuple[tuple[str, ...], ...]:
     """Every regular file below the folder, as names, in order; links, dot files and what is not
     a file are left out. Bounded in number and depth."""
     found: list[tuple[str, ...]] = []

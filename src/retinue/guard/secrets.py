@@ -42,7 +42,7 @@ def compiled(pattern: bytes) -> re.Pattern[bytes]:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class SecretRule:
     """`pattern` begins with literal bytes, which is what makes it fast, and has a group `hide`
     (replaced by `shown`) or `value` (replaced by `=[REDACTED]`, separator and quotes included).
     With `folded` it is in lower case, for lower-cased text. `head` must end where it begins."""
@@ -72,7 +72,7 @@ class Family:
     goes from one such letter to the next, and ends with what must follow."""
 
     word: bytes
-    rules: tuple[Rule, ...]
+    rules: tuple[SecretRule, ...]
     sign: bytes = b""
     back: int = 0
 
@@ -101,7 +101,7 @@ class Family:
         return -1 if match is None else match.start() - self.back
 
 
-def _named(marker: bytes, more: bytes, head: bytes, plain: bytes, length: int, folded: bool) -> Rule:
+def _named(marker: bytes, more: bytes, head: bytes, plain: bytes, length: int, folded: bool) -> SecretRule:
     """`NAME = value` becomes `NAME=[REDACTED]`; a member `"NAME": "value"` stays a member."""
     inside = _NAMES_ONE + _INSIDE + rb"{%d,}+" % length
     plain = _NAMES_ONE + plain
@@ -119,11 +119,11 @@ def _named(marker: bytes, more: bytes, head: bytes, plain: bytes, length: int, f
         _QUOTE,
         inside,
     )
-    return Rule(pattern, head, folded)
+    return SecretRule(pattern, head, folded)
 
 
-def _after(marker: bytes, rest: bytes, head: bytes = b"") -> Rule:
-    return Rule(re.escape(marker) + rest, head)
+def _after(marker: bytes, rest: bytes, head: bytes = b"") -> SecretRule:
+    return SecretRule(re.escape(marker) + rest, head)
 
 
 _NAME_HEAD = rb"(?:api|auth|access|secret|client|refresh|private|session|bearer)[_-]?"
@@ -156,7 +156,7 @@ _FIRST = rb"(?:;[ \t]?|\A|[\"'])"
 """After another value, or where a text begins: as it is, in quotes, or as a string of JSON."""
 
 
-def _spoken(word: bytes, head: bytes, more: bytes = b"") -> tuple[Rule, ...]:
+def _spoken(word: bytes, head: bytes, more: bytes = b"") -> tuple[SecretRule, ...]:
     """`api_key=…` in any case, from 20 characters on; `OPENAI_API_KEY=…` from 8 on."""
     return (
         _named(word, more, _NAME_HEAD, _PLAIN, 20, True),
@@ -211,14 +211,16 @@ FAMILIES = (
         (
             _after(b"://", rb"(?P<hide>[^\s/:@\"'\\<>{}]{0,256}+:[^\s/@\"'\\<>{}]{1,256}+)@"),
             _after(b"://hooks.slack.com/", rb"(?:services|workflows|triggers)/(?P<hide>[a-z0-9/_-]{20,}+)"),
-            Rule(rb"://(?:[a-z]{2,8}\.)?discord(?:app)?\.com/api/webhooks/[0-9]{10,24}/(?P<hide>[a-z0-9_-]{40,}+)"),
+            SecretRule(
+                rb"://(?:[a-z]{2,8}\.)?discord(?:app)?\.com/api/webhooks/[0-9]{10,24}/(?P<hide>[a-z0-9_-]{40,}+)"
+            ),
         ),
         rb"://(?:[^\s/@]*+@|hooks\.slack\.com/|[a-z.]*+(?<=\.com)/api/webhooks/)",
     ),
     Family(b"pwd=", (_after(b"pwd=", _IN_A_STRING, _FIRST),), rb"wd=(?<=pwd=)", back=1),
     Family(
         b"export",
-        (Rule(_EXPORT, _EDGE, folded=False, shown=b"[ENV_VAR_REDACTED]"),),
+        (SecretRule(_EXPORT, _EDGE, folded=False, shown=b"[ENV_VAR_REDACTED]"),),
         rb"xport(?<=export)[ \t]",
         back=1,
     ),

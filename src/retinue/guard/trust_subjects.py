@@ -47,7 +47,7 @@ _SHOWN = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class TrustSubject:
     """One file of a project and what it would bring. `contents` are what consent is bound to."""
 
     path: Path
@@ -79,7 +79,7 @@ def without_rights(spec: AgentSpec) -> AgentSpec:
     return replace(spec, hooks=(), servers=servers, permission_mode=mode)
 
 
-def agent_subjects(specs: Iterable[AgentSpec]) -> list[Subject]:
+def agent_subjects(specs: Iterable[AgentSpec]) -> list[TrustSubject]:
     """The agents of a project that bring something."""
     found = []
     for spec in specs:
@@ -87,11 +87,11 @@ def agent_subjects(specs: Iterable[AgentSpec]) -> list[Subject]:
         if what and spec.source == "project" and spec.path is not None:
             path = Path(spec.path)
             with suppress(OSError):
-                found.append(Subject(path, (content_of(spec), path.read_bytes()), what))
+                found.append(TrustSubject(path, (content_of(spec), path.read_bytes()), what))
     return found
 
 
-def settings_subject(path: Path, data: Mapping[str, Any], content: bytes) -> Subject | None:
+def settings_subject(path: Path, data: Mapping[str, Any], content: bytes) -> TrustSubject | None:
     """What a settings file, ours or Claude Code's, would bring; None for one that brings nothing."""
     what: list[str] = []
     hooks = data.get("hooks")
@@ -101,7 +101,7 @@ def settings_subject(path: Path, data: Mapping[str, Any], content: bytes) -> Sub
         gives = _needs_consent(name, value, None) or (name == "providers" and _wants_keys(value))
         if name != "hooks" and (gives or (name in _PERMISSIONS and value)):
             what.append(f"{name}: {_brief(value)}")
-    return Subject(path, (content,), tuple(what)) if what else None
+    return TrustSubject(path, (content,), tuple(what)) if what else None
 
 
 def withhold(loaded: Loaded, trust: Trust) -> Loaded:

@@ -21,8 +21,8 @@ from retinue.core.permission import Clearance
 if TYPE_CHECKING:
     from retinue.core.tool import Confinement
     from retinue.guard.permissions.file_rules import FileMasks
-    from retinue.guard.permissions.policy import Policy as Permissions
-    from retinue.guard.sandbox.policy import Policy
+    from retinue.guard.permissions.policy import PermissionPolicy as Permissions
+    from retinue.guard.sandbox.policy import SandboxPolicy
 
 
 _GIT_BLIND = r"fatal: (?:bad object|not a git repository|unable to read|your current branch appears)"
@@ -36,7 +36,7 @@ ObjectsToHide = Callable[[tuple[str, ...]], tuple[Path, ...]]
 class MaskedBox:
     """A box whose masks follow the rules of a run."""
 
-    def __init__(self, policy: Policy, masks: FileMasks, run_id: str, objects: ObjectsToHide | None) -> None:
+    def __init__(self, policy: SandboxPolicy, masks: FileMasks, run_id: str, objects: ObjectsToHide | None) -> None:
         self._policy = policy
         self._masks = masks
         self._objects = objects
@@ -86,7 +86,7 @@ class RunWalls:
         self,
         run_id: str,
         permissions: Callable[[], Permissions],
-        make_policy: Callable[[Clearance], Policy | None],
+        make_policy: Callable[[Clearance], SandboxPolicy | None],
         objects: ObjectsToHide,
     ) -> None:
         """`make_policy` says what a command with that clearance may do; None for no walls. A person
@@ -140,7 +140,7 @@ def _no_permissions() -> Permissions:
     raise RuntimeError(_ENDED)
 
 
-def _no_policy(clearance: Clearance) -> Policy | None:
+def _no_policy(clearance: Clearance) -> SandboxPolicy | None:
     raise RuntimeError(_ENDED)
 
 

@@ -62,7 +62,7 @@ class Response:
 
     __slots__ = ("_closed", "_connection", "_pool", "headers", "status")
 
-    def __init__(self, connection: Connection, pool: Pool) -> None:
+    def __init__(self, connection: Connection, pool: ConnectionPool) -> None:
         self._connection = connection
         self._pool = pool
         self._closed = False
@@ -117,7 +117,7 @@ class Response:
         self.close()
 
 
-class Pool:
+class ConnectionPool:
     """Idle connections of one event loop, newest first."""
 
     def __init__(self) -> None:
@@ -165,7 +165,7 @@ class Transport:
         self._connect_timeout = connect_timeout
         self._idle_timeout = idle_timeout
         self._heads: dict[tuple[object, ...], bytes] = {}
-        self._pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Pool] = weakref.WeakKeyDictionary()
+        self._pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, ConnectionPool] = weakref.WeakKeyDictionary()
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Response:
         """Send the request and wait for the head of the answer, whatever its status."""
@@ -185,7 +185,7 @@ class Transport:
         loop = asyncio.get_running_loop()
         pool = self._pools.get(loop)
         if pool is None:
-            pool = self._pools[loop] = Pool()
+            pool = self._pools[loop] = ConnectionPool()
         while (connection := pool.take(address, loop.time())) is not None:
             response = await self._send(connection, pool, head, body)
             if response is not None:
@@ -213,7 +213,7 @@ class Transport:
             start = self._heads[key] = render_head(method, target, address, authorization, headers)
         return b"%bcontent-length: %d\r\n\r\n" % (start, size) if size or method == "POST" else start + b"\r\n"
 
-    async def _send(self, connection: Connection, pool: Pool, head: bytes, body: bytes) -> Response | None:
+    async def _send(self, connection: Connection, pool: ConnectionPool, head: bytes, body: bytes) -> Response | None:
         """None when the server hung up before the first byte of an answer: on a kept-alive
         connection a server may do that, and the next connection is tried."""
         try:

@@ -21,7 +21,7 @@ from retinue.log.database import connect_to_read, log_file, trouble
 if TYPE_CHECKING:
     import sqlite3
 
-    from retinue.log.query import Reader
+    from retinue.log.query import LogReader
 
 
 By = Literal["agent", "run", "tree", "day", "model"]
@@ -163,7 +163,7 @@ _TEXT = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class ActivityEntry:
     """One call. `provider` is who did it, where there are several; `hosts` were contacted."""
 
     at: float
@@ -199,7 +199,7 @@ class Totals:
     codes: dict[str, int] = field(default_factory=dict)
 
 
-def activity(folder: Path, *, kinds: Collection[Kind] = KINDS, since: float = 0.0) -> list[Entry]:
+def activity(folder: Path, *, kinds: Collection[Kind] = KINDS, since: float = 0.0) -> list[ActivityEntry]:
     """The calls of one project after `since` (Unix time), newest first. Raise StateError if the
     log cannot be read."""
     import sqlite3
@@ -218,19 +218,19 @@ def activity(folder: Path, *, kinds: Collection[Kind] = KINDS, since: float = 0.
     return sorted(found, key=lambda entry: entry.at, reverse=True)
 
 
-def totals(entries: Iterable[Entry]) -> list[Totals]:
+def totals(entries: Iterable[ActivityEntry]) -> list[Totals]:
     """By kind and provider, in the order of the kinds."""
-    groups: dict[tuple[str, str], list[Entry]] = {}
+    groups: dict[tuple[str, str], list[ActivityEntry]] = {}
     for entry in entries:
         groups.setdefault((entry.kind, entry.provider), []).append(entry)
     return [_totals(kind, provider, groups[kind, provider]) for kind, provider in sorted(groups, key=_place)]
 
 
-def everything(entries: Sequence[Entry]) -> Totals:
+def everything(entries: Sequence[ActivityEntry]) -> Totals:
     return _totals("total", "", entries)
 
 
-def first_host(reader: Reader, run_id: str) -> str | None:
+def first_host(reader: LogReader, run_id: str) -> str | None:
     """A host from which a run, or one below it, has received something; None without one."""
     rows = reader.select(
         """WITH RECURSIVE tree (id) AS (
@@ -247,7 +247,7 @@ def _place(key: tuple[str, str]) -> tuple[int, str]:
     return [*KINDS, "total"].index(key[0]), key[1]
 
 
-def _totals(kind: str, provider: str, entries: Sequence[Entry]) -> Totals:
+def _totals(kind: str, provider: str, entries: Sequence[ActivityEntry]) -> Totals:
     count = {status: sum(entry.status == status for entry in entries) for status in get_args(Status)}
     took = sorted(entry.duration_ms for entry in entries if entry.status not in ("pending", "denied"))
     codes: dict[str, int] = {}
@@ -271,7 +271,7 @@ def _totals(kind: str, provider: str, entries: Sequence[Entry]) -> Totals:
     )
 
 
-def _ended(connection: sqlite3.Connection, tools: list[str], since: float) -> Iterator[Entry]:
+def _ended(connection: sqlite3.Connection, tools: list[str], since: float) -> Iterator[ActivityEntry]:
     marks = ",".join("?" * len(tools))
     query = f"""SELECT run_id, agent, at, body FROM events JOIN runs ON runs.id = run_id
         WHERE type = 'tool.ended' AND at >= ? AND json_extract(body, '$.name') IN ({marks})"""  # noqa: S608 - marks
@@ -280,7 +280,7 @@ def _ended(connection: sqlite3.Connection, tools: list[str], since: float) -> It
         effect, result = data.get("effect") or {}, data.get("result") or {}
         code = effect.get("code") or ""
         failed = bool(result.get("is_error"))
-        yield Entry(
+        yield ActivityEntry(
             at=at,
             run_id=run_id,
             agent=agent,
@@ -295,7 +295,7 @@ def _ended(connection: sqlite3.Connection, tools: list[str], since: float) -> It
         )
 
 
-def _pending(connection: sqlite3.Connection, tools: list[str], since: float) -> Iterator[Entry]:
+def _pending(connection: sqlite3.Connection, tools: list[str], since: float) -> Iterator[ActivityEntry]:
     """Calls that have begun and not ended, of runs that have not either."""
     marks = ",".join("?" * len(tools))
     query = f"""SELECT run_id, agent, at, json_extract(body, '$.call.name'), json_extract(body, '$.call.id')
@@ -307,7 +307,9 @@ def _pending(connection: sqlite3.Connection, tools: list[str], since: float) -> 
             AND json_extract(ended.body, '$.call_id') = json_extract(started.body, '$.call.id')
         )"""  # noqa: S608 - marks
     for run_id, agent, at, tool, call_id in connection.execute(query, (since, *tools)):
-        yield Entry(at=at, run_id=run_id, agent=agent, kind=TOOL_KINDS[tool], status="pending", call_id=str(call_id))
+        yield ActivityEntry(
+            at=at, run_id=run_id, agent=agent, kind=TOOL_KINDS[tool], status="pending", call_id=str(call_id)
+        )
 
 
 def _status(effect: dict[str, Any], failed: bool) -> Status:

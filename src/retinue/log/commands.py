@@ -22,9 +22,9 @@ from retinue.errors import StateError
 from retinue.log.database import connect, log_file, trouble
 from retinue.log.encode import encode
 from retinue.log.owner import owners, this_process
-from retinue.log.query import Reader
+from retinue.log.query import LogReader
 from retinue.log.rows import RunRow
-from retinue.log.stream_redactor import Redactor
+from retinue.log.stream_redactor import TextRedactor
 
 if TYPE_CHECKING:
     import sqlite3
@@ -39,7 +39,7 @@ KEEP_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class RunCommand:
     """`text` is the message of `steer` and empty otherwise."""
 
     run_id: str
@@ -48,15 +48,15 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class PendingCommand:
     """A command that its owner must answer, by its number."""
 
     number: int
-    command: Command
+    command: RunCommand
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CommandAnswer:
     """`accepted`: the run has taken it. `text` says what happens now, or why not and what to do."""
 
     run_id: str
@@ -67,7 +67,9 @@ class Answer:
 # The sender
 
 
-async def send(folder: Path, commands: Sequence[Command], *, patience: float = PATIENCE_SECONDS) -> list[Answer]:
+async def send(
+    folder: Path, commands: Sequence[RunCommand], *, patience: float = PATIENCE_SECONDS
+) -> list[CommandAnswer]:
     """One answer per command, in order. Never longer than `patience` seconds, whatever the owner
     does. Raise UnknownRunError for a run that is not in this log, StateError when the log
     cannot be used."""
@@ -76,7 +78,7 @@ async def send(folder: Path, commands: Sequence[Command], *, patience: float = P
     try:
         connection = connect(folder)
         try:
-            with Reader.open(folder) as reader:
+            with LogReader.open(folder) as reader:
                 rows = [reader.run(command.run_id) for command in commands]
                 return await _converse(connection, reader, commands, rows, patience)
         finally:
@@ -87,13 +89,13 @@ async def send(folder: Path, commands: Sequence[Command], *, patience: float = P
 
 async def _converse(
     connection: sqlite3.Connection,
-    reader: Reader,
-    commands: Sequence[Command],
+    reader: LogReader,
+    commands: Sequence[RunCommand],
     rows: Sequence[RunRow],
     patience: float,
-) -> list[Answer]:
+) -> list[CommandAnswer]:
     numbers = _give(connection, commands, rows)
-    answers: dict[int, Answer] = {}
+    answers: dict[int, CommandAnswer] = {}
     deadline = time.monotonic() + patience
     try:
         while len(answers) < sum(number is not None for number in numbers):
@@ -110,7 +112,7 @@ async def _converse(
     return [answers[number] if number is not None else not_live(row) for number, row in zip(numbers, rows, strict=True)]
 
 
-def _give(connection: sqlite3.Connection, commands: Sequence[Command], rows: Sequence[RunRow]) -> list[int | None]:
+def _give(connection: sqlite3.Connection, commands: Sequence[RunCommand], rows: Sequence[RunRow]) -> list[int | None]:
     """Write the commands and return the number of each; None where no process runs the run."""
     now, here = time.time(), this_process()
     connection.execute("BEGIN IMMEDIATE")
@@ -135,14 +137,16 @@ def _give(connection: sqlite3.Connection, commands: Sequence[Command], rows: Seq
     return numbers
 
 
-def _answered(connection: sqlite3.Connection, number: int, row: RunRow) -> Answer | None:
+def _answered(connection: sqlite3.Connection, number: int, row: RunRow) -> CommandAnswer | None:
     found = connection.execute("SELECT accepted, answer FROM commands WHERE id=?", (number,)).fetchone()
     if found is None or found[0] is None:
         return None
-    return Answer(row.id, bool(found[0]), found[1])
+    return CommandAnswer(row.id, bool(found[0]), found[1])
 
 
-def _given_up(connection: sqlite3.Connection, reader: Reader, number: int, row: RunRow, late: bool) -> Answer | None:
+def _given_up(
+    connection: sqlite3.Connection, reader: LogReader, number: int, row: RunRow, late: bool
+) -> CommandAnswer | None:
     """The answer when the owner is gone or too slow; None while it may still answer."""
     if reader.run(row.id).state not in LIVE:
         # It may have answered and ended between two looks.
@@ -152,19 +156,19 @@ def _given_up(connection: sqlite3.Connection, reader: Reader, number: int, row: 
     withdrawn = connection.execute("DELETE FROM commands WHERE id=? AND taken_at IS NULL", (number,)).rowcount
     if withdrawn:
         text = f"Not delivered: process {row.pid}, which runs it, did not answer. It may be busy or hang; try again."
-        return Answer(row.id, False, text)
-    return _answered(connection, number, row) or Answer(
+        return CommandAnswer(row.id, False, text)
+    return _answered(connection, number, row) or CommandAnswer(
         row.id, False, f"Process {row.pid} has taken it and not answered yet. See: retinue runs show {row.id}"
     )
 
 
-def not_live(row: RunRow) -> Answer:
+def not_live(row: RunRow) -> CommandAnswer:
     """What to say about a run that no process runs."""
     if row.state == "ended":
         text = f"Not delivered: the run has ended ({row.ended}). Go on with it: retinue runs resume {row.id}"
     else:
         text = f"Not delivered: the run was interrupted, its process is gone. Resume it: retinue runs resume {row.id}"
-    return Answer(row.id, False, text)
+    return CommandAnswer(row.id, False, text)
 
 
 def _forget(connection: sqlite3.Connection, numbers: Sequence[int]) -> None:
@@ -175,7 +179,7 @@ def _forget(connection: sqlite3.Connection, numbers: Sequence[int]) -> None:
 # The owner: the first two inside `Log.transact`
 
 
-def take(connection: sqlite3.Connection, owner: str) -> list[Taken]:
+def take(connection: sqlite3.Connection, owner: str) -> list[PendingCommand]:
     """The commands for the runs of `owner` that nobody has taken, in the order they were given.
     From here on they are taken, and their text is nowhere but in the result."""
     rows = connection.execute(
@@ -184,10 +188,10 @@ def take(connection: sqlite3.Connection, owner: str) -> list[Taken]:
     connection.executemany(
         "UPDATE commands SET taken_at=?, text='' WHERE id=?", [(time.time(), number) for number, *_ in rows]
     )
-    return [Taken(number, Command(run_id, kind, text)) for number, run_id, kind, text in rows]
+    return [PendingCommand(number, RunCommand(run_id, kind, text)) for number, run_id, kind, text in rows]
 
 
-def answer(connection: sqlite3.Connection, answers: Iterable[tuple[int, Answer]]) -> None:
+def answer(connection: sqlite3.Connection, answers: Iterable[tuple[int, CommandAnswer]]) -> None:
     connection.executemany(
         "UPDATE commands SET accepted=?, answer=? WHERE id=?",
         [(given.accepted, given.text, number) for number, given in answers],
@@ -198,7 +202,7 @@ class Ear:
     """Whether there is a command for `owner`. Asking costs a few microseconds while the file
     has not changed, and one look into a small index when it has."""
 
-    def __init__(self, reader: Reader, owner: str) -> None:
+    def __init__(self, reader: LogReader, owner: str) -> None:
         self._reader = reader
         self._owner = owner
         self._version = -1
@@ -218,7 +222,7 @@ class Ear:
             return False
 
 
-def annotate(folder: Path, run_id: str, body: Undone, redact: Redactor | None = None) -> int:
+def annotate(folder: Path, run_id: str, body: Undone, redact: TextRedactor | None = None) -> int:
     """Append `body` to a run that no process runs; return its number. Raise StateError while
     one does: then only that process may write."""
     import sqlite3

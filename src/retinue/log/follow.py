@@ -10,7 +10,7 @@ from pathlib import Path
 
 from retinue.core.delegation import LIVE
 from retinue.core.events import TRANSIENT, Event, RunEnded, TextDelta, ThinkingDelta
-from retinue.log.query import Reader
+from retinue.log.query import LogReader
 from retinue.log.rows import RunPlace
 
 BACKLOG = 10_000
@@ -81,7 +81,7 @@ async def follow(folder: Path, run_id: str, after: int = 0) -> AsyncIterator[Eve
 
     Asking costs microseconds: SQLite keeps a number that changes with every commit.
     """
-    with Reader.open(folder) as reader:
+    with LogReader.open(folder) as reader:
         place = reader.run(run_id).place
         version, piece, ended = -1, 0, False
         while True:
@@ -104,7 +104,7 @@ async def follow_tree(folder: Path, root_id: str) -> AsyncIterator[Event]:
     """The same for a run and all below it, as they come: what is written so far first, ordered
     by time, then new events of every run, each run's in order. Ends when nothing of the tree
     lives any more."""
-    with Reader.open(folder) as reader:
+    with LogReader.open(folder) as reader:
         seen: dict[str, tuple[int, int]] = {}
         over: dict[str, float] = {}
         version = -1
@@ -130,7 +130,7 @@ async def follow_tree(folder: Path, root_id: str) -> AsyncIterator[Event]:
                 yield event
 
 
-def _read(reader: Reader, place: RunPlace, after: int, piece: int) -> list[tuple[Event, int]]:
+def _read(reader: LogReader, place: RunPlace, after: int, piece: int) -> list[tuple[Event, int]]:
     """What is new, in order: text that followed event N comes after it and before N + 1. Pieces
     are read first: one that turns into an event in between is then seen twice rather than never,
     and those are left out."""

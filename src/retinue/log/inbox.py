@@ -24,7 +24,7 @@ from retinue.core.lean import dataclass
 from retinue.errors import AnsweredError, RetinueError, StateError, UnknownItemError, UnknownRunError, UsageError
 from retinue.log.database import connect, log_file, log_folders, trouble
 from retinue.log.encode import dump, plain
-from retinue.log.query import Reader
+from retinue.log.query import LogReader
 
 if TYPE_CHECKING:
     import sqlite3
@@ -97,19 +97,19 @@ def grant(connection: sqlite3.Connection, agent: str, source: str, rule: str, by
 # From anywhere
 
 
-def granted(reader: Reader, agent: str, source: str) -> tuple[str, ...]:
+def granted(reader: LogReader, agent: str, source: str) -> tuple[str, ...]:
     """The rules that people allowed this agent, oldest first."""
     rows = reader.select("SELECT rule FROM grants WHERE agent=? AND source=? ORDER BY at", (agent, source))
     return tuple(row[0] for row in rows)
 
 
-def leftovers(reader: Reader, run_id: str) -> bool:
+def leftovers(reader: LogReader, run_id: str) -> bool:
     """Whether an earlier attempt of the run asked something that has no result yet."""
     query = "SELECT 1 FROM inbox WHERE run_id=? AND taken_at IS NULL AND state IN ('waiting', 'answered') LIMIT 1"
     return bool(reader.select(query, (run_id,)))
 
 
-def closed(reader: Reader, ids: Sequence[str]) -> list[InboxItem]:
+def closed(reader: LogReader, ids: Sequence[str]) -> list[InboxItem]:
     """Those of the items that no longer wait."""
     marks = ", ".join("?" * len(ids))
     rows = reader.select(f"{_SELECT} WHERE id IN ({marks}) AND state!='waiting'", tuple(ids))
@@ -117,7 +117,7 @@ def closed(reader: Reader, ids: Sequence[str]) -> list[InboxItem]:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class InboxRow:
     """An item as people see it. `run_state` is that of its run, as seen now."""
 
     item: InboxItem
@@ -129,7 +129,7 @@ class Listed:
         return self.item.state == "waiting" and self.run_state not in LIVE
 
 
-def items(reader: Reader, *, everything: bool = False, limit: int | None = None) -> list[Listed]:
+def items(reader: LogReader, *, everything: bool = False, limit: int | None = None) -> list[InboxRow]:
     """What waits, oldest first; with `everything` also what was answered, expired or withdrawn."""
     where = "1" if everything else "state='waiting'"
     rows = reader.select(
@@ -141,17 +141,17 @@ def items(reader: Reader, *, everything: bool = False, limit: int | None = None)
     states: dict[str, State | None] = {item.run_id: None for item in found if item.state == "waiting"}
     for run_id in states:
         states[run_id] = _run_state(reader, run_id)
-    return [Listed(item, states.get(item.run_id)) for item in found if everything or item.state == "waiting"]
+    return [InboxRow(item, states.get(item.run_id)) for item in found if everything or item.state == "waiting"]
 
 
-def waiting_ids(reader: Reader) -> tuple[str, ...]:
+def waiting_ids(reader: LogReader) -> tuple[str, ...]:
     """The ids of what waits, oldest first: to notice cheaply that something has changed."""
     return tuple(
         row[0] for row in reader.select("SELECT id FROM inbox WHERE state='waiting' ORDER BY created_at, rowid")
     )
 
 
-def find(reader: Reader, id_or_prefix: str) -> InboxItem:
+def find(reader: LogReader, id_or_prefix: str) -> InboxItem:
     """The item of that id, or the only one whose id begins so, those that wait first. Raises
     UnknownItemError, and UsageError when several fit."""
     wanted = id_or_prefix.strip().lower()
@@ -176,7 +176,7 @@ def locate(home: Path, id_or_prefix: str, first: Path) -> tuple[Path, InboxItem]
     found: list[tuple[Path, InboxItem]] = []
     for folder in (first, *(each for each in log_folders(home) if each != first)):
         try:
-            with Reader.open(folder) as reader:
+            with LogReader.open(folder) as reader:
                 found.append((folder, find(reader, id_or_prefix)))
         except (UsageError, StateError) as error:
             if folder == first and not isinstance(error, UnknownItemError):
@@ -258,7 +258,7 @@ def check_choice(item: InboxItem, choice: str) -> str:
     raise UsageError(f"'{said}' is no answer to {item.id}.", remedy=remedy)
 
 
-def _run_state(reader: Reader, run_id: str) -> State | None:
+def _run_state(reader: LogReader, run_id: str) -> State | None:
     try:
         return reader.run(run_id).state
     except UnknownRunError:

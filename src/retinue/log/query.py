@@ -30,7 +30,7 @@ ORDER BY id"""
 """After one of these events, text that was streamed before is whole somewhere, or void."""
 
 
-class Reader:
+class LogReader:
     """One project's log, read-only. Cheap to open; close it, or use it with `with`."""
 
     def __init__(self, folder: Path, connection: sqlite3.Connection) -> None:
@@ -42,14 +42,14 @@ class Reader:
         self._here: Owner | None = None
 
     @classmethod
-    def open(cls, folder: Path) -> Reader:
+    def open(cls, folder: Path) -> LogReader:
         """`folder` is the project's state folder; one without a log reads as an empty log."""
         return cls(folder, connect_to_read(folder))
 
     def close(self) -> None:
         self._connection.close()
 
-    def __enter__(self) -> Reader:
+    def __enter__(self) -> LogReader:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -238,24 +238,24 @@ class Reader:
             raise trouble(error, self.path) from error
 
 
-def everywhere(home: Path, read: Callable[[Reader], T]) -> list[tuple[Path, T]]:
+def everywhere(home: Path, read: Callable[[LogReader], T]) -> list[tuple[Path, T]]:
     """What `read` finds in the log of every project under `home` (RETINUE_HOME). A log that
     cannot be read hides no other."""
     found: list[tuple[Path, T]] = []
     for folder in log_folders(home):
-        with contextlib.suppress(StateError), Reader.open(folder) as reader:
+        with contextlib.suppress(StateError), LogReader.open(folder) as reader:
             found.append((folder, read(reader)))
     return found
 
 
 def find_run(home: Path, id_or_prefix: str, first: Path | None = None) -> tuple[Path, RunRow]:
     """The project folder and row of a run: the one in `first` if it has one, else the only one
-    anywhere. Raise as `Reader.run`; another project's unreadable log is passed over."""
+    anywhere. Raise as `LogReader.run`; another project's unreadable log is passed over."""
     unknown: UnknownRunError | None = None
     found: list[tuple[Path, RunRow]] = []
     for folder in [*([first] if first is not None else []), *(f for f in log_folders(home) if f != first)]:
         try:
-            with Reader.open(folder) as reader:
+            with LogReader.open(folder) as reader:
                 found.append((folder, reader.run(id_or_prefix)))
         except UnknownRunError as error:
             unknown = unknown if unknown is not None and "Near" not in error.remedy else error

@@ -80,7 +80,7 @@ class RunRow:
 
 
 @dataclass(slots=True)
-class Tally:
+class RunTally:
     """The part of a row that changes while a run goes on, as its writer holds it."""
 
     state: State = "queued"
@@ -103,8 +103,8 @@ class Tally:
     moved: bool = False
     """Whether more than the counts has changed since the row was written."""
 
-    def copy(self) -> Tally:
-        return Tally(*_everything(self))
+    def copy(self) -> RunTally:
+        return RunTally(*_everything(self))
 
     def take(self, event: Event) -> bool:
         """Count one event in, of those in `COUNTED`; return whether the row has changed."""
@@ -156,7 +156,7 @@ class Tally:
                 self.tool_uses = max(self.tool_uses, outcome.tool_uses)
 
 
-_everything = attrgetter(*Tally.__slots__)
+_everything = attrgetter(*RunTally.__slots__)
 COUNTED = frozenset(
     {TurnStarted, ToolEnded, TurnEnded, AssistantEnded, Compacted, InboxOpened, InboxClosed}
     | {RunCreated, RunStarted, RunResumed, RunEnded}
@@ -190,7 +190,7 @@ def identity(event: Event, body: RunCreated) -> tuple[object, ...]:
     return (event.run_id, event.parent_id, event.root_id, body.depth, body.agent, task, body.cwd, event.at)
 
 
-def changing(tally: Tally, owner: str) -> tuple[object, ...]:
+def changing(tally: RunTally, owner: str) -> tuple[object, ...]:
     """The values of a row's changing columns. Only a live run has an owner."""
     usage = tally.usage
     return (
@@ -214,7 +214,7 @@ def changing(tally: Tally, owner: str) -> tuple[object, ...]:
     )
 
 
-def counts(tally: Tally) -> tuple[object, ...]:
+def counts(tally: RunTally) -> tuple[object, ...]:
     usage = tally.usage
     return (
         tally.model,
@@ -230,9 +230,9 @@ def counts(tally: Tally) -> tuple[object, ...]:
     )
 
 
-def tally_of(row: sqlite3.Row) -> Tally:
+def tally_of(row: sqlite3.Row) -> RunTally:
     """The tally to go on with when a run is taken up again."""
-    return Tally(
+    return RunTally(
         state=row["state"],
         ended=row["ended"],
         error=row["error"],

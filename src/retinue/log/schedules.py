@@ -16,7 +16,7 @@ import orjson
 from retinue.core.lean import dataclass
 from retinue.errors import UnknownJobError, UsageError
 from retinue.log.owner import Owner
-from retinue.log.query import Reader
+from retinue.log.query import LogReader
 
 if TYPE_CHECKING:
     import sqlite3
@@ -33,7 +33,7 @@ _SELECT = f"SELECT {_COLUMNS} FROM schedules"  # noqa: S608
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class ScheduledJob:
     """`kind`, `text`, `at`, `seconds`, `expression` and `zone` are the schedule. `options` go
     with the call (model, thinking, max_turns, isolated, isolation). `next_at` is None when
     nothing is due any more. `runs` counts starts, `skipped` slots that were passed over."""
@@ -67,7 +67,7 @@ class Job:
 class Orphan:
     """A slot that was claimed and whose run never began."""
 
-    job: Job
+    job: ScheduledJob
     slot: float
     run_id: str
     owner: str
@@ -76,7 +76,7 @@ class Orphan:
 # Inside `Log.transact`, or a transaction of another connection
 
 
-def add(connection: sqlite3.Connection, job: Job, most: int) -> Job:
+def add(connection: sqlite3.Connection, job: ScheduledJob, most: int) -> ScheduledJob:
     """Raise UsageError for a name that is taken, and when there are too many jobs."""
     if connection.execute("SELECT 1 FROM schedules WHERE name=?", (job.name,)).fetchone():
         raise UsageError(f'There is a job named "{job.name}" already.', remedy="Choose another name, or remove it.")
@@ -104,7 +104,7 @@ def enable(connection: sqlite3.Connection, job_id: str, enabled: bool, next_at: 
 
 def claim(
     connection: sqlite3.Connection,
-    job: Job,
+    job: ScheduledJob,
     slot: float,
     next_at: float | None,
     result: Result,
@@ -148,16 +148,16 @@ def reclaim(connection: sqlite3.Connection, orphan: Orphan, owner: str, result: 
 # From anywhere
 
 
-def jobs(reader: Reader) -> list[Job]:
+def jobs(reader: LogReader) -> list[ScheduledJob]:
     """All of the project, those that are due first first."""
     return [_job(row) for row in reader.select(f"{_SELECT} ORDER BY next_at IS NULL, next_at, created_at")]
 
 
-def due(reader: Reader, now: float) -> list[Job]:
+def due(reader: LogReader, now: float) -> list[ScheduledJob]:
     return [_job(row) for row in reader.select(f"{_SELECT} WHERE enabled AND next_at<=? ORDER BY next_at", (now,))]
 
 
-def find(reader: Reader, wanted: str) -> Job:
+def find(reader: LogReader, wanted: str) -> ScheduledJob:
     """By id, by name, or by the beginning of an id. Raise UnknownJobError, UsageError."""
     known = jobs(reader)
     for group in (
@@ -173,7 +173,7 @@ def find(reader: Reader, wanted: str) -> Job:
     raise UnknownJobError(f"There is no job '{wanted}' here.", remedy="See: retinue schedule list")
 
 
-def orphans(reader: Reader, here: Owner) -> list[Orphan]:
+def orphans(reader: LogReader, here: Owner) -> list[Orphan]:
     """Slots whose run was never seen because their process died first."""
     rows = reader.select(
         "SELECT job_id, slot, run_id, owner FROM schedule_slots AS slots WHERE result='fired' "
@@ -187,15 +187,15 @@ def orphans(reader: Reader, here: Owner) -> list[Orphan]:
     return [Orphan(known[row[0]], row[1], row[2], row[3]) for row in rows if row[0] in known and row[3] not in alive]
 
 
-def slots(reader: Reader, job_id: str, limit: int = 100) -> list[tuple[float, str, str | None]]:
+def slots(reader: LogReader, job_id: str, limit: int = 100) -> list[tuple[float, str, str | None]]:
     """The newest slots of a job: when, what became of it, which run."""
     query = "SELECT slot, result, run_id FROM schedule_slots WHERE job_id=? ORDER BY slot DESC LIMIT ?"
     return [(row[0], row[1], row[2]) for row in reader.select(query, (job_id, limit))]
 
 
-def _job(row: Any) -> Job:
+def _job(row: Any) -> ScheduledJob:
     names = [name.strip() for name in _COLUMNS.split(",")]
     values = dict(zip(names, tuple(row), strict=True))
     values["options"] = orjson.loads(values["options"])
     values["enabled"] = bool(values["enabled"])
-    return Job(**values)
+    return ScheduledJob(**values)

@@ -23,10 +23,10 @@ from retinue.errors import RetinueError, StateError
 from retinue.log.database import connect, log_file
 from retinue.log.follow import Subscription
 from retinue.log.owner import take_over, this_process
-from retinue.log.query import Reader
+from retinue.log.query import LogReader
 from retinue.log.rows import RunPlace, RunRow, tally_of
-from retinue.log.stream_redactor import Delta, Redactor, Voice
-from retinue.log.writer import Batch, Job, Writer
+from retinue.log.stream_redactor import Delta, TextRedactor, Voice
+from retinue.log.writer import Batch, Writer, WriterJob
 
 if TYPE_CHECKING:
     import sqlite3
@@ -52,7 +52,7 @@ class _Open:
 class Log:
     """Use from one event loop. Open it once per process and project."""
 
-    def __init__(self, folder: Path, redact: Redactor | None = None) -> None:
+    def __init__(self, folder: Path, redact: TextRedactor | None = None) -> None:
         self.folder = folder
         self.path = log_file(folder)
         self._redact = redact
@@ -67,7 +67,7 @@ class Log:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._subscribers: dict[str | None, list[Subscription]] = {}
-        self._reader: Reader | None = None
+        self._reader: LogReader | None = None
         self._closed = False
         self._writer = Writer(
             connect(folder), self.path, this_process(), redact, self._delivered, self._failed, self._complain
@@ -75,16 +75,16 @@ class Log:
         atexit.register(self._at_exit)
 
     @classmethod
-    def open(cls, folder: Path, *, redact: Redactor | None = None) -> Log:
+    def open(cls, folder: Path, *, redact: TextRedactor | None = None) -> Log:
         """Open or create the log in a project's state folder. Runs of processes that died are
         marked as interrupted. Raise StateError with cause and remedy."""
         return cls(folder, redact)
 
     @property
-    def reader(self) -> Reader:
+    def reader(self) -> LogReader:
         """For questions about what is already in the file."""
         if self._reader is None:
-            self._reader = Reader.open(self.folder)
+            self._reader = LogReader.open(self.folder)
         return self._reader
 
     def append(self, place: RunPlace, body: Body) -> Event:
@@ -255,7 +255,7 @@ class Log:
     async def _ask(self, do: Any) -> Any:
         self._bind()
         done: Future[Any] = Future()
-        self._writer.submit(Job(do, done))
+        self._writer.submit(WriterJob(do, done))
         return await asyncio.wrap_future(done)
 
     def _delivered(self, batches: list[Batch]) -> None:
@@ -348,6 +348,6 @@ def _take_over(writer: Writer, folder: Path, run_id: str) -> int:
     tally.state = "running"
     writer.tallies[run_id] = tally
     if row["transcript"]:
-        with Reader.open(folder) as reader:
+        with LogReader.open(folder) as reader:
             writer.transcripts.reopen(run_id, Path(row["transcript"]), reader.events(run_id))
     return last

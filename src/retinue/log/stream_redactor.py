@@ -19,7 +19,7 @@ class TextStream(Protocol):
     def finish(self) -> str: ...
 
 
-class Redactor(Protocol):
+class TextRedactor(Protocol):
     def suspects(self, encoded: bytes) -> bool:
         """Whether any of some bodies, as JSON on a line each, holds a secret. May be wrong about
         there being one, never about there being none."""
@@ -41,7 +41,7 @@ class Voice:
 
     __slots__ = ("_redact", "_speaking", "_stream", "_tools")
 
-    def __init__(self, redact: Redactor) -> None:
+    def __init__(self, redact: TextRedactor) -> None:
         self._redact = redact
         self._speaking: type[TextDelta] | type[ThinkingDelta] = TextDelta
         self._stream: TextStream | None = None

@@ -45,18 +45,18 @@ from retinue.core.messages import (
 )
 from retinue.log.encode import dump, event_to_json, outcome_to_json
 from retinue.log.pending import Pending
-from retinue.log.query import Reader
+from retinue.log.query import LogReader
 
 __all__ = ["dump", "event_to_json", "export_document", "export_lines", "outcome_to_json"]
 
 
-def export_lines(reader: Reader, run_id: str, after: int = 0) -> Iterator[bytes]:
+def export_lines(reader: LogReader, run_id: str, after: int = 0) -> Iterator[bytes]:
     """Every durable event of a run as one flat object per line, with its line feed."""
     for event in reader.events(run_id, after):
         yield event_to_json(event) + b"\n"
 
 
-def export_document(reader: Reader, run_id: str) -> bytes:
+def export_document(reader: LogReader, run_id: str) -> bytes:
     """A whole run as one JSON document: its row, its events, its outcome, and what was shown
     of an answer that never became whole."""
     row = reader.run(run_id)

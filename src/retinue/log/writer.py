@@ -24,8 +24,8 @@ from retinue.errors import RetinueError, StateError
 from retinue.log.database import insert, trouble, update
 from retinue.log.encode import encode, whole
 from retinue.log.owner import HEARTBEAT_SECONDS, Owner, recover, register, release
-from retinue.log.rows import CHANGING, COUNTED, COUNTS, IDENTITY, Tally, changing, counts, identity
-from retinue.log.stream_redactor import Redactor
+from retinue.log.rows import CHANGING, COUNTED, COUNTS, IDENTITY, RunTally, changing, counts, identity
+from retinue.log.stream_redactor import TextRedactor
 from retinue.log.transcripts import Transcripts
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Batch:
     events: list[Event]
     rows: list[Row] | None = None
 
-    def prepare(self, redact: Redactor | None) -> list[Row]:
+    def prepare(self, redact: TextRedactor | None) -> list[Row]:
         if self.rows is None:
             durable = [at for at, event in enumerate(self.events) if type(event.body) not in _STREAMED]
             made = [encode(self.events[at].body) for at in durable]
@@ -73,7 +73,7 @@ class Batch:
         return event.run_id, event.seq, event.at, body.type, data.decode()
 
 
-def _clean(made: list[Encoded], redact: Redactor) -> list[Encoded]:
+def _clean(made: list[Encoded], redact: TextRedactor) -> list[Encoded]:
     """Nearly always there is nothing to hide, and one look at all of them is enough to know. A
     secret does not go across the line feed between two bodies, nor begin with one."""
     if not redact.suspects(b"\n".join([data for _, data in made])):
@@ -87,8 +87,8 @@ class Changes:
     """What a transaction is about to write. Nothing of it reaches `tallies` before `settle`:
     a transaction that fails leaves the writer's memory as it was."""
 
-    tallies: dict[str, Tally]
-    touched: dict[str, Tally] = field(default_factory=dict)
+    tallies: dict[str, RunTally]
+    touched: dict[str, RunTally] = field(default_factory=dict)
     changed: dict[str, None] = field(default_factory=dict)
     created: dict[str, tuple[object, ...]] = field(default_factory=dict)
     texts: dict[str, dict[tuple[int, str], list[str]]] = field(default_factory=dict)
@@ -110,7 +110,7 @@ class Changes:
         if isinstance(body, AssistantEnded) and body.message.failure is None:
             self._said_whole(run_id, tally)
 
-    def _said_whole(self, run_id: str, tally: Tally) -> None:
+    def _said_whole(self, run_id: str, tally: RunTally) -> None:
         """The message holds the text whole now. (A failed one may not: then the pieces stay.)"""
         texts = self.texts.pop(run_id, None)
         older = {place: parts for place, parts in texts.items() if place[0] < tally.turn_seq} if texts else None
@@ -120,11 +120,11 @@ class Changes:
             self.obsolete.append((run_id, tally.turn_seq))
             tally.saved_text = False
 
-    def _tally(self, run_id: str) -> Tally:
+    def _tally(self, run_id: str) -> RunTally:
         tally = self.touched.get(run_id)
         if tally is None:
             known = self.tallies.get(run_id)
-            tally = self.touched[run_id] = known.copy() if known is not None else Tally()
+            tally = self.touched[run_id] = known.copy() if known is not None else RunTally()
         return tally
 
     def write(self, connection: sqlite3.Connection, rows: list[Row], owner: str) -> None:
@@ -158,7 +158,7 @@ RETRY_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class WriterJob:
     """Something to do on the writing connection, after all batches before it."""
 
     do: Callable[[Writer], Any]
@@ -174,7 +174,7 @@ class Writer:
         connection: sqlite3.Connection,
         path: Path,
         owner: Owner,
-        redact: Redactor | None,
+        redact: TextRedactor | None,
         delivered: Callable[[list[Batch]], None],
         failed: Callable[[StateError], None],
         complain: Callable[[str, str], None],
@@ -182,7 +182,7 @@ class Writer:
         self.connection = connection
         self.path = path
         self.owner = owner
-        self.tallies: dict[str, Tally] = {}
+        self.tallies: dict[str, RunTally] = {}
         self.transcripts = Transcripts(complain, path.parent)
         self.failure: StateError | None = None
         self.found_dead = False
@@ -192,11 +192,11 @@ class Writer:
         self._backlog: list[Batch] = []
         self._registered = False
         self._beaten = time.monotonic()
-        self._queue: queue.SimpleQueue[Batch | Job | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Batch | WriterJob | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._main, name="retinue-log", daemon=True)
         self._thread.start()
 
-    def submit(self, item: Batch | Job) -> None:
+    def submit(self, item: Batch | WriterJob) -> None:
         self._queue.put(item)
 
     def stop(self) -> None:
@@ -215,7 +215,7 @@ class Writer:
                 match item:
                     case Batch():
                         self._backlog.append(item)
-                    case Job():
+                    case WriterJob():
                         self._commit()
                         self._do(item)
                     case None:
@@ -224,10 +224,10 @@ class Writer:
             self._beat()
         self._close()
 
-    def _next(self) -> list[Batch | Job | None]:
+    def _next(self) -> list[Batch | WriterJob | None]:
         """Wait for something to do, then take all there is."""
         patience = RETRY_SECONDS if self._backlog else HEARTBEAT_SECONDS if self.tallies else None
-        found: list[Batch | Job | None] = []
+        found: list[Batch | WriterJob | None] = []
         with contextlib.suppress(queue.Empty):
             found.append(self._queue.get(timeout=patience))
             while True:
@@ -286,7 +286,7 @@ class Writer:
             with contextlib.suppress(Exception), self.transaction():
                 self.connection.execute("UPDATE owners SET heartbeat=? WHERE id=?", (time.time(), self.owner.id))
 
-    def _do(self, job: Job) -> None:
+    def _do(self, job: WriterJob) -> None:
         if not job.done.set_running_or_notify_cancel():
             return
         if self.failure is not None:

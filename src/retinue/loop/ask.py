@@ -19,7 +19,7 @@ from retinue.loop.watch import Countdown
 from retinue.models.protocol import Finished, Model, ModelRequest, Noted, Part
 
 
-class Ask:
+class ModelTurn:
     """`next` returns the events of the answer and then None. From there on `message` is the answer,
     `shown` the last text that was streamed and then declared void by a retry, `notes` what people
     should know of it, and `sent` whether there was a request at all. Call `close` whatever happens."""

@@ -15,13 +15,13 @@ from retinue.core.events import Compacted
 from retinue.core.messages import Message, UserMessage, user
 from retinue.core.usage import Usage
 from retinue.loop import shrink
-from retinue.loop.ask import Ask
+from retinue.loop.ask import ModelTurn
 from retinue.loop.controls import Interrupt
 from retinue.loop.job import Job
 from retinue.loop.prompts import prompt
 from retinue.loop.watch import Countdown
 from retinue.models.protocol import Model, ModelRequest
-from retinue.models.tokens import Conversation, estimate
+from retinue.models.tokens import MeasuredConversation, estimate
 
 Reason = Literal["threshold", "overflow", "manual"]
 
@@ -53,7 +53,7 @@ class Compactor:
         self.overflows = 0
         self._usage = Usage()
 
-    def is_due(self, conversation: Conversation) -> bool:
+    def is_due(self, conversation: MeasuredConversation) -> bool:
         share = self._job.compaction.at
         if share is None or self._model.info.window <= 0:
             return False
@@ -64,7 +64,7 @@ class Compactor:
         usage, self._usage = self._usage, Usage()
         return usage
 
-    async def compact(self, conversation: Conversation, reason: Reason) -> Compacted | None:
+    async def compact(self, conversation: MeasuredConversation, reason: Reason) -> Compacted | None:
         """Shorten the conversation in place. None if there was nothing to gain, or the run was
         interrupted meanwhile."""
         before = conversation.tokens
@@ -80,7 +80,7 @@ class Compactor:
         return Compacted(reason, method, before, after, tuple(messages))
 
     async def _shorter(
-        self, conversation: Conversation, reason: Reason
+        self, conversation: MeasuredConversation, reason: Reason
     ) -> tuple[Literal["pruned", "summarised"], list[Message]] | None:
         messages, scale = _without_reminders(conversation.messages), conversation.scale
         target = self._target(conversation.tokens, reason) / scale
@@ -170,7 +170,7 @@ class Compactor:
             thinking="off",  # it counts towards the limit and would leave no room for the summary
             temperature=self._job.temperature,
         )
-        ask = Ask(self._model, request, self._interrupt, self._idle, self._job.clock)
+        ask = ModelTurn(self._model, request, self._interrupt, self._idle, self._job.clock)
         try:
             while await ask.next() is not None:
                 pass

@@ -1,6 +1,6 @@
 """Everything one run needs, frozen before it starts.
 
-The loop charges every request to an `Account` and asks it before the next one. It does not know what
+The loop charges every request to an `LoopAccount` and asks it before the next one. It does not know what
 an account is made of; the supervisor gives each run the account of its position in the tree.
 """
 
@@ -28,7 +28,7 @@ class Verdict(NamedTuple):
     wrap_up: bool = False
 
 
-class Account(Protocol):
+class LoopAccount(Protocol):
     def charge(self, usage: Usage, *, turns: int = 0, tool_calls: int = 0) -> None:
         """Record what was spent. Never refuses: it has happened."""
         ...
@@ -95,7 +95,7 @@ class Job:
     history: tuple[Message, ...] = ()
     tools: tuple[Tool, ...] = ()
     limits: Limits = field(default_factory=Limits)
-    account: Account = UNLIMITED
+    account: LoopAccount = UNLIMITED
     """What the run shares with its tree: charged after every request, asked before the next."""
     thinking: str | None = None
     temperature: float | None = None

@@ -16,7 +16,7 @@ from retinue.core.outcome import SUCCESS, Ended, Failure, Outcome
 from retinue.core.tool import Tool, ToolOutput
 from retinue.core.usage import NOTHING
 from retinue.loop import arguments as refusals
-from retinue.loop.ask import Ask
+from retinue.loop.ask import ModelTurn
 from retinue.loop.compact import MOST_OVERFLOWS, Compactor, Reason
 from retinue.loop.controls import Controls, Interrupt
 from retinue.loop.dispatch import Dispatch
@@ -28,7 +28,7 @@ from retinue.loop.prompts import prompt
 from retinue.loop.shrink import cut
 from retinue.loop.watch import Watch
 from retinue.models.protocol import Model, ModelRequest
-from retinue.models.tokens import Conversation, overhead
+from retinue.models.tokens import MeasuredConversation, overhead
 
 _LATE = "It ended before it heard the last news of its agents; what they found is told when it is resumed."
 
@@ -51,7 +51,7 @@ class Steps:
         self._offered = tuple(self._specs.values())
         history = mend(job.history)
         self._used = used_ids(history)
-        self._conversation = Conversation(overhead(job.system, self._offered), history)
+        self._conversation = MeasuredConversation(overhead(job.system, self._offered), history)
         self._tally = Tally(job, model.info.full_name)
         self._turns = Turns(limits, hands_in=self._submission is not None)
         self._repeats = Repeats(limits.repeated_calls)
@@ -173,7 +173,7 @@ class Steps:
 
     # The turn
 
-    def ask(self) -> Ask:
+    def ask(self) -> ModelTurn:
         job = self._job
         self._admit()
         request = ModelRequest(
@@ -185,7 +185,7 @@ class Steps:
             temperature=job.temperature,
             tool_choice=self._turns.tool_choice,
         )
-        return Ask(self._model, request, self._interrupt, self._idle, job.clock)
+        return ModelTurn(self._model, request, self._interrupt, self._idle, job.clock)
 
     def _admit(self) -> None:
         """Tools that came since the last request. They go to the end, in the order they came, so
@@ -196,7 +196,7 @@ class Steps:
                 self._specs[spec.name], self._tools[spec.name] = spec, tool
                 self._offered = (*self._offered, spec)
 
-    def answered(self, ask: Ask) -> AssistantMessage:
+    def answered(self, ask: ModelTurn) -> AssistantMessage:
         message = settled(ask.message, self._used)  # as it enters the conversation
         self.calls = message.tool_calls
         self._failure = failure_of(message)
@@ -213,7 +213,7 @@ class Steps:
             self._tally.notes.append("The last request was cut off; its tokens are not in the usage.")
         return message
 
-    def _note(self, ask: Ask) -> None:
+    def _note(self, ask: ModelTurn) -> None:
         """What the model's side had to change goes into the outcome, once."""
         for note in ask.notes:
             if note.text not in self._tally.notes:

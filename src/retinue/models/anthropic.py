@@ -25,10 +25,10 @@ from retinue.core.messages import (
 )
 from retinue.core.outcome import Failure
 from retinue.core.tool import ToolSpec
-from retinue.models.draft import CallDraft, Draft, TextDraft, ThinkingDraft, replace_usage
+from retinue.models.draft import CallDraft, MessageDraft, TextDraft, ThinkingDraft, replace_usage
 from retinue.models.failures import Wire, from_error
 from retinue.models.protocol import NOTHING, ModelInfo, ModelRequest, cache_mark, own, safe_id, sent_arguments, visible
-from retinue.models.repair import Refusal
+from retinue.models.repair import RequestRefusal
 from retinue.models.thinking import (
     anthropic_adaptive,
     anthropic_budget,
@@ -38,7 +38,7 @@ from retinue.models.thinking import (
     version_of,
 )
 from retinue.models.tool_schema import portable_schema
-from retinue.models.wire import Reader, WireModel
+from retinue.models.wire import StreamReader, WireModel
 
 _INTERLEAVED = "interleaved-thinking-2025-05-14"
 _BINDING = "thinking-binding-controls-2026-08-01"
@@ -65,7 +65,7 @@ class AnthropicModel(WireModel):
     def url(self) -> str:
         return self._endpoint("/messages", "v1")
 
-    def reader(self, draft: Draft) -> Reader:
+    def reader(self, draft: MessageDraft) -> StreamReader:
         return AnthropicReader(draft, self._wire)
 
     def body(self, request: ModelRequest) -> dict[str, Any]:
@@ -131,7 +131,7 @@ class AnthropicModel(WireModel):
             self._own_headers["anthropic-beta"] = f"{betas},{_BINDING}".lstrip(",")
             self._headers["anthropic-beta"] = self._own_headers["anthropic-beta"]
 
-    def adapt(self, request: ModelRequest, body: dict[str, Any], refusal: Refusal) -> bool:
+    def adapt(self, request: ModelRequest, body: dict[str, Any], refusal: RequestRefusal) -> bool:
         """A refused signature (after a compaction, say) costs the old thinking, not the run."""
         said = refusal.said
         bound = "bound to a different conversation" in said
@@ -263,7 +263,7 @@ def _may_think(turns: list[dict[str, Any]]) -> bool:
 
 # ------------------------------------------------------------------ stream
 class AnthropicReader:
-    def __init__(self, draft: Draft, wire: Wire) -> None:
+    def __init__(self, draft: MessageDraft, wire: Wire) -> None:
         self.done = False
         self._draft = draft
         self._wire = wire

@@ -20,7 +20,7 @@ from retinue.core.messages import StopReason
 from retinue.core.outcome import Failure, FailureKind
 from retinue.errors import ConfigurationError, MissingExtraError, UnknownModelError
 from retinue.models.bridge_messages import Codec
-from retinue.models.draft import CallDraft, Draft, TextDraft, ThinkingDraft, replace_usage
+from retinue.models.draft import CallDraft, MessageDraft, TextDraft, ThinkingDraft, replace_usage
 from retinue.models.failures import Wire, from_status
 from retinue.models.keys import KeysInEnvironment
 from retinue.models.protocol import Alive, ModelInfo, ModelRequest, Part
@@ -96,20 +96,20 @@ class PydanticAIModel:
         """pydantic-ai's HTTP clients are its own and are shared in the process."""
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Part, None]:
-        draft = Draft(self._info, request.messages)
+        draft = MessageDraft(self._info, request.messages)
         async with aclosing(self._parts(request, draft)) as parts:
             async for part in parts:
                 yield part
         if self._codec.signed and _refuses_thoughts(draft):
             # As our own Anthropic format does: a refused signature costs the old thinking, not the run.
             self._codec.signed = False
-            draft = Draft(self._info, request.messages)
+            draft = MessageDraft(self._info, request.messages)
             async with aclosing(self._parts(request, draft)) as parts:
                 async for part in parts:
                     yield part
         yield draft.finished()
 
-    async def _parts(self, request: ModelRequest, draft: Draft) -> AsyncGenerator[Part, None]:
+    async def _parts(self, request: ModelRequest, draft: MessageDraft) -> AsyncGenerator[Part, None]:
         reader = _Reader(draft)
         asked = {
             "messages": self._codec.messages(request),
@@ -130,7 +130,7 @@ class PydanticAIModel:
         for part in draft.shown():
             yield part
 
-    async def _whole(self, asked: Mapping[str, Any], draft: Draft) -> None:
+    async def _whole(self, asked: Mapping[str, Any], draft: MessageDraft) -> None:
         """For models that cannot stream."""
         try:
             _Reader(draft).finish(await self._direct.model_request(self._model, **asked), self._codec)
@@ -204,7 +204,7 @@ def _plain_body(body: Any) -> Any:
     return {"error": {"message": error.get("Message", ""), "code": error.get("Code", "")}}
 
 
-def _refuses_thoughts(draft: Draft) -> bool:
+def _refuses_thoughts(draft: MessageDraft) -> bool:
     """Claude on Bedrock and Vertex: "Invalid `signature` in `thinking` block" and its kin."""
     failure = draft.failure
     if failure is None or failure.kind != "invalid_request" or draft.parts:
@@ -224,7 +224,7 @@ def _missing_library(name: str, said: str) -> ConfigurationError:
 class _Reader:
     """Stream events for showing; the finished response for keeping."""
 
-    def __init__(self, draft: Draft) -> None:
+    def __init__(self, draft: MessageDraft) -> None:
         self._draft = draft
         self._parts: dict[int, TextDraft | ThinkingDraft | CallDraft] = {}
 

@@ -27,8 +27,8 @@ from retinue.models.protocol import Finished, Model, ModelInfo, ModelRequest, No
 if TYPE_CHECKING:
     from retinue.http.transport import Transport
     from retinue.models.protocol import Model
-    from retinue.models.retry import Gate
-    from retinue.models.select import Selection
+    from retinue.models.retry import RequestSlot
+    from retinue.models.select import ModelSelection
 
 
 _WIRE: dict[Api, tuple[str, str]] = {
@@ -39,10 +39,10 @@ _WIRE: dict[Api, tuple[str, str]] = {
 }
 
 
-GateFor = Callable[["Selection"], "Gate | None"]
+GateFor = Callable[["ModelSelection"], "RequestSlot | None"]
 
 
-def build_model(selection: Selection, transport: Transport, *, gate_for: GateFor | None = None) -> Model:
+def build_model(selection: ModelSelection, transport: Transport, *, gate_for: GateFor | None = None) -> Model:
     """Import the one module that is needed. A model behind a wire repeats what failed for a
     passing reason, each attempt through its gate (a limiter that many runs share), and its
     fallbacks take over from it. Connects to nothing. Raise ConfigurationError for quirks that
@@ -56,7 +56,7 @@ def build_model(selection: Selection, transport: Transport, *, gate_for: GateFor
     return Fallback(_single(hurried[0], transport, gate_for), others)
 
 
-def _single(selection: Selection, transport: Transport, gate_for: GateFor | None) -> Model:
+def _single(selection: ModelSelection, transport: Transport, gate_for: GateFor | None) -> Model:
     provider, info = selection.provider, selection.info
     embedded = provider.id if provider.api == "embedded" else None  # a server may also have such a name
     if embedded == "offline":
@@ -71,12 +71,12 @@ def _single(selection: Selection, transport: Transport, gate_for: GateFor | None
     gate = None if gate_for is None else gate_for(selection)
     if selection.attempts == 1 and gate is None:
         return model
-    from retinue.models.retry import Retrying, RetryPolicy
+    from retinue.models.retry import RetryingModel, RetryPolicy
 
-    return Retrying(model, RetryPolicy(attempts=selection.attempts), gate=gate)
+    return RetryingModel(model, RetryPolicy(attempts=selection.attempts), gate=gate)
 
 
-def _bridged(selection: Selection) -> Model:
+def _bridged(selection: ModelSelection) -> Model:
     from retinue.models.bridge import PydanticAIModel
 
     return PydanticAIModel(selection.info, selection.info.id)
@@ -88,7 +88,7 @@ def _class_for(api: Api) -> Callable[..., Model]:
     return cast("Callable[..., Model]", getattr(importlib.import_module(module), name))
 
 
-def _wired(selection: Selection, transport: Transport) -> Model:
+def _wired(selection: ModelSelection, transport: Transport) -> Model:
     provider, info = selection.provider, selection.info
     make = _class_for(provider.api_for(info.id))
     quirks: dict[str, Any] = dict(provider.quirks)

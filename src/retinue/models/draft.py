@@ -127,7 +127,7 @@ class CallDraft:
         return "".join(self.pieces) or self._given
 
 
-class Draft:
+class MessageDraft:
     """`parts` grow while the stream lasts; `shown` hands out what became visible since the last
     call, with neighbouring pieces of the same kind joined: what arrived together is one delta."""
 

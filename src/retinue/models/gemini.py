@@ -17,13 +17,13 @@ from retinue.core.messages import (
 )
 from retinue.core.outcome import Failure
 from retinue.core.usage import Usage
-from retinue.models.draft import FRESH, Draft, TextDraft, replace_usage
+from retinue.models.draft import FRESH, MessageDraft, TextDraft, replace_usage
 from retinue.models.failures import Wire, from_error
 from retinue.models.protocol import NOTHING, ModelInfo, ModelRequest, own, sent_arguments, visible
-from retinue.models.repair import Refusal
+from retinue.models.repair import RequestRefusal
 from retinue.models.thinking import gemini_config, level_of, version_of
 from retinue.models.tool_schema import gemini_parameters, portable_schema
-from retinue.models.wire import Reader, WireModel
+from retinue.models.wire import StreamReader, WireModel
 
 SKIP_CHECK = "skip_thought_signature_validator"
 """What Google says to put where a signature is required and none exists: on calls that another
@@ -132,7 +132,7 @@ class GeminiModel(WireModel):
         name = self._info.id if "/" in self._info.id else f"models/{self._info.id}"
         return self._endpoint(f"/{name}:streamGenerateContent", "v1beta") + "?alt=sse"
 
-    def reader(self, draft: Draft) -> Reader:
+    def reader(self, draft: MessageDraft) -> StreamReader:
         return GeminiReader(draft, self._wire)
 
     def body(self, request: ModelRequest) -> dict[str, Any]:
@@ -168,12 +168,12 @@ class GeminiModel(WireModel):
             body["generationConfig"] = config
         return self._finish_body(body, request)
 
-    def adapt(self, request: ModelRequest, body: dict[str, Any], refusal: Refusal) -> bool:
+    def adapt(self, request: ModelRequest, body: dict[str, Any], refusal: RequestRefusal) -> bool:
         """A signature that this model does not accept (the model changed, say) is left out."""
         about_signatures = "signature" in refusal.said
         return (about_signatures and self.forget_signatures(request)) or super().adapt(request, body, refusal)
 
-    def continuation(self, reader: Reader, draft: Draft) -> dict[str, Any] | None:
+    def continuation(self, reader: StreamReader, draft: MessageDraft) -> dict[str, Any] | None:
         """The same request with the token of an answer that reached the limit of one response and
         goes on (ai.google.dev "Long decode")."""
         assert isinstance(reader, GeminiReader)
@@ -189,7 +189,7 @@ class GeminiReader:
 
     done = False
 
-    def __init__(self, draft: Draft, wire: Wire) -> None:
+    def __init__(self, draft: MessageDraft, wire: Wire) -> None:
         self._draft = draft
         self._wire = wire
         self._token: str | None = None

@@ -176,7 +176,7 @@ _SAME_TICK = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class SharedLimit:
     """Unix times: no request before `until`; at most `limit` at once; learned `at`."""
 
     until: float
@@ -201,7 +201,7 @@ class SharedLimits:
         self._warn: Callable[[str], None] | None = warn
         self._me = f"{os.getpid()}-{secrets.token_hex(4)}"
         self._stamp: int | None = None
-        self._found: dict[str, tuple[Record, ...]] = {}
+        self._found: dict[str, tuple[SharedLimit, ...]] = {}
 
     def look(self, monotonic: float, now: float) -> None:
         """Read the folder if it has changed."""
@@ -221,11 +221,11 @@ class SharedLimits:
             return
         self._stamp = None if now - stamp / 1e9 < _SAME_TICK else stamp
 
-    def records(self, key: str) -> tuple[Record, ...]:
+    def records(self, key: str) -> tuple[SharedLimit, ...]:
         """What others have learned about the account `key` and what still counts."""
         return self._found.get(key, ())
 
-    def publish(self, key: str, record: Record) -> None:
+    def publish(self, key: str, record: SharedLimit) -> None:
         """Write a record for the other processes."""
         folder = self.folder
         if folder is None:
@@ -248,7 +248,7 @@ class SharedLimits:
             self._give_up(error)
 
     def _read(self, folder: Path, now: float) -> None:
-        found: dict[str, list[Record]] = {}
+        found: dict[str, list[SharedLimit]] = {}
         with os.scandir(folder) as entries:
             for entry in entries:
                 key, _, owner = entry.name.partition(".")
@@ -262,12 +262,12 @@ class SharedLimits:
         self._found = {key: tuple(records) for key, records in found.items()}
         self.version += 1
 
-    def _record(self, entry: os.DirEntry[str]) -> Record | None:
+    def _record(self, entry: os.DirEntry[str]) -> SharedLimit | None:
         import orjson
 
         try:
             data: Any = orjson.loads(Path(entry.path).read_bytes())
-            return Record(float(data["until"]), float(data["limit"]), float(data["at"]))
+            return SharedLimit(float(data["until"]), float(data["limit"]), float(data["at"]))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, KeyError) as error:

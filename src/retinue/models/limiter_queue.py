@@ -17,7 +17,7 @@ from retinue.core.clock import Clock, Timer
 from retinue.core.format import format_wait
 from retinue.core.lean import dataclass
 from retinue.core.outcome import Failure, FailureKind
-from retinue.models.limiter_pace import Pace, Record, SharedLimits
+from retinue.models.limiter_pace import Pace, SharedLimit, SharedLimits
 from retinue.models.limiter_prefix import WARM_SECONDS, Prefix, Prefixes
 
 PATIENCE_SECONDS = 600.0
@@ -102,7 +102,7 @@ class Limiter:
         self._pace = Pace(draw)
         self._shared = shared
         self._seen = 0
-        self._adopted: frozenset[Record] = frozenset()
+        self._adopted: frozenset[SharedLimit] = frozenset()
         self._in_flight = 0
         self._numbers = 0
         self._queue: list[_Waiter] = []
@@ -253,7 +253,7 @@ class Limiter:
             wall = self._clock.now()
             held = max(self._pace.held_until - now, 0.0)
             limit = min(self._pace.limit, 1e6)
-            self._shared.publish(self._key, Record(wall + held, limit, wall))
+            self._shared.publish(self._key, SharedLimit(wall + held, limit, wall))
 
     # Behind a leader
 

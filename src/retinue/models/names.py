@@ -153,7 +153,7 @@ class OutOfScopeError(UsageError):
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class ModelScope:
     """The allowed models by full name; empty allows all."""
 
     allowed: tuple[str, ...] = ()
@@ -171,9 +171,9 @@ class Scope:
         return f"{info.full_name} ({source}) is not among the enabled models: {', '.join(self.allowed)}"
 
 
-def load_scope(settings: Settings, available: Iterable[ModelInfo]) -> Scope:
+def load_scope(settings: Settings, available: Iterable[ModelInfo]) -> ModelScope:
     """The scope that the settings ask for."""
     if not settings.scope_models:
-        return Scope()
+        return ModelScope()
     wanted = {entry.lower() for entry in settings.enabled_models or ()}
-    return Scope(tuple(sorted({info.full_name for info in available if info.full_name.lower() in wanted})))
+    return ModelScope(tuple(sorted({info.full_name for info in available if info.full_name.lower() in wanted})))

@@ -21,7 +21,7 @@ from retinue.core.messages import (
     UserMessage,
 )
 from retinue.core.tool import ToolSpec
-from retinue.models.draft import Draft
+from retinue.models.draft import MessageDraft
 from retinue.models.openai_chat_reader import ChatReader
 from retinue.models.protocol import (
     Finished,
@@ -38,10 +38,10 @@ from retinue.models.protocol import (
     short_id,
     visible,
 )
-from retinue.models.repair import Refusal
+from retinue.models.repair import RequestRefusal
 from retinue.models.thinking import effort_for, efforts_of, level_of, version_of
 from retinue.models.tool_schema import portable_schema
-from retinue.models.wire import Reader, WireModel
+from retinue.models.wire import StreamReader, WireModel
 
 
 class ChatShape(NamedTuple):
@@ -206,7 +206,7 @@ class OpenAIChatModel(WireModel):
     def url(self) -> str:
         return self._endpoint("/chat/completions", "v1", always=False)
 
-    def reader(self, draft: Draft) -> Reader:
+    def reader(self, draft: MessageDraft) -> StreamReader:
         return ChatReader(draft, self._wire)
 
     @property
@@ -273,7 +273,7 @@ class OpenAIChatModel(WireModel):
         routed = self._info.provider == "openrouter" and self._info.id.startswith(_MARKED_ROUTES)
         return routed if self._quirks.cache_control is None else self._quirks.cache_control
 
-    def adapt(self, request: ModelRequest, body: dict[str, Any], refusal: Refusal) -> bool:
+    def adapt(self, request: ModelRequest, body: dict[str, Any], refusal: RequestRefusal) -> bool:
         """Servers of reasoning models either want the reasoning back or do not want it, and say
         so by refusing: the other way is tried once."""
         said = refusal.said

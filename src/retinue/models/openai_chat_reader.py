@@ -14,7 +14,7 @@ import orjson
 
 from retinue.core.messages import StopReason
 from retinue.core.outcome import Failure
-from retinue.models.draft import CallDraft, Draft, ThinkingDraft, parse_arguments, replace_usage
+from retinue.models.draft import CallDraft, MessageDraft, ThinkingDraft, parse_arguments, replace_usage
 from retinue.models.failures import Wire, from_error
 
 _OPEN, _CLOSE = "<think>", "</think>"
@@ -117,7 +117,7 @@ class ChatReader:
 
     done = False
 
-    def __init__(self, draft: Draft, wire: Wire) -> None:
+    def __init__(self, draft: MessageDraft, wire: Wire) -> None:
         self._draft = draft
         self._wire = wire
         self._by_index: dict[int, CallDraft] = {}

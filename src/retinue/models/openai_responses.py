@@ -12,7 +12,7 @@ from retinue.core.messages import AssistantMessage, Content, Document, Message, 
 from retinue.core.messages import ToolMessage as Results
 from retinue.core.outcome import Failure
 from retinue.core.tool import ToolSpec
-from retinue.models.draft import CallDraft, Draft, TextDraft, ThinkingDraft, replace_usage
+from retinue.models.draft import CallDraft, MessageDraft, TextDraft, ThinkingDraft, replace_usage
 from retinue.models.failures import Wire, from_error
 from retinue.models.protocol import (
     ModelInfo,
@@ -24,10 +24,10 @@ from retinue.models.protocol import (
     sent_arguments,
     visible,
 )
-from retinue.models.repair import Refusal
+from retinue.models.repair import RequestRefusal
 from retinue.models.thinking import effort_for, level_of
 from retinue.models.tool_schema import portable_schema
-from retinue.models.wire import Reader, WireModel
+from retinue.models.wire import StreamReader, WireModel
 
 
 def build_input(messages: tuple[Message, ...], info: ModelInfo, stale: set[str]) -> list[Any]:
@@ -105,7 +105,7 @@ class OpenAIResponsesModel(WireModel):
     def url(self) -> str:
         return self._endpoint("/responses", "v1", always=False)
 
-    def reader(self, draft: Draft) -> Reader:
+    def reader(self, draft: MessageDraft) -> StreamReader:
         return ResponsesReader(draft, self._wire)
 
     def body(self, request: ModelRequest) -> dict[str, Any]:
@@ -130,7 +130,7 @@ class OpenAIResponsesModel(WireModel):
         self._think(body, request)
         return self._finish_body(body, request)
 
-    def adapt(self, request: ModelRequest, body: dict[str, Any], refusal: Refusal) -> bool:
+    def adapt(self, request: ModelRequest, body: dict[str, Any], refusal: RequestRefusal) -> bool:
         """Reasoning that this key, organisation or gateway cannot read costs the old thinking,
         not the run (`invalid_encrypted_content`, codex#8119; "Item 'rs_…' not found",
         opencode#7724)."""
@@ -169,7 +169,7 @@ def _tool(tool: ToolSpec) -> dict[str, Any]:
 class ResponsesReader:
     """Deltas are only shown; the finished items, and at last the response, decide."""
 
-    def __init__(self, draft: Draft, wire: Wire) -> None:
+    def __init__(self, draft: MessageDraft, wire: Wire) -> None:
         self.done = False
         self._draft = draft
         self._wire = wire

@@ -53,7 +53,7 @@ _USUAL = ("low", "medium", "high")
 _GEMINI_LEVEL = ("generationConfig", "thinkingConfig", "thinkingLevel")
 
 
-class Refusal(NamedTuple):
+class RequestRefusal(NamedTuple):
     """`param` is the field that the server itself names, where it does."""
 
     message: str
@@ -65,20 +65,20 @@ class Refusal(NamedTuple):
         return f"{self.message} {self.code}".rstrip().lower()
 
 
-def read_refusal(body: bytes, message: str) -> Refusal:
+def read_refusal(body: bytes, message: str) -> RequestRefusal:
     """Return what an error body says. `message` stands in for a body that cannot be read."""
     try:
         data: Any = parse_event(body)
     except ValueError:
-        return Refusal(message)
+        return RequestRefusal(message)
     if isinstance(data, list) and data:
         data = data[0]
     error = data.get("error", data) if isinstance(data, dict) else None
     if not isinstance(error, dict):
-        return Refusal(message)
+        return RequestRefusal(message)
     said = error.get("message") or error.get("detail") or message
     param, code = error.get("param"), error.get("code")
-    return Refusal(str(said), param if isinstance(param, str) else "", code if isinstance(code, str) else "")
+    return RequestRefusal(str(said), param if isinstance(param, str) else "", code if isinstance(code, str) else "")
 
 
 class SharedLessons:
@@ -104,7 +104,7 @@ class Repairs:
         self._refused: dict[tuple[str, ...], set[str]] = {}
         self.said: list[str] = []
 
-    def learn(self, body: dict[str, Any], refusal: Refusal) -> bool:
+    def learn(self, body: dict[str, Any], refusal: RequestRefusal) -> bool:
         """True if the next attempt will differ."""
         return self._rename(body, refusal.said) or self._step(body, refusal) or self._leave_out(body, refusal)
 
@@ -133,7 +133,7 @@ class Repairs:
         return False
 
     # ---------------------------------------------------------------- values
-    def _step(self, body: dict[str, Any], refusal: Refusal) -> bool:
+    def _step(self, body: dict[str, Any], refusal: RequestRefusal) -> bool:
         """Replace an effort that the model does not have by the nearest one it has."""
         for place in (*_EFFORTS, _GEMINI_LEVEL):
             holder = _holder(body, place)
@@ -158,7 +158,7 @@ class Repairs:
         return False
 
     # ---------------------------------------------------------------- parameters
-    def _leave_out(self, body: dict[str, Any], refusal: Refusal) -> bool:
+    def _leave_out(self, body: dict[str, Any], refusal: RequestRefusal) -> bool:
         for name in _OPTIONAL:
             present = name in body or name in (body.get("generationConfig") or {})
             if not present or name in self._left_out or not _named(name, refusal):
@@ -181,7 +181,7 @@ def _holder(body: dict[str, Any], place: Iterable[str]) -> dict[str, Any] | None
     return found if isinstance(found, dict) and last in found else None
 
 
-def _about_value(place: tuple[str, ...], value: str, refusal: Refusal) -> bool:
+def _about_value(place: tuple[str, ...], value: str, refusal: RequestRefusal) -> bool:
     """Whether a refusal is about the value at `place`, not about the field as such. OpenAI:
     "Unsupported value: 'none' is not supported with the 'gpt-6.1-sol' model", `param`
     reasoning.effort (codex#6647); OpenRouter: "Reasoning is mandatory for this endpoint"."""
@@ -209,7 +209,7 @@ def _supported(said: str) -> tuple[str, ...]:
     return tuple(word for word in dict.fromkeys(words) if word in ORDER)
 
 
-def _named(name: str, refusal: Refusal) -> bool:
+def _named(name: str, refusal: RequestRefusal) -> bool:
     """Whether a refusal objects to a parameter. Words of plain English count only as the name of
     a field, or the talk of a model would cost it its thinking."""
     if refusal.param:

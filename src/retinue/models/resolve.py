@@ -40,7 +40,7 @@ _FAMILIES = {
 EMBEDDED = {name: Provider(id=name, api="embedded", base_url="") for name in ("offline", "local", BRIDGE)}
 
 
-class Found(NamedTuple):
+class ResolvedName(NamedTuple):
     """`warning` says that another version than the one named is meant; `note`, what else was
     read into the name. `path` is the GGUF file of a local model, `thinking` the level that
     ended the name."""
@@ -59,7 +59,7 @@ class Resolver:
     def __init__(self, providers: Providers) -> None:
         self.providers = providers
 
-    def find(self, query: str) -> Found | None:
+    def find(self, query: str) -> ResolvedName | None:
         """The model a name means, or None. `provider/model` with a provider that is configured
         never becomes another version: it means exactly that, or is taken as it is."""
         head = query.strip().lower().partition("/")[0]
@@ -83,7 +83,7 @@ class Resolver:
                 return self._loose(query, info)
         return None
 
-    def require(self, query: str, why: str = "") -> Found:
+    def require(self, query: str, why: str = "") -> ResolvedName:
         """Like `find`, but a name that means nothing is an UnknownModelError with the list."""
         found = self.find(query)
         if found is None:
@@ -109,7 +109,7 @@ class Resolver:
                     return f"{provider.id} has no such model; if it is new, describe it under `models` in the settings"
         return None
 
-    def _of_provider(self, name: str) -> Found | None:
+    def _of_provider(self, name: str) -> ResolvedName | None:
         """`provider/model` with a usable provider: exact, the same in other words, or as it is."""
         head, slash, model = name.partition("/")
         model = model.strip()
@@ -118,10 +118,10 @@ class Resolver:
             return None
         exact = find_exact(f"{provider.id}/{model}", provider.listed)
         if exact is not None:
-            return Found(exact, provider)
+            return ResolvedName(exact, provider)
         known = known_model(provider.id, model)
         if known is not None:
-            return Found(self.providers.info(provider, known.id), provider)
+            return ResolvedName(self.providers.info(provider, known.id), provider)
         if split_thinking(model)[1] is not None:
             return None
         offered = self.providers.models_of(provider)
@@ -153,59 +153,61 @@ class Resolver:
         wanted = same_name(model.strip())
         return next((info for info in self.providers.models if wanted and same_name(info.id) == wanted), None)
 
-    def _as_it_is(self, provider: Provider, model: str) -> Found:
+    def _as_it_is(self, provider: Provider, model: str) -> ResolvedName:
         info = self.providers.info(provider, model)
         described = any(key in self.providers.settings.models for key in (info.id, info.full_name))
         if described or provider.listed or provider.local:
-            return Found(info, provider)
+            return ResolvedName(info, provider)
         note = (
             f"{info.full_name} is not in the table of known models ({table_date()}): it is taken as it is, with a "
             f"window of {info.window} tokens{'' if info.prices else ' and no price'}; `models` in settings can say more"
         )
-        return Found(info, provider, note)
+        return ResolvedName(info, provider, note)
 
-    def _loose(self, query: str, info: ModelInfo) -> Found:
+    def _loose(self, query: str, info: ModelInfo) -> ResolvedName:
         provider = self.providers.get(info.provider)
         if provider is None:
             raise not_found(query, self.providers.models)
         query = query.strip()
         if query.lower() in (info.id.lower(), info.full_name.lower()):
-            return Found(info, provider)
+            return ResolvedName(info, provider)
         named = self.providers.get(query.partition("/")[0]) if "/" in query else None
         if named is not None and named.problem is None and named.id != info.provider:
-            return Found(info, provider, warning=f"{named.id} has no such model: {info.full_name} is used")
+            return ResolvedName(info, provider, warning=f"{named.id} has no such model: {info.full_name} is used")
         meant = f'"{query}" means {info.full_name} here'
         if bool(version(query)) and version(query) != version(info.id):
-            return Found(info, provider, warning=f"{meant}: another version")
+            return ResolvedName(info, provider, warning=f"{meant}: another version")
         head, slash, _ = query.partition("/")
         related = head.lower().startswith(info.provider.partition("-")[0])  # pi's openai-codex is OpenAI
         if slash and self.providers.get(head) is None and not related:
-            return Found(info, provider, warning=f"{meant}: another provider, since '{head}' is not one that is known")
-        return Found(info, provider, meant)
+            return ResolvedName(
+                info, provider, warning=f"{meant}: another provider, since '{head}' is not one that is known"
+            )
+        return ResolvedName(info, provider, meant)
 
-    def _embedded(self, query: str) -> Found | None:
+    def _embedded(self, query: str) -> ResolvedName | None:
         name = query.lower()
         if name in ("offline", OFFLINE.full_name):
-            return Found(OFFLINE, EMBEDDED["offline"])
+            return ResolvedName(OFFLINE, EMBEDDED["offline"])
         if name.startswith("offline"):
             return None
         wanted = query.partition("/")[2].strip()
         if name.startswith(BRIDGE):
             if ":" not in wanted:
                 return None
-            return Found(self.providers.overridden(describe_bridged(BRIDGE, wanted)), EMBEDDED[BRIDGE])
+            return ResolvedName(self.providers.overridden(describe_bridged(BRIDGE, wanted)), EMBEDDED[BRIDGE])
         path = _gguf(wanted) or (_gguf(self._named()) if _names(wanted, self._named()) else None)
         if path is not None:
             return local_model(path)
-        return Found(LOCAL, EMBEDDED["local"]) if wanted.lower() in ("", LOCAL.id) else None
+        return ResolvedName(LOCAL, EMBEDDED["local"]) if wanted.lower() in ("", LOCAL.id) else None
 
     def _named(self) -> str:
         return self.providers.settings.local_model or self.providers.environment.get(LOCAL_VARIABLE, "").strip()
 
 
-def local_model(path: Path) -> Found:
+def local_model(path: Path) -> ResolvedName:
     """A GGUF file as a model; its real window is known once it is loaded."""
-    return Found(replace(LOCAL, id=path.stem, name=path.name), EMBEDDED["local"], path=path)
+    return ResolvedName(replace(LOCAL, id=path.stem, name=path.name), EMBEDDED["local"], path=path)
 
 
 def _gguf(text: str) -> Path | None:

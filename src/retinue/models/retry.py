@@ -179,7 +179,7 @@ class RetryPolicy:
         return failure.retry_after + draw() * min(step, 1.0 + 0.1 * failure.retry_after)
 
 
-class Gate(Protocol):
+class RequestSlot(Protocol):
     """Stands before every attempt, for a limiter that many runs share. `before` may wait; if it
     returns a failure, nothing is sent and the retries end with that failure. `after` is called once for each
     attempt that was sent, with the failure or None, even if the attempt is cancelled. One that has
@@ -199,7 +199,7 @@ class _OpenGate:
         return None
 
 
-class Retrying:
+class RetryingModel:
     """A model that asks another one again. The final message of a request that kept failing has
     the longest text that any attempt had produced."""
 
@@ -208,14 +208,14 @@ class Retrying:
         model: Model,
         policy: RetryPolicy | None = None,
         *,
-        gate: Gate | None = None,
+        gate: RequestSlot | None = None,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         draw: Callable[[], float] = random.random,
         clock: Callable[[], float] | None = None,
     ) -> None:
         self._model = model
         self._policy = policy or RetryPolicy()
-        self._gate: Gate = gate or _OpenGate()
+        self._gate: RequestSlot = gate or _OpenGate()
         self._began: Callable[[], None] | None = getattr(gate, "began", None)
         self._held: Callable[[], float] | None = getattr(gate, "held", None)
         self._answered = False

@@ -21,19 +21,19 @@ from retinue.models.names import INHERITING, alternatives, version
 from retinue.models.presets import DEFAULT_MODELS
 from retinue.models.protocol import ModelInfo
 from retinue.models.providers import Provider, Providers
-from retinue.models.resolve import EMBEDDED, OFFLINE, Found, Resolver, local_model
+from retinue.models.resolve import EMBEDDED, OFFLINE, ResolvedName, Resolver, local_model
 from retinue.settings.table import Settings
 
 if TYPE_CHECKING:
     from retinue.http.transport import Transport
 
-__all__ = ["Selection", "Source", "build_model", "default_model", "select_model"]
+__all__ = ["ModelSelection", "Source", "build_model", "default_model", "select_model"]
 
 Source = Literal["file", "call", "parent", "environment", "settings", "key", "server", "gguf", "offline"]
 VARIABLE = "RETINUE_MODEL"
 
 
-class Selection(NamedTuple):
+class ModelSelection(NamedTuple):
     """`why` is one sentence for people. `warnings` must reach the result; `notes` may.
     `thinking` is the level a name brought along (`gpt-5.5:high`); `attempts` is how often a
     request may be sent; `fallbacks` take over, in order, when the model cannot answer."""
@@ -45,7 +45,7 @@ class Selection(NamedTuple):
     thinking: str | None = None
     path: Path | None = None
     attempts: int = 15
-    fallbacks: tuple[Selection, ...] = ()
+    fallbacks: tuple[ModelSelection, ...] = ()
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -59,7 +59,7 @@ async def select_model(
     settings: Settings,
     environment: Mapping[str, str],
     transport: Transport | None = None,
-) -> Selection:
+) -> ModelSelection:
     """Raise UnknownModelError for a chosen name that means nothing, OutOfScopeError for one
     that the scope forbids. Only without any name may it ask servers, for half a second."""
     chooser = _Chooser(Providers(settings, environment), settings, environment)
@@ -72,7 +72,7 @@ async def select_model(
         or await chooser.from_key(transport)
         or await chooser.from_server(transport)
         or chooser.from_gguf()
-        or Selection(
+        or ModelSelection(
             info=OFFLINE,
             provider=EMBEDDED["offline"],
             source="offline",
@@ -93,7 +93,7 @@ class _Chooser:
         self.later: list[str] = []
         """Models of the file behind the one that was chosen: they take over while the run works."""
 
-    def from_file(self, model: str | None, fallbacks: Sequence[str], query: str | None) -> Selection | None:
+    def from_file(self, model: str | None, fallbacks: Sequence[str], query: str | None) -> ModelSelection | None:
         if model is None or model in INHERITING:
             return None
         names = alternatives(model, *fallbacks)
@@ -111,7 +111,7 @@ class _Chooser:
             self.unmet.append(f'"{name}"' + (f" ({reason})" if reason else ""))
         return None
 
-    def _said(self, selection: Selection, query: str | None) -> Selection:
+    def _said(self, selection: ModelSelection, query: str | None) -> ModelSelection:
         """The file wins over the call; that the call asked for something else is said."""
         if query is None or query in INHERITING:
             return selection
@@ -121,12 +121,12 @@ class _Chooser:
         note = f'the call asked for "{query}"; the agent\'s file decides'
         return selection._replace(notes=(*selection.notes, note))
 
-    def from_call(self, query: str | None) -> Selection | None:
+    def from_call(self, query: str | None) -> ModelSelection | None:
         if query is None or query in INHERITING:
             return None
         return _selected(self.resolver.require(query), "call", f'"{query}" was asked for')
 
-    def from_parent(self, parent: ModelInfo | None) -> Selection | None:
+    def from_parent(self, parent: ModelInfo | None) -> ModelSelection | None:
         if parent is None:
             return None
         found = self.resolver.find(parent.full_name)
@@ -135,13 +135,13 @@ class _Chooser:
         inherited = _selected(found, "parent", "inherited from the run it is started from")
         return inherited._replace(notes=(), warnings=())
 
-    def from_environment(self) -> Selection | None:
+    def from_environment(self) -> ModelSelection | None:
         name = self.environment.get(VARIABLE, "").strip()
         if not name or name in INHERITING:
             return None
         return _selected(self.resolver.require(name, VARIABLE), "environment", f'{VARIABLE} is "{name}"')
 
-    def from_settings(self) -> Selection | None:
+    def from_settings(self) -> ModelSelection | None:
         name = self.settings.model
         if not name or name in INHERITING:
             return None
@@ -150,14 +150,14 @@ class _Chooser:
             self.resolver.require(name, f"the settings ({where})"), "settings", f'"{name}" is set ({where})'
         )
 
-    async def from_key(self, transport: Transport | None) -> Selection | None:
+    async def from_key(self, transport: Transport | None) -> ModelSelection | None:
         for provider in self.providers.configured():
             if not provider.key_source or self._not_first_choice(provider):
                 continue
             info = await self._default_of(provider, transport)
             if info is not None:
                 why = f"no model is named, and {provider.key_source} is set"
-                return _selected(Found(info, provider), "key", why)
+                return _selected(ResolvedName(info, provider), "key", why)
         return None
 
     def _not_first_choice(self, provider: Provider) -> bool:
@@ -177,7 +177,7 @@ class _Chooser:
             best = best if best in (served or (best,)) else served[0] if served else None
         return None if best is None else self.providers.info(provider, best)
 
-    async def from_server(self, transport: Transport | None) -> Selection | None:
+    async def from_server(self, transport: Transport | None) -> ModelSelection | None:
         servers = [provider for provider in self.providers.configured() if not self._not_first_choice(provider)]
         if not servers:
             return None
@@ -188,9 +188,11 @@ class _Chooser:
             return None
         provider, served = answer
         info = provider.listed[0] if provider.listed else self.providers.info(provider, served[0])
-        return _selected(Found(info, provider), "server", f"no model is named, and the server '{provider.id}' answers")
+        return _selected(
+            ResolvedName(info, provider), "server", f"no model is named, and the server '{provider.id}' answers"
+        )
 
-    def from_gguf(self) -> Selection | None:
+    def from_gguf(self) -> ModelSelection | None:
         named = self.settings.local_model or self.environment.get("RETINUE_LOCAL_MODEL", "").strip()
         if not named:
             return None
@@ -200,7 +202,7 @@ class _Chooser:
             return None
         return _selected(local_model(path), "gguf", f"no other model is at hand, and {path.name} is named")
 
-    def finish(self, selection: Selection, query: str | None) -> Selection:
+    def finish(self, selection: ModelSelection, query: str | None) -> ModelSelection:
         """Add the notes about the choice, and check it against the scope."""
         warnings = list(self.warnings)
         if self.unmet:
@@ -215,13 +217,13 @@ class _Chooser:
         selection = selection._replace(attempts=attempts, warnings=(*selection.warnings, *warnings))
         return self._with_fallbacks(selection)
 
-    def _with_fallbacks(self, selection: Selection) -> Selection:
+    def _with_fallbacks(self, selection: ModelSelection) -> ModelSelection:
         """Add the models that may take over. One that is not available here, not in scope, or
         whose price is not known where the first one's is, is left out, and that is noted."""
         names = [*self.later, *self.settings.fallback_models]
         if not names or selection.provider.api == "embedded":
             return selection
-        chosen: list[Selection] = []
+        chosen: list[ModelSelection] = []
         notes: list[str] = []
         taken = {selection.info.full_name}
         for name in names:
@@ -240,7 +242,7 @@ class _Chooser:
                     chosen.append(other._replace(attempts=selection.attempts))
         return selection._replace(fallbacks=tuple(chosen), notes=(*selection.notes, *notes))
 
-    def _scoped(self, selection: Selection, query: str | None) -> list[str]:
+    def _scoped(self, selection: ModelSelection, query: str | None) -> list[str]:
         from retinue.models.names import load_scope
 
         entries = self.settings.enabled_models or ()
@@ -264,8 +266,8 @@ def default_model(provider: str) -> str | None:
     return max(family, key=lambda model: (version(model), -len(model)), default=None)
 
 
-def _selected(found: Found, source: Source, why: str) -> Selection:
-    return Selection(
+def _selected(found: ResolvedName, source: Source, why: str) -> ModelSelection:
+    return ModelSelection(
         info=found.info,
         provider=found.provider,
         source=source,

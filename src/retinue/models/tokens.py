@@ -71,7 +71,7 @@ def _json_length(value: Mapping[str, Any]) -> int:
     return len(orjson.dumps(value, default=dict))
 
 
-class Conversation:
+class MeasuredConversation:
     """The messages of a run and how much of the window they take."""
 
     def __init__(self, prefix: int, messages: Sequence[Message]) -> None:

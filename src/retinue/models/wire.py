@@ -23,11 +23,11 @@ from retinue.core.outcome import Failure
 from retinue.http.sse import Events
 from retinue.http.transport import Response, Transport, TransportError
 from retinue.models import failures
-from retinue.models.draft import Draft, parse_event
+from retinue.models.draft import MessageDraft, parse_event
 from retinue.models.failures import Wire
 from retinue.models.presets import Quirks
 from retinue.models.protocol import Alive, ModelInfo, ModelRequest, Noted, Part, has_documents
-from retinue.models.repair import Refusal, Repairs, SharedLessons, read_refusal
+from retinue.models.repair import Repairs, RequestRefusal, SharedLessons, read_refusal
 
 if TYPE_CHECKING:
     from retinue.models.keys import KeyHelper
@@ -42,7 +42,7 @@ _KEYED = frozenset({"openai", "openai-responses", "azure"})
 """Providers that take `prompt_cache_key`."""
 
 
-class Reader(Protocol):
+class StreamReader(Protocol):
     """Turns the payloads of one stream into a draft."""
 
     @property
@@ -105,14 +105,14 @@ class WireModel:
     def body(self, request: ModelRequest) -> dict[str, Any]:
         raise NotImplementedError
 
-    def reader(self, draft: Draft) -> Reader:
+    def reader(self, draft: MessageDraft) -> StreamReader:
         raise NotImplementedError
 
-    def adapt(self, request: ModelRequest, body: dict[str, Any], refusal: Refusal) -> bool:
+    def adapt(self, request: ModelRequest, body: dict[str, Any], refusal: RequestRefusal) -> bool:
         """After a refused request: True if `body` will now come out differently."""
         return self._withhold_documents(request, refusal) or self._repairs.learn(body, refusal)
 
-    def _withhold_documents(self, request: ModelRequest, refusal: Refusal) -> bool:
+    def _withhold_documents(self, request: ModelRequest, refusal: RequestRefusal) -> bool:
         """Stop sending PDFs after a refusal that is about one (too many pages, a password, a model
         that takes none): in the history it would fail every later request."""
         if not self._info.documents or not _ABOUT_DOCUMENTS.search(refusal.said) or not has_documents(request):
@@ -123,7 +123,7 @@ class WireModel:
         )
         return True
 
-    def continuation(self, reader: Reader, draft: Draft) -> dict[str, Any] | None:
+    def continuation(self, reader: StreamReader, draft: MessageDraft) -> dict[str, Any] | None:
         """Fields of a request for the rest of the answer; None if this was all of it."""
         return None
 
@@ -139,7 +139,7 @@ class WireModel:
 
     # ---------------------------------------------------------------- the exchange
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Part, None]:
-        draft = Draft(self._info, request.messages)
+        draft = MessageDraft(self._info, request.messages)
         response: Response | None = None
         try:
             response = await self._open(request, draft)
@@ -174,7 +174,7 @@ class WireModel:
             yield part
         yield draft.finished()
 
-    async def _open(self, request: ModelRequest, draft: Draft) -> Response | None:
+    async def _open(self, request: ModelRequest, draft: MessageDraft) -> Response | None:
         """A response that succeeded, or None with the failure in the draft. A parameter that
         the server refuses is left out and the request made again, here and from then on."""
         body = self._repairs.apply(self.body(request))
@@ -201,13 +201,13 @@ class WireModel:
             draft.fail(failure)
             return None
 
-    def _check_events(self, events: Events, draft: Draft) -> None:
+    def _check_events(self, events: Events, draft: MessageDraft) -> None:
         """Words that are no events come from another kind of server, and would again."""
         if events.foreign and not draft.parts:
             draft.fail_unfinished(failures.malformed(self._wire, _OTHER_FORMAT, again=False))
 
     async def _continued(
-        self, request: ModelRequest, response: Response, reader: Reader, draft: Draft
+        self, request: ModelRequest, response: Response, reader: StreamReader, draft: MessageDraft
     ) -> Response | None:
         """The response that goes on with an answer which its provider gives in several; None after
         the last, as in nearly all cases the first."""
@@ -217,7 +217,7 @@ class WireModel:
             return None
         return await self._open(replace(request, options={**request.options, **fields}), draft)
 
-    async def _unstreamed(self, response: Response, data: bytes, reader: Reader, draft: Draft) -> None:
+    async def _unstreamed(self, response: Response, data: bytes, reader: StreamReader, draft: MessageDraft) -> None:
         """An answer in one piece, from a server that cannot stream; or a page of a wrong address."""
         if looks_like(data) == "page":
             # A server that sends pages would send them again: no retry would help.
@@ -233,7 +233,7 @@ class WireModel:
             draft.fail(failures.malformed(self._wire, _OTHER_FORMAT, again=False))
 
     # ---------------------------------------------------------------- keys on demand
-    async def _fetch_key(self, draft: Draft) -> bool:
+    async def _fetch_key(self, draft: MessageDraft) -> bool:
         """Put the key of a helper into the headers; False with the failure in the draft."""
         from retinue.models.keys import KeyHelperError, helped_key
 
@@ -320,7 +320,7 @@ def _plain(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else str(value)
 
 
-def absorb(payloads: list[bytes], reader: Reader, draft: Draft) -> bool:
+def absorb(payloads: list[bytes], reader: StreamReader, draft: MessageDraft) -> bool:
     """True when nothing more is to be waited for."""
     for payload in payloads:
         if payload == b"[DONE]":
@@ -330,7 +330,7 @@ def absorb(payloads: list[bytes], reader: Reader, draft: Draft) -> bool:
     return reader.done or draft.failure is not None
 
 
-def absorb_rest(events: Events, reader: Reader, draft: Draft) -> None:
+def absorb_rest(events: Events, reader: StreamReader, draft: MessageDraft) -> None:
     """What the end of the stream completes. A last event that was cut in two is not garbage:
     the draft, which lacks its end, will say that the stream was dropped."""
     with contextlib.suppress(ValueError):

@@ -23,7 +23,7 @@ from retinue.core.tool import Tool
 from retinue.core.toolnames import TOOLS
 from retinue.runs.ceiling import STARTING
 from retinue.runs.offer import policy_text
-from retinue.runs.prompt import Extras, Part, detect, prompt_parts, reads_instructions
+from retinue.runs.prompt import Extras, PromptPart, detect, prompt_parts, reads_instructions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from retinue.capabilities.memory.block import Memory
     from retinue.capabilities.worktree.attach import Isolation
     from retinue.core.spec import PermissionMode
-    from retinue.log.query import Reader
+    from retinue.log.query import LogReader
     from retinue.runs.plan import Launch
     from retinue.runs.project import World
 
@@ -90,7 +90,7 @@ def assemble(
     mode: PermissionMode = "default",
     isolation: Isolation | None = None,
     memory: Memory | None = None,
-) -> tuple[Part, ...]:
+) -> tuple[PromptPart, ...]:
     """The parts of the system prompt. `parent` is the prompt of the run that starts this one.
     Reads files and makes none; what could not be used is noted."""
     spec, settings = request.spec, world.settings.settings
@@ -170,7 +170,7 @@ def prompt_above(request: RunRequest, world: World, parent: Launch | None) -> st
     return system.replace(told, "") if told else system
 
 
-def inherited(parts: tuple[Part, ...], parent: Launch | None) -> int:
+def inherited(parts: tuple[PromptPart, ...], parent: Launch | None) -> int:
     """How many characters of the prompt are the beginning of the parent's."""
     if parent is None or not parts or parts[0].name != "parent" or not parent.system.startswith(parts[0].text):
         return 0
@@ -182,7 +182,7 @@ def kept(launch: Launch) -> Mapping[str, object]:
     return {"inherits": launch.inherited, "text": launch.system[launch.inherited :]}
 
 
-def restored(reader: Reader, created: RunCreated | None, parent_id: str | None) -> str | None:
+def restored(reader: LogReader, created: RunCreated | None, parent_id: str | None) -> str | None:
     """The prompt that a run had, byte by byte, so that what it goes on with extends what a
     provider has seen. None for a run whose log does not tell."""
     found = created.options.get("system") if created is not None else None

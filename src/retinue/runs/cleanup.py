@@ -21,7 +21,7 @@ from retinue.core.delegation import LIVE
 from retinue.errors import RetinueError
 
 if TYPE_CHECKING:
-    from retinue.log.query import Reader
+    from retinue.log.query import LogReader
     from retinue.runs.member import Member
     from retinue.runs.supervisor import Supervisor
 
@@ -30,7 +30,7 @@ _PASSES = 20
 """Something may fork while it is being killed: it is looked again until nothing is found."""
 
 
-def end_leftovers(reader: Reader) -> tuple[str, ...]:
+def end_leftovers(reader: LogReader) -> tuple[str, ...]:
     """Kill every process of a run in this log that no live process runs. Return a note for each
     such run, with what it had left."""
     left: dict[str, dict[str, None]] = {}
@@ -48,7 +48,7 @@ def end_leftovers(reader: Reader) -> tuple[str, ...]:
     )
 
 
-def living_commands(reader: Reader) -> dict[str, list[str]]:
+def living_commands(reader: LogReader) -> dict[str, list[str]]:
     """What commands of dead processes still do, by the run that started them. Ends nothing."""
     living: dict[str, list[str]] = {}
     for pid, (run_id, command) in sorted(_of_dead_runs(reader).items()):
@@ -56,7 +56,7 @@ def living_commands(reader: Reader) -> dict[str, list[str]]:
     return living
 
 
-def _of_dead_runs(reader: Reader) -> dict[int, tuple[str, str]]:
+def _of_dead_runs(reader: LogReader) -> dict[int, tuple[str, str]]:
     """Process numbers with run and command line. The log is asked after the look at the
     processes: what a run starts that someone takes up in between is not among them."""
     from retinue.tools.proctree import describe, processes_by_run
@@ -71,7 +71,7 @@ def _of_dead_runs(reader: Reader) -> dict[int, tuple[str, str]]:
     return found
 
 
-def _is_over(reader: Reader, run_id: str) -> bool:
+def _is_over(reader: LogReader, run_id: str) -> bool:
     """Runs of other projects are none of ours."""
     try:
         row = reader.run(run_id)

@@ -21,7 +21,7 @@ from retinue.runs.ceiling import startable_types
 from retinue.runs.fanout import FanOut, free_agents
 from retinue.runs.member import Member
 from retinue.runs.plan import choose_model
-from retinue.runs.quote import Wanted, quote
+from retinue.runs.quote import QuotedAgent, quote
 from retinue.runs.readout import conversation_text, spoken_lines
 from retinue.runs.resolution import Options, merge, resolve_type
 from retinue.runs.resume import Past, children, find_child, past
@@ -29,7 +29,7 @@ from retinue.runs.task import inherited_context
 from retinue.tools.delegation.views import succeeded
 
 if TYPE_CHECKING:
-    from retinue.log.query import Reader
+    from retinue.log.query import LogReader
     from retinue.runs.supervisor import Supervisor
 
 POLL_SECONDS = 0.25
@@ -109,7 +109,7 @@ class Delegate:
         me = self._me.handle
         model = (await choose_model(request, self._crew.world, [], me.launch)).info
         with me.controls.waiting(call_id):
-            return await self._fan_out.admit(Wanted(request.spec.name, model))
+            return await self._fan_out.admit(QuotedAgent(request.spec.name, model))
 
     async def schedule(self, call: SpawnCall) -> Scheduled | Refusal:
         from retinue.capabilities.schedule.start import schedule_call
@@ -265,7 +265,7 @@ class Delegate:
         return "" if isinstance(child, Refusal) else conversation_text(self._reader.events(child.id))
 
     @property
-    def _reader(self) -> Reader:
+    def _reader(self) -> LogReader:
         return self._crew.world.log.reader
 
     def _seen(self, child: Member | Past) -> ChildView:

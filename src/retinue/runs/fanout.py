@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from retinue.core.clock import SYSTEM_CLOCK, Clock, Timer
 from retinue.errors import RetinueError
-from retinue.runs.quote import Quote, Wanted
+from retinue.runs.quote import Quote, QuotedAgent
 
 if TYPE_CHECKING:
     from retinue.settings.table import Settings
@@ -42,7 +42,7 @@ class FanOut:
     def __init__(
         self,
         above: int | None,
-        quote: Callable[[Sequence[Wanted]], Quote],
+        quote: Callable[[Sequence[QuotedAgent]], Quote],
         *,
         ask: Ask | None = None,
         clock: Clock = SYSTEM_CLOCK,
@@ -54,7 +54,7 @@ class FanOut:
         self._ask = ask
         self._clock = clock
         self._declined: str | None = None
-        self._waiting: dict[asyncio.Future[str | None], Wanted] = {}
+        self._waiting: dict[asyncio.Future[str | None], QuotedAgent] = {}
         self._timer: Timer | None = None
         self._asking: asyncio.Task[None] | None = None
         self.started = 0
@@ -67,7 +67,7 @@ class FanOut:
         self.started += 1
         return True
 
-    async def admit(self, wanted: Wanted) -> str | None:
+    async def admit(self, wanted: QuotedAgent) -> str | None:
         """Return when the agent may be started; a text means that it must not be, and why.
         Cancelling takes the wish back."""
         if self._declined is not None or self.take():
@@ -103,7 +103,7 @@ class FanOut:
         self._timer = None
         self._asking = asyncio.get_running_loop().create_task(self._settle(list(self._waiting.values())), name="quote")
 
-    async def _settle(self, batch: Sequence[Wanted]) -> None:
+    async def _settle(self, batch: Sequence[QuotedAgent]) -> None:
         quote = self._estimate(batch)
         agreed = await self._agreed(quote)
         self._asking = None
@@ -119,7 +119,7 @@ class FanOut:
                 self.started += 1
             answer.set_result(self._declined)
 
-    def _estimate(self, batch: Sequence[Wanted]) -> Quote:
+    def _estimate(self, batch: Sequence[QuotedAgent]) -> Quote:
         try:
             return self._quote(batch)
         except RetinueError as error:

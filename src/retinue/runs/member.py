@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from retinue.capabilities.audit.attach import Audit
     from retinue.capabilities.questions.attach import RunCompanion
     from retinue.log.replay import Conversation
-    from retinue.runs.queue import Queue
+    from retinue.runs.queue import RunQueue
 
 
 @dataclass(slots=True, eq=False)
@@ -77,7 +77,7 @@ class Member:
     cleared: set[str] = field(default_factory=set)
     """Children it wants to hear no more of."""
     clock: Clock = SYSTEM_CLOCK
-    queue: Queue | None = None
+    queue: RunQueue | None = None
     """Where it has its slot, if it needs one."""
     audit: Audit | None = None
     """The record of what it changes, once it runs."""

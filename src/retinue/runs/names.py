@@ -119,9 +119,9 @@ def _parent_of(agent: Member | Past) -> str | None:
 
 async def _send(crew: Supervisor, agent: Past, message: str) -> Routed:
     """To an agent that another process runs."""
-    from retinue.log.commands import Command, send
+    from retinue.log.commands import RunCommand, send
 
-    (answer,) = await send(crew.world.state, [Command(agent.id, "steer", message)])
+    (answer,) = await send(crew.world.state, [RunCommand(agent.id, "steer", message)])
     return ToAgent("steered", agent.view()) if answer.accepted else Undelivered(answer.text)
 
 

@@ -27,14 +27,14 @@ from retinue.core.toolnames import canonical
 from retinue.core.usage import Limits
 from retinue.errors import DisabledAgentError, LaunchError, UnknownModelError
 from retinue.models.limiter import LimiterGate, account_of, process_limiters, shared_prefix
-from retinue.models.select import Selection, build_model, select_model
+from retinue.models.select import ModelSelection, build_model, select_model
 from retinue.runs.account import BUDGETED
 from retinue.runs.assembling import assemble, in_documentation, inherited, is_guide, prompt_above
 from retinue.runs.ceiling import STARTING, ceiling_of
 from retinue.runs.checking import well_formed
 from retinue.runs.offer import SPAWNING, offered_tools, useful_tools, with_patches
 from retinue.runs.prompt import joined
-from retinue.tools.filter import Selection as Chosen
+from retinue.tools.filter import ToolSelection as Chosen
 from retinue.tools.filter import select_tools, split_entry
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class Kit:
+class ChosenTools:
     """The tools of a run, and what came of deciding them."""
 
     tools: tuple[Tool, ...]
@@ -121,7 +121,7 @@ async def prepare(
     system = joined(parts)
     gate = _gate(selection, world, system, tools)
 
-    def gate_for(chosen: Selection) -> LimiterGate | None:
+    def gate_for(chosen: ModelSelection) -> LimiterGate | None:
         if chosen.provider.id == selection.provider.id:
             return gate
         other = _gate(chosen, world, system, tools)
@@ -169,7 +169,7 @@ def check(spec: AgentSpec, request: RunRequest) -> None:
         raise LaunchError(f"The working directory {request.cwd} does not exist.", remedy="Choose another with --cwd.")
 
 
-async def choose_model(request: RunRequest, world: World, notes: list[str], parent: Launch | None) -> Selection:
+async def choose_model(request: RunRequest, world: World, notes: list[str], parent: Launch | None) -> ModelSelection:
     """The model of the run. Asked again in the same moment, it costs nothing."""
     of_file = request.spec.model.name
     if "model" in request.pinned and request.model and of_file:
@@ -177,7 +177,7 @@ async def choose_model(request: RunRequest, world: World, notes: list[str], pare
         of_file = None
     above = parent.model.info if parent else None
     key = ("model", request.model, of_file, request.spec.model.fallbacks, above.full_name if above else None)
-    selection: Selection | None = world.round.get(key)
+    selection: ModelSelection | None = world.round.get(key)
     if selection is None:
         try:
             selection = await select_model(
@@ -197,7 +197,7 @@ async def choose_model(request: RunRequest, world: World, notes: list[str], pare
     return selection
 
 
-async def _with_real_window(selection: Selection, world: World) -> Selection:
+async def _with_real_window(selection: ModelSelection, world: World) -> ModelSelection:
     """A server on this machine is asked how much its model can hold there."""
     if not selection.provider.runs_models:
         return selection
@@ -211,7 +211,7 @@ async def _with_real_window(selection: Selection, world: World) -> Selection:
     return selection._replace(info=info, warnings=warnings)
 
 
-def _gate(selection: Selection, world: World, system: str, tools: tuple[Tool, ...]) -> LimiterGate | None:
+def _gate(selection: ModelSelection, world: World, system: str, tools: tuple[Tool, ...]) -> LimiterGate | None:
     """All runs of this user at one provider share one limiter; embedded models need none."""
     provider = selection.provider
     if provider.api == "embedded" and provider.id in ("offline", "local"):
@@ -232,7 +232,7 @@ def choose_tools(
     mode: PermissionMode = "default",
     *,
     heard: bool = False,
-) -> Kit:
+) -> ChosenTools:
     """What the run may use, by its file, its rights and the rules. `heard` says that the run above
     it can answer questions. Raise LaunchError for a file
     whose list leaves nothing."""
@@ -281,7 +281,7 @@ def choose_tools(
     beyond = in_documentation if is_guide(spec) else files_of_skills(request, world, offered)
     reached = reaching(offered, memory, spare, beyond)
     patterns = Patterns(selection.allowed_patterns, selection.denied_patterns, spec.tools.rules)
-    return Kit(reached, patterns, memory, missing)
+    return ChosenTools(reached, patterns, memory, missing)
 
 
 def _may_spawn(request: RunRequest, settings: Settings) -> bool:

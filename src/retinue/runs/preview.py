@@ -21,7 +21,7 @@ from retinue.models.tokens import overhead
 from retinue.runs.assembling import assemble
 from retinue.runs.delegate import Delegate
 from retinue.runs.plan import check, choose_tools
-from retinue.runs.prompt import Part, joined
+from retinue.runs.prompt import PromptPart, joined
 from retinue.runs.supervisor import Supervisor
 from retinue.runs.task import LONGEST_TASK
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 class Preview:
     """`parts` joined are the system prompt; `message` is the first thing a run is told."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[PromptPart, ...]
     tools: tuple[Tool, ...]
     message: str
     mode: PermissionMode

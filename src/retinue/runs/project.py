@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from retinue.capabilities.permissions.gatekeeper import Guard
     from retinue.capabilities.plugins.attach import Extensions
     from retinue.capabilities.web.attach import Browsing
-    from retinue.guard.inbox_service import Approver, Desk, Policy
+    from retinue.guard.inbox_service import Approver, Desk, InboxPolicy
     from retinue.guard.redact import Redactor
     from retinue.guard.trust import Trust
     from retinue.http.transport import Transport
@@ -241,11 +241,11 @@ class World:
             return True
         return "desk" in self.__dict__ and self.desk.interactive
 
-    def _policy(self) -> Policy:
-        from retinue.guard.inbox_service import Policy
+    def _policy(self) -> InboxPolicy:
+        from retinue.guard.inbox_service import InboxPolicy
 
         settings = self.settings.settings
-        return Policy(settings.permissions_headless, settings.permissions_expiry_seconds)
+        return InboxPolicy(settings.permissions_headless, settings.permissions_expiry_seconds)
 
     @cached_property
     def transport(self) -> Transport:

@@ -78,7 +78,7 @@ MAIN = "main"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PromptPart:
     """A section of a prompt, and what to call it when someone asks what is in there."""
 
     name: str
@@ -114,7 +114,7 @@ def prompt_parts(
     depth: int = 0,
     extras: Extras = NO_EXTRAS,
     bridge: str = "",
-) -> tuple[Part, ...]:
+) -> tuple[PromptPart, ...]:
     """Everything the model is told before its first message, in order.
 
     The main agent is not told that it is an agent of someone; a run at depth 0 not that it is a
@@ -122,21 +122,25 @@ def prompt_parts(
     else it should know about how it differs.
     """
     shared = (
-        Part("instructions", extras.instructions),
-        Part("delegation", extras.delegation),
-        Part("skills", extras.skills),
+        PromptPart("instructions", extras.instructions),
+        PromptPart("delegation", extras.delegation),
+        PromptPart("skills", extras.skills),
     )
-    last = (Part("memory", extras.memory), Part("worktree", extras.worktree), Part("mode", extras.mode))
-    place = Part("environment", environment.block())
+    last = (
+        PromptPart("memory", extras.memory),
+        PromptPart("worktree", extras.worktree),
+        PromptPart("mode", extras.mode),
+    )
+    place = PromptPart("environment", environment.block())
     if spec.prompt_mode == "append":
         body = spec.prompt.strip()
         instructions = f"<agent_instructions>\n{body}\n</agent_instructions>" if body else ""
-        parts: tuple[Part, ...] = (
-            Part("parent", parent) if parent else Part("base", shipped("subagent")),
-            Part("bridge", _bridge(bridge) if depth else ""),
-            Part("agent", _active_agent(spec)),
-            Part("environment", "" if parent and place.text in parent else place.text),
-            Part("body", instructions),
+        parts: tuple[PromptPart, ...] = (
+            PromptPart("parent", parent) if parent else PromptPart("base", shipped("subagent")),
+            PromptPart("bridge", _bridge(bridge) if depth else ""),
+            PromptPart("agent", _active_agent(spec)),
+            PromptPart("environment", "" if parent and place.text in parent else place.text),
+            PromptPart("body", instructions),
             *shared,
             *(part for part in last if not (parent and part.name == "mode" and part.text in parent)),
         )
@@ -144,7 +148,7 @@ def prompt_parts(
         role = shipped("subagent") if depth else ""
         tag = "" if is_main(spec, depth) else f"{_active_agent(spec)}\n{role}".rstrip()
         body = spec.prompt.strip() or _fallback_role(spec)
-        parts = (Part("agent", tag), Part("body", body), *shared, place, *last)
+        parts = (PromptPart("agent", tag), PromptPart("body", body), *shared, place, *last)
     return tuple(part for part in parts if part.text)
 
 
@@ -153,7 +157,7 @@ def _bridge(more: str) -> str:
     return f"{text}{more}\n{end}"
 
 
-def joined(parts: Iterable[Part]) -> str:
+def joined(parts: Iterable[PromptPart]) -> str:
     return "\n\n".join(part.text for part in parts)
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from retinue.runs.project import World
 
 
-class Queue:
+class RunQueue:
     """`limit` runs hold a slot at once; the others wait in the order they came."""
 
     def __init__(self, limit: int) -> None:
@@ -91,7 +91,7 @@ class Queue:
 Place = asyncio.Future[None]
 
 
-def take_place(member: Member, queue: Queue) -> Place | None:
+def take_place(member: Member, queue: RunQueue) -> Place | None:
     """A place in the line, or None for who needs none: whoever waits for a nested or a
     foreground run may hold a slot."""
     place = None
@@ -103,7 +103,7 @@ def take_place(member: Member, queue: Queue) -> Place | None:
 
 
 async def attend(
-    member: Member, world: World, queue: Queue, place: Place | None, past: Conversation | None, post: str
+    member: Member, world: World, queue: RunQueue, place: Place | None, past: Conversation | None, post: str
 ) -> None:
     """Everything of one leg. However it ends, the run has its ending and the slot is free."""
     controls, cwd = member.handle.controls, member.handle.launch.request.cwd

@@ -25,7 +25,7 @@ SAMPLES = 200
 """How many earlier runs are looked at, newest first."""
 
 
-class Wanted(NamedTuple):
+class QuotedAgent(NamedTuple):
     """One agent that is to be started."""
 
     agent: str
@@ -58,7 +58,7 @@ class Quote:
     samples: int = 0
 
 
-class History(Protocol):
+class QuoteHistory(Protocol):
     """The part of `retinue.log.query.Reader` that is needed."""
 
     def list_runs(
@@ -66,7 +66,7 @@ class History(Protocol):
     ) -> list[RunRow]: ...
 
 
-def quote(wanted: Sequence[Wanted], history: History, *, at_once: int = 1) -> Quote:
+def quote(wanted: Sequence[QuotedAgent], history: QuoteHistory, *, at_once: int = 1) -> Quote:
     """For all of `wanted` together, of which `at_once` work at the same time."""
     groups = Counter(wanted)
     names = ", ".join(f"{count} × {each.agent} on {each.model.full_name}" for each, count in groups.items())
@@ -84,7 +84,7 @@ def quote(wanted: Sequence[Wanted], history: History, *, at_once: int = 1) -> Qu
     return Quote(text, len(wanted), median, samples)
 
 
-def _past(history: History, agent: str) -> list[RunRow]:
+def _past(history: QuoteHistory, agent: str) -> list[RunRow]:
     for name in (agent, None):
         rows = [row for row in history.list_runs(states={"ended"}, agent=name, limit=SAMPLES) if row.turns > 0]
         if rows:

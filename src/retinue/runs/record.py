@@ -26,7 +26,7 @@ from retinue.runs.plan import Launch
 from retinue.settings.places import home
 
 if TYPE_CHECKING:
-    from retinue.log.query import Reader
+    from retinue.log.query import LogReader
     from retinue.runs.project import World
 
 RESUME_PROMPT = "Go on with your task from where you were."
@@ -155,7 +155,7 @@ def request_of(
 _AFTER_PLAN: tuple[PermissionMode, ...] = ("acceptEdits", "default")
 
 
-def with_approved_mode(request: RunRequest, reader: Reader, run_id: str) -> RunRequest:
+def with_approved_mode(request: RunRequest, reader: LogReader, run_id: str) -> RunRequest:
     """The request of a run that is taken up again, in the mode that holds since its plan was approved."""
     if request.permission_mode != "plan":
         return request

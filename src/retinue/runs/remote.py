@@ -15,7 +15,7 @@ from retinue.core.clock import Timer
 from retinue.errors import StateError
 
 if TYPE_CHECKING:
-    from retinue.log.commands import Answer, Command, Ear
+    from retinue.log.commands import CommandAnswer, Ear, RunCommand
     from retinue.runs.member import Member
     from retinue.runs.supervisor import Supervisor
 
@@ -80,23 +80,25 @@ class Commands:
             ear.again()
             raise
 
-    def obey(self, command: Command) -> Answer:
+    def obey(self, command: RunCommand) -> CommandAnswer:
         """What becomes of one command, at once."""
-        from retinue.log.commands import Answer
+        from retinue.log.commands import CommandAnswer
 
         member = self._crew.members.get(command.run_id)
         if member is None or not member.live:
             status = member.status if member is not None else "gone"
-            return Answer(command.run_id, False, f"Not delivered: the run has ended ({status}). {_resume(command)}")
+            return CommandAnswer(
+                command.run_id, False, f"Not delivered: the run has ended ({status}). {_resume(command)}"
+            )
         try:
             done, text = self._do(member, command)
         except Exception as error:  # noqa: BLE001 - whoever asked must hear of it
-            return Answer(command.run_id, False, f"Retinue failed: {type(error).__name__}: {error}")
+            return CommandAnswer(command.run_id, False, f"Retinue failed: {type(error).__name__}: {error}")
         if not done:
             text = f"Not delivered: the run is just ending. {_resume(command)}"
-        return Answer(command.run_id, done, text)
+        return CommandAnswer(command.run_id, done, text)
 
-    def _do(self, member: Member, command: Command) -> tuple[bool, str]:
+    def _do(self, member: Member, command: RunCommand) -> tuple[bool, str]:
         crew, kind = self._crew, command.kind
         match kind:
             case "steer":
@@ -118,5 +120,5 @@ class Commands:
                 assert_never(kind)
 
 
-def _resume(command: Command) -> str:
+def _resume(command: RunCommand) -> str:
     return f"Go on with it: retinue runs resume {command.run_id}"

@@ -11,7 +11,7 @@ from retinue.core.spec import AgentSpec
 from retinue.errors import DisabledAgentError, RefusedAgentError, UnknownAgentError
 
 if TYPE_CHECKING:
-    from retinue.agents.catalog import Catalog, Entry
+    from retinue.agents.catalog import Catalog, LoadedAgent
     from retinue.settings.table import Settings
 
 
@@ -116,7 +116,7 @@ def merge(spec: AgentSpec, call: SpawnCall, settings: Settings) -> Options:
     )
 
 
-def _entry(name: str, catalog: Catalog, vocabulary: Vocabulary) -> Entry | None:
+def _entry(name: str, catalog: Catalog, vocabulary: Vocabulary) -> LoadedAgent | None:
     """The agent of that name, enabled or not."""
     try:
         return catalog.find(name, vocabulary)

@@ -37,7 +37,7 @@ from retinue.tools.reach import label
 
 if TYPE_CHECKING:
     from retinue.core.outcome import Outcome, StoppedBy
-    from retinue.log.query import Reader
+    from retinue.log.query import LogReader
     from retinue.log.replay import Conversation
     from retinue.log.rows import RunRow
     from retinue.runs.member import Member
@@ -115,13 +115,13 @@ class Past:
         )
 
 
-def stored_tag(reader: Reader, row: RunRow) -> Tag:
+def stored_tag(reader: LogReader, row: RunRow) -> Tag:
     """What a run is called, and what it works on."""
     first = next((event.body for event in reader.events(row.id, limit=1)), None)
     return tag_of(first) if isinstance(first, RunCreated) else Tag(None, row.agent)
 
 
-def past(reader: Reader, row: RunRow) -> Past:
+def past(reader: LogReader, row: RunRow) -> Past:
     """A run as its events tell it."""
     first = next((event.body for event in reader.events(row.id, limit=1)), None)
     outcome = reader.outcome(row.id)
@@ -134,14 +134,14 @@ def past(reader: Reader, row: RunRow) -> Past:
     return Past(row, tag_of(first), name, outcome, said, unknown, first.spec.get("background"))
 
 
-def names_below(reader: Reader, parent_id: str) -> list[str]:
+def names_below(reader: LogReader, parent_id: str) -> list[str]:
     """What the children of a run are called."""
     firsts = (reader.events(row.id, limit=1) for row in reader.list_runs(parent_id=parent_id))
     tags = (tag_of(event.body) for some in firsts for event in some if isinstance(event.body, RunCreated))
     return [tag.name for tag in tags if tag.name]
 
 
-def find_child(reader: Reader, parent_id: str, wanted: str, shortest: int) -> Past | None:
+def find_child(reader: LogReader, parent_id: str, wanted: str, shortest: int) -> Past | None:
     """The child of `parent_id` that an id, the only beginning of one of at least `shortest`
     characters, or a name means. Of several with one name, the newest."""
     rows = reader.list_runs(parent_id=parent_id)
@@ -152,7 +152,7 @@ def find_child(reader: Reader, parent_id: str, wanted: str, shortest: int) -> Pa
     return next((found for row in rows if (found := past(reader, row)).tag.name == wanted), None)
 
 
-def find_named(reader: Reader, name: str) -> RunRow | None:
+def find_named(reader: LogReader, name: str) -> RunRow | None:
     """The run that a person means by a name, however old and deep it is: one that lives before
     one that does not, then the newest. `main` is the run a person talks to."""
     if name in RESERVED:
@@ -162,7 +162,7 @@ def find_named(reader: Reader, name: str) -> RunRow | None:
     return next((row for row in alike if row.state in LIVE), alike[0] if alike else None)
 
 
-def find_run(reader: Reader, wanted: str) -> RunRow:
+def find_run(reader: LogReader, wanted: str) -> RunRow:
     """The run that a person or a program means: an id, the beginning of one, or `@name`. Raises
     UnknownRunError, and UsageError when several fit."""
     if not wanted.startswith("@"):
@@ -173,14 +173,14 @@ def find_run(reader: Reader, wanted: str) -> RunRow:
     return found
 
 
-def children(reader: Reader, parent_id: str, limit: int, without: Collection[str] = ()) -> list[Past]:
+def children(reader: LogReader, parent_id: str, limit: int, without: Collection[str] = ()) -> list[Past]:
     """The newest children of a run, newest first, but for some."""
     rows = [row for row in reader.list_runs(parent_id=parent_id, limit=limit) if row.id not in without]
     ears = _Ears(reader, parent_id) if rows else None
     return [replace(past(reader, row), heard=ears is not None and ears.heard(row)) for row in rows]
 
 
-def undelivered(reader: Reader, parent_id: str, members: Mapping[str, Member]) -> list[ChildView]:
+def undelivered(reader: LogReader, parent_id: str, members: Mapping[str, Member]) -> list[ChildView]:
     """The children of a run that have ended, or were interrupted, since it last heard of them.
     Those that still run are left out: their end is brought when it comes."""
     rows = [row for row in reversed(reader.list_runs(parent_id=parent_id)) if row.state not in LIVE]
@@ -200,7 +200,7 @@ def post(views: list[ChildView], *, show_cost: bool = False) -> str:
     return f"{_HEAD}\n\n{notification(views, show_cost=show_cost)}"
 
 
-def used_below(reader: Reader, run_id: str) -> Usage:
+def used_below(reader: LogReader, run_id: str) -> Usage:
     """What all descendants of a run have used."""
     total, waiting = Usage(), [run_id]
     while waiting:
@@ -210,7 +210,7 @@ def used_below(reader: Reader, run_id: str) -> Usage:
     return total
 
 
-def bounded(launch: Launch, past: Conversation, reader: Reader, row: RunRow) -> Launch:
+def bounded(launch: Launch, past: Conversation, reader: LogReader, row: RunRow) -> Launch:
     """`launch` with the tools and the transcript that the run had: a resume gives no rights."""
     started = past.started
     options = past.created.options if past.created else {}
@@ -237,7 +237,7 @@ def bounded(launch: Launch, past: Conversation, reader: Reader, row: RunRow) -> 
 class _Ears:
     """What a run has heard of its children, by places in the log."""
 
-    def __init__(self, reader: Reader, parent_id: str) -> None:
+    def __init__(self, reader: LogReader, parent_id: str) -> None:
         self._reader = reader
         self._told: dict[str, int] = {}
         self._read: dict[str, int] = {}
@@ -279,7 +279,7 @@ class _Ears:
                 pass
 
 
-def _carries(reader: Reader, ended: ToolEnded, child_id: str) -> bool:
+def _carries(reader: LogReader, ended: ToolEnded, child_id: str) -> bool:
     """Whether a tool result is the child's: it names it, or the call is the one that started it."""
     if child_id in ended.result.text:
         return True
@@ -287,7 +287,7 @@ def _carries(reader: Reader, ended: ToolEnded, child_id: str) -> bool:
     return isinstance(first, RunCreated) and tag_of(first).call_id == ended.call_id
 
 
-def _last_words(reader: Reader, run_id: str) -> str:
+def _last_words(reader: LogReader, run_id: str) -> str:
     """What a run that was cut off had said since it was last taken up: an answer it gave before
     is none to what it was asked then."""
     said = reader.partial(run_id)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from retinue.agents.lint.keys import nearest
 from retinue.capabilities.mcp.config import ServerConfig, read_server
 from retinue.capabilities.mcp.process import CannotStartError, find_program
-from retinue.capabilities.mcp.scope import Configured, Scope
+from retinue.capabilities.mcp.scope import Configured, ServerScope
 from retinue.capabilities.mcp.servers import is_trusted, project_servers
 from retinue.runs.project import World
 
 if TYPE_CHECKING:
-    from retinue.agents.lint.finding import Found
-    from retinue.agents.lint.subject import Subject
+    from retinue.agents.lint.finding import CheckResult
+    from retinue.agents.lint.subject import LintSubject
     from retinue.core.spec import ServerRef
 
 _ADD = "Add it to mcpServers in the settings, or to .mcp.json. See: retinue servers list"
@@ -30,7 +30,7 @@ class ServerLint:
         self._cwd = cwd
         self._world: World | None = None
 
-    def __call__(self, subject: Subject) -> Iterator[Found]:
+    def __call__(self, subject: LintSubject) -> Iterator[CheckResult]:
         spec = subject.parsed.spec
         if spec is None or spec.isolated or not (spec.servers or spec.required_servers):
             return
@@ -38,14 +38,16 @@ class ServerLint:
             self._world = World(self._cwd)
         configured = project_servers(self._world)
         inline = [server.name for server in spec.servers or () if server.config is not None]
-        for name in Scope(spec, None).missing([*configured.servers, *inline]):
+        for name in ServerScope(spec, None).missing([*configured.servers, *inline]):
             reason = f"The agent requires the MCP server '{name}', which is not configured here: it is refused."
             key = _key(subject, "required_servers")
             yield subject.found("server-not-configured", reason, _ADD, key=key, word=name, severity="error")
         for server in spec.servers or ():
             yield from self._named(subject, server, configured, self._world)
 
-    def _named(self, subject: Subject, server: ServerRef, configured: Configured, world: World) -> Iterator[Found]:
+    def _named(
+        self, subject: LintSubject, server: ServerRef, configured: Configured, world: World
+    ) -> Iterator[CheckResult]:
         key = _key(subject, "servers")
         if server.config is not None:
             where = subject.parsed.file
@@ -78,5 +80,5 @@ class ServerLint:
         return None
 
 
-def _key(subject: Subject, field: str) -> str | None:
+def _key(subject: LintSubject, field: str) -> str | None:
     return next(iter(subject.keys_for(field)), None)

@@ -32,7 +32,7 @@ from retinue.runs.notifications import Mailroom
 from retinue.runs.offer import can_answer
 from retinue.runs.plan import Launch
 from retinue.runs.project import World
-from retinue.runs.queue import Queue, abandon, attend, take_place
+from retinue.runs.queue import RunQueue, abandon, attend, take_place
 from retinue.runs.record import Tag, created, request_of, tag_of, transcript_for, with_approved_mode
 from retinue.runs.remote import Commands
 from retinue.runs.resume import bounded, names_below, post, undelivered, used_below
@@ -51,7 +51,7 @@ class Supervisor:
         self.world = world
         self.clock = world.clock = clock
         self.members: dict[str, Member] = {}
-        self.queue = Queue(world.settings.settings.max_concurrent)
+        self.queue = RunQueue(world.settings.settings.max_concurrent)
         self.stash = Stash(clock)
         self._names = Names()
         self._rooms: dict[str, Mailroom] = {}

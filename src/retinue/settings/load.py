@@ -1,9 +1,9 @@
 """Settings merged from their layers, each value with its origin.
 
-The layers: defaults < files of other programs < user file < project file < local file < environment < flags. Each layer
-is read on its own and the layers are merged setting by setting: a bad value is dropped alone, with a problem that names
-the file, the setting and what would be accepted. No file is created. Variables and words of the command line are read as
-the JSON a file would hold. `settings_signature` changes when a file that counts has changed.
+The layers: defaults < files of other programs < user file < project file < local file < environment < flags. Each
+layer is read on its own and the layers are merged setting by setting: a bad value is dropped alone, with a problem that
+names the file, the setting and what would be accepted. No file is created. Variables and words of the command line are
+read as the JSON a file would hold. `settings_signature` changes when a file that counts has changed.
 """
 
 from __future__ import annotations

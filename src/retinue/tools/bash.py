@@ -17,7 +17,7 @@ from retinue.core.tool import ToolContext, ToolOutput
 from retinue.tools.arguments import Arguments, ToolError
 from retinue.tools.base import Aliases, BuiltinTool, Properties
 from retinue.tools.capture import Capture
-from retinue.tools.processes import Ended, run_program
+from retinue.tools.processes import ProcessEnd, run_program
 
 DEFAULT_SECONDS = 120.0
 COMMAND_BYTES = 100_000
@@ -226,7 +226,7 @@ class Timing:
         return "Do less at once, or use run_in_background" if self.can_stay else "Do less at once"
 
 
-def _output(command: str, shown: str, ended: Ended, timing: Timing, stopped: str) -> ToolOutput:
+def _output(command: str, shown: str, ended: ProcessEnd, timing: Timing, stopped: str) -> ToolOutput:
     notes: list[str] = []
     code = ended.code
     if ended.timed_out:

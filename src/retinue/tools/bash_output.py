@@ -17,7 +17,7 @@ from retinue.core.tool import ToolContext, ToolOutput, ok
 from retinue.tools.arguments import Arguments, ToolError
 from retinue.tools.base import Aliases, BuiltinTool, Properties
 from retinue.tools.capture import StreamCleaner, head_and_tail
-from retinue.tools.processes import Ended, run_program
+from retinue.tools.processes import ProcessEnd, run_program
 
 MOST = 8
 SHOWN = 20_000
@@ -33,7 +33,7 @@ class BackgroundCommand:
         self.id = f"shell-{number}"
         self.command = command
         self.path = path
-        self.task: asyncio.Task[Ended] | None = None
+        self.task: asyncio.Task[ProcessEnd] | None = None
         self._cleaner = StreamCleaner()
         self._unread: list[str] = []
         self._stored = 0

@@ -34,7 +34,7 @@ _KINDS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class FolderEntry:
     """A name in an open folder: what `os` functions with `dir_fd` want. Leave it through `with`,
     which closes the folder. `folder` is None where paths are opened by name; `name` is the whole
     path then."""
@@ -57,7 +57,7 @@ class Spot:
             return None
 
 
-def spot(place: Confined, *, create: bool = False) -> Spot:
+def spot(place: Confined, *, create: bool = False) -> FolderEntry:
     """`place` as a name in its open parent folder; `create` makes the folders above it."""
     parts = place.parts
     if not parts:
@@ -65,8 +65,8 @@ def spot(place: Confined, *, create: bool = False) -> Spot:
     if not BY_DESCRIPTOR:
         if create:
             place.path.parent.mkdir(parents=True, exist_ok=True)
-        return Spot(None, place.real)
-    return Spot(_walk(place, parts[:-1], create), parts[-1])
+        return FolderEntry(None, place.real)
+    return FolderEntry(_walk(place, parts[:-1], create), parts[-1])
 
 
 def _walk(place: Confined, parts: tuple[str, ...], create: bool) -> int:
@@ -93,7 +93,7 @@ def _make_folder(name: str, folder: int) -> None:
         return  # someone else made it at the same moment; the open that follows checks it
 
 
-def open_regular(where: Spot, place: Confined) -> int:
+def open_regular(where: FolderEntry, place: Confined) -> int:
     """A descriptor to read a regular file. Pipes, devices and folders are refused before they
     are opened, because opening them alone may block or have effects."""
     return _open_regular(where, place)[0]
@@ -111,7 +111,7 @@ def read_little(place: Confined, most: int) -> bytes | None:
         os.close(descriptor)
 
 
-def _open_regular(where: Spot, place: Confined) -> tuple[int, int]:
+def _open_regular(where: FolderEntry, place: Confined) -> tuple[int, int]:
     found = where.stat()
     if found is None:
         raise FileNotFoundError(2, "No such file or directory", place.shown)

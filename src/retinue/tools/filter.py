@@ -36,7 +36,7 @@ _NOT_FOR_SUBAGENTS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class ToolSelection:
     """`refusal`, if set, completes "Agent 'x' …"; the run must not start then.
 
     `unrecognised` names are unknown, `unavailable` ones are not for this run, and
@@ -66,7 +66,7 @@ def select_tools(
     allow_spawn: bool = True,
     agent: str = "",
     absent: Mapping[str, str] = MappingProxyType({}),
-) -> Selection:
+) -> ToolSelection:
     """`denied_above` is what the files of agents above the run deny by name. `shell_sandbox`
     says that this host can keep a shell from writing; without it a read-only run has none.
     `allow_spawn` is False at the depth limit or where the file does not let the agent delegate.
@@ -92,7 +92,7 @@ def select_tools(
     notes += [f"{_some(names)} withheld: {reason}" for reason, names in foreign.items()]
     missing = asked.notes(agent, absent) + [f"{each} matched no extension in this session" for each in policy.selectors]
     refused = asked.listed and not permitted and not policy.selectors
-    return Selection(
+    return ToolSelection(
         tools={} if refused else {name: tool for name, tool in permitted.items() if name not in denied},
         unrecognised=tuple(asked.unrecognised),
         unavailable=tuple(asked.unavailable + withheld),

@@ -36,7 +36,7 @@ _LINE = re.compile(rb"(\d+)([:-])(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class GrepQuery:
     pattern: str
     literal: bool = False
     ignore_case: bool = False
@@ -67,7 +67,7 @@ class Counts:
         return sum(self.files.values())
 
 
-async def count_matches(query: Query, start: Start, context: ToolContext) -> Counts:
+async def count_matches(query: GrepQuery, start: Start, context: ToolContext) -> Counts:
     if "\0" in query.pattern:
         raise ToolError("The pattern holds a NUL character; text files have none.")
     printed = bytearray()
@@ -83,7 +83,7 @@ async def count_matches(query: Query, start: Start, context: ToolContext) -> Cou
 
 
 async def _counted_again(
-    query: Query, start: Start, context: ToolContext, found: Counts, unchanged: Unchanged
+    query: GrepQuery, start: Start, context: ToolContext, found: Counts, unchanged: Unchanged
 ) -> Counts:
     """With the files of folders that changed during the search counted from what is really there."""
     doubtful = await in_thread(lambda: [path for path in found.files if not unchanged.holds(path)])
@@ -144,7 +144,7 @@ def _counts(printed: bytes, glob: Glob | None, start: Start) -> Counts:
 
 
 async def matching_lines(
-    query: Query, start: Start, context: ToolContext, found: Counts, limit: int
+    query: GrepQuery, start: Start, context: ToolContext, found: Counts, limit: int
 ) -> tuple[list[str], int]:
     """Lines to show for the first `limit` matches in path order, and how many matches they are."""
     chosen: list[str] = []
@@ -297,10 +297,10 @@ class GrepTool(BuiltinTool):
         return ok(_content(lines, matches, found) + left_out, effect)
 
 
-def _query(given: Arguments) -> Query:
+def _query(given: Arguments) -> GrepQuery:
     glob_text = given.optional_text("glob")
     glob: Glob | None = compile_glob(glob_text) if glob_text else None
-    return Query(
+    return GrepQuery(
         pattern=given.text("pattern"),
         literal=given.flag("literal"),
         ignore_case=given.flag("ignore_case"),
@@ -310,7 +310,7 @@ def _query(given: Arguments) -> Query:
     )
 
 
-def _nothing(query: Query, start: Start) -> str:
+def _nothing(query: GrepQuery, start: Start) -> str:
     skipped = "Ignored files were" if query.hidden else "Ignored and hidden files were"
     return f"No match for {query.pattern!r} in {start.name}. {skipped} not searched."
 

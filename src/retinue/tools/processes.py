@@ -50,7 +50,7 @@ _REAP_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ProcessEnd:
     """How a program ended. `code` is negative for a signal, as everywhere in Python, and None
     if it could not even be reaped. `stopped` names processes it left running."""
 
@@ -75,7 +75,7 @@ async def run_program(
     owner: str = "",
     stdin: int = asyncio.subprocess.DEVNULL,
     descriptors: Sequence[int] = (),
-) -> Ended:
+) -> ProcessEnd:
     """Run `argv` to its end. When the time is up, or the caller is cancelled, the whole tree
     is ended first. Output of the program is passed on as it comes; processes it leaves behind
     neither hold the call nor survive it (`alone` says it starts none, which saves looking).
@@ -111,7 +111,7 @@ async def _run(
     stdin: int,
     descriptors: Sequence[int],
     cancelled: asyncio.Future[None],
-) -> Ended:
+) -> ProcessEnd:
     starting = asyncio.ensure_future(
         asyncio.get_running_loop().subprocess_exec(
             lambda: watcher,
@@ -143,12 +143,12 @@ async def _run(
         if watcher.exited.done():
             stopped = await _clear(tree, watcher, alone)
             over = True
-            return Ended(transport.get_returncode(), stopped=stopped)
+            return ProcessEnd(transport.get_returncode(), stopped=stopped)
         await tree.end(GRACE_SECONDS)
         over = True
         await asyncio.wait({watcher.exited}, timeout=_REAP_SECONDS)
         await asyncio.wait({watcher.drained}, timeout=DRAIN_SECONDS)
-        return Ended(transport.get_returncode(), timed_out=not cancelled.done())
+        return ProcessEnd(transport.get_returncode(), timed_out=not cancelled.done())
     finally:
         if not over:  # this task itself was cancelled, as happens when the loop is torn down
             tree.kill()

@@ -36,7 +36,7 @@ LINE_BYTES = 2000
 
 
 @dataclass(slots=True)
-class Window:
+class LineWindow:
     """Lines `first` … of a file, without their newlines. `cut` has the whole length of each
     line that was cut, by its place in `lines`. `total` and `digest` (the content hash) are None
     when the file was not read to its end; `full` means that more lines follow."""
@@ -67,12 +67,12 @@ class Window:
         self.lines.append(line)
 
 
-def window_of(data: bytes, first: int, limit: int) -> Window:
+def window_of(data: bytes, first: int, limit: int) -> LineWindow:
     """The window of a file that is in memory as a whole."""
     lines = data.split(b"\n")
     if not lines[-1]:
         lines.pop()
-    found = Window(first, total=len(lines), digest=hashlib.sha256(data).hexdigest())
+    found = LineWindow(first, total=len(lines), digest=hashlib.sha256(data).hexdigest())
     for line in lines[first - 1 : first - 1 + limit]:
         found.add(line, len(line))
         if found.full:
@@ -83,10 +83,10 @@ def window_of(data: bytes, first: int, limit: int) -> Window:
 
 def window(
     chunks: Iterable[bytes], first: int, limit: int, *, to_end: bool, stopped: Callable[[], bool] = lambda: False
-) -> Window:
+) -> LineWindow:
     """The same, reading piece by piece. With `to_end` the rest of the file is read too, for the
     count and the hash; otherwise reading ends with the window."""
-    builder = _Builder(Window(first), limit)
+    builder = _Builder(LineWindow(first), limit)
     found = builder.found
     hasher = hashlib.sha256()
     for chunk in chunks:
@@ -106,7 +106,7 @@ def window(
 class _Builder:
     """Counts newlines in bulk outside the window and cuts lines only inside it."""
 
-    def __init__(self, found: Window, limit: int) -> None:
+    def __init__(self, found: LineWindow, limit: int) -> None:
         self.found = found
         self.limit = limit
         self.number = 1  # of the line being read
@@ -293,7 +293,7 @@ def _chunks(file: BinaryIO) -> Iterator[bytes]:
         yield chunk
 
 
-def _wide_window(place: Confined, data: bytes, first: int, limit: int) -> Window:
+def _wide_window(place: Confined, data: bytes, first: int, limit: int) -> LineWindow:
     if len(data) > LARGEST:
         raise ToolError(f"{place.shown} is UTF-16 or UTF-32 text, too large to convert here. Convert it with iconv.")
     forms = forms_of(data)
@@ -338,7 +338,7 @@ async def _converted(
     return ok(f"{_render(place, found, None)}\n[text of a PDF, without its images]", ToolEffect(reads=(place.real,)))
 
 
-def _render(place: Confined, found: Window, codec: str | None) -> str:
+def _render(place: Confined, found: LineWindow, codec: str | None) -> str:
     if not found.lines:
         if found.total == 0 and found.first == 1:
             return "(empty file)"

@@ -19,7 +19,7 @@ LOADED = "Loaded {} tool(s). Their full schemas are now available next turn:"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ToolMatches:
     """`left` counts matches that were not loaded because there were too many."""
 
     tools: tuple[Tool, ...]
@@ -46,7 +46,7 @@ class Deferred:
         """Add tools that became available; those that are known stay as they are."""
         self._tools = {**tools, **self._tools}
 
-    def load(self, query: str) -> Found:
+    def load(self, query: str) -> ToolMatches:
         """Load what matches. Every word must occur, without regard to case."""
         if query.strip().lower().startswith(SELECT):
             matches = self._named(query.strip()[len(SELECT) :])
@@ -55,7 +55,7 @@ class Deferred:
             matches = [tool for tool in self._tools.values() if words and _has_all(tool, words)]
         kept = matches[:MOST_AT_ONCE]
         self._loaded.update({tool.spec.name: tool for tool in kept if tool.spec.name not in self._loaded})
-        return Found(tuple(kept), len(matches) - len(kept))
+        return ToolMatches(tuple(kept), len(matches) - len(kept))
 
     def keep(self, names: Container[str]) -> None:
         """Take away what is not among `names`."""

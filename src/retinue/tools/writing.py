@@ -20,7 +20,7 @@ from retinue.core.permission import ToolEffect, TouchedPath
 from retinue.core.tool import ToolContext
 from retinue.tools.arguments import ToolError
 from retinue.tools.content import content_hash
-from retinue.tools.files import Spot, open_regular, refuse_irregular, spot
+from retinue.tools.files import FolderEntry, open_regular, refuse_irregular, spot
 from retinue.tools.paths import Confined
 
 LARGEST = 64 * 1024 * 1024
@@ -105,7 +105,7 @@ def check_fresh(place: Confined, context: ToolContext, current: bytes) -> None:
         raise ToolError(f"{place.shown} {changed}. Read it again, then redo the change.")
 
 
-def read_whole(where: Spot, place: Confined) -> bytes:
+def read_whole(where: FolderEntry, place: Confined) -> bytes:
     descriptor = open_regular(where, place)
     with os.fdopen(descriptor, "rb") as file:
         data = file.read(LARGEST + 1)
@@ -125,9 +125,9 @@ def _existing(place: Confined) -> os.stat_result | None:
     return found
 
 
-def _replace(where: Spot, data: bytes, old: os.stat_result | None, mode: int) -> None:
+def _replace(where: FolderEntry, data: bytes, old: os.stat_result | None, mode: int) -> None:
     """A file of the same folder is filled and renamed: readers see the old or the new content."""
-    beside = Spot(where.folder, _beside(where))
+    beside = FolderEntry(where.folder, _beside(where))
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
     descriptor = os.open(beside.name, flags, mode, dir_fd=beside.folder)
     try:
@@ -142,7 +142,7 @@ def _replace(where: Spot, data: bytes, old: os.stat_result | None, mode: int) ->
         raise
 
 
-def _beside(where: Spot) -> str:
+def _beside(where: FolderEntry) -> str:
     name = f".retinue-{secrets.token_hex(8)}.tmp"
     return name if where.folder is not None else os.path.join(os.path.dirname(where.name), name)  # noqa: PTH118, PTH120
 
@@ -156,13 +156,13 @@ def _keep_owner_and_mode(descriptor: int, old: os.stat_result) -> None:
 
 
 @contextmanager
-def _locked(where: Spot, place: Confined) -> Iterator[None]:
+def _locked(where: FolderEntry, place: Confined) -> Iterator[None]:
     with _LOCKS[hash(place.real) % len(_LOCKS)], _flocked(where):
         yield
 
 
 @contextmanager
-def _flocked(where: Spot) -> Iterator[None]:
+def _flocked(where: FolderEntry) -> Iterator[None]:
     """Best effort: a file system without locks, or a lock held for seconds, does not stop the
     write; the hash check still catches what changed before it."""
     try:

@@ -10,15 +10,15 @@ from typing import Any
 from retinue.capabilities.audit.checkpoint import Checkpoints
 from retinue.capabilities.audit.ledger import RunLedger
 from retinue.capabilities.audit.ledger_store import LedgerStore, Who
-from retinue.capabilities.audit.shadow import Limits, Shadow
-from retinue.capabilities.audit.undo import Scope, Undo, UndoneFile
+from retinue.capabilities.audit.shadow import CheckpointLimits, Shadow
+from retinue.capabilities.audit.undo import Undo, UndoneFile, UndoScope
 from retinue.core.permission import TouchedPath
 from retinue.core.tool import ToolContext, ToolOutput
 from retinue.tools.registry import builtin_tools
 
 
 class Bench:
-    def __init__(self, folder: Path, limits: Limits | None = None) -> None:
+    def __init__(self, folder: Path, limits: CheckpointLimits | None = None) -> None:
         self.root = folder.resolve() / "work"
         self.root.mkdir(exist_ok=True)
         self.state = folder.resolve() / "state"
@@ -31,7 +31,7 @@ class Bench:
     def undo(self, run: Worker, *, below: tuple[str, ...] = (), turn: int = 0, **options: Any) -> dict[str, UndoneFile]:
         undo = Undo(self.state)
         try:
-            done = undo.run(Scope(run.who, turn, below), **options)
+            done = undo.run(UndoScope(run.who, turn, below), **options)
         finally:
             undo.close()
         return {os.path.relpath(each.path, self.root): each for each in done}

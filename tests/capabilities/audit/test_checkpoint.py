@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from audit_bench import Bench, picture
 
-from retinue.capabilities.audit.checkpoint_scan import Workspace
-from retinue.capabilities.audit.shadow import CheckpointError, Limits, Shadow
+from retinue.capabilities.audit.checkpoint_scan import ScannedRoot
+from retinue.capabilities.audit.shadow import CheckpointError, CheckpointLimits, Shadow
 
 HERE = str(Path(__file__).parent)
 
@@ -23,7 +23,7 @@ def bench(tmp_path: Path) -> Bench:
 
 def test_nothing_is_made_before_something_changes(tmp_path):
     shadow = Shadow(tmp_path / "checkpoints")
-    Workspace(shadow, tmp_path, "run-1")
+    ScannedRoot(shadow, tmp_path, "run-1")
     assert not (tmp_path / "checkpoints").exists()
 
 
@@ -49,7 +49,7 @@ def test_of_a_worktree_that_goes_nothing_is_kept_for_the_next(bench):
     worktree = bench.state / "worktrees" / "run-1"
     worktree.mkdir(parents=True)
     (worktree / "a.txt").write_text("a")
-    space = Workspace(bench.shadow, worktree, "run-1")
+    space = ScannedRoot(bench.shadow, worktree, "run-1")
     space.snapshot()
     space.close()
     assert list((bench.shadow.folder / "index").iterdir()) == []
@@ -64,7 +64,7 @@ async def test_names_that_are_no_text(bench):
 
 
 async def test_too_many_files_are_refused_with_the_reason(tmp_path):
-    bench = Bench(tmp_path, Limits(files=5))
+    bench = Bench(tmp_path, CheckpointLimits(files=5))
     for number in range(6):
         bench.put(f"f{number}", "x")
     with pytest.raises(CheckpointError, match="more than 5 files"):

@@ -111,13 +111,13 @@ async def test_leftovers_of_killed_processes_go(bench):
 
 
 async def test_without_time_everything_stays_and_is_still_due(bench):
-    from retinue.capabilities.audit.shadow import Limits, Shadow
+    from retinue.capabilities.audit.shadow import CheckpointLimits, Shadow
 
     run = await work(bench, "old", "one")
     new = await work(bench, "new", "two")
     drop(bench.shadow, bench.store, [run.who.run_id])
     with pytest.raises(CheckpointError, match="could not"):
-        collect(Shadow(bench.shadow.folder, Limits(seconds=0.0001)), bench.store, grace=0)
+        collect(Shadow(bench.shadow.folder, CheckpointLimits(seconds=0.0001)), bench.store, grace=0)
     assert is_due(bench.shadow.folder)
     assert bench.undo(new)["two-edited"].fate == "restored"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from audit_bench import Bench, Worker, picture
 
-from retinue.capabilities.audit.shadow import Limits
+from retinue.capabilities.audit.shadow import CheckpointLimits
 
 
 @pytest.fixture
@@ -188,7 +188,7 @@ async def test_the_users_repository_is_not_touched(bench):
 
 
 async def test_files_too_large_are_left_out_and_named(tmp_path):
-    bench = Bench(tmp_path, Limits(file_bytes=1000))
+    bench = Bench(tmp_path, CheckpointLimits(file_bytes=1000))
     bench.put("big.dat", "x" * 5000)
     bench.put("grows.txt", "x")
     run = bench.run("run-1")

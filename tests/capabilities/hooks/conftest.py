@@ -14,7 +14,7 @@ import pytest
 
 from retinue.capabilities.hooks.bus import HookBus, grouped
 from retinue.capabilities.hooks.handler import Handler, from_spec
-from retinue.capabilities.hooks.run import Surroundings
+from retinue.capabilities.hooks.run import HandlerEnv
 from retinue.core.spec import HookSpec
 from retinue.http.transport import Transport
 from retinue.tools.processes import run_program
@@ -39,7 +39,7 @@ class Bench:
 
     def bus(self, *handlers: Handler, **options: Any) -> HookBus:
         environment = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "TOKEN": "t0p", "OTHER": "hidden"}
-        around = Surroundings(self.folder, self.folder, environment, run_program, Transport)
+        around = HandlerEnv(self.folder, self.folder, environment, run_program, Transport)
         return HookBus(
             grouped(handlers),
             around,

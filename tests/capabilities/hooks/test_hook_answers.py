@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.capabilities.hooks.answer import MOST_CHARACTERS, Said, merged, opinion
+from retinue.capabilities.hooks.answer import MOST_CHARACTERS, HandlerResult, merged, opinion
 from retinue.capabilities.hooks.handler import GUARDS, Handler, from_spec
 from retinue.core.hook import HookEvent, HookResult
 from retinue.core.spec import HookSpec
@@ -48,7 +48,7 @@ def handler(event: str, **raw: Any) -> Handler:
 
 
 def heard(event: str, code: int = 0, out: Any = "", err: str = "", **raw: Any) -> HookResult:
-    return opinion(handler(event, **raw), Said(code, out if isinstance(out, str) else json.dumps(out), err))
+    return opinion(handler(event, **raw), HandlerResult(code, out if isinstance(out, str) else json.dumps(out), err))
 
 
 def specific(event: str, **fields: Any) -> dict[str, Any]:
@@ -178,7 +178,7 @@ def test_what_a_handler_said_means(event: str, code: int, out: Any, err: str, wa
 
 @pytest.mark.parametrize("event", EVERY)
 def test_a_failure_names_the_hook_and_why_and_is_a_no_only_where_it_guards(event: HookEvent) -> None:
-    result = opinion(handler(event), Said(failure="did not answer within 5 seconds"))
+    result = opinion(handler(event), HandlerResult(failure="did not answer within 5 seconds"))
     assert result.failures == (f"{event} hook './guard' of here did not answer within 5 seconds",)
     if event in GUARDS or event == "WorktreeCreate":
         assert result.verdict == "deny"
@@ -274,7 +274,7 @@ def test_whatever_a_handler_says_nothing_is_raised_and_only_a_yes_is_a_yes(
     event: HookEvent, code: int, out: Any, err: str
 ) -> None:
     text = out if isinstance(out, str) else json.dumps(out)
-    result = opinion(handler(event), Said(code, text, err))
+    result = opinion(handler(event), HandlerResult(code, text, err))
     merged([result], str)
     if result.verdict == "allow":
         assert code != 2
@@ -298,7 +298,7 @@ def test_a_handler_may_say_itself_what_it_means_when_it_breaks(event, on_failure
     spec = HookSpec(event, {"command": "guard", **({"onFailure": on_failure} if on_failure else {})})
     (made,), problem = from_spec(spec, source="f", dialect="claude")
     assert problem is None
-    result = opinion(made, Said(failure="timed out"))
+    result = opinion(made, HandlerResult(failure="timed out"))
     assert result.verdict == verdict
     assert len(result.failures) == 1
 
@@ -308,4 +308,4 @@ def test_an_on_failure_that_is_no_word_of_ours_is_reported_and_the_guard_still_g
         HookSpec("PreToolUse", {"command": "g", "onFailure": "ignore"}), source="f", dialect="claude"
     )
     assert "onFailure is continue or block, not 'ignore'" in problem
-    assert opinion(made, Said(failure="timed out")).verdict == "deny"
+    assert opinion(made, HandlerResult(failure="timed out")).verdict == "deny"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from retinue.agents.parse import parse_file
-from retinue.capabilities.hooks.sources import Found, agent_hooks, read_hooks, session_hooks
+from retinue.capabilities.hooks.sources import HookSources, agent_hooks, read_hooks, session_hooks
 from retinue.guard.trust import Trust
 from retinue.settings.load import load_settings
 
@@ -28,7 +28,7 @@ class Place:
         path.write_text(content if isinstance(content, str) else json.dumps(content))
         return path
 
-    def found(self, *, everything: bool = False) -> Found:
+    def found(self, *, everything: bool = False) -> HookSources:
         trust = Trust(self.home / ".retinue", everything=True) if everything else self.trust
         from retinue.guard.trust_subjects import withhold
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from retinue.capabilities.lsp.pool import Pool, Slot
+from retinue.capabilities.lsp.pool import LanguageServerPool, Slot
 from retinue.core.tool import ToolContext, ToolOutput
 from retinue.runs.project import World
 
@@ -74,7 +74,7 @@ class Bench:
         return output.text
 
     @property
-    def pool(self) -> Pool:
+    def pool(self) -> LanguageServerPool:
         return self.world.languages.pool
 
     @property

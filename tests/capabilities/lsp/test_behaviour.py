@@ -19,7 +19,7 @@ from tests.capabilities.lsp.bench import FAKE, Bench, alive, until
 from retinue.capabilities.lsp.attach import Languages
 from retinue.capabilities.lsp.catalog import KNOWN, root_of, server_kinds
 from retinue.capabilities.lsp.connection import Decoder, WireError, encode
-from retinue.capabilities.lsp.positions import Document, Spot
+from retinue.capabilities.lsp.positions import TextDocument, TextPosition
 from retinue.capabilities.sandbox.attach import can_sandbox
 from retinue.core.tool import ToolContext
 
@@ -324,12 +324,12 @@ def test_a_root_is_the_nearest_marker_and_never_outside(tmp_path: Path) -> None:
 
 @given(st.text(), st.data())
 def test_places_come_back_as_they_went(text: str, data: st.DataObject) -> None:
-    document = Document(text)
+    document = TextDocument(text)
     line = data.draw(st.integers(0, len(document.lines) - 1))
     column = data.draw(st.integers(0, len(document.lines[line])))
     for encoding in ("utf-8", "utf-16", "utf-32"):
-        units = document.to_units(Spot(line, column), encoding)
-        assert document.to_spot(line, units, encoding) == Spot(line, column)
+        units = document.to_units(TextPosition(line, column), encoding)
+        assert document.to_spot(line, units, encoding) == TextPosition(line, column)
 
 
 @given(st.lists(st.dictionaries(st.text(), st.integers() | st.text(), max_size=3), max_size=5), st.integers(1, 20))

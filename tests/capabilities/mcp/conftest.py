@@ -14,7 +14,7 @@ import pytest
 
 from retinue.capabilities.mcp.config import ServerConfig, read_server
 from retinue.capabilities.mcp.listing import ListingMemory
-from retinue.capabilities.mcp.pool import Habits, Pool, Server, loop_pool
+from retinue.capabilities.mcp.pool import PoolOptions, Server, ServerPool, loop_pool
 
 HERE = Path(__file__).parent
 
@@ -26,12 +26,12 @@ class Scene:
         self.folder = folder
         self.starts = folder / "starts"
         self.roots = (folder,)
-        self.habits = Habits(
+        self.habits = PoolOptions(
             folder, os.environ, folder / "logs", ListingMemory(folder / "cache"), start_seconds=60, linger_seconds=60
         )
 
     @property
-    def pool(self) -> Pool:
+    def pool(self) -> ServerPool:
         return loop_pool()
 
     def config(self, program: str, *arguments: str, name: str = "", **more: Any) -> ServerConfig:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mcp_types import CallToolResult, ElicitRequestFormParams, ElicitRequestURLParams
 
 from retinue.capabilities.mcp.listing import MOST_IMAGES, shorten, to_output
-from retinue.capabilities.mcp.tool import Question, answer
+from retinue.capabilities.mcp.tool import ElicitQuestion, answer
 from retinue.core.messages import Image
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ToolSpec, ok
@@ -75,11 +75,11 @@ FORM = {
 }
 
 
-async def fill(*answers: str | None, schema: dict[str, Any] = FORM) -> tuple[Any, list[Question]]:
-    asked: list[Question] = []
+async def fill(*answers: str | None, schema: dict[str, Any] = FORM) -> tuple[Any, list[ElicitQuestion]]:
+    asked: list[ElicitQuestion] = []
     left = list(answers)
 
-    async def ask(question: Question) -> str | None:
+    async def ask(question: ElicitQuestion) -> str | None:
         asked.append(question)
         return left.pop(0)
 
@@ -109,7 +109,7 @@ async def test_strange_forms() -> None:
 
 
 async def test_pages_are_named_not_opened() -> None:
-    async def ask(question: Question) -> str | None:
+    async def ask(question: ElicitQuestion) -> str | None:
         assert "https://bank.example/x" in question.detail
         return "done"
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from retinue.capabilities.memory.block import BYTES, LINES, Memory, advice, bounded, read_index
 from retinue.capabilities.memory.store import (
     MANIFEST,
-    Snapshot,
+    MemoryArchive,
     content_of,
     is_safe,
     merge,
@@ -29,7 +29,7 @@ from retinue.capabilities.memory.store import (
     unpack,
 )
 from retinue.errors import UsageError
-from retinue.guard.safe_folder import ChangedError, LinkedError, Place, files, opened, read, write
+from retinue.guard.safe_folder import ChangedError, LinkedError, SafeFolder, files, opened, read, write
 
 
 @pytest.fixture
@@ -218,8 +218,8 @@ def lines_everywhere(content: dict[str, bytes]) -> set[bytes]:
 
 @given(CONTENT)
 def test_an_archive_gives_back_what_was_packed_and_is_always_the_same(content):
-    archive = pack(Snapshot("a", "user", content))
-    assert archive == pack(Snapshot("a", "user", dict(reversed(content.items()))))
+    archive = pack(MemoryArchive("a", "user", content))
+    assert archive == pack(MemoryArchive("a", "user", dict(reversed(content.items()))))
     assert dict(unpack(archive).content) == content
 
 
@@ -227,7 +227,7 @@ def test_an_archive_gives_back_what_was_packed_and_is_always_the_same(content):
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_sync_loses_no_line_makes_both_the_same_and_is_done_after_once(tmp_path, one, other):
     base = tmp_path / os.urandom(6).hex()
-    first, second = Place(base, ("one",)), Place(base, ("two",))
+    first, second = SafeFolder(base, ("one",)), SafeFolder(base, ("two",))
     merge(one, first)
     merge(other, second)
     before = lines_everywhere(content_of(first)) | lines_everywhere(content_of(second))
@@ -242,9 +242,9 @@ def test_sync_loses_no_line_makes_both_the_same_and_is_done_after_once(tmp_path,
 @given(CONTENT, CONTENT)
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_restoring_keeps_what_is_there_and_brings_all_that_was_packed(tmp_path, there, packed):
-    place = Place(tmp_path / os.urandom(6).hex(), ("m",))
+    place = SafeFolder(tmp_path / os.urandom(6).hex(), ("m",))
     merge(there, place)
-    merge(unpack(pack(Snapshot("a", "user", packed))).content, place)
+    merge(unpack(pack(MemoryArchive("a", "user", packed))).content, place)
     after = content_of(place)
     for path, data in there.items():
         assert after[path] == data or (path == "MEMORY.md" and after[path].startswith(data.rstrip()))
@@ -318,7 +318,7 @@ BROKEN = [
     archive_of([], {**GOOD, "agent": "../x"}),
     archive_of([], {**GOOD, "files": {"missing.md": "00"}}),
     archive_of([(entry("memory/x.md"), b"a"), (entry("memory/x.md"), b"b")], GOOD),
-    pack(Snapshot("a", "user", {"MEMORY.md": b"x"}))[:-20],
+    pack(MemoryArchive("a", "user", {"MEMORY.md": b"x"}))[:-20],
 ]
 
 
@@ -335,6 +335,6 @@ def test_garbage_is_refused_and_nothing_else_happens(data):
 
 
 def test_a_folder_is_opened_without_being_made(tmp_path):
-    with pytest.raises(FileNotFoundError), opened(Place(tmp_path, ("a", "b"))):
+    with pytest.raises(FileNotFoundError), opened(SafeFolder(tmp_path, ("a", "b"))):
         pass
     assert list(tmp_path.iterdir()) == []

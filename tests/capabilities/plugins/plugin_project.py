@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from retinue.capabilities.plugins.importing import Loaded, load_tools
+from retinue.capabilities.plugins.importing import PluginTools, load_tools
 from retinue.capabilities.plugins.plugin import Plugin, Plugins
 from retinue.runs.project import World
 
@@ -60,6 +60,6 @@ class Project:
         (plugin,) = found.found
         return plugin
 
-    def load(self, seconds: float = 20) -> Loaded:
+    def load(self, seconds: float = 20) -> PluginTools:
         (plugin,) = self.plugins.found
         return load_tools(plugin, seconds)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.capabilities.plugins.plugin_project import TOOL
 
 from retinue.capabilities.plugins.discover import read_folder
-from retinue.capabilities.plugins.plugin import Failed, Plugin
+from retinue.capabilities.plugins.plugin import FailedPlugin, Plugin
 
 
 def test_claude_codes_layout_is_read_as_it_is(project):
@@ -180,7 +180,7 @@ def test_no_manifest_raises_and_nothing_leads_out_of_the_folder(tmp_path, manife
     root.mkdir(exist_ok=True)
     (root / "plugin.json").write_text(json.dumps(manifest))
     made = read_folder(root, "project", personal=False)
-    assert isinstance(made, (Plugin, Failed))
+    assert isinstance(made, (Plugin, FailedPlugin))
     if isinstance(made, Plugin):
         for path in (*made.agents, *made.skills):
             assert root.resolve() in path.resolve().parents

@@ -7,9 +7,9 @@ import json
 
 from tests.capabilities.plugins.plugin_project import TOOL
 
-from retinue.capabilities.mcp.scope import Scope
+from retinue.capabilities.mcp.scope import ServerScope
 from retinue.capabilities.mcp.servers import project_servers
-from retinue.capabilities.plugins.plugin import Failed, Plugin
+from retinue.capabilities.plugins.plugin import FailedPlugin, Plugin
 from retinue.core.spec import AgentSpec, ToolPolicy
 
 HOOK = {"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "${CLAUDE_PLUGIN_ROOT}/x", "args": ["-v"]}]}]}}
@@ -64,7 +64,7 @@ def test_a_file_that_names_a_plugin_means_its_servers_too(project):
 
     def servers(**tools):
         meant = extensions.with_servers(AgentSpec(name="a", dialect="pi", tools=ToolPolicy(**tools)))
-        return {name for name in ("db", "web") if Scope(meant, None).wants(name)}
+        return {name for name in ("db", "web") if ServerScope(meant, None).wants(name)}
 
     assert servers() == {"db", "web"}
     assert servers(extensions=("KIT",)) == {"db"}
@@ -77,7 +77,7 @@ def test_an_agent_of_a_plugin_brings_no_code_by_path(project):
     tools = ToolPolicy(extensions=("./own.py",))
     shop = project.world().extensions.workshop
     (made,) = shop.brought(AgentSpec(name="a", source="plugin", tools=tools))
-    assert isinstance(made, Failed)
+    assert isinstance(made, FailedPlugin)
     assert [
         type(shop.brought(AgentSpec(name="a", source=source, tools=tools))[0]) for source in ("user", "project")
     ] == [

@@ -10,9 +10,16 @@ import pytest
 from tests.capabilities.worktree.hostile_repository import TRAPS, Trap, plant
 from tests.capabilities.worktree.worktree_scene import Scene
 
-from retinue.capabilities.audit.checkpoint_scan import Workspace
+from retinue.capabilities.audit.checkpoint_scan import ScannedRoot
 from retinue.capabilities.audit.shadow import Shadow
-from retinue.capabilities.worktree.integrate import Plan, Queue, check_target, integrate, pending, target_of
+from retinue.capabilities.worktree.integrate import (
+    BranchQueue,
+    IntegrationPlan,
+    check_target,
+    integrate,
+    pending,
+    target_of,
+)
 from retinue.core.gitsettings import SETTINGS, program_setting
 from retinue.errors import LaunchError, UsageError
 from retinue.faces.tui.editor.completion import _listed
@@ -48,14 +55,14 @@ def merge_branches(scene: Scene) -> None:
     git = Git(scene.path, scene.environment)
     with contextlib.suppress(GitError, UsageError):
         onto = target_of(git, None)
-        waiting = pending(git, onto, Queue(scene.state))
+        waiting = pending(git, onto, BranchQueue(scene.state))
         check_target(git, onto)
-        integrate(Plan(git=git, state=scene.state, onto=onto), waiting, lambda entry: None)
+        integrate(IntegrationPlan(git=git, state=scene.state, onto=onto), waiting, lambda entry: None)
 
 
 def take_checkpoints(scene: Scene) -> None:
     shadow = Shadow(scene.state / "checkpoints")
-    workspace = Workspace(shadow, scene.path, "run-1")
+    workspace = ScannedRoot(shadow, scene.path, "run-1")
     first = workspace.snapshot()
     (scene.path / "new.txt").write_text("x")
     assert shadow.differences(first, workspace.snapshot())

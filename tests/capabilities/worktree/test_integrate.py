@@ -11,7 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from retinue.capabilities.worktree.integrate import Plan, Queue, check_target, integrate, pending, target_of
+from retinue.capabilities.worktree.integrate import (
+    BranchQueue,
+    IntegrationPlan,
+    check_target,
+    integrate,
+    pending,
+    target_of,
+)
 from retinue.errors import StateError, UsageError
 from retinue.guard.git import Git
 
@@ -26,8 +33,8 @@ def branch(scene, name: str, files: dict[str, str]) -> str:
     return made
 
 
-def plan(scene, **options) -> Plan:
-    return Plan(git=Git(scene.path, scene.environment), state=scene.state, onto="main", **options)
+def plan(scene, **options) -> IntegrationPlan:
+    return IntegrationPlan(git=Git(scene.path, scene.environment), state=scene.state, onto="main", **options)
 
 
 def run(scene, *branches: str, **options):
@@ -73,9 +80,9 @@ def test_a_failing_check_is_parked_with_the_end_of_its_output(scene):
 def test_parked_ones_are_listed_and_not_taken_again_until_they_change(scene):
     bad, good = branch(scene, "bad", {"bad": "1\n"}), branch(scene, "good", {"good": "1\n"})
     git = Git(scene.path, scene.environment)
-    assert pending(git, "main", Queue(scene.state)) == [bad, good]
+    assert pending(git, "main", BranchQueue(scene.state)) == [bad, good]
     run(scene, bad, good, check="test ! -f bad")
-    queue = Queue(scene.state)
+    queue = BranchQueue(scene.state)
     assert [queue.entries[name].state for name in (bad, good)] == ["parked", "merged"]
     assert pending(git, "main", queue) == []
     scene.git("branch", "-f", bad, "main~1")
@@ -87,7 +94,7 @@ def test_a_rebased_branch_counts_as_merged_although_its_commits_are_others(scene
     one = branch(scene, "one", {"one": "1\n"})
     scene.repository.commit("meanwhile", {"three": "3\n"})
     run(scene, one)
-    assert pending(Git(scene.path, scene.environment), "main", Queue(scene.state)) == []
+    assert pending(Git(scene.path, scene.environment), "main", BranchQueue(scene.state)) == []
     (again,) = run(scene, one)
     assert again.state == "merged" and "already" in again.reason
 
@@ -111,7 +118,7 @@ def test_a_target_that_is_not_checked_out_moves_alone(scene):
     scene.git("branch", "develop")
     before = scene.snapshot()["files"]
     git = Git(scene.path, scene.environment)
-    (entry,) = integrate(Plan(git=git, state=scene.state, onto="develop"), [one], lambda entry: None)
+    (entry,) = integrate(IntegrationPlan(git=git, state=scene.state, onto="develop"), [one], lambda entry: None)
     assert entry.state == "merged" and scene.git("show", "develop:one") == "1"
     assert scene.snapshot()["files"] == before
 
@@ -153,7 +160,7 @@ def test_what_a_killed_git_had_begun_to_register_is_removed(scene):
 
 
 def test_only_one_integrates_at_a_time(scene):
-    with Queue.open(scene.state), pytest.raises(StateError, match="Another process"):
+    with BranchQueue.open(scene.state), pytest.raises(StateError, match="Another process"):
         run(scene)
 
 

@@ -10,7 +10,7 @@ from threading import Timer
 import pytest
 
 from retinue.capabilities.worktree.home import records
-from retinue.capabilities.worktree.worktree import Wanted, make, reopen
+from retinue.capabilities.worktree.worktree import WorktreeRequest, make, reopen
 from retinue.errors import LaunchError
 from retinue.testing.repository import temporary_repository
 
@@ -71,7 +71,7 @@ def test_Q01_no_repository_is_refused_and_nothing_is_left(tmp_path):
     (tmp_path / "plain").mkdir()
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "GIT_CEILING_DIRECTORIES": str(tmp_path)}
     with pytest.raises(LaunchError, match="in no git repository") as refused:
-        make(Wanted(run="r", cwd=tmp_path / "plain", state=tmp_path / "state", environment=environment))
+        make(WorktreeRequest(run="r", cwd=tmp_path / "plain", state=tmp_path / "state", environment=environment))
     assert "git init" in refused.value.remedy
     assert not (tmp_path / "state").exists()
 

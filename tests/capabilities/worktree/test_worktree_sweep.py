@@ -16,7 +16,7 @@ from tests.capabilities.worktree.worktree_scene import Scene
 from retinue.capabilities.worktree import save as worktree_save
 from retinue.capabilities.worktree.home import held, load, store
 from retinue.capabilities.worktree.remove import remove_folder
-from retinue.capabilities.worktree.save import Saved, finish
+from retinue.capabilities.worktree.save import SavedWork, finish
 from retinue.capabilities.worktree.sweep import found, strangers, sweep
 from retinue.capabilities.worktree.worktree import Worktree, reopen
 
@@ -30,8 +30,8 @@ def die(worktree: Worktree) -> None:
     store(replace(record, owner=replace(record.owner, id="gone", pid=process.pid, started="0")))
 
 
-def swept(scene: Scene, after: Callable[[str], None] = lambda run: None) -> dict[str, Saved | None]:
-    told: dict[str, Saved | None] = {}
+def swept(scene: Scene, after: Callable[[str], None] = lambda run: None) -> dict[str, SavedWork | None]:
+    told: dict[str, SavedWork | None] = {}
 
     def tell(record, saved):
         told[record.run] = saved

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from retinue.capabilities.worktree.save import Saved, finish
-from retinue.capabilities.worktree.worktree import Wanted, Worktree, make
+from retinue.capabilities.worktree.save import SavedWork, finish
+from retinue.capabilities.worktree.worktree import Worktree, WorktreeRequest, make
 from retinue.testing.repository import Repository, temporary_repository
 
 
@@ -33,9 +33,9 @@ class Scene:
         self.made += 1
         options.setdefault("cwd", self.path)
         run = run or f"{self.made:08d}-0000-4aa"
-        return make(Wanted(run=run, state=self.state, environment=self.environment, **options))
+        return make(WorktreeRequest(run=run, state=self.state, environment=self.environment, **options))
 
-    def finish(self, worktree: Worktree, **options: Any) -> Saved:
+    def finish(self, worktree: Worktree, **options: Any) -> SavedWork:
         saved = finish(self.state, worktree.record.run, self.environment, **options)
         assert saved is not None
         return saved

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from retinue.faces.cli.doctor_checks import Finding, Patient, examine
+from retinue.faces.cli.doctor_checks import DoctorFinding, Patient, examine
 from retinue.faces.cli.main import run
 
 
-def findings(cwd: Path, category: str, **environment: str) -> dict[str, Finding]:
+def findings(cwd: Path, category: str, **environment: str) -> dict[str, DoctorFinding]:
     base = {"HOME": str(cwd.parent), "RETINUE_HOME": str(cwd.parent / "home"), "PATH": os.environ["PATH"]}
     return {each.name: each for each in examine(Patient(cwd, {**base, **environment}), [category])}
 

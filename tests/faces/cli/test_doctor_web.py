@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from retinue.capabilities.web import searchers as duckduckgo
-from retinue.faces.cli.doctor_checks import Finding, Patient, examine
+from retinue.faces.cli.doctor_checks import DoctorFinding, Patient, examine
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The findings about the web, by name."""
     monkeypatch.setattr(duckduckgo.DuckDuckGo, "missing", lambda self: "install it")
 
-    def examined(settings: dict | None = None, **environment: str) -> dict[str, Finding]:
+    def examined(settings: dict | None = None, **environment: str) -> dict[str, DoctorFinding]:
         home = tmp_path / "home"
         home.mkdir(exist_ok=True)
         (home / "settings.json").write_text(json.dumps(settings or {}))

@@ -21,7 +21,7 @@ from retinue.faces.tui.screens.inbox import InboxScreen, about, answers, detail,
 from retinue.faces.tui.screens.inbox_watch import banner
 from retinue.faces.tui.screens.reading import folded
 from retinue.faces.tui.screens.sheet import Rows
-from retinue.log.inbox import Listed, answer, find, put
+from retinue.log.inbox import InboxRow, answer, find, put
 from retinue.settings.load import load_settings
 
 __all__ = ["project", "serve"]
@@ -287,8 +287,8 @@ async def test_without_colours_the_chosen_item_is_still_seen(asking, monkeypatch
 # Lines
 
 
-def listed(item: InboxItem, state="running") -> Listed:
-    return Listed(item, state)
+def listed(item: InboxItem, state="running") -> InboxRow:
+    return InboxRow(item, state)
 
 
 def test_only_answers_that_the_item_takes_are_offered():

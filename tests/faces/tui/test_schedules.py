@@ -10,11 +10,11 @@ from tests.program.model_server import Reply
 from retinue.faces.tui.screens.dialogs import Ask, ConfirmScreen, Pick, Write
 from retinue.faces.tui.screens.schedules import SchedulesScreen, about, job_rows, mark, relative, when_problem
 from retinue.faces.tui.screens.sheet import Rows
-from retinue.log.schedules import Job
+from retinue.log.schedules import ScheduledJob
 
 __all__ = ["project", "serve"]
 
-JOB = Job(
+JOB = ScheduledJob(
     id="ab12cd34", name="morning", agent="Explore", prompt="What changed?", kind="interval", text="2h", next_at=NOW + 90
 )
 
@@ -125,7 +125,9 @@ def test_marks_tell_what_will_happen():
 
 @pytest.mark.parametrize("room", [10, 30, 75, 115])
 def test_rows_fit(room):
-    wide = Job(id="x", name="編集 " * 50, agent="a" * 90, prompt="p", kind="cron", text="0 0 9 * * *\t", next_at=NOW)
+    wide = ScheduledJob(
+        id="x", name="編集 " * 50, agent="a" * 90, prompt="p", kind="cron", text="0 0 9 * * *\t", next_at=NOW
+    )
     rows = job_rows([JOB, wide], lambda job: None, NOW, room)
     assert all(line.cell_len <= room for _, line in rows)
 

@@ -6,7 +6,7 @@ import pytest
 from tests.faces.tui.screen_scene import at_home, opened, picture, press, until
 from tests.program.conftest import project
 
-from retinue.faces.cli.doctor_checks import Finding
+from retinue.faces.cli.doctor_checks import DoctorFinding
 from retinue.faces.tui.screens import toolkit as toolkit_reports
 from retinue.faces.tui.screens.toolkit import REPORTS, Report, ToolkitScreen, chosen, doctor_lines, made, program
 from retinue.runs.project import World
@@ -80,10 +80,10 @@ def test_words_after_a_report_are_its_own():
 
 def test_the_doctor_counts_and_says_what_to_do():
     found = [
-        Finding("a", "one", "ok", "fine"),
-        Finding("a", "two", "warning", "hm\x1b[2J", "Do that."),
-        Finding("b", "three", "failure", "bad", "Do this."),
-        Finding("b", "four", "info", "so"),
+        DoctorFinding("a", "one", "ok", "fine"),
+        DoctorFinding("a", "two", "warning", "hm\x1b[2J", "Do that."),
+        DoctorFinding("b", "three", "failure", "bad", "Do this."),
+        DoctorFinding("b", "four", "info", "so"),
     ]
     lines = [line for line, _ in doctor_lines(found)]
     assert lines[:4] == ["[A]", "[PASS] one: fine", "[WARN] two: hm", "       Do that."]

@@ -11,8 +11,8 @@ from typing import Any
 from retinue.core.permission import ToolUse
 from retinue.core.spec import PermissionMode
 from retinue.core.toolnames import TOOLS, canonical
-from retinue.guard.permissions import Policy
-from retinue.guard.permissions.locations import Place
+from retinue.guard.permissions import PermissionPolicy
+from retinue.guard.permissions.locations import RunFolders
 from retinue.guard.permissions.policy import Limit
 from retinue.guard.permissions.rule import Rule, parse_rule
 
@@ -82,7 +82,7 @@ def workspace(folder: Path) -> tuple[Path, Path]:
     return ws, home
 
 
-def policy(block: Block, ws: Path, home: Path) -> Policy:
+def policy(block: Block, ws: Path, home: Path) -> PermissionPolicy:
     rules = []
     for kind, text in block.rules:
         rule = parse_rule(text, kind, source="cases.txt", base=str(ws))  # type: ignore[arg-type]
@@ -96,7 +96,9 @@ def policy(block: Block, ws: Path, home: Path) -> Policy:
             for tool in rule.tools:
                 limits.setdefault(tool, []).append(rule)
     made = [Limit(tool, tuple(each), "agent.md") for tool, each in limits.items()]
-    return Policy(block.mode, Place.of(ws, home=str(home)), rules, limits=made, walls=block.walls, masks=block.walls)
+    return PermissionPolicy(
+        block.mode, RunFolders.of(ws, home=str(home)), rules, limits=made, walls=block.walls, masks=block.walls
+    )
 
 
 def use(case: Case, ws: Path, home: Path) -> ToolUse:

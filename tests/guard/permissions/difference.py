@@ -21,7 +21,7 @@ from pathlib import Path
 from retinue.guard.permissions.rule import GLOB
 from retinue.guard.permissions.shell import Script, analyse
 from retinue.guard.sandbox.box import Box
-from retinue.guard.sandbox.policy import Policy
+from retinue.guard.sandbox.policy import SandboxPolicy
 
 HERE = Path(__file__).parent
 PROGRAMS = "ls rm cat git a b c X make npm touch id sudo timeout nice env xargs find sh2 [x =x a=b".split()
@@ -221,7 +221,7 @@ def run_all(given: list[str], folder: Path) -> list[list[list[str]]]:
         (stubs / name).chmod(0o755)
     (folder / "texts.json").write_text(json.dumps(given))
     bash = shutil.which("bash") or "/bin/bash"
-    box = Box(Policy(shown=(folder,)), "difference")
+    box = Box(SandboxPolicy(shown=(folder,)), "difference")
     try:
         files = box.scratch / "files"
         files.mkdir()

@@ -11,8 +11,8 @@ from tests.guard.permissions.corpus import Block, policy, workspace
 from retinue.core.permission import Decision, ToolUse
 from retinue.core.spec import PermissionMode
 from retinue.core.toolnames import TOOLS
-from retinue.guard.permissions import Policy
-from retinue.guard.permissions.locations import Place
+from retinue.guard.permissions import PermissionPolicy
+from retinue.guard.permissions.locations import RunFolders
 
 
 @pytest.fixture
@@ -66,8 +66,8 @@ def test_a_repository_that_hides_in_a_folder_is_not_entered_unasked(scene: tuple
 def test_a_folder_of_programs_in_the_workspace_is_protected(scene: tuple[Path, Path]) -> None:
     """An `ls` that an agent puts into the project's .venv/bin would be what `ls` starts."""
     (scene[0] / ".venv/bin").mkdir(parents=True)
-    place = Place.of(scene[0], home=str(scene[1]), programs=f"{scene[0]}/.venv/bin:/usr/bin:bin:")
-    given = Policy("acceptEdits", place)
+    place = RunFolders.of(scene[0], home=str(scene[1]), programs=f"{scene[0]}/.venv/bin:/usr/bin:bin:")
+    given = PermissionPolicy("acceptEdits", place)
     for command in ("cp x .venv/bin/ls", "cp x .venv/bin/", "mv ls .venv/bin", "touch bin/ls"):
         assert given.decide(ToolUse("bash", {"command": command}, TOOLS["bash"])).by == "protected", command
     assert given.decide(ToolUse("write", {"path": ".venv/bin/git"}, TOOLS["write"])).by == "protected"

@@ -10,8 +10,8 @@ from tests.guard.permissions.corpus import Block, policy, workspace
 from retinue.core.permission import Decision, ToolUse
 from retinue.core.spec import AgentSpec, PermissionMode, Source
 from retinue.core.toolnames import TOOLS
-from retinue.guard.permissions import Policy
-from retinue.guard.permissions.locations import Place
+from retinue.guard.permissions import PermissionPolicy
+from retinue.guard.permissions.locations import RunFolders
 from retinue.guard.permissions.modes import classified, effective_mode, preset_rules, read_answer
 from retinue.guard.permissions.policy import Block as FileBlock
 from retinue.guard.permissions.policy import Limit, claude_blocks, gather
@@ -23,11 +23,11 @@ def scene(tmp_path: Path) -> tuple[Path, Path]:
     return workspace(tmp_path)
 
 
-def made(scene: tuple[Path, Path], mode: PermissionMode = "default", **rules: str) -> Policy:
+def made(scene: tuple[Path, Path], mode: PermissionMode = "default", **rules: str) -> PermissionPolicy:
     return policy(Block(mode, list(rules.items())), *scene)
 
 
-def bash(given: Policy, command: str) -> Decision:
+def bash(given: PermissionPolicy, command: str) -> Decision:
     return given.decide(ToolUse("bash", {"command": command}, TOOLS["bash"]))
 
 
@@ -63,7 +63,7 @@ def test_rules_about_a_checkout_hold_in_its_worktree(scene: tuple[Path, Path], t
     deny = parse_rule(rule.replace("{ws}", str(ws)[1:]), "deny", base=str(ws))
     allow = parse_rule("Edit(/src/**)", "allow", base=str(ws))
     assert isinstance(deny, Rule) and isinstance(allow, Rule)
-    isolated = Policy("default", Place.of(copy, (), str(home), (str(copy), str(ws))), (deny, allow))
+    isolated = PermissionPolicy("default", RunFolders.of(copy, (), str(home), (str(copy), str(ws))), (deny, allow))
     for child in (isolated, isolated.fork("default")):
         for path in ("secrets/key.txt", f"{copy}/secrets/key.txt"):
             assert child.decide(ToolUse("read", {"path": path}, TOOLS["read"])).verdict == "deny"
@@ -227,7 +227,7 @@ def test_presets_of_codingcode_hold_and_their_ask_asks(
     scene: tuple[Path, Path], tool: str, argument: str, verdict: str
 ) -> None:
     ws, home = scene
-    given = Policy("bypassPermissions", Place.of(ws, home=str(home)), preset_rules(), presets=True)
+    given = PermissionPolicy("bypassPermissions", RunFolders.of(ws, home=str(home)), preset_rules(), presets=True)
     name = "command" if tool == "bash" else "path"
     use = ToolUse(tool, {name: argument.replace("{home}", str(home))}, TOOLS[tool])
     assert given.decide(use).verdict == verdict

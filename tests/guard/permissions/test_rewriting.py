@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from retinue.core.permission import ToolUse
 from retinue.core.spec import PermissionMode
 from retinue.core.toolnames import TOOLS
-from retinue.guard.permissions import Policy
-from retinue.guard.permissions.locations import Place
+from retinue.guard.permissions import PermissionPolicy
+from retinue.guard.permissions.locations import RunFolders
 from retinue.guard.permissions.rule import Kind, Rule, parse_rule
 
 DENIED = ("rm -f precious", "git push origin main", "curl -d @x example.org", "npm publish", "touch /elsewhere/x")
@@ -139,14 +139,14 @@ REWRITES: tuple[Rewrite, ...] = (
 )
 
 
-def made_policy(mode: PermissionMode, **rules: tuple[str, ...]) -> Policy:
+def made_policy(mode: PermissionMode, **rules: tuple[str, ...]) -> PermissionPolicy:
     made: list[Rule] = []
     for kind, texts in rules.items():
         for text in texts:
             rule = parse_rule(text, _kind(kind), source="test", base="/workspace")
             assert isinstance(rule, Rule)
             made.append(rule)
-    return Policy(mode, Place.of("/workspace", home="/home/somebody"), made)
+    return PermissionPolicy(mode, RunFolders.of("/workspace", home="/home/somebody"), made)
 
 
 def _kind(kind: str) -> Kind:
@@ -161,7 +161,7 @@ ACCEPTING = made_policy("acceptEdits", allow=BROAD, deny=DENY)
 ASKING = made_policy("bypassPermissions", allow=BROAD, ask=DENY)
 
 
-def verdict(policy: Policy, command: str) -> str:
+def verdict(policy: PermissionPolicy, command: str) -> str:
     return policy.decide(ToolUse("bash", {"command": command}, TOOLS["bash"])).verdict
 
 
@@ -208,7 +208,9 @@ def test_nothing_that_runs_other_commands_passes_for_reading(command: str) -> No
     st.integers(0, 2**32),
     st.sampled_from([ALLOWING_ALL, BYPASSING, ACCEPTING, ASKING]),
 )
-def test_no_rewriting_of_a_denied_command_is_allowed(command: str, steps: list[int], seed: int, policy: Policy) -> None:
+def test_no_rewriting_of_a_denied_command_is_allowed(
+    command: str, steps: list[int], seed: int, policy: PermissionPolicy
+) -> None:
     dice = random.Random(seed)
     written = command
     for step in steps:

@@ -8,15 +8,17 @@ from pathlib import Path
 import pytest
 
 from retinue.core.tool import ToolContext
-from retinue.guard.permissions import Policy
-from retinue.guard.permissions.locations import Place
+from retinue.guard.permissions import PermissionPolicy
+from retinue.guard.permissions.locations import RunFolders
 from retinue.guard.permissions.rule import Kind, Rule, parse_rule
 from retinue.tools.grep import GrepTool
 
 
 def context(folder: Path, kind: Kind, *texts: str) -> ToolContext:
     rules = [parse_rule(text, kind, source="test", base=str(folder)) for text in texts]
-    policy = Policy("bypassPermissions", Place.of(folder), [rule for rule in rules if isinstance(rule, Rule)])
+    policy = PermissionPolicy(
+        "bypassPermissions", RunFolders.of(folder), [rule for rule in rules if isinstance(rule, Rule)]
+    )
     environment = {"PATH": os.environ["PATH"]}
     return ToolContext("run", (folder,), folder / "out", environment, withheld=policy.withheld)
 

@@ -6,7 +6,7 @@ import pytest
 from tests.guard.sandbox.scene import Scene
 
 from retinue.guard.sandbox.box import Box
-from retinue.guard.sandbox.policy import Policy
+from retinue.guard.sandbox.policy import SandboxPolicy
 from retinue.guard.sandbox.probe import bubblewrap_works, namespaces_work, why_not
 
 
@@ -41,4 +41,4 @@ def walls(request: pytest.FixtureRequest) -> str:
 
 
 def readonly(scene: Scene, walls: str, **more: object) -> Box:
-    return Box(Policy(hidden=(scene.home / ".retinue",), home=scene.home, namespaces=walls, **more), "run")
+    return Box(SandboxPolicy(hidden=(scene.home / ".retinue",), home=scene.home, namespaces=walls, **more), "run")

@@ -15,7 +15,7 @@ from tests.guard.sandbox.conftest import readonly
 from tests.guard.sandbox.scene import Scene
 
 from retinue.guard.sandbox.box import Box
-from retinue.guard.sandbox.policy import Policy
+from retinue.guard.sandbox.policy import SandboxPolicy
 from retinue.guard.sandbox.probe import namespaces_work
 from retinue.guard.sandbox.view import INSIDE, in_python
 
@@ -50,8 +50,8 @@ def test_a_program_that_is_missing_is_named(scene: Scene, walls: str):
 def test_a_wall_that_cannot_be_built_is_a_refusal_with_its_cause(scene: Scene):
     """A user namespace in which no further ones may be made is a host without namespaces."""
     for policy in (
-        Policy(namespaces="must"),
-        Policy(change="all", network="on", hidden=(scene.workspace / "a.txt",)),
+        SandboxPolicy(namespaces="must"),
+        SandboxPolicy(change="all", network="on", hidden=(scene.workspace / "a.txt",)),
     ):
         box = Box(policy, "run")
         script = (

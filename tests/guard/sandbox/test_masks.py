@@ -12,7 +12,7 @@ import pytest
 from tests.guard.sandbox.scene import Scene
 
 from retinue.guard.sandbox.box import Box
-from retinue.guard.sandbox.policy import Policy
+from retinue.guard.sandbox.policy import SandboxPolicy
 from retinue.guard.sandbox.probe import masks_work
 
 pytestmark = pytest.mark.skipif(not masks_work(), reason="needs namespaces")
@@ -21,7 +21,7 @@ SECRET = "PRIVATE-AND-HIDDEN"
 """What no output may hold. Scripts do not know it."""
 
 
-def policy_of(scene: Scene) -> Policy:
+def policy_of(scene: Scene) -> SandboxPolicy:
     (scene.workspace / "deep" / "er").mkdir(parents=True)
     for name in (".env", "deep/er/.env"):
         (scene.workspace / name).write_text(SECRET)
@@ -29,7 +29,7 @@ def policy_of(scene: Scene) -> Policy:
     (scene.workspace / "vault").mkdir()
     (scene.workspace / "vault" / "key").write_text(SECRET)
     hidden = tuple(scene.workspace / name for name in (".env", "deep/er/.env", "vault"))
-    return Policy(change="all", network="on", hidden=hidden, readonly=(scene.workspace / "kept.txt",))
+    return SandboxPolicy(change="all", network="on", hidden=hidden, readonly=(scene.workspace / "kept.txt",))
 
 
 @pytest.fixture
@@ -179,7 +179,7 @@ async def test_everything_else_is_as_without_a_sandbox(name: str, scene: Scene, 
 
 
 def test_a_command_with_nothing_to_hide_or_keep_is_started_as_it_is(scene: Scene):
-    box = Box(Policy(change="all", network="on", hidden=(scene.workspace / "missing",)), "run")
+    box = Box(SandboxPolicy(change="all", network="on", hidden=(scene.workspace / "missing",)), "run")
     assert box.wrap(["/bin/true", "x"], scene.workspace) == ["/bin/true", "x"]
     box.close()
 
@@ -209,7 +209,7 @@ def test_hundreds_of_files_are_hidden_and_kept(scene: Scene):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(SECRET)
         files.append(path)
-    box = Box(Policy(change="all", network="on", hidden=tuple(files[:400]), readonly=tuple(files[400:])), "run")
+    box = Box(SandboxPolicy(change="all", network="on", hidden=tuple(files[:400]), readonly=tuple(files[400:])), "run")
     argv = box.wrap(
         ["/bin/sh", "-c", "cat many/*/*.env | wc -c; rm -f many/1/*.env; ls many/1 | wc -l"], scene.workspace
     )
@@ -219,10 +219,10 @@ def test_hundreds_of_files_are_hidden_and_kept(scene: Scene):
 
 
 def test_a_policy_may_change_between_commands_and_the_scratch_folder_stays(scene: Scene):
-    box = Box(Policy(), "run")
+    box = Box(SandboxPolicy(), "run")
     first = box.wrap(["/bin/sh", "-c", "echo kept > $TMPDIR/x"], scene.workspace)
     subprocess.run(first, check=True, env=box.environment(os.environ))
-    box.update(Policy(hidden=(scene.workspace / "a.txt",)))
+    box.update(SandboxPolicy(hidden=(scene.workspace / "a.txt",)))
     second = box.wrap(["/bin/sh", "-c", "cat $TMPDIR/x a.txt"], scene.workspace)
     done = subprocess.run(second, check=True, capture_output=True, text=True, env=box.environment(os.environ))
     box.close()
@@ -233,9 +233,9 @@ def test_what_a_host_cannot_enforce_is_said(scene: Scene, monkeypatch: pytest.Mo
     from retinue.guard.sandbox import probe
 
     hidden = (scene.workspace / "a.txt",)
-    assert Box(Policy(change="all", hidden=hidden)).uncovered == ""
+    assert Box(SandboxPolicy(change="all", hidden=hidden)).uncovered == ""
     monkeypatch.setattr(probe, "masks_work", lambda: False)
     monkeypatch.setattr(probe, "namespaces_available", lambda: False)
-    assert "cannot be kept from commands" in Box(Policy(change="all", hidden=hidden)).uncovered
-    assert "Files in a writable folder" in Box(Policy(writable=(scene.workspace,), readonly=hidden)).uncovered
-    assert Box(Policy(change="all")).uncovered == ""
+    assert "cannot be kept from commands" in Box(SandboxPolicy(change="all", hidden=hidden)).uncovered
+    assert "Files in a writable folder" in Box(SandboxPolicy(writable=(scene.workspace,), readonly=hidden)).uncovered
+    assert Box(SandboxPolicy(change="all")).uncovered == ""

@@ -12,7 +12,7 @@ from tests.guard.sandbox.scene import Scene
 
 from retinue.guard.sandbox.box import Box
 from retinue.guard.sandbox.inside.proxy import address, allowed
-from retinue.guard.sandbox.policy import Policy
+from retinue.guard.sandbox.policy import SandboxPolicy
 from retinue.guard.sandbox.probe import namespaces_work, why_not
 
 pytestmark = pytest.mark.skipif(why_not() is not None or not namespaces_work(), reason="needs namespaces")
@@ -45,7 +45,7 @@ def port() -> Iterator[int]:
 
 @pytest.fixture
 def box(scene: Scene, port: int) -> Iterator[Box]:
-    made = Box(Policy(network=("*.example.invalid", f"localhost:{port}")), "run")
+    made = Box(SandboxPolicy(network=("*.example.invalid", f"localhost:{port}")), "run")
     yield made
     made.close()
 

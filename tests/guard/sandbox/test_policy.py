@@ -16,7 +16,7 @@ from tests.guard.sandbox.scene import Scene
 
 from retinue.errors import ConfigurationError
 from retinue.guard.sandbox.box import Box
-from retinue.guard.sandbox.policy import Limits, Policy, protected_places
+from retinue.guard.sandbox.policy import SandboxLimits, SandboxPolicy, protected_places
 
 Make = Callable[..., Box]
 
@@ -203,7 +203,7 @@ async def test_a_hidden_place_that_goes_away_meanwhile_does_no_harm(scene: Scene
 
 
 async def test_limits_hold(scene: Scene, box: Make):
-    few = Limits(processes=310, memory_bytes=300 * 1024**2, cpu_seconds=1, file_bytes=1024**2)
+    few = SandboxLimits(processes=310, memory_bytes=300 * 1024**2, cpu_seconds=1, file_bytes=1024**2)
     made = box(limits=few)
     big = await scene.shell("head -c 3000000 /dev/zero > $TMPDIR/big; ls -l $TMPDIR/big | awk '{print $5}'", made)
     assert "1048576" in big.text
@@ -218,7 +218,7 @@ async def test_a_fork_bomb_is_contained(scene: Scene, box: Make, walls: str):
     if walls != "must" and os.getuid() == 0:
         pytest.skip("the kernel counts no processes of root's outside of a process namespace of its own")
     script = "n=0; while [ $n -lt 800 ]; do sleep 20 & n=$((n+1)); done 2>/dev/null; ls /proc | grep -c '^[0-9]'"
-    output = await scene.shell(script, box(limits=Limits(processes=310)), seconds=30)
+    output = await scene.shell(script, box(limits=SandboxLimits(processes=310)), seconds=30)
     counts = [int(line) for line in output.text.splitlines() if line.isdigit()]
     assert not counts or counts[-1] < 800 or walls != "must"
 
@@ -271,7 +271,7 @@ def test_variables_that_the_documents_name_as_kept_back_are(scene: Scene):
     assert len(DOCUMENTED) > 20
     more = "PGPASSWORD MYSQL_PWD APP_CRED X_CREDS DB_PWD SSHPASS db_password DBPASS2 MY_PIN RABBITMQ_PASS".split()
     stays = "PWD OLDPWD PATH HOME LANG MONKEY KEYBOARD TOKENIZERS_PARALLELISM AUTHOR PATIENCE PINNED COMPASSION".split()
-    with_box = Box(Policy(), "run")
+    with_box = Box(SandboxPolicy(), "run")
     kept = with_box.environment(dict.fromkeys((*DOCUMENTED, *more, *stays), "value"))
     with_box.close()
     assert [name for name in (*DOCUMENTED, *more) if name in kept] == []
@@ -280,7 +280,7 @@ def test_variables_that_the_documents_name_as_kept_back_are(scene: Scene):
 
 def test_the_whole_file_system_is_no_workspace():
     with pytest.raises(ConfigurationError, match="whole file system"):
-        Box(Policy(writable=(Path("/"),)))
+        Box(SandboxPolicy(writable=(Path("/"),)))
 
 
 async def test_a_working_directory_that_is_gone_is_said(scene: Scene, box: Make, tmp_path: Path):

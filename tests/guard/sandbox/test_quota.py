@@ -12,14 +12,14 @@ from tests.guard.sandbox.scene import Scene
 
 from retinue.guard.sandbox.box import Box
 from retinue.guard.sandbox.inside.quota import used_bytes
-from retinue.guard.sandbox.policy import Limits
+from retinue.guard.sandbox.policy import SandboxLimits
 
 MEGABYTE = 1024**2
 
 
 @pytest.fixture
 def box(scene: Scene, walls: str) -> Iterator[Box]:
-    limits = Limits(scratch_bytes=20 * MEGABYTE)
+    limits = SandboxLimits(scratch_bytes=20 * MEGABYTE)
     policy = readonly(scene, walls).policy
     made = Box(replace(policy, limits=limits, reach="system", shown=(scene.workspace,)), "run")
     yield made

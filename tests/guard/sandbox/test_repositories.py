@@ -15,7 +15,7 @@ from tests.guard.sandbox.scene import Scene
 
 from retinue.guard.sandbox.box import Box
 from retinue.guard.sandbox.inside.repositories import odd_setting
-from retinue.guard.sandbox.policy import Policy, protected_places
+from retinue.guard.sandbox.policy import SandboxPolicy, protected_places
 from retinue.guard.sandbox.scratch import workspace
 
 
@@ -31,7 +31,7 @@ def box(scene: Scene, walls: str) -> Iterator[Box]:
     made.close()
 
 
-def workspace_policy(scene: Scene, walls: str) -> Policy:
+def workspace_policy(scene: Scene, walls: str) -> SandboxPolicy:
     """As `sandbox.mode: workspace` makes it. The workspace has a nested repository, a submodule and a linked worktree."""
     git = ["git", "-C", str(scene.workspace), "-c", "user.name=T", "-c", "user.email=t@example.invalid"]
     git += ["-c", "protocol.file.allow=always"]
@@ -43,7 +43,7 @@ def workspace_policy(scene: Scene, walls: str) -> Policy:
     subprocess.run(["git", "-C", str(library), *git[3:], "commit", "-q", "--allow-empty", "-m", "l"], check=True)
     subprocess.run([*git, "submodule", "--quiet", "add", str(library), "module"], check=True, capture_output=True)
     subprocess.run([*git, "commit", "-qam", "module"], check=True)
-    return Policy(
+    return SandboxPolicy(
         writable=(scene.workspace,),
         readonly=protected_places(scene.workspace),
         network="off",
@@ -169,7 +169,7 @@ async def test_a_killed_retinue_leaves_nothing(scene: Scene, box: Box, walls: st
 async def test_a_workspace_without_a_repository_is_looked_at_too(scene: Scene, walls: str):
     plain = scene.folder / "plain"
     plain.mkdir()
-    box = Box(Policy(writable=(plain,), readonly=protected_places(plain), namespaces=walls), "run")
+    box = Box(SandboxPolicy(writable=(plain,), readonly=protected_places(plain), namespaces=walls), "run")
     argv = box.wrap(["/bin/bash", "-c", f"{MAKE} evil .git"], plain)
     done = subprocess.run(argv, env=box.environment({**os.environ, **scene.variables}), capture_output=True, text=True)
     box.close()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from retinue.log.query import Reader
+from retinue.log.query import LogReader
 from retinue.log.rows import RunRow
 from retinue.settings.places import state_folder
 from tests.program.conftest import Project
@@ -59,7 +59,7 @@ class Scene:
     def rows(self) -> list[RunRow]:
         if not (self.state / "log.db").exists():
             return []
-        with Reader.open(self.state) as reader:
+        with LogReader.open(self.state) as reader:
             return reader.list_runs()
 
     def count(self, what: str) -> None:

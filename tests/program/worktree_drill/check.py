@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from retinue.log.query import Reader
+from retinue.log.query import LogReader
 from retinue.log.rows import RunRow
 from retinue.testing.repository import Repository
 from tests.program.worktree_drill.agents import JOB
@@ -97,7 +97,7 @@ def _outcomes(scene: Scene, repository: Repository) -> Iterator[str]:
     """One outcome for each time that a run was started or taken up, unless it was cut off; and the
     last word on each job's work."""
     refs = repository.git("for-each-ref", "--format=%(refname:short)", f"refs/heads/{BRANCH}*").split()
-    with Reader.open(scene.state) as reader:
+    with LogReader.open(scene.state) as reader:
         for row in reader.list_runs():
             legs = "".join(LEGS.get(event.body.type, "") for event in reader.events(row.id))
             if "ee" in legs or not legs.startswith("c") or (legs.endswith("e") != (row.state == "ended")):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import cast
 
-from retinue.agents.dialects.table import Dialect, Field, Kind, Match
+from retinue.agents.dialects.table import Dialect, FieldKind, FieldRow, Match
 from retinue.core.spec import DialectName
 
 _NAMES: tuple[DialectName, ...] = (
@@ -48,4 +48,4 @@ class _Dialects(Mapping[DialectName, Dialect]):
 
 DIALECTS: Mapping[DialectName, Dialect] = _Dialects()
 
-__all__ = ["DIALECTS", "Dialect", "Field", "Kind", "Match"]
+__all__ = ["DIALECTS", "Dialect", "FieldKind", "FieldRow", "Match"]

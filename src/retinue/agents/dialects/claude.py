@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from retinue.agents.dialects.shared_rows import DESCRIPTION, LIMITING, NAME, TOOL_LIST, unused
 from retinue.agents.dialects.structures import HOOKS, MODEL, SERVERS
-from retinue.agents.dialects.table import Dialect, Field
+from retinue.agents.dialects.table import Dialect, FieldRow
 from retinue.agents.dialects.tools import DENY
 from retinue.agents.dialects.values import ISOLATION, MEMORY, MODE, NAMES, STEPS, SWITCH, TEXT, THINKING
 
@@ -20,22 +20,24 @@ CLAUDE = Dialect(
         NAME,
         DESCRIPTION,
         TOOL_LIST,
-        Field("disallowedTools", DENY, "tools.deny"),
-        Field("model", MODEL, "model.name", note="only the lower-case word inherit means the parent's model"),
-        Field("effort", THINKING, "model.thinking"),
-        Field("maxTurns", STEPS, "max_turns"),
-        Field("permissionMode", MODE, "permission_mode"),
-        Field("background", SWITCH, "background"),
-        Field("initialPrompt", TEXT, "initial_prompt", note="/name arguments at the start is the skill of that name"),
-        Field("isolation", ISOLATION, "isolation"),
-        Field("memory", MEMORY, "memory"),
-        Field("skills", NAMES, "skills", note="preloads these; other skills stay available"),
-        Field("mcpServers", SERVERS, "servers"),
-        Field("requiredMcpServers", NAMES, "required_servers"),
-        Field("hooks", HOOKS, "hooks"),
-        Field("color", TEXT, "color"),
-        Field("omitClaudeMd", SWITCH, "omit_instructions", note="counts for runs that another agent starts"),
-        Field("autoCompactWindow", STEPS, "compact_at_tokens", note="tokens; only lowers the setting compaction.at"),
+        FieldRow("disallowedTools", DENY, "tools.deny"),
+        FieldRow("model", MODEL, "model.name", note="only the lower-case word inherit means the parent's model"),
+        FieldRow("effort", THINKING, "model.thinking"),
+        FieldRow("maxTurns", STEPS, "max_turns"),
+        FieldRow("permissionMode", MODE, "permission_mode"),
+        FieldRow("background", SWITCH, "background"),
+        FieldRow(
+            "initialPrompt", TEXT, "initial_prompt", note="/name arguments at the start is the skill of that name"
+        ),
+        FieldRow("isolation", ISOLATION, "isolation"),
+        FieldRow("memory", MEMORY, "memory"),
+        FieldRow("skills", NAMES, "skills", note="preloads these; other skills stay available"),
+        FieldRow("mcpServers", SERVERS, "servers"),
+        FieldRow("requiredMcpServers", NAMES, "required_servers"),
+        FieldRow("hooks", HOOKS, "hooks"),
+        FieldRow("color", TEXT, "color"),
+        FieldRow("omitClaudeMd", SWITCH, "omit_instructions", note="counts for runs that another agent starts"),
+        FieldRow("autoCompactWindow", STEPS, "compact_at_tokens", note="tokens; only lowers the setting compaction.at"),
         *unused("observer", note="observers are not supported: nobody watches the run", misses=True),
         *unused("observerMessage", note="observers are not supported: nobody watches the run"),
         *unused("criticalSystemReminder_EXPERIMENTAL", note="not supported: the prompt is said once"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from retinue.agents.dialects.shared_rows import DESCRIPTION, LIMITING, NAME, TOOL_LIST, unused
 from retinue.agents.dialects.structures import MODEL, SERVERS
-from retinue.agents.dialects.table import Dialect, Field
+from retinue.agents.dialects.table import Dialect, FieldRow
 from retinue.agents.dialects.values import HIDDEN, SUBAGENTS
 
 COPILOT = Dialect(
@@ -17,11 +17,11 @@ COPILOT = Dialect(
     fields=(
         NAME,
         DESCRIPTION,
-        Field("tools", TOOL_LIST.kind, "tools.allow", note="set names (search), set/tool and server/* are kept"),
-        Field("model", MODEL, "model.name", note="a list is tried in order"),
-        Field("mcp-servers", SERVERS, "servers"),
-        Field("agents", SUBAGENTS, "subagents"),
-        Field("disable-model-invocation", HIDDEN, "offered", note="not offered to other agents"),
+        FieldRow("tools", TOOL_LIST.kind, "tools.allow", note="set names (search), set/tool and server/* are kept"),
+        FieldRow("model", MODEL, "model.name", note="a list is tried in order"),
+        FieldRow("mcp-servers", SERVERS, "servers"),
+        FieldRow("agents", SUBAGENTS, "subagents"),
+        FieldRow("disable-model-invocation", HIDDEN, "offered", note="not offered to other agents"),
         *unused("argument-hint", "user-invocable", "handoffs", "handoff"),
         *unused("target", "infer", "mode", "hidden", "metadata"),
     ),

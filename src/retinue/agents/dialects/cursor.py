@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from retinue.agents.dialects.shared_rows import DESCRIPTION, LIMITING, NAME, TOOL_LIST
 from retinue.agents.dialects.structures import MODEL
-from retinue.agents.dialects.table import Dialect, Field
+from retinue.agents.dialects.table import Dialect, FieldRow
 from retinue.agents.dialects.values import READONLY, SWITCH
 
 CURSOR = Dialect(
@@ -17,8 +17,8 @@ CURSOR = Dialect(
         NAME,
         DESCRIPTION,
         TOOL_LIST,
-        Field("model", MODEL, "model.name"),
-        Field("readonly", READONLY, "readonly"),
-        Field("is_background", SWITCH, "background"),
+        FieldRow("model", MODEL, "model.name"),
+        FieldRow("readonly", READONLY, "readonly"),
+        FieldRow("is_background", SWITCH, "background"),
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from retinue.agents.dialects.shared_rows import DESCRIPTION, LIMITING, NAME, TOOL_LIST
 from retinue.agents.dialects.structures import MODEL
-from retinue.agents.dialects.table import Dialect, Field
+from retinue.agents.dialects.table import Dialect, FieldRow
 from retinue.agents.dialects.values import DEVKIT_READONLY
 
 DEVKIT = Dialect(
@@ -19,9 +19,9 @@ DEVKIT = Dialect(
     fields=(
         NAME,
         DESCRIPTION,
-        Field("readonly", DEVKIT_READONLY, "readonly"),
+        FieldRow("readonly", DEVKIT_READONLY, "readonly"),
         TOOL_LIST,
-        Field("model", MODEL, "model.name"),
+        FieldRow("model", MODEL, "model.name"),
     ),
     notes=(
         "Every line is 'key: value', all text; a pair of quotes around a value is removed. "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from retinue.agents.dialects.retinue import UNION
 from retinue.agents.dialects.shared_rows import LIMITING
-from retinue.agents.dialects.table import Dialect, Field
+from retinue.agents.dialects.table import Dialect, FieldRow
 from retinue.agents.dialects.tools import SPACED_TOOLS, TOOLS
 
 GENERIC = Dialect(
@@ -15,7 +15,7 @@ GENERIC = Dialect(
     foreign=LIMITING,
     fields=(
         *UNION,
-        Field("allowed_tools", TOOLS, "tools.allow", ("allowedTools",)),
-        Field("allowed-tools", SPACED_TOOLS, "tools.allow"),
+        FieldRow("allowed_tools", TOOLS, "tools.allow", ("allowedTools",)),
+        FieldRow("allowed-tools", SPACED_TOOLS, "tools.allow"),
     ),
 )

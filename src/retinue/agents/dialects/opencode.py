@@ -5,7 +5,7 @@ from __future__ import annotations
 from retinue.agents.dialects.permissions import RULES
 from retinue.agents.dialects.shared_rows import DESCRIPTION, LIMITING, NAME, TOOL_LIST, unused
 from retinue.agents.dialects.structures import MODEL
-from retinue.agents.dialects.table import Dialect, Field
+from retinue.agents.dialects.table import Dialect, FieldRow
 from retinue.agents.dialects.values import DISABLED, HIDDEN, PRIMARY, STEPS, TEMPERATURE, TEXT, THINKING
 
 OPENCODE = Dialect(
@@ -17,22 +17,22 @@ OPENCODE = Dialect(
     fields=(
         NAME,
         DESCRIPTION,
-        Field(
+        FieldRow(
             "tools",
             TOOL_LIST.kind,
             "tools.allow",
             note="a map with any true allows only those; one with only false denies those",
         ),
-        Field("permission", RULES, "tools.rules", ("permissions",), "the last pattern that matches a call counts"),
-        Field("model", MODEL, "model.name"),
-        Field("reasoningEffort", THINKING, "model.thinking"),
-        Field("temperature", TEMPERATURE, "model.temperature"),
-        Field("steps", STEPS, "max_turns", ("maxSteps",)),
-        Field("prompt", TEXT, "prompt", note="used when there is no text below the frontmatter"),
-        Field("disable", DISABLED, "enabled"),
-        Field("color", TEXT, "color"),
-        Field("mode", PRIMARY, "offered", note="a primary agent is not offered to other agents"),
-        Field("hidden", HIDDEN, "offered", note="not offered to other agents"),
+        FieldRow("permission", RULES, "tools.rules", ("permissions",), "the last pattern that matches a call counts"),
+        FieldRow("model", MODEL, "model.name"),
+        FieldRow("reasoningEffort", THINKING, "model.thinking"),
+        FieldRow("temperature", TEMPERATURE, "model.temperature"),
+        FieldRow("steps", STEPS, "max_turns", ("maxSteps",)),
+        FieldRow("prompt", TEXT, "prompt", note="used when there is no text below the frontmatter"),
+        FieldRow("disable", DISABLED, "enabled"),
+        FieldRow("color", TEXT, "color"),
+        FieldRow("mode", PRIMARY, "offered", note="a primary agent is not offered to other agents"),
+        FieldRow("hidden", HIDDEN, "offered", note="not offered to other agents"),
         *unused("top_p", "options", "variant"),
     ),
 )

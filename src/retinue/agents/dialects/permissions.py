@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from retinue.agents.dialects.table import UNSET, BadValueError, Kind
+from retinue.agents.dialects.table import UNSET, BadValueError, FieldKind
 from retinue.agents.dialects.tools import DENY_ALL, TOOLS, check_denied, describe
 from retinue.core.spec import PermissionRule
 from retinue.core.toolnames import canonical
@@ -136,5 +136,5 @@ def _joined(left: ToolRules, right: ToolRules) -> ToolRules:
     return ToolRules((*left.deny, *right.deny), only, (*left.rules, *right.rules))
 
 
-RULES = Kind("map of tools to allow, ask or deny, or to patterns of calls", "", _permissions, combine=_joined)
-ONLY = Kind("list of tool names", "", _only, combine=_joined)
+RULES = FieldKind("map of tools to allow, ask or deny, or to patterns of calls", "", _permissions, combine=_joined)
+ONLY = FieldKind("list of tool names", "", _only, combine=_joined)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from retinue.agents.dialects.table import UNSET, BadValueError, Kind
+from retinue.agents.dialects.table import UNSET, BadValueError, FieldKind
 from retinue.agents.dialects.tools import bare, describe, read_names
 from retinue.agents.dialects.values import UNSET_RULE
 from retinue.core.spec import HookSpec, ServerRef
@@ -153,10 +153,10 @@ def _budget(value: Any) -> Any:
         raise BadValueError(error.message.rstrip("."), error.remedy) from error
 
 
-MODEL = Kind("name of a model, or a list to try in order; inherit", UNSET_RULE, _model, textual=True)
-SERVERS = Kind("names, or name: settings pairs", "the entry is dropped, and reported", _servers, "grants")
-HOOKS = Kind("mapping of events to handlers", UNSET_RULE, _hooks, "grants")
-BUDGET = Kind(
+MODEL = FieldKind("name of a model, or a list to try in order; inherit", UNSET_RULE, _model, textual=True)
+SERVERS = FieldKind("names, or name: settings pairs", "the entry is dropped, and reported", _servers, "grants")
+HOOKS = FieldKind("mapping of events to handlers", UNSET_RULE, _hooks, "grants")
+BUDGET = FieldKind(
     "mapping: tokens, usd, turns, tool_calls, seconds, spawns",
     UNSET_RULE,
     _budget,

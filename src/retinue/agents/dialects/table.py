@@ -87,7 +87,7 @@ class BadValueError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class FieldKind:
     """How values of a field are read. `type` and `bad` are what the reference page prints."""
 
     type: str
@@ -101,12 +101,12 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class FieldRow:
     """One row. `to` is a field of AgentSpec, dotted for its parts; None keeps the value in
     `extra` and says in `note` why nothing uses it."""
 
     key: str
-    kind: Kind
+    kind: FieldKind
     to: str | None
     also: tuple[str, ...] = ()
     note: str = ""
@@ -134,7 +134,7 @@ class Field:
 class Match:
     """A key that was recognised, and the fate it has when its value is good."""
 
-    field: Field
+    field: FieldRow
     how: How
     fate: Fate
     rank: int = 1000
@@ -154,7 +154,7 @@ class Dialect:
     name: DialectName
     title: str
     folders: tuple[str, ...]
-    fields: tuple[Field, ...]
+    fields: tuple[FieldRow, ...]
     name_rule: NameRule = "required"
     description_required: bool = False
     frontmatter_required: bool = False
@@ -170,16 +170,16 @@ class Dialect:
     of `Limits`."""
     inherited_limits: tuple[str, ...] = ()
     """Limits that a file which says none has from the run that starts it."""
-    foreign: tuple[Field, ...] = ()
+    foreign: tuple[FieldRow, ...] = ()
     notes: tuple[str, ...] = ()
     exact: Mapping[str, Match] = field(init=False, repr=False, default_factory=dict)
     """Every key that is written exactly as a row has it."""
-    _squeezed: Mapping[str, tuple[Field, How]] = field(init=False, repr=False, default_factory=dict)
+    _squeezed: Mapping[str, tuple[FieldRow, How]] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         found: dict[str, Match] = {}
-        squeezed: dict[str, tuple[Field, How]] = {}
-        rows: list[tuple[Field, How]] = [(row, "own") for row in self.fields]
+        squeezed: dict[str, tuple[FieldRow, How]] = {}
+        rows: list[tuple[FieldRow, How]] = [(row, "own") for row in self.fields]
         rows += [(row, "foreign") for row in self.foreign]
         for rank, (row, how) in enumerate(rows):
             for spelling in row.spellings:
@@ -196,7 +196,7 @@ class Dialect:
         """What `key` is here, or None for a key that is unknown."""
         return self.exact.get(key) or _near(self, key)
 
-    def nearest(self, key: str) -> tuple[Field, How] | None:
+    def nearest(self, key: str) -> tuple[FieldRow, How] | None:
         tight = squeeze(key)
         if tight in self._squeezed:
             return self._squeezed[tight][0], "near"
@@ -211,7 +211,7 @@ class Dialect:
                 return row, "typo"
         return None
 
-    def _about_tools(self, tight: str) -> Field | None:
+    def _about_tools(self, tight: str) -> FieldRow | None:
         """`permitted_tools`, `bannedTools`: words that can only mean one of the two lists."""
         if "tool" not in tight:
             return None
@@ -251,7 +251,7 @@ def off_by_one(left: str, right: str) -> bool:
     return a[1:] == b if len(a) > len(b) else a == b[1:]
 
 
-def _fate(row: Field, spelling: str, how: How) -> Fate:
+def _fate(row: FieldRow, spelling: str, how: How) -> Fate:
     if row.to is None:
         return Fate("ignored", None, row.note or "not used by Retinue")
     if how == "foreign":

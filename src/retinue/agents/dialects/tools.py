@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from retinue.agents.dialects.table import UNSET, BadValueError, Kind, off_by_one
+from retinue.agents.dialects.table import UNSET, BadValueError, FieldKind, off_by_one
 from retinue.agents.yaml_reader import scalar_text
 from retinue.core.toolnames import ALIASES, base_name, canonical
 
@@ -258,6 +258,6 @@ def _both(left: ToolChoice, right: ToolChoice) -> ToolChoice:
     return chosen(tuple(kept), refused)
 
 
-TOOLS = Kind("tool names: comma text, list, map of true/false, *, none", "", _choice, combine=_both)
-SPACED_TOOLS = Kind("tool names: comma or space text, list, *, none", "", _spaced_choice, combine=_both)
-DENY = Kind("tool names: comma text or list", "", _deny, combine=lambda left, right: (*left, *right))
+TOOLS = FieldKind("tool names: comma text, list, map of true/false, *, none", "", _choice, combine=_both)
+SPACED_TOOLS = FieldKind("tool names: comma or space text, list, *, none", "", _spaced_choice, combine=_both)
+DENY = FieldKind("tool names: comma text or list", "", _deny, combine=lambda left, right: (*left, *right))

@@ -14,7 +14,7 @@ from typing import Any
 from retinue.agents.dialects.permissions import ToolRules
 from retinue.agents.dialects.shared_rows import SLIP
 from retinue.agents.dialects.structures import ModelChoice
-from retinue.agents.dialects.table import UNSET, BadValueError, Dialect, Field, Match, is_blank, unreadable
+from retinue.agents.dialects.table import UNSET, BadValueError, Dialect, FieldRow, Match, is_blank, unreadable
 from retinue.agents.dialects.tools import DENY_ALL, ToolChoice
 from retinue.agents.yaml_reader import Item, scalar_text
 from retinue.core.spec import AgentSpec, Fate, ModelPolicy, Problem, SessionPolicy, Severity, Source, ToolPolicy
@@ -28,7 +28,7 @@ _NOT_IN_PLUGIN = Fate("ignored", None, "not allowed in a plugin")
 _SHARED: Mapping[str, Any] = {"tools": ToolPolicy(), "model": ModelPolicy(), "session": SessionPolicy()}
 
 
-class Draft:
+class SpecDraft:
     """The fields as read so far. `rows` remembers which row gave a field, to settle two rows
     that mean the same one."""
 
@@ -42,8 +42,8 @@ class Draft:
         self.problems: list[Problem] = []
 
 
-def translate(dialect: Dialect, items: Iterable[Item], source: Source, first_line: int) -> Draft:
-    draft = Draft()
+def translate(dialect: Dialect, items: Iterable[Item], source: Source, first_line: int) -> SpecDraft:
+    draft = SpecDraft()
     exact, values, fates = dialect.exact, draft.values, draft.fates
     for item in items:
         key = item.key
@@ -75,7 +75,7 @@ def translate(dialect: Dialect, items: Iterable[Item], source: Source, first_lin
     return draft
 
 
-def _report_blank(draft: Draft, item: Item, target: str, first_line: int) -> None:
+def _report_blank(draft: SpecDraft, item: Item, target: str, first_line: int) -> None:
     """A key that restricts and has no value is said, whatever that comes to mean."""
     if is_blank(item, target):
         draft.problems.append(unreadable(item, target, "there is no value", "", "bad-value", first_line))
@@ -92,7 +92,7 @@ def _as_text(item: Item) -> Any:
     return item.text if item.text is not None else scalar_text(item.value)
 
 
-def _settle(draft: Draft, item: Item, match: Match, value: Any, first_line: int) -> None:
+def _settle(draft: SpecDraft, item: Item, match: Match, value: Any, first_line: int) -> None:
     """A field that was said before: both count where that means less, else the better row. A
     restriction of which the two cannot be combined refuses the launch."""
     row, rank = match.field, match.rank
@@ -114,7 +114,7 @@ def _settle(draft: Draft, item: Item, match: Match, value: Any, first_line: int)
         draft.problems.append(unreadable(item, target, why, "Keep one of the two.", "bad-value", first_line))
 
 
-def _contradicts(before: Any, value: Any, both: Any, row: Field) -> bool:
+def _contradicts(before: Any, value: Any, both: Any, row: FieldRow) -> bool:
     """Whether two statements leave nothing that both mean."""
     if before == value:
         return False
@@ -123,7 +123,7 @@ def _contradicts(before: Any, value: Any, both: Any, row: Field) -> bool:
     return row.kind.combine is None
 
 
-def _accepted(draft: Draft, item: Item, match: Match, source: Source, first_line: int) -> bool:
+def _accepted(draft: SpecDraft, item: Item, match: Match, source: Source, first_line: int) -> bool:
     """Whether a key counts that is not spelt as the dialect does, or stands in a plugin; says
     so either way."""
     row = match.field
@@ -149,7 +149,7 @@ def _accepted(draft: Draft, item: Item, match: Match, source: Source, first_line
     return True
 
 
-def _bad(draft: Draft, item: Item, row: Field, error: BadValueError, first_line: int) -> Any:
+def _bad(draft: SpecDraft, item: Item, row: FieldRow, error: BadValueError, first_line: int) -> Any:
     if row.restricts:
         draft.problems.append(unreadable(item, row.to or "", error.why, error.remedy, error.code, first_line))
     else:
@@ -163,12 +163,12 @@ def _bad(draft: Draft, item: Item, row: Field, error: BadValueError, first_line:
     return error.instead
 
 
-def _drop(draft: Draft, item: Item, fate: Fate) -> None:
+def _drop(draft: SpecDraft, item: Item, fate: Fate) -> None:
     draft.fates[item.key] = fate
     draft.extra[item.key] = item.value
 
 
-def _slip(item: Item, row: Field, first_line: int) -> Problem:
+def _slip(item: Item, row: FieldRow, first_line: int) -> Problem:
     text = f"'{item.key}' is not a key here; it was read as '{row.key}'."
     return _problem("near-miss-key", "warning", item, first_line, text, f"Write '{row.key}'.")
 
@@ -178,7 +178,7 @@ def _problem(code: str, severity: Severity, item: Item, first_line: int, text: s
 
 
 def build(
-    draft: Draft,
+    draft: SpecDraft,
     dialect: Dialect,
     *,
     name: str,

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from retinue.agents.dialects.table import UNSET, BadValueError, Kind, off_by_one
+from retinue.agents.dialects.table import UNSET, BadValueError, FieldKind, off_by_one
 from retinue.agents.dialects.tools import BadNamesError, describe, read_names
 from retinue.agents.yaml_reader import too_deep
 
@@ -347,47 +347,47 @@ _FROM_STRICT = ("plan", "dontAsk", "default", "acceptEdits", "auto", "bypassPerm
 
 UNSET_RULE = "dropped and reported; as if the key were absent"
 
-TEXT = Kind("text", UNSET_RULE, _text, textual=True)
-LABEL = Kind("text", UNSET_RULE, _label, textual=True)
-NAMES = Kind("names: comma text or list", UNSET_RULE, _names)
-SOME_NAMES = Kind("names: comma text or list", UNSET_RULE, _names_or_unset, combine=_together)
-TURNS = Kind("whole number, 0 = unlimited", UNSET_RULE, _whole_number(0), combine=_fewest)
-STEPS = Kind("whole number from 1", UNSET_RULE, _whole_number(1), combine=_fewest)
-SECONDS = Kind("number of seconds", UNSET_RULE, _seconds(1), combine=min)
-MINUTES = Kind("number of minutes", UNSET_RULE, _seconds(60), combine=min)
-TEMPERATURE = Kind("number from 0 to 2", UNSET_RULE, _temperature)
-SWITCH = Kind("true or false (also yes, no, on, off, 1, 0)", UNSET_RULE, _switch)
-EXACT_TRUE = Kind("true or false", "anything but an unquoted true is false, and reported", _exact_true)
-ISOLATED = Kind(SWITCH.type, UNSET_RULE, _switch, combine=_either)
-EXACT_ISOLATED = Kind(EXACT_TRUE.type, UNSET_RULE, _exact_true, combine=_either)
-READONLY = Kind(SWITCH.type, UNSET_RULE, _readonly, combine=_either)
-SANDBOX = Kind("read-only", UNSET_RULE, _sandbox, combine=_either)
-DEVKIT_READONLY = Kind("true or 1", UNSET_RULE, _devkit_readonly, combine=_either)
-ENABLED = Kind("true or false", UNSET_RULE, _enabled, combine=_safer)
-SWITCHED_ON = Kind("true or false", UNSET_RULE, _switched_on, combine=_safer)
+TEXT = FieldKind("text", UNSET_RULE, _text, textual=True)
+LABEL = FieldKind("text", UNSET_RULE, _label, textual=True)
+NAMES = FieldKind("names: comma text or list", UNSET_RULE, _names)
+SOME_NAMES = FieldKind("names: comma text or list", UNSET_RULE, _names_or_unset, combine=_together)
+TURNS = FieldKind("whole number, 0 = unlimited", UNSET_RULE, _whole_number(0), combine=_fewest)
+STEPS = FieldKind("whole number from 1", UNSET_RULE, _whole_number(1), combine=_fewest)
+SECONDS = FieldKind("number of seconds", UNSET_RULE, _seconds(1), combine=min)
+MINUTES = FieldKind("number of minutes", UNSET_RULE, _seconds(60), combine=min)
+TEMPERATURE = FieldKind("number from 0 to 2", UNSET_RULE, _temperature)
+SWITCH = FieldKind("true or false (also yes, no, on, off, 1, 0)", UNSET_RULE, _switch)
+EXACT_TRUE = FieldKind("true or false", "anything but an unquoted true is false, and reported", _exact_true)
+ISOLATED = FieldKind(SWITCH.type, UNSET_RULE, _switch, combine=_either)
+EXACT_ISOLATED = FieldKind(EXACT_TRUE.type, UNSET_RULE, _exact_true, combine=_either)
+READONLY = FieldKind(SWITCH.type, UNSET_RULE, _readonly, combine=_either)
+SANDBOX = FieldKind("read-only", UNSET_RULE, _sandbox, combine=_either)
+DEVKIT_READONLY = FieldKind("true or 1", UNSET_RULE, _devkit_readonly, combine=_either)
+ENABLED = FieldKind("true or false", UNSET_RULE, _enabled, combine=_safer)
+SWITCHED_ON = FieldKind("true or false", UNSET_RULE, _switched_on, combine=_safer)
 """`enabled` in the dialects that do not have the key themselves: some of them know only texts."""
-DISABLED = Kind("true or false", UNSET_RULE, _disabled, combine=_safer)
-PRIMARY = Kind("one of primary, subagent, all", UNSET_RULE, _primary, combine=_safer)
-HIDDEN = Kind(SWITCH.type, UNSET_RULE, _hidden, combine=_safer)
-MODE = Kind(
+DISABLED = FieldKind("true or false", UNSET_RULE, _disabled, combine=_safer)
+PRIMARY = FieldKind("one of primary, subagent, all", UNSET_RULE, _primary, combine=_safer)
+HIDDEN = FieldKind(SWITCH.type, UNSET_RULE, _hidden, combine=_safer)
+MODE = FieldKind(
     "one of default, acceptEdits, plan, dontAsk, auto, bypassPermissions",
     UNSET_RULE,
     _choice(_MODES),
     "grants",
     combine=_stricter_mode,
 )
-MEMORY = Kind(
+MEMORY = FieldKind(
     "one of user, project, local",
     UNSET_RULE,
     _choice({"user": "user", "project": "project", "local": "local"}),
     "grants",
 )
-ROLLBACK = Kind("on-failure, or off", UNSET_RULE, _rollback)
-PROMPT_MODE = Kind("append or replace", "replace, and reported", _prompt_mode)
-ISOLATION = Kind("worktree, or off to refuse it", UNSET_RULE, _isolation)
-ALL_OR_NAMES = Kind("true, false or names", "false, and reported", _all_or_names, combine=_fewer)
-SUBAGENTS = Kind("all, none or names of agents", UNSET_RULE, _subagents, combine=_fewer)
-THINKING = Kind("level: off, minimal, low, medium, high, xhigh, max", UNSET_RULE, _thinking, textual=True)
-SCHEMA = Kind("JSON Schema, as a mapping or JSON text", UNSET_RULE, _schema)
-ROLE = Kind("mapping with ROLE_ADDITIONAL", UNSET_RULE, _role)
-ANYTHING = Kind("anything", "kept as it is", _anything)
+ROLLBACK = FieldKind("on-failure, or off", UNSET_RULE, _rollback)
+PROMPT_MODE = FieldKind("append or replace", "replace, and reported", _prompt_mode)
+ISOLATION = FieldKind("worktree, or off to refuse it", UNSET_RULE, _isolation)
+ALL_OR_NAMES = FieldKind("true, false or names", "false, and reported", _all_or_names, combine=_fewer)
+SUBAGENTS = FieldKind("all, none or names of agents", UNSET_RULE, _subagents, combine=_fewer)
+THINKING = FieldKind("level: off, minimal, low, medium, high, xhigh, max", UNSET_RULE, _thinking, textual=True)
+SCHEMA = FieldKind("JSON Schema, as a mapping or JSON text", UNSET_RULE, _schema)
+ROLE = FieldKind("mapping with ROLE_ADDITIONAL", UNSET_RULE, _role)
+ANYTHING = FieldKind("anything", "kept as it is", _anything)

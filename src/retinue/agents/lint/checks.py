@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
 from retinue.agents.create import check_name
-from retinue.agents.edit import Text, ending
+from retinue.agents.edit import FileLines, ending
 from retinue.agents.lint import checks as models
-from retinue.agents.lint.finding import Found, Repair
+from retinue.agents.lint.finding import CheckResult, Repair
 from retinue.agents.lint.keys import check_problems, check_unknown_keys, check_unused_keys, distance, fold
-from retinue.agents.lint.subject import Subject
+from retinue.agents.lint.subject import LintSubject
 from retinue.agents.lint.tools import check_tools
 from retinue.core.spec import AgentSpec, ThinkingLevel
 from retinue.errors import UsageError
@@ -46,18 +46,18 @@ def _without_comments(body: str) -> str:
     return "".join([*parts, body[at:]])
 
 
-def check_bytes(subject: Subject) -> Iterator[Found]:
+def check_bytes(subject: LintSubject) -> Iterator[CheckResult]:
     data = subject.data
     if not data or data[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in data:
         return
     if subject.text.bom:
-        repair = Repair("removed the byte order mark", Text.without_bom)
+        repair = Repair("removed the byte order mark", FileLines.without_bom)
         reason = "The file begins with a byte order mark."
         yield subject.found("byte-order-mark", reason, line=1, column=1, repair=repair)
     yield from _line_ends(subject)
 
 
-def _line_ends(subject: Subject) -> Iterator[Found]:
+def _line_ends(subject: LintSubject) -> Iterator[CheckResult]:
     counts = Counter(end for line in subject.text.lines if (end := ending(line)))
     if len(counts) < 2 and "\r" not in counts:
         return
@@ -123,7 +123,7 @@ _GEMINI_SLUG = re.compile(r"[a-z0-9_-]+")
 _LEVELS = frozenset(get_args(ThinkingLevel))
 
 
-def check_values(subject: Subject) -> Iterator[Found]:
+def check_values(subject: LintSubject) -> Iterator[CheckResult]:
     spec = subject.parsed.spec
     if spec is None:
         return
@@ -145,7 +145,7 @@ def check_values(subject: Subject) -> Iterator[Found]:
     yield from _body(subject, spec)
 
 
-def _schema(subject: Subject, schema: Mapping[str, Any]) -> Iterator[Found]:
+def _schema(subject: LintSubject, schema: Mapping[str, Any]) -> Iterator[CheckResult]:
     import jsonschema_rs  # 10 ms that only files with a schema need to spend
 
     try:
@@ -157,7 +157,7 @@ def _schema(subject: Subject, schema: Mapping[str, Any]) -> Iterator[Found]:
         yield subject.found("bad-value", reason, remedy, key=_key(subject, "output_schema"), severity="error")
 
 
-def _name(subject: Subject, spec: AgentSpec) -> Iterator[Found]:
+def _name(subject: LintSubject, spec: AgentSpec) -> Iterator[CheckResult]:
     key = _key(subject, "name")
     try:
         check_name(spec.name.replace("/", "-") if subject.table.name_rule == "path" else spec.name)
@@ -171,7 +171,7 @@ def _name(subject: Subject, spec: AgentSpec) -> Iterator[Found]:
         yield subject.found("name-form", f"'{spec.name}' is not in the usual form.", key=key)
 
 
-def _description(subject: Subject, spec: AgentSpec) -> Iterator[Found]:
+def _description(subject: LintSubject, spec: AgentSpec) -> Iterator[CheckResult]:
     if not subject.parsed.description:
         reason = "There is no description, so nobody knows when to use the agent."
         line, column = subject.place(_key(subject, "description") or "")
@@ -181,7 +181,7 @@ def _description(subject: Subject, spec: AgentSpec) -> Iterator[Found]:
         yield subject.found("long-description", reason, key=_key(subject, "description"))
 
 
-def _models(subject: Subject, spec: AgentSpec) -> Iterator[Found]:
+def _models(subject: LintSubject, spec: AgentSpec) -> Iterator[CheckResult]:
     key = _key(subject, "model.name") or _key(subject, "model.fallbacks")
     for model in (spec.model.name, *spec.model.fallbacks):
         if model is None:
@@ -200,7 +200,7 @@ def _models(subject: Subject, spec: AgentSpec) -> Iterator[Found]:
                 yield subject.found("unknown-model", reason, remedy, key=key, severity="warning")
 
 
-def _body(subject: Subject, spec: AgentSpec) -> Iterator[Found]:
+def _body(subject: LintSubject, spec: AgentSpec) -> Iterator[CheckResult]:
     if spec.prompt_mode == "append" or not spec.enabled or subject.table.nested_under is not None:
         return
     last = max(len(subject.text.lines), 1)
@@ -211,14 +211,14 @@ def _body(subject: Subject, spec: AgentSpec) -> Iterator[Found]:
         yield subject.found("no-instructions", "The body gives no instructions.", line=line, column=1)
 
 
-def _key(subject: Subject, field: str) -> str | None:
+def _key(subject: LintSubject, field: str) -> str | None:
     return next(iter(subject.keys_for(field)), None)
 
 
 CHECKS = (check_problems, check_bytes, check_unknown_keys, check_unused_keys, check_values, check_tools)
 
 
-def lint_subject(subject: Subject) -> Iterator[Found]:
+def lint_subject(subject: LintSubject) -> Iterator[CheckResult]:
     """What every check finds in one file."""
     for check in CHECKS:
         yield from check(subject)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from retinue.agents.edit import Text
+from retinue.agents.edit import FileLines
 from retinue.core.lean import dataclass
 from retinue.core.spec import Severity
 
@@ -17,7 +17,7 @@ class Repair:
     fields of the spec that may come out different, and no other may."""
 
     what: str
-    apply: Callable[[Text], Text]
+    apply: Callable[[FileLines], FileLines]
     fields: frozenset[str] = frozenset()
 
 
@@ -42,7 +42,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class CheckResult:
     """What a check yields: a finding, and a repair where one is known."""
 
     finding: Finding
@@ -50,7 +50,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class AppliedRepair:
     """One repair that was made."""
 
     file: str

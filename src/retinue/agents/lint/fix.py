@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from retinue.agents.convert import differences
-from retinue.agents.edit import Text, bare
+from retinue.agents.edit import FileLines, bare
 from retinue.agents.encode import entry, quote
 from retinue.agents.frontmatter import Parsed, read, split
-from retinue.agents.lint.finding import Change, Finding, Found, Repair
-from retinue.agents.lint.subject import Subject
+from retinue.agents.lint.finding import AppliedRepair, CheckResult, Finding, Repair
+from retinue.agents.lint.subject import LintSubject
 from retinue.agents.rights import adds_rights
 from retinue.agents.yaml_reader import Item, YamlError, load_value
 
 
-def quoting_repair(subject: Subject) -> Repair | None:
+def quoting_repair(subject: LintSubject) -> Repair | None:
     """Quote the values that are not YAML by themselves and leave every other line alone."""
     parts = split(subject.data or b"")
     if parts.block is None:
@@ -31,7 +31,7 @@ def quoting_repair(subject: Subject) -> Repair | None:
         return None
     keys = ", ".join(dict.fromkeys(f"'{item.key}'" for item in broken))
 
-    def apply(text: Text) -> Text:
+    def apply(text: FileLines) -> FileLines:
         for item in reversed(broken):
             first, last = item.line + 1, item.end_line + 1
             while last > first and not text.lines[last].strip():
@@ -42,7 +42,7 @@ def quoting_repair(subject: Subject) -> Repair | None:
     return Repair(f"put the value of {keys} in quotes", apply)
 
 
-def _is_yaml(text: Text, item: Item) -> bool:
+def _is_yaml(text: FileLines, item: Item) -> bool:
     lines = "".join(bare(line) + "\n" for line in text.lines[item.line + 1 : item.end_line + 2])
     try:
         return bool(load_value(lines) == item.value)
@@ -50,7 +50,7 @@ def _is_yaml(text: Text, item: Item) -> bool:
         return False
 
 
-def _rewritten(text: Text, item: Item, first: int) -> tuple[str, ...]:
+def _rewritten(text: FileLines, item: Item, first: int) -> tuple[str, ...]:
     if not isinstance(item.value, str):
         return tuple(entry(item.key, item.value))
     head, colon, rest = bare(text.lines[first]).partition(":")
@@ -58,20 +58,22 @@ def _rewritten(text: Text, item: Item, first: int) -> tuple[str, ...]:
     return (f"{head}{colon}{space}{quote(item.value)}",)
 
 
-Check = Callable[[Subject], Iterable[Found]]
+Check = Callable[[LintSubject], Iterable[CheckResult]]
 _MOST = 100
 """Repairs in one file. Each removes a problem, so this is only a guard against the absurd."""
 
 
-def repaired(subject: Subject, checks: Callable[[Subject], Iterable[Found]]) -> tuple[Subject, tuple[Change, ...]]:
+def repaired(
+    subject: LintSubject, checks: Callable[[LintSubject], Iterable[CheckResult]]
+) -> tuple[LintSubject, tuple[AppliedRepair, ...]]:
     """The file after every repair that is safe, and what was done."""
-    changes: list[Change] = []
+    changes: list[AppliedRepair] = []
     while len(changes) < _MOST:
         for found in checks(subject):
             new = attempt(subject, found.repair)
             if new is not None and found.repair is not None:
                 place = found.finding
-                changes.append(Change(file=place.file, code=place.code, what=found.repair.what, line=place.line))
+                changes.append(AppliedRepair(file=place.file, code=place.code, what=found.repair.what, line=place.line))
                 subject = new
                 break
         else:
@@ -79,18 +81,18 @@ def repaired(subject: Subject, checks: Callable[[Subject], Iterable[Found]]) -> 
     return subject, tuple(changes)
 
 
-def judged(subject: Subject, found: Found) -> Finding:
+def judged(subject: LintSubject, found: CheckResult) -> Finding:
     """The finding, with the truth about whether it can be fixed."""
     if found.repair is None or attempt(subject, found.repair) is None:
         return found.finding
     return replace(found.finding, fixable=True)
 
 
-def attempt(subject: Subject, repair: Repair | None) -> Subject | None:
+def attempt(subject: LintSubject, repair: Repair | None) -> LintSubject | None:
     """The file with the repair made, or None if it must not be made."""
     if repair is None or subject.data is None:
         return None
-    new: Text = repair.apply(subject.text)
+    new: FileLines = repair.apply(subject.text)
     data = new.encode()
     if data == subject.data:
         return None

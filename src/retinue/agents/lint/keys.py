@@ -10,11 +10,11 @@ from dataclasses import replace
 
 from retinue.agents.convert import differences
 from retinue.agents.dialects import DIALECTS
-from retinue.agents.edit import Text, rename
+from retinue.agents.edit import FileLines, rename
 from retinue.agents.guess import by_place
 from retinue.agents.lint.codes import CODES
-from retinue.agents.lint.finding import Finding, Found, Repair
-from retinue.agents.lint.subject import Subject
+from retinue.agents.lint.finding import CheckResult, Finding, Repair
+from retinue.agents.lint.subject import LintSubject
 from retinue.core.spec import Problem
 
 
@@ -63,7 +63,7 @@ def nearest(word: str, candidates: Iterable[str]) -> str | None:
 _UNKNOWN = "unknown key"
 
 
-def check_problems(subject: Subject) -> Iterator[Found]:
+def check_problems(subject: LintSubject) -> Iterator[CheckResult]:
     """What the reader has to say, with the repairs that are known for it."""
     for problem in subject.parsed.problems:
         found = _plain(subject, problem)
@@ -79,14 +79,14 @@ def check_problems(subject: Subject) -> Iterator[Found]:
             yield found
 
 
-def check_unknown_keys(subject: Subject) -> Iterator[Found]:
+def check_unknown_keys(subject: LintSubject) -> Iterator[CheckResult]:
     reported = {problem.key for problem in subject.parsed.problems}
     for key, fate in subject.parsed.fates.items():
         if fate.fate == "ignored" and fate.why == _UNKNOWN and key not in reported:
             yield _elsewhere(subject, key) or _misspelt(subject, key) or _unknown(subject, key)
 
 
-def check_unused_keys(subject: Subject) -> Iterator[Found]:
+def check_unused_keys(subject: LintSubject) -> Iterator[CheckResult]:
     """Keys that the file's own program knows and nothing here uses."""
     for key in subject.parsed.fates:
         row = subject.table.exact.get(key)
@@ -97,7 +97,7 @@ def check_unused_keys(subject: Subject) -> Iterator[Found]:
         yield subject.found("unused-key", reason, remedy, key=key, severity="warning" if row.field.misses else "info")
 
 
-def _misspelt(subject: Subject, key: str) -> Found | None:
+def _misspelt(subject: LintSubject, key: str) -> CheckResult | None:
     meant = nearest(key, [row.key for row in subject.table.fields if row.to is not None])
     if meant is None or _known_unused(key):
         return None
@@ -106,7 +106,7 @@ def _misspelt(subject: Subject, key: str) -> Found | None:
     return subject.found("near-miss-key", reason, f"Did you mean '{meant}'?", key=key, repair=repair)
 
 
-def _unknown(subject: Subject, key: str) -> Found:
+def _unknown(subject: LintSubject, key: str) -> CheckResult:
     return subject.found("unknown-key", f"'{key}' is not a key that {subject.table.title} has.", key=key)
 
 
@@ -114,7 +114,7 @@ def _known_unused(key: str) -> bool:
     return any(key in row.spellings for dialect in DIALECTS.values() for row in dialect.fields)
 
 
-def _plain(subject: Subject, problem: Problem) -> Found:
+def _plain(subject: LintSubject, problem: Problem) -> CheckResult:
     known = CODES.get(problem.code)
     finding = Finding(
         file=subject.parsed.file,
@@ -129,10 +129,10 @@ def _plain(subject: Subject, problem: Problem) -> Found:
     if problem.line is None and problem.key is not None:
         line, column = subject.place(problem.key)
         finding = replace(finding, line=line, column=column)
-    return Found(finding)
+    return CheckResult(finding)
 
 
-def _near_miss(subject: Subject, key: str, found: Found) -> Found:
+def _near_miss(subject: LintSubject, key: str, found: CheckResult) -> CheckResult:
     match = subject.table.match(key)
     field = match.field.to if match is not None else None
     own = subject.own_key(field)
@@ -146,10 +146,10 @@ def _near_miss(subject: Subject, key: str, found: Found) -> Found:
     if subject.parsed.fates[key].fate != "ignored":
         reason = f"'{key}' is not a key of {subject.table.title}; it was read as '{meant}'."
         finding = replace(finding, reason=reason, remedy=f"Write '{meant}'.")
-    return Found(finding, _renamed(subject, key, meant))
+    return CheckResult(finding, _renamed(subject, key, meant))
 
 
-def _elsewhere(subject: Subject, key: str) -> Found | None:
+def _elsewhere(subject: LintSubject, key: str) -> CheckResult | None:
     """A key that some other dialect has for a field this one spells differently, or not at all."""
     for dialect in sorted(DIALECTS.values(), key=lambda each: each.name in ("retinue", "generic")):
         row = next((row for row in dialect.fields if key in row.spellings and row.to is not None), None)
@@ -170,22 +170,22 @@ def _elsewhere(subject: Subject, key: str) -> Found | None:
     return None
 
 
-def _renamed(subject: Subject, key: str, meant: str) -> Repair:
+def _renamed(subject: LintSubject, key: str, meant: str) -> Repair:
     match = subject.table.match(meant)
     field = match.field.to if match is not None else None
 
-    def apply(text: Text) -> Text:
+    def apply(text: FileLines) -> FileLines:
         entries = text.find(key)
         return rename(text, entries[0], meant) if len(entries) == 1 else text
 
     return Repair(f"renamed '{key}' to '{meant}'", apply, frozenset({field, "extra"} if field else ()))
 
 
-def _deduplicated(subject: Subject, key: str) -> Repair:
+def _deduplicated(subject: LintSubject, key: str) -> Repair:
     """Drop all but one of the places of a key: the one that says what the file means now is
     found by trying, since only the reader knows which of them counts."""
 
-    def apply(text: Text) -> Text:
+    def apply(text: FileLines) -> FileLines:
         entries = text.find(key)
         for kept in reversed(entries):
             new = text

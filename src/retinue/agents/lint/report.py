@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
-from retinue.agents.lint.finding import Change, Finding
+from retinue.agents.lint.finding import AppliedRepair, Finding
 from retinue.core.spec import Severity
 
 _LEVEL: dict[Severity, str] = {"error": "error", "warning": "warning", "info": "notice"}
@@ -37,7 +37,7 @@ def github(findings: Iterable[Finding], base: Path | None = None) -> str:
     return "".join(line + "\n" for line in lines)
 
 
-def document(findings: Iterable[Finding], changes: Iterable[Change], files: int) -> dict[str, Any]:
+def document(findings: Iterable[Finding], changes: Iterable[AppliedRepair], files: int) -> dict[str, Any]:
     """The one JSON document of `retinue agents lint --json`."""
     listed = list(findings)
     return {

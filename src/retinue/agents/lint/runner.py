@@ -12,15 +12,15 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePath
 
-from retinue.agents.catalog import Catalog, Entry
+from retinue.agents.catalog import Catalog, LoadedAgent
 from retinue.agents.discover import PluginFolder
 from retinue.agents.edit import write_atomically
 from retinue.agents.guess import by_place
 from retinue.agents.lint.checks import lint_subject
 from retinue.agents.lint.codes import CODES
-from retinue.agents.lint.finding import Change, Finding, Found
+from retinue.agents.lint.finding import AppliedRepair, CheckResult, Finding
 from retinue.agents.lint.fix import judged, repaired
-from retinue.agents.lint.subject import Subject
+from retinue.agents.lint.subject import LintSubject
 from retinue.agents.parse import parse, read_bytes, unusable
 from retinue.agents.precedence import is_profile
 from retinue.agents.skill import is_skill, parse_skill
@@ -34,11 +34,11 @@ _YAML = (".yaml", ".yml")
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class LintReport:
     """`findings` by file and line; `changes` what --fix did; `files` how many were looked at."""
 
     findings: tuple[Finding, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[AppliedRepair, ...]
     files: int
 
     def worst(self, *, strict: bool = False) -> bool:
@@ -46,20 +46,20 @@ class Report:
         return any(each.severity == "error" or (strict and each.severity == "warning") for each in self.findings)
 
 
-def _nothing(_: Subject) -> Iterable[Found]:
+def _nothing(_: LintSubject) -> Iterable[CheckResult]:
     return ()
 
 
 def lint_paths(
-    paths: Iterable[Path | str], *, fix: bool = False, check: Callable[[Subject], Iterable[Found]] = _nothing
-) -> Report:
+    paths: Iterable[Path | str], *, fix: bool = False, check: Callable[[LintSubject], Iterable[CheckResult]] = _nothing
+) -> LintReport:
     """Files as they are named; folders with everything below that looks like an agent. Findings
     name files as they were given. `check` is one more check, of what only the caller can know.
     Raise UsageError for a path that does not exist."""
     given = {os.path.abspath(path): str(path) for path in _expanded(paths)}  # noqa: PTH100 (links are not resolved)
     subjects = [_subject(path) for path in given]
     done = _report(subjects, given if fix else (), check_names, check)
-    return Report(
+    return LintReport(
         tuple(replace(each, file=given.get(each.file, each.file)) for each in done.findings),
         tuple(replace(each, file=given.get(each.file, each.file)) for each in done.changes),
         done.files,
@@ -71,34 +71,34 @@ def lint_catalog(
     *,
     fix: bool = False,
     plugins: Iterable[PluginFolder] = (),
-    check: Callable[[Subject], Iterable[Found]] = _nothing,
-) -> Report:
+    check: Callable[[LintSubject], Iterable[CheckResult]] = _nothing,
+) -> LintReport:
     """Every agent file visible from `cwd`, but for those of the package and of an administrator,
     which are not the user's to change; and which file replaces which. `plugins` are those whose
     agents are. `fix` changes files of the project only: those of the user serve other projects."""
     catalog = Catalog.load(cwd, plugin_folders=plugins)
     own = [entry.parsed for entry in catalog.entries if entry.source in ("project", "user", "plugin")]
     parsed = [*own, *(failed.parsed for failed in catalog.failed)]
-    subjects = [Subject(each, _data(each.file)) for each in {each.file: each for each in parsed}.values()]
+    subjects = [LintSubject(each, _data(each.file)) for each in {each.file: each for each in parsed}.values()]
     project = {entry.path for entry in catalog.entries if entry.source == "project"}
     together = partial(_check_catalog, cwd, plugins)
     return _report(subjects, project if fix else (), together, check)
 
 
-def _check_catalog(cwd: Path, plugins: Iterable[PluginFolder], _: list[Subject]) -> Iterable[Finding]:
+def _check_catalog(cwd: Path, plugins: Iterable[PluginFolder], _: list[LintSubject]) -> Iterable[Finding]:
     """Load it once more: repairs may have changed which file replaces which."""
     return check_catalog(Catalog.load(cwd, plugin_folders=plugins))
 
 
 def _report(
-    subjects: list[Subject],
+    subjects: list[LintSubject],
     fixable: Collection[str],
-    together: Callable[[list[Subject]], Iterable[Finding]],
-    check: Callable[[Subject], Iterable[Found]],
-) -> Report:
-    changes: list[Change] = []
+    together: Callable[[list[LintSubject]], Iterable[Finding]],
+    check: Callable[[LintSubject], Iterable[CheckResult]],
+) -> LintReport:
+    changes: list[AppliedRepair] = []
     findings: dict[Finding, None] = {}
-    checked: list[Subject] = []
+    checked: list[LintSubject] = []
     for subject in subjects:
         if subject.parsed.file in fixable:
             after, made = repaired(subject, lint_subject)
@@ -112,10 +112,10 @@ def _report(
         findings.update(dict.fromkeys(judged(subject, found) for found in lint_subject(subject)))
         findings.update(dict.fromkeys(found.finding for found in check(subject)))
     findings.update(dict.fromkeys(together(checked)))
-    return Report(tuple(sorted(findings, key=lambda each: each.order)), tuple(changes), len(checked))
+    return LintReport(tuple(sorted(findings, key=lambda each: each.order)), tuple(changes), len(checked))
 
 
-def _write(before: Subject, after: Subject) -> str:
+def _write(before: LintSubject, after: LintSubject) -> str:
     """Put the repaired file in place; return the reason if that is not possible."""
     path = Path(before.parsed.file)
     if after.data is None or _data(str(path)) != before.data:
@@ -127,12 +127,12 @@ def _write(before: Subject, after: Subject) -> str:
     return ""
 
 
-def _subject(path: str) -> Subject:
+def _subject(path: str) -> LintSubject:
     """By its whole path: where a file lies says which dialect it is."""
     data = read_bytes(path)
     if isinstance(data, Problem):
-        return Subject(unusable(path, data), None)
-    return Subject(parse_skill(data, path=path) if is_skill(path) else parse(data, path=path), data)
+        return LintSubject(unusable(path, data), None)
+    return LintSubject(parse_skill(data, path=path) if is_skill(path) else parse(data, path=path), data)
 
 
 def _data(path: str) -> bytes | None:
@@ -224,15 +224,15 @@ def check_catalog(catalog: Catalog) -> Iterator[Finding]:
     yield from _case_clashes([entry for entry in catalog.winners if entry.source != "builtin"], others)
 
 
-def check_names(subjects: Iterable[Subject]) -> Iterator[Finding]:
+def check_names(subjects: Iterable[LintSubject]) -> Iterator[Finding]:
     """The same for files that were named one by one: within one folder of agents a name counts
     once."""
-    folders: dict[str, list[Subject]] = defaultdict(list)
+    folders: dict[str, list[LintSubject]] = defaultdict(list)
     for subject in subjects:
         if subject.parsed.spec is not None and subject.table.nested_under is None:
             folders[_home(subject.parsed.file)].append(subject)
     for members in folders.values():
-        names: dict[str, list[Subject]] = defaultdict(list)
+        names: dict[str, list[LintSubject]] = defaultdict(list)
         for member in members:
             if member.parsed.spec is not None:
                 names[member.parsed.spec.name.casefold()].append(member)
@@ -241,7 +241,7 @@ def check_names(subjects: Iterable[Subject]) -> Iterator[Finding]:
                 yield from _against(member, [other for other in same if other is not member])
 
 
-def _against(subject: Subject, others: Sequence[Subject]) -> Iterator[Finding]:
+def _against(subject: LintSubject, others: Sequence[LintSubject]) -> Iterator[Finding]:
     name = subject.parsed.spec.name if subject.parsed.spec is not None else ""
     for other in others[:1]:
         theirs = other.parsed.spec.name if other.parsed.spec is not None else ""
@@ -253,7 +253,7 @@ def _against(subject: Subject, others: Sequence[Subject]) -> Iterator[Finding]:
         yield subject.found(code, reason, key=key).finding
 
 
-def _case_clashes(entries: Sequence[Entry], winners: Sequence[Entry]) -> Iterator[Finding]:
+def _case_clashes(entries: Sequence[LoadedAgent], winners: Sequence[LoadedAgent]) -> Iterator[Finding]:
     for entry in entries:
         for other in winners:
             if other.name != entry.name and other.name.casefold() == entry.name.casefold():
@@ -261,7 +261,7 @@ def _case_clashes(entries: Sequence[Entry], winners: Sequence[Entry]) -> Iterato
                 yield _finding("case-clash", entry, reason)
 
 
-def _finding(code: str, entry: Entry, reason: str, severity: Severity | None = None) -> Finding:
+def _finding(code: str, entry: LoadedAgent, reason: str, severity: Severity | None = None) -> Finding:
     known = CODES[code]
     place = entry.parsed.places.get("name")
     return Finding(

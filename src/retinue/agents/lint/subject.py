@@ -7,34 +7,34 @@ from functools import cached_property
 
 from retinue.agents.convert import reread
 from retinue.agents.dialects import DIALECTS, Dialect
-from retinue.agents.edit import Text, bare
+from retinue.agents.edit import FileLines, bare
 from retinue.agents.frontmatter import Parsed
 from retinue.agents.lint.codes import CODES
-from retinue.agents.lint.finding import Finding, Found, Repair
+from retinue.agents.lint.finding import CheckResult, Finding, Repair
 from retinue.agents.skill import SKILL, is_skill, parse_skill
 from retinue.core.spec import Severity
 
 
 @dataclass(frozen=True)
-class Subject:
+class LintSubject:
     """`data` is None for a path that could not be read."""
 
     parsed: Parsed
     data: bytes | None
 
     @cached_property
-    def text(self) -> Text:
-        return Text.read(self.data or b"")
+    def text(self) -> FileLines:
+        return FileLines.read(self.data or b"")
 
     @cached_property
     def table(self) -> Dialect:
         return SKILL if is_skill(self.parsed.file) else DIALECTS[self.parsed.dialect]
 
-    def read(self, data: bytes) -> Subject:
+    def read(self, data: bytes) -> LintSubject:
         """The same file with other content."""
         if is_skill(self.parsed.file):
-            return Subject(parse_skill(data, path=self.parsed.file), data)
-        return Subject(reread(self.parsed, data), data)
+            return LintSubject(parse_skill(data, path=self.parsed.file), data)
+        return LintSubject(reread(self.parsed, data), data)
 
     def keys_for(self, field: str) -> tuple[str, ...]:
         """The keys of this file, as written, that speak about a field of the spec."""
@@ -57,7 +57,7 @@ class Subject:
         column: int | None = None,
         severity: Severity | None = None,
         repair: Repair | None = None,
-    ) -> Found:
+    ) -> CheckResult:
         """A finding at `key` (at `word` within its value, if that is there to see)."""
         if key is not None and line is None:
             line, column = self.place(key, word)
@@ -72,7 +72,7 @@ class Subject:
             line=line,
             column=column,
         )
-        return Found(finding, repair)
+        return CheckResult(finding, repair)
 
     def place(self, key: str, word: str = "") -> tuple[int | None, int | None]:
         """1-based line and column of a key, or of a word within its value."""

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from retinue.agents.dialects.permissions import NOT_TOOLS
 from retinue.agents.dialects.tools import misspelt_tool
-from retinue.agents.edit import Text
-from retinue.agents.lint.finding import Found, Repair
+from retinue.agents.edit import FileLines
+from retinue.agents.lint.finding import CheckResult, Repair
 from retinue.agents.lint.keys import nearest
-from retinue.agents.lint.subject import Subject
+from retinue.agents.lint.subject import LintSubject
 from retinue.agents.own_names import OWN, in_dialect, is_foreign
 from retinue.core.spec import AgentSpec
 from retinue.core.toolnames import ALIASES, TOOLS, base_name, canonical
@@ -31,7 +31,7 @@ _PATTERN = re.compile(r"[*?\[]")
 _SAYS_READ_ONLY = re.compile(r"\bread[- ]?only\b", re.IGNORECASE)
 
 
-def check_tools(subject: Subject) -> Iterator[Found]:
+def check_tools(subject: LintSubject) -> Iterator[CheckResult]:
     spec = subject.parsed.spec
     if spec is None:
         return
@@ -48,7 +48,7 @@ def is_servers(name: str) -> bool:
     return base.startswith(("mcp__", "mcp:", "mcp_", "ext:")) or "/" in base or bool(_PATTERN.search(base))
 
 
-def _names(subject: Subject, names: tuple[str, ...], field: str, *, denies: bool) -> Iterator[Found]:
+def _names(subject: LintSubject, names: tuple[str, ...], field: str, *, denies: bool) -> Iterator[CheckResult]:
     key = next(iter(subject.keys_for(field)), None)
     for count, name in enumerate(names):
         base = base_name(name)
@@ -77,14 +77,14 @@ def _names(subject: Subject, names: tuple[str, ...], field: str, *, denies: bool
         )
 
 
-def _meant(name: str, subject: Subject) -> str | None:
+def _meant(name: str, subject: LintSubject) -> str | None:
     found = nearest(name, [alias for alias in ALIASES if len(alias) > 3])
     if found is None:
         return None
     return in_dialect(found, subject.parsed.dialect)[0] if subject.parsed.dialect in OWN else found
 
 
-def _resolution(subject: Subject, spec: AgentSpec) -> Iterator[Found]:
+def _resolution(subject: LintSubject, spec: AgentSpec) -> Iterator[CheckResult]:
     tools = spec.tools
     key = next(iter(subject.keys_for("tools.allow")), None)
     if tools.allow and not tools.selectors and not any(canonical(name) or is_servers(name) for name in tools.allow):
@@ -104,11 +104,11 @@ def _all_in(names: tuple[str, ...], denied: set[str]) -> bool:
     return bool(known) and not any(is_servers(name) for name in names) and set().union(*known) <= denied
 
 
-def _deny_key(subject: Subject) -> str | None:
+def _deny_key(subject: LintSubject) -> str | None:
     return next(iter(subject.keys_for("tools.deny") or subject.keys_for("tools.rules")), None)
 
 
-def _read_only(subject: Subject, spec: AgentSpec) -> Iterator[Found]:
+def _read_only(subject: LintSubject, spec: AgentSpec) -> Iterator[CheckResult]:
     key = next(iter(subject.keys_for("tools.allow")), None)
     denied = {tool for name in spec.tools.deny for tool in canonical(name)}
     writing: list[str] = []
@@ -128,7 +128,7 @@ def _read_only(subject: Subject, spec: AgentSpec) -> Iterator[Found]:
         yield subject.found("says-read-only", reason, key=key)
 
 
-def _comma_text(subject: Subject) -> Iterator[Found]:
+def _comma_text(subject: LintSubject) -> Iterator[CheckResult]:
     """CodingCode's own loader drops a `tools` that is no list and then allows everything."""
     names = subject.parsed.tools
     if subject.parsed.dialect != "codingcode" or not names:
@@ -140,7 +140,7 @@ def _comma_text(subject: Subject) -> Iterator[Found]:
     if entries[0].first != entries[0].last or line[entries[0].stop :].lstrip(": \t").startswith("["):
         return
 
-    def apply(text: Text) -> Text:
+    def apply(text: FileLines) -> FileLines:
         from retinue.agents.encode import flow
 
         entry = text.find("tools")[0]

@@ -193,7 +193,7 @@ class Audit:
 
     async def _roll_back(self) -> str:
         from retinue.capabilities.audit.ledger_store import Who
-        from retinue.capabilities.audit.undo import Scope, Undo
+        from retinue.capabilities.audit.undo import Undo, UndoScope
 
         handle = self._member.handle
         below = tuple(child.id for child in self._member.descendants())
@@ -201,7 +201,7 @@ class Audit:
         def work() -> list[UndoneFile]:
             undo = Undo(self._world.state)
             try:
-                return undo.run(Scope(Who(handle.id, handle.agent), below=below))
+                return undo.run(UndoScope(Who(handle.id, handle.agent), below=below))
             finally:
                 undo.close()
 

@@ -19,10 +19,10 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from retinue.capabilities.audit.checkpoint_scan import Workspace
+from retinue.capabilities.audit.checkpoint_scan import ScannedRoot
 from retinue.capabilities.audit.ledger import RunLedger
-from retinue.capabilities.audit.ledger_store import Changed, LedgerStore, Window
-from retinue.capabilities.audit.shadow import CheckpointError, Difference, Entry, Shadow, Snapshot
+from retinue.capabilities.audit.ledger_store import Changed, CommandWindow, LedgerStore
+from retinue.capabilities.audit.shadow import CheckpointError, Difference, PathState, RootSnapshot, Shadow
 from retinue.core.permission import TouchedPath
 from retinue.settings.places import private_folder
 
@@ -41,10 +41,10 @@ class Checkpoints:
         self._ledger = ledger
         self._roots = roots
         self._lock = threading.Lock()
-        self._spaces: list[Workspace] | None = None
-        self._window: Window | None = None
+        self._spaces: list[ScannedRoot] | None = None
+        self._window: CommandWindow | None = None
         self._inside = 0
-        self._pulse = Pulse(pulse_file(store, ledger.who.run_id))
+        self._pulse = HeartbeatFile(pulse_file(store, ledger.who.run_id))
         self.left_out: tuple[str, ...] = ()
         """Files too large to be kept, as of the last checkpoint."""
 
@@ -92,20 +92,20 @@ class Checkpoints:
         for space in self._spaces or ():
             space.close()
 
-    def _snapshots(self) -> list[Snapshot]:
+    def _snapshots(self) -> list[RootSnapshot]:
         if self._spaces is None:
-            self._spaces = [Workspace(self._shadow, root, self._ledger.who.run_id) for root in outermost(self._roots)]
+            self._spaces = [ScannedRoot(self._shadow, root, self._ledger.who.run_id) for root in outermost(self._roots)]
         found = [space.snapshot(self._ledger.touched) for space in self._spaces]
         self.left_out = tuple(f"{each.root}/{path}" for each in found for path in each.left_out)
         return found
 
-    def _keep(self, window: Window) -> None:
+    def _keep(self, window: CommandWindow) -> None:
         about = f"{window.who}: turn {window.turn}, before {window.call_id}\n\n{window.command}"
         for number, snapshot in enumerate(window.snapshots):
             ref = f"refs/retinue/{window.who.run_id}/{window.id:08d}-{number}"
             self._shadow.commit(ref, snapshot, about, window.began)
 
-    def _changes(self, window: Window, now: Sequence[Snapshot]) -> list[Changed]:
+    def _changes(self, window: CommandWindow, now: Sequence[RootSnapshot]) -> list[Changed]:
         rows = changes_of(self._shadow, window, now)
         return attributed(self._store, window, rows)
 
@@ -117,7 +117,7 @@ def pulse_file(store: LedgerStore, run_id: str) -> Path:
     return store.folder / "alive" / run_id
 
 
-class Pulse:
+class HeartbeatFile:
     """A file that is touched while a command runs. If this process is killed, its time says
     until when the command can have been ours, and what came later is someone else's."""
 
@@ -150,7 +150,7 @@ def outermost(roots: Sequence[Path]) -> list[Path]:
     return [one for one in unique if not any(one != other and one.is_relative_to(other) for other in unique)]
 
 
-def changes_of(shadow: Shadow, window: Window, now: Sequence[Snapshot]) -> list[Changed]:
+def changes_of(shadow: Shadow, window: CommandWindow, now: Sequence[RootSnapshot]) -> list[Changed]:
     """What differs between the checkpoint before a call and `now`."""
     rows: list[Changed] = []
     for before, after in zip(window.snapshots, now, strict=True):
@@ -161,7 +161,7 @@ def changes_of(shadow: Shadow, window: Window, now: Sequence[Snapshot]) -> list[
     return rows
 
 
-def attributed(store: LedgerStore, window: Window, rows: list[Changed]) -> list[Changed]:
+def attributed(store: LedgerStore, window: CommandWindow, rows: list[Changed]) -> list[Changed]:
     """Those of `rows` that the ledger does not know to be somebody else's."""
     others = [row for row in store.since(window.after_change) if row.who.run_id != window.who.run_id]
     if not others or not rows:
@@ -192,13 +192,13 @@ def attributed(store: LedgerStore, window: Window, rows: list[Changed]) -> list[
 
 
 def unfinished(
-    shadow: Shadow, store: LedgerStore, window: Window, also: Iterable[str] = ()
+    shadow: Shadow, store: LedgerStore, window: CommandWindow, also: Iterable[str] = ()
 ) -> tuple[list[Changed], list[Changed]]:
     """What a command may have changed that was cut off with its process: all that differs from
     the checkpoint before it. The second part changed only after the process was last alive."""
-    now: list[Snapshot] = []
+    now: list[RootSnapshot] = []
     for before in window.snapshots:
-        space = Workspace(shadow, Path(before.root), f"look-{os.getpid()}-{threading.get_ident()}")
+        space = ScannedRoot(shadow, Path(before.root), f"look-{os.getpid()}-{threading.get_ident()}")
         now.append(space.snapshot(also))
         space.close()
     try:
@@ -235,7 +235,7 @@ def touched(shadow: Shadow, rows: Iterable[Changed]) -> tuple[TouchedPath, ...]:
     return tuple(found)
 
 
-def _row(window: Window, path: str, difference: Difference, digest: str | None) -> Changed:
+def _row(window: CommandWindow, path: str, difference: Difference, digest: str | None) -> Changed:
     return Changed(
         at=time.time(),
         who=window.who,
@@ -249,7 +249,7 @@ def _row(window: Window, path: str, difference: Difference, digest: str | None) 
     )
 
 
-def _with(row: Changed, *, before: Entry | None = None, shared: tuple[str, ...] = ()) -> Changed:
+def _with(row: Changed, *, before: PathState | None = None, shared: tuple[str, ...] = ()) -> Changed:
     return Changed(
         at=row.at,
         who=row.who,
@@ -268,7 +268,7 @@ def _is_folder(row: Changed) -> bool:
     return all(entry is None or entry.is_folder for entry in (row.before, row.after))
 
 
-def _hash(path: str, entry: Entry | None) -> str | None:
+def _hash(path: str, entry: PathState | None) -> str | None:
     """The content hash of what is there now, as readers of the file know it."""
     if entry is None or entry.is_folder:
         return None

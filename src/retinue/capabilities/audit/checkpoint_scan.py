@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from retinue.capabilities.audit.shadow import CheckpointError, Shadow, Snapshot
+from retinue.capabilities.audit.shadow import CheckpointError, RootSnapshot, Shadow
 from retinue.settings.places import repository_root
 
 _MANY = 100
@@ -23,7 +23,7 @@ _MANY = 100
 checkpoint of a project is eight times faster."""
 
 
-class Workspace:
+class ScannedRoot:
     """One root as one run sees it: with an index of its own, begun from the last one anybody
     had of this root, so that only what is new has to be read."""
 
@@ -36,7 +36,7 @@ class Workspace:
         self._lock = threading.Lock()
         self._known = ""
 
-    def snapshot(self, also: Iterable[str] = ()) -> Snapshot:
+    def snapshot(self, also: Iterable[str] = ()) -> RootSnapshot:
         """The root as it is now. `also` are paths to keep although git ignores them."""
         with self._lock:
             self._shadow.open()
@@ -53,7 +53,7 @@ class Workspace:
             else:
                 self._index.replace(self._base)
 
-    def _take(self, also: Iterable[str]) -> Snapshot:
+    def _take(self, also: Iterable[str]) -> RootSnapshot:
         wanted = self._scan()
         tracked = wanted.pop("H", set()) | wanted.pop("S", set())
         gone = wanted.get("R", set())
@@ -78,7 +78,7 @@ class Workspace:
         paths_now = (tracked | small) - drop
         usual, modes = _permissions(self.root, paths_now)
         folders = _parents(paths_now) | self._empty_folders()
-        return Snapshot(str(self.root), self._known, usual, modes, folders, tuple(sorted(large)))
+        return RootSnapshot(str(self.root), self._known, usual, modes, folders, tuple(sorted(large)))
 
     def _scan(self) -> dict[str, set[str]]:
         """Every path by git's letter for it: H known, C changed, R gone, ? new."""

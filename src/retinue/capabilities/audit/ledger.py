@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from retinue.capabilities.audit.ledger_store import Changed, LedgerStore, Who
-from retinue.capabilities.audit.shadow import CheckpointError, Entry, Shadow, blob_id
+from retinue.capabilities.audit.shadow import CheckpointError, PathState, Shadow, blob_id
 from retinue.settings.places import private_folder
 
 LEASE_SECONDS = 15.0
@@ -60,13 +60,13 @@ class RunLedger:
         """Under the lease, before the file is replaced or removed: from here on undo knows the way back,
         whatever happens to this process."""
         key = str(path)
-        before = Entry(self._keep(old), mode or stat.S_IFREG | 0o644) if old is not None else None
+        before = PathState(self._keep(old), mode or stat.S_IFREG | 0o644) if old is not None else None
         after, digest = None, None
         if new is not None:
             kept = mode if before is not None else None
-            after = Entry(blob_id(new), kept or stat.S_IFREG | ((mode or 0o666) & ~_umask()))
+            after = PathState(blob_id(new), kept or stat.S_IFREG | ((mode or 0o666) & ~_umask()))
             digest = hashlib.sha256(new).hexdigest()
-        rows = [self._row(folder, None, Entry("", _FOLDER)) for folder in self._missing.get(key, ())]
+        rows = [self._row(folder, None, PathState("", _FOLDER)) for folder in self._missing.get(key, ())]
         rows.append(self._row(key, before, after, digest))
         self._announced[key] = self._store.add(rows)
         self.touched[key] = None
@@ -99,7 +99,7 @@ class RunLedger:
         except OSError:
             return False
 
-    def _row(self, path: str, before: Entry | None, after: Entry | None, digest: str | None = None) -> Changed:
+    def _row(self, path: str, before: PathState | None, after: PathState | None, digest: str | None = None) -> Changed:
         return Changed(
             who=self.who,
             turn=self.turn,

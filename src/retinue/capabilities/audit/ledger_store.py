@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from retinue.capabilities.audit.shadow import Entry, Snapshot
+from retinue.capabilities.audit.shadow import PathState, RootSnapshot
 from retinue.core.lean import dataclass
 from retinue.settings.places import private_folder
 
@@ -72,14 +72,14 @@ class Changed:
     call_id: str
     kind: Kind
     path: str
-    before: Entry | None
-    after: Entry | None
+    before: PathState | None
+    after: PathState | None
     after_hash: str | None = None
     shared: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class CommandWindow:
     """A command at work, from the checkpoint before it to the one after. `after_change` is the
     newest row when it began; `ended` is None while it runs, and forever if it was cut off."""
 
@@ -92,7 +92,7 @@ class Window:
     began: float
     ended: float | None
     after_change: int
-    snapshots: tuple[Snapshot, ...]
+    snapshots: tuple[RootSnapshot, ...]
 
 
 class LedgerStore:
@@ -150,7 +150,9 @@ class LedgerStore:
 
     # Windows
 
-    def begin(self, who: Who, turn: int, call_id: str, command: str, snapshots: Sequence[Snapshot]) -> Window:
+    def begin(
+        self, who: Who, turn: int, call_id: str, command: str, snapshots: Sequence[RootSnapshot]
+    ) -> CommandWindow:
         began, newest = time.time(), self.newest()
         with self._transaction() as connection:
             cursor = connection.execute(
@@ -158,7 +160,7 @@ class LedgerStore:
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (who.run_id, who.agent, turn, call_id, command[:4000], os.getpid(), began, newest, _pack(snapshots)),
             )
-        return Window(
+        return CommandWindow(
             id=int(cursor.lastrowid or 0),
             who=who,
             turn=turn,
@@ -171,7 +173,7 @@ class LedgerStore:
             snapshots=tuple(snapshots),
         )
 
-    def end(self, window: Window, rows: Sequence[Changed]) -> None:
+    def end(self, window: CommandWindow, rows: Sequence[Changed]) -> None:
         """The command is over and this is what it changed: both or neither is recorded. What
         the workspace looked like before is not needed any more."""
         with self._transaction() as connection:
@@ -179,10 +181,10 @@ class LedgerStore:
             for row in rows:
                 self._insert(connection, row)
 
-    def open_windows(self, run_ids: Sequence[str] | None = None) -> list[Window]:
+    def open_windows(self, run_ids: Sequence[str] | None = None) -> list[CommandWindow]:
         return self._windows("WHERE ended IS NULL", run_ids)
 
-    def overlapping(self, window: Window) -> list[Window]:
+    def overlapping(self, window: CommandWindow) -> list[CommandWindow]:
         """Windows of other runs that were open at the same time, or still are."""
         rows = self._windows("WHERE (ended IS NULL OR ended>?)", None, (window.began,))
         return [row for row in rows if row.who.run_id != window.who.run_id]
@@ -226,7 +228,7 @@ class LedgerStore:
         with self._lock, suppress(sqlite3.Error):
             self._connection.execute("VACUUM")
 
-    def _windows(self, where: str, run_ids: Sequence[str] | None, values: tuple[Any, ...] = ()) -> list[Window]:
+    def _windows(self, where: str, run_ids: Sequence[str] | None, values: tuple[Any, ...] = ()) -> list[CommandWindow]:
         if run_ids is not None:
             where += f" AND run_id IN ({', '.join('?' * len(run_ids))})"
         with self._lock:
@@ -235,7 +237,7 @@ class LedgerStore:
                 (*values, *(run_ids or ())),
             ).fetchall()
         return [
-            Window(
+            CommandWindow(
                 id=row[0],
                 who=Who(row[1], row[2]),
                 turn=row[3],
@@ -262,8 +264,8 @@ class LedgerStore:
                 call_id=row[5],
                 kind=row[6],
                 path=os.fsdecode(row[7]),
-                before=None if row[8] is None else Entry(row[8], row[9]),
-                after=None if row[10] is None else Entry(row[10], row[11]),
+                before=None if row[8] is None else PathState(row[8], row[9]),
+                after=None if row[10] is None else PathState(row[10], row[11]),
                 after_hash=row[12],
                 shared=tuple(row[13].split()),
             )
@@ -309,17 +311,17 @@ class LedgerStore:
                 raise
 
 
-def _pack(snapshots: Sequence[Snapshot]) -> bytes:
+def _pack(snapshots: Sequence[RootSnapshot]) -> bytes:
     data = [
         [each.root, each.tree, each.usual, dict(each.modes), sorted(each.folders), each.left_out] for each in snapshots
     ]
     return zlib.compress(json.dumps(data).encode("ascii"), 1)
 
 
-def _unpack(data: bytes) -> tuple[Snapshot, ...]:
+def _unpack(data: bytes) -> tuple[RootSnapshot, ...]:
     if not data:
         return ()
     return tuple(
-        Snapshot(root, tree, (usual[0], usual[1]), modes, frozenset(folders), tuple(left_out))
+        RootSnapshot(root, tree, (usual[0], usual[1]), modes, frozenset(folders), tuple(left_out))
         for root, tree, usual, modes, folders, left_out in json.loads(zlib.decompress(data))
     )

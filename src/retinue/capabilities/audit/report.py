@@ -17,7 +17,7 @@ CallStatus = Literal["finished", "failed", "denied", "unknown", "running"]
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenFile:
     path: str
     status: WriteStatus
     before: str | None = None
@@ -33,7 +33,7 @@ class CallEffect:
     tool: str
     status: CallStatus
     reads: tuple[str, ...] = ()
-    writes: tuple[Written, ...] = ()
+    writes: tuple[WrittenFile, ...] = ()
     command: str | None = None
     exit_code: int | None = None
     hosts: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ def effects_of(
     agent: str,
     *,
     live: bool = False,
-    meanwhile: Mapping[str, tuple[Written, ...]] | None = None,
+    meanwhile: Mapping[str, tuple[WrittenFile, ...]] | None = None,
 ) -> RunEffects:
     """`meanwhile` has what changed during calls that gave no report, by call id; `live` says
     that a call without an end may still be at work."""
@@ -90,7 +90,7 @@ def effects_of(
     return RunEffects(run_id, agent, found, tuple(undone))
 
 
-def written(touched: TouchedPath) -> Written:
+def written(touched: TouchedPath) -> WrittenFile:
     status: WriteStatus = "changed"
     if touched.before is None:
         status = "created"
@@ -98,10 +98,10 @@ def written(touched: TouchedPath) -> Written:
         status = "deleted"
     elif touched.before == touched.after:
         status = "unchanged"
-    return Written(touched.path, status, touched.before, touched.after)
+    return WrittenFile(touched.path, status, touched.before, touched.after)
 
 
-def _started(call: ToolCall, live: bool, meanwhile: Mapping[str, tuple[Written, ...]]) -> CallEffect:
+def _started(call: ToolCall, live: bool, meanwhile: Mapping[str, tuple[WrittenFile, ...]]) -> CallEffect:
     command = call.arguments.get("command")
     return CallEffect(
         call_id=call.id,
@@ -112,7 +112,7 @@ def _started(call: ToolCall, live: bool, meanwhile: Mapping[str, tuple[Written, 
     )
 
 
-def _ended(body: ToolEnded, started: CallEffect | None, meanwhile: Mapping[str, tuple[Written, ...]]) -> CallEffect:
+def _ended(body: ToolEnded, started: CallEffect | None, meanwhile: Mapping[str, tuple[WrittenFile, ...]]) -> CallEffect:
     effect = body.effect
     writes = tuple(written(each) for each in effect.writes)
     return CallEffect(

@@ -27,13 +27,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retinue.capabilities.audit.ledger_store import LedgerStore
-from retinue.capabilities.audit.shadow import CheckpointError, Shadow, Snapshot
+from retinue.capabilities.audit.shadow import CheckpointError, RootSnapshot, Shadow
 from retinue.core.delegation import LIVE
 from retinue.settings.places import private_folder
 
 if TYPE_CHECKING:
     from retinue.capabilities.audit.ledger_store import LedgerStore
-    from retinue.log.query import Reader
+    from retinue.log.query import LogReader
     from retinue.log.rows import RunRow
     from retinue.runs.project import World
 
@@ -123,7 +123,7 @@ def _name_what_is_needed(shadow: Shadow, store: LedgerStore) -> None:
     modes = {"blob": "100644", "tree": "040000"}
     listed = "".join(f"{modes[kind]} {kind} {oid}\t{oid}\n" for kind, oid in sorted(there))
     tree = shadow.git(["mktree"], given=listed.encode()).decode().strip()
-    shadow.commit(_KEPT, Snapshot("", tree), "what no checkpoint has and undo may need", time.time())
+    shadow.commit(_KEPT, RootSnapshot("", tree), "what no checkpoint has and undo may need", time.time())
 
 
 DAY = 24 * 3600.0
@@ -153,7 +153,9 @@ def expired(rows: Iterable[RunRow], state: Path, before: float) -> list[RunRow]:
     return [row for row in every if row.root_id not in fresh]
 
 
-def drop_checkpoints(reader: Reader, state: Path, before: float, *, seconds: float, dry_run: bool = False) -> list[str]:
+def drop_checkpoints(
+    reader: LogReader, state: Path, before: float, *, seconds: float, dry_run: bool = False
+) -> list[str]:
     """Removes the checkpoints of expired runs, and of runs that the log does not know; gives their
     ids. The space is given back when no run of the project is at work. Raises CheckpointError or
     OSError with the reason why it could not."""
@@ -176,22 +178,24 @@ def drop_checkpoints(reader: Reader, state: Path, before: float, *, seconds: flo
         raise CheckpointError(str(error)) from error
 
 
-def _drop(reader: Reader, state: Path, store: LedgerStore, before: float, seconds: float, dry_run: bool) -> list[str]:
-    from retinue.capabilities.audit.shadow import Limits, Shadow
+def _drop(
+    reader: LogReader, state: Path, store: LedgerStore, before: float, seconds: float, dry_run: bool
+) -> list[str]:
+    from retinue.capabilities.audit.shadow import CheckpointLimits, Shadow
 
     rows = reader.list_runs()
     old, known = {row.id for row in expired(rows, state, before)}, {row.id for row in rows}
     gone = [run for run, at in store.traces().items() if run in old or (run not in known and at < before)]
     if dry_run:
         return gone
-    shadow = Shadow(store.folder, Limits(seconds=seconds))
+    shadow = Shadow(store.folder, CheckpointLimits(seconds=seconds))
     drop(shadow, store, gone)
     if is_due(store.folder) and not any(row.state in LIVE for row in reader.list_runs()):
         collect(shadow, store)
     return gone
 
 
-def _daily(reader: Reader, state: Path, days: int) -> None:
+def _daily(reader: LogReader, state: Path, days: int) -> None:
     mark = state / "checkpoints" / "looked"
     now = time.time()
     if mark.exists() and now - mark.stat().st_mtime < DAY:

@@ -42,7 +42,7 @@ class CheckpointError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PathState:
     """Something at a path: a file or link with the id of its content, or a folder. `mode` is
     the whole `st_mode`."""
 
@@ -59,7 +59,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class CheckpointLimits:
     """What is too large for a checkpoint: one file, the number of files, the time for a scan."""
 
     file_bytes: int = 10 * 2**20
@@ -68,7 +68,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class RootSnapshot:
     """One root at one moment. `modes` has the permission bits of files that differ from
     `usual` (of plain files, of programs); `left_out` names files too large to be kept."""
 
@@ -91,16 +91,16 @@ class Difference:
     """One path, relative to the root, before and after."""
 
     path: str
-    before: Entry | None
-    after: Entry | None
+    before: PathState | None
+    after: PathState | None
 
 
 class Shadow:
     """One per project and process; made on first use."""
 
-    def __init__(self, folder: Path, limits: Limits | None = None) -> None:
+    def __init__(self, folder: Path, limits: CheckpointLimits | None = None) -> None:
         self.folder = folder
-        self.limits = limits or Limits()
+        self.limits = limits or CheckpointLimits()
         self.directory = folder / "shadow.git"
         self._lock = threading.Lock()
         self._ready = False
@@ -193,7 +193,7 @@ class Shadow:
         beside.replace(path)
         return oid
 
-    def commit(self, ref: str, snapshot: Snapshot, message: str, at: float) -> str:
+    def commit(self, ref: str, snapshot: RootSnapshot, message: str, at: float) -> str:
         """Keeps a tree under a name, so that it is found by people and spared by git."""
         lines = (
             f"tree {snapshot.tree}\nauthor {NOBODY} {int(at)} +0000\ncommitter {NOBODY} {int(at)} +0000\n\n{message}\n"
@@ -223,7 +223,7 @@ class Shadow:
             process.kill()
             process.communicate()
 
-    def differences(self, before: Snapshot, after: Snapshot) -> list[Difference]:
+    def differences(self, before: RootSnapshot, after: RootSnapshot) -> list[Difference]:
         """What changed from one snapshot to another of the same root, folders included."""
         found: dict[str, Difference] = {}
         if before.tree != after.tree:
@@ -236,18 +236,18 @@ class Shadow:
                     continue  # another repository inside this one
                 found[path] = Difference(
                     path,
-                    None if old_mode == "000000" else Entry(old_oid, before.mode_of(path, old_mode)),
-                    None if new_mode == "000000" else Entry(new_oid, after.mode_of(path, new_mode)),
+                    None if old_mode == "000000" else PathState(old_oid, before.mode_of(path, old_mode)),
+                    None if new_mode == "000000" else PathState(new_oid, after.mode_of(path, new_mode)),
                 )
         self._modes(before, after, found)
-        folder = Entry("", stat.S_IFDIR | 0o755)
+        folder = PathState("", stat.S_IFDIR | 0o755)
         for path in after.folders - before.folders:  # perhaps in place of a file
             found[path] = Difference(path, found[path].before if path in found else None, folder)
         for path in before.folders - after.folders:
             found[path] = Difference(path, folder, found[path].after if path in found else None)
         return sorted(found.values(), key=lambda each: each.path)
 
-    def _modes(self, before: Snapshot, after: Snapshot, found: dict[str, Difference]) -> None:
+    def _modes(self, before: RootSnapshot, after: RootSnapshot, found: dict[str, Difference]) -> None:
         """Changes of permission bits that git does not see."""
         changed = {path for path, _ in before.modes.items() ^ after.modes.items()} - found.keys()
         every = before.usual != after.usual
@@ -261,7 +261,7 @@ class Shadow:
                 git_mode, _, oid = head.decode().split(" ")
                 old, new = before.mode_of(path, git_mode), after.mode_of(path, git_mode)
                 if old != new:
-                    found[path] = Difference(path, Entry(oid, old), Entry(oid, new))
+                    found[path] = Difference(path, PathState(oid, old), PathState(oid, new))
 
 
 class Blobs:

@@ -25,27 +25,27 @@ from typing import Literal
 from retinue.capabilities.audit.checkpoint import unfinished
 from retinue.capabilities.audit.ledger import RunLedger
 from retinue.capabilities.audit.ledger_store import Changed, LedgerStore, Who
-from retinue.capabilities.audit.shadow import Blobs, CheckpointError, Entry, Shadow, blob_id
+from retinue.capabilities.audit.shadow import Blobs, CheckpointError, PathState, Shadow, blob_id
 from retinue.core.lean import dataclass
 
 
-def current(path: str) -> Entry | None:
+def current(path: str) -> PathState | None:
     """What is at `path` now; None when nothing is, or when something above it is no folder."""
     try:
         found = os.lstat(path)
         if stat.S_ISDIR(found.st_mode):
-            return Entry("", found.st_mode)
+            return PathState("", found.st_mode)
         if stat.S_ISLNK(found.st_mode):
             target = os.readlink(path)  # noqa: PTH115  (Path would tidy the target)
-            return Entry(blob_id(os.fsencode(target)), found.st_mode)
+            return PathState(blob_id(os.fsencode(target)), found.st_mode)
         if not stat.S_ISREG(found.st_mode):
-            return Entry("?", found.st_mode)
-        return Entry(blob_id(Path(path).read_bytes()), found.st_mode)
+            return PathState("?", found.st_mode)
+        return PathState(blob_id(Path(path).read_bytes()), found.st_mode)
     except (FileNotFoundError, NotADirectoryError):
         return None
 
 
-def same(one: Entry | None, other: Entry | None) -> bool:
+def same(one: PathState | None, other: PathState | None) -> bool:
     """Whether two entries are the same thing with the same content and permission bits. A
     link has no bits of its own, and a folder's do not count."""
     if one is None or other is None:
@@ -57,7 +57,7 @@ def same(one: Entry | None, other: Entry | None) -> bool:
     return one.oid == other.oid and stat.S_IMODE(one.mode) == stat.S_IMODE(other.mode)
 
 
-def put_back(path: str, wanted: Entry | None, blobs: Blobs) -> None:
+def put_back(path: str, wanted: PathState | None, blobs: Blobs) -> None:
     """Makes `path` what `wanted` says. Raises OSError with the reason, leaving it as it was."""
     if wanted is None:
         _remove(path)
@@ -91,7 +91,7 @@ def _check_above(path: str) -> None:
     Path(above).mkdir(parents=True, exist_ok=True)
 
 
-def _write(path: str, wanted: Entry, data: bytes) -> None:
+def _write(path: str, wanted: PathState, data: bytes) -> None:
     if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114
         Path(path).rmdir()  # only an empty one gives way
     beside = f"{os.path.dirname(path)}/.retinue-{secrets.token_hex(8)}.tmp"  # noqa: PTH120
@@ -125,7 +125,7 @@ class UndoneFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class UndoScope:
     """Which changes: those of `main` from `turn` on (0: all), and those of `below`, from the
     moment `since` on."""
 
@@ -161,7 +161,7 @@ class Undo:
         together with their process."""
         return [*self._store.of_runs(run_ids), *self._unfinished(run_ids)[0]]
 
-    def run(self, scope: Scope, *, force: bool = False, dry_run: bool = False) -> list[UndoneFile]:
+    def run(self, scope: UndoScope, *, force: bool = False, dry_run: bool = False) -> list[UndoneFile]:
         """Puts back what can be. Never raises for one path: its fate says what was wrong."""
         uncertain, late = self._unfinished(scope.runs)
         rows = [row for row in (*self._store.of_runs(scope.runs), *uncertain, *late) if scope.covers(row)]
@@ -191,7 +191,7 @@ class Undo:
             found[1].extend(late)
         return found
 
-    def _fate(self, path: str, chain: list[Changed], scope: Scope, force: bool, late: set[str]) -> UndoneFile:
+    def _fate(self, path: str, chain: list[Changed], scope: UndoScope, force: bool, late: set[str]) -> UndoneFile:
         target = chain[0].before
         try:
             now = current(path)
@@ -207,7 +207,7 @@ class Undo:
             return UndoneFile(path, "failed", error.strerror or str(error))
         return UndoneFile(path, "removed" if target is None else "restored")
 
-    def _objection(self, path: str, chain: list[Changed], scope: Scope, now: Entry | None) -> str:
+    def _objection(self, path: str, chain: list[Changed], scope: UndoScope, now: PathState | None) -> str:
         """Why putting `path` back would destroy what is not this run's; empty if it would not."""
         first, last = chain[0], chain[-1]
         others = [row for row in self._store.of_path(path) if row.who.run_id not in scope.runs]
@@ -225,7 +225,7 @@ class Undo:
             return f"a command of another run ({', '.join(run[:8] for run in sorted(strangers))}) may have changed it"
         return ""
 
-    def _put_back(self, fate: UndoneFile, chain: list[Changed], scope: Scope, blobs: Blobs) -> UndoneFile:
+    def _put_back(self, fate: UndoneFile, chain: list[Changed], scope: UndoScope, blobs: Blobs) -> UndoneFile:
         path, target = fate.path, chain[0].before
         ledger = RunLedger(self._store, None, Who(scope.main.run_id, f"undo of {scope.main.agent}"))
         try:
@@ -256,7 +256,7 @@ def _is_folder(chain: list[Changed]) -> bool:
     return all(entry is None or entry.is_folder for row in chain for entry in (row.before, row.after))
 
 
-def _undone(path: str, now: Entry | None, target: Entry | None, last: Changed) -> Changed:
+def _undone(path: str, now: PathState | None, target: PathState | None, last: Changed) -> Changed:
     digest = None
     if target is not None and not target.is_folder and not target.is_link:
         digest = hashlib.sha256(Path(path).read_bytes()).hexdigest()

@@ -11,13 +11,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from retinue.capabilities.convert.document import Document
+from retinue.capabilities.convert.document import SourceDocument
 from retinue.capabilities.convert.errors import ConvertError
 from retinue.capabilities.sandbox.attach import can_sandbox
 from retinue.core.lean import dataclass
 from retinue.core.tool import Confinement, Tool, ToolContext
 from retinue.settings.places import home
-from retinue.tools.processes import Ended, in_thread, run_program
+from retinue.tools.processes import ProcessEnd, in_thread, run_program
 
 if TYPE_CHECKING:
     from retinue.capabilities.convert.document import Download
@@ -51,7 +51,7 @@ def check_installed() -> None:
 
 
 async def convert(
-    document: Document,
+    document: SourceDocument,
     context: ToolContext,
     *,
     seconds: float,
@@ -98,7 +98,9 @@ async def convert(
     return _understood(document, ended, bytes(said), bytes(complaints), seconds)
 
 
-def _understood(document: Document, ended: Ended, said: bytes, complaints: bytes, seconds: float) -> Converted:
+def _understood(
+    document: SourceDocument, ended: ProcessEnd, said: bytes, complaints: bytes, seconds: float
+) -> Converted:
     if ended.timed_out or ended.code in (-24, -9):  # out of its processor time
         raise ConvertError(
             "CONVERT_TIMEOUT", f"converting {document.about.name} took longer than {seconds:g} s.", document.about.hosts
@@ -154,10 +156,10 @@ def _confinement(world: World) -> Confinement | None:
     if not can_sandbox(world.settings.settings):
         return None
     from retinue.guard.sandbox.box import Box
-    from retinue.guard.sandbox.policy import Policy
+    from retinue.guard.sandbox.policy import SandboxPolicy
 
     hidden: tuple[Path, ...] = (world.home,)
-    return Box(Policy(hidden=hidden, network="off", home=home(world.environment)), "convert")
+    return Box(SandboxPolicy(hidden=hidden, network="off", home=home(world.environment)), "convert")
 
 
 def _download(world: World) -> Download | None:

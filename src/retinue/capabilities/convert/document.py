@@ -51,7 +51,7 @@ class About:
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class SourceDocument:
     """`file` is open for reading at its beginning; whoever has the document closes `resources`,
     after which nothing of it is left. `key` names what is converted."""
 
@@ -61,7 +61,7 @@ class Document:
     key: str
 
 
-def open_file(text: str, context: ToolContext, most: int) -> Document:
+def open_file(text: str, context: ToolContext, most: int) -> SourceDocument:
     """Raise ConvertError. Reads the file: call it in a thread."""
     try:
         place = confine(text, context)
@@ -83,10 +83,10 @@ def open_file(text: str, context: ToolContext, most: int) -> Document:
         digest.update(_extension(name).encode())
         file.seek(0)
         about = About(place.real, name, _extension(name), mimetypes.guess_type(name)[0] or "", size)
-        return Document(about, file, stack.pop_all(), digest.hexdigest())
+        return SourceDocument(about, file, stack.pop_all(), digest.hexdigest())
 
 
-async def open_url(url: str, download: Download | None, context: ToolContext, most: int) -> Document:
+async def open_url(url: str, download: Download | None, context: ToolContext, most: int) -> SourceDocument:
     """Raise ConvertError."""
     from retinue.capabilities.web.base import FetchError
 
@@ -104,7 +104,7 @@ async def open_url(url: str, download: Download | None, context: ToolContext, mo
     return _downloaded(url, fetched)
 
 
-def _downloaded(url: str, fetched: Fetched) -> Document:
+def _downloaded(url: str, fetched: Fetched) -> SourceDocument:
     with ExitStack() as stack:
         file = stack.enter_context(tempfile.TemporaryFile())  # it has no name: nothing can be left behind
         file.write(fetched.body)
@@ -116,7 +116,7 @@ def _downloaded(url: str, fetched: Fetched) -> Document:
         if not extension or mimetype in ("application/octet-stream", "text/plain", "application/zip"):
             extension = _extension(name) or extension
         about = About(url, name or urlsplit(fetched.url).netloc, extension, mimetype, len(fetched.body), fetched.hosts)
-        return Document(about, file, stack.pop_all(), key_of_url(url))
+        return SourceDocument(about, file, stack.pop_all(), key_of_url(url))
 
 
 def key_of_url(url: str) -> str:

@@ -15,7 +15,7 @@ from retinue.tools.base import Aliases, BuiltinTool, Properties
 
 if TYPE_CHECKING:
     from retinue.capabilities.convert.attach import Converted
-    from retinue.capabilities.convert.document import About, Document, Download
+    from retinue.capabilities.convert.document import About, Download, SourceDocument
     from retinue.capabilities.convert.errors import ConvertError
 
 PROVIDER = "markitdown"
@@ -117,7 +117,7 @@ class ConvertContentTool(BuiltinTool):
         await asyncio.to_thread(keep, kept, document.about, found)
         return document.about, found
 
-    async def _opened(self, path: str | None, url: str | None, context: ToolContext, seconds: float) -> Document:
+    async def _opened(self, path: str | None, url: str | None, context: ToolContext, seconds: float) -> SourceDocument:
         from retinue.capabilities.convert.document import open_file, open_url
         from retinue.capabilities.convert.errors import ConvertError
         from retinue.tools.processes import in_thread

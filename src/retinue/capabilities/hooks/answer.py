@@ -78,7 +78,7 @@ _VERDICTS: Mapping[str, Verdict] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class HandlerResult:
     """How a handler ended. `failure` says why it has no answer at all; `data` is set for a
     callable, which needs no text."""
 
@@ -93,7 +93,7 @@ class _GarbageError(Exception):
     """The handler said something that means nothing."""
 
 
-def opinion(handler: Handler, said: Said) -> HookResult:
+def opinion(handler: Handler, said: HandlerResult) -> HookResult:
     """The opinion of one handler. Never raises. A failure is in `failures`, and where the
     event guards something the verdict is deny already."""
     if said.failure:
@@ -122,7 +122,7 @@ def broken(handler: Handler, why: str) -> HookResult:
     return HookResult(verdict="deny", reason=reason, failures=(failure,), handlers=(handler.label,))
 
 
-def _json(handler: Handler, said: Said) -> Mapping[str, Any] | None:
+def _json(handler: Handler, said: HandlerResult) -> Mapping[str, Any] | None:
     """The object on standard output; None for plain text. Only `{` begins one."""
     text = said.out.strip()
     if not text.startswith("{"):
@@ -140,7 +140,7 @@ def _json(handler: Handler, said: Said) -> Mapping[str, Any] | None:
     return data if isinstance(data, dict) else None
 
 
-def _blocked(handler: Handler, said: Said, data: Any) -> HookResult:
+def _blocked(handler: Handler, said: HandlerResult, data: Any) -> HookResult:
     """Exit code 2: a no with the reason on standard error, whatever else was said."""
     reason = said.err.strip() or _reason_in(data) or "no reason was given"
     label = (handler.label,)
@@ -155,7 +155,7 @@ def _blocked(handler: Handler, said: Said, data: Any) -> HookResult:
             return HookResult(messages=(f"{handler.label}: {reason}",))
 
 
-def _plain(handler: Handler, said: Said) -> HookResult:
+def _plain(handler: Handler, said: HandlerResult) -> HookResult:
     text = said.out.strip()
     if said.code != 0:
         return broken(handler, _ended(said))
@@ -282,7 +282,7 @@ def _reason_in(data: Any) -> str:
     return inner or _text(data, "reason")
 
 
-def _ended(said: Said) -> str:
+def _ended(said: HandlerResult) -> str:
     detail = _start(said.err.strip() or said.out.strip())
     return f"failed with exit code {said.code}" + (f": {detail}" if detail else "")
 

@@ -113,11 +113,11 @@ class RunHooks:
     @cached_property
     def _bus(self) -> HookBus:
         from retinue.capabilities.hooks.bus import HookBus
-        from retinue.capabilities.hooks.run import Surroundings
+        from retinue.capabilities.hooks.run import HandlerEnv
         from retinue.tools.processes import run_program
 
         world, request = self._world, self.launch.request
-        around = Surroundings(
+        around = HandlerEnv(
             cwd=request.cwd,
             project=world.cwd,
             environment=world.environment,

@@ -20,7 +20,7 @@ from typing import Any
 
 from retinue.capabilities.hooks.answer import merged, opinion
 from retinue.capabilities.hooks.handler import GUARDS, MATCHED, TOOLS, Handler
-from retinue.capabilities.hooks.run import Surroundings, run_handler
+from retinue.capabilities.hooks.run import HandlerEnv, run_handler
 from retinue.capabilities.hooks.session import names_of, own_name, spoken, understood
 from retinue.core.hook import NO_OPINION, HookEvent, HookResult
 from retinue.core.permission import ToolUse
@@ -69,15 +69,15 @@ def rule_condition(cwd: Path, home: str = "") -> Condition:
     and a command that cannot be taken apart, is in doubt."""
 
     def covers(rule: str, tool: str, given: Mapping[str, Any]) -> bool | None:
-        from retinue.guard.permissions.call import Call
-        from retinue.guard.permissions.locations import Place
+        from retinue.guard.permissions.call import JudgedCall
+        from retinue.guard.permissions.locations import RunFolders
         from retinue.guard.permissions.matching import restricts
         from retinue.guard.permissions.rule import MAYBE, YES, Rule, parse_rule
 
         parsed = parse_rule(rule, "deny", base=str(cwd))
         if not isinstance(parsed, Rule):
             return None
-        found = restricts(parsed, Call(ToolUse(tool, given), Place.of(cwd, (), home)))
+        found = restricts(parsed, JudgedCall(ToolUse(tool, given), RunFolders.of(cwd, (), home)))
         return True if found == YES else None if found == MAYBE else False
 
     return covers
@@ -101,7 +101,7 @@ class HookBus:
     def __init__(
         self,
         handlers: Mapping[HookEvent, tuple[Handler, ...]],
-        around: Surroundings,
+        around: HandlerEnv,
         who: Mapping[str, Any],
         *,
         fail_open: bool = False,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from retinue.capabilities.hooks.answer import Said
+from retinue.capabilities.hooks.answer import HandlerResult
 from retinue.capabilities.hooks.handler import Handler
 from retinue.core.lean import dataclass
 from retinue.http.transport import Transport
@@ -23,7 +23,7 @@ MOST_BYTES = 1024 * 1024
 """Of each stream of a handler that is kept."""
 
 
-class Ended(Protocol):
+class HandlerEnd(Protocol):
     @property
     def code(self) -> int | None: ...
 
@@ -45,11 +45,11 @@ class Starter(Protocol):
         merge: bool,
         owner: str,
         stdin: int,
-    ) -> Ended: ...
+    ) -> HandlerEnd: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class HandlerEnv:
     """What handlers run with. `cwd` is the run's folder."""
 
     cwd: Path
@@ -62,7 +62,7 @@ class Surroundings:
     """Keys of model servers that programs get all the same, because the user passes them on."""
 
 
-async def run_handler(handler: Handler, payload: Mapping[str, Any], around: Surroundings) -> Said:
+async def run_handler(handler: Handler, payload: Mapping[str, Any], around: HandlerEnv) -> HandlerResult:
     """What it said. Never raises but for cancellation."""
     try:
         match handler.kind:
@@ -73,14 +73,14 @@ async def run_handler(handler: Handler, payload: Mapping[str, Any], around: Surr
             case "python":
                 return await _call(handler, payload)
             case "broken":
-                return Said(failure=f"cannot be run: {handler.target}")
+                return HandlerResult(failure=f"cannot be run: {handler.target}")
     except TimeoutError:
-        return Said(failure=f"did not answer within {handler.seconds:g} seconds")
+        return HandlerResult(failure=f"did not answer within {handler.seconds:g} seconds")
     except (Exception, SystemExit) as error:  # noqa: BLE001 - what a handler does is its failure, never the run's
-        return Said(failure=f"failed: {type(error).__name__}: {error}")
+        return HandlerResult(failure=f"failed: {type(error).__name__}: {error}")
 
 
-async def _program(handler: Handler, payload: bytes, around: Surroundings) -> Said:
+async def _program(handler: Handler, payload: bytes, around: HandlerEnv) -> HandlerResult:
     project = str(handler.folder or around.project)
     environment = {
         **without_keys(around.environment, around.passed),
@@ -111,14 +111,14 @@ async def _program(handler: Handler, payload: bytes, around: Surroundings) -> Sa
                 stdin=given.fileno(),
             )
         except (OSError, ValueError) as error:
-            return Said(failure=f"cannot be started: {getattr(error, 'strerror', None) or error}")
+            return HandlerResult(failure=f"cannot be started: {getattr(error, 'strerror', None) or error}")
     if ended.timed_out:
-        return Said(failure=f"did not answer within {handler.seconds:g} seconds and was ended")
+        return HandlerResult(failure=f"did not answer within {handler.seconds:g} seconds and was ended")
     if ended.code is None or ended.code < 0:
-        return Said(failure=f"was ended by signal {-(ended.code or 0)}")
+        return HandlerResult(failure=f"was ended by signal {-(ended.code or 0)}")
     if len(streams[1]) >= MOST_BYTES:
-        return Said(failure=f"said more than {MOST_BYTES // 1024} KiB")
-    return Said(ended.code, _text(streams[1]), _text(streams[2]))
+        return HandlerResult(failure=f"said more than {MOST_BYTES // 1024} KiB")
+    return HandlerResult(ended.code, _text(streams[1]), _text(streams[2]))
 
 
 def _argv(handler: Handler, project: str) -> list[str]:
@@ -130,7 +130,7 @@ def _argv(handler: Handler, project: str) -> list[str]:
     return words
 
 
-async def _post(handler: Handler, payload: bytes, around: Surroundings) -> Said:
+async def _post(handler: Handler, payload: bytes, around: HandlerEnv) -> HandlerResult:
     from retinue.http.transport import TransportError
 
     headers = {"content-type": "application/json"}
@@ -141,10 +141,10 @@ async def _post(handler: Handler, payload: bytes, around: Surroundings) -> Said:
                 body = await response.body(MOST_BYTES)
                 status = response.status
     except TransportError as error:
-        return Said(failure=f"cannot be reached: {error}")
+        return HandlerResult(failure=f"cannot be reached: {error}")
     if not 200 <= status < 300:
-        return Said(failure=f"answered with HTTP status {status}: {_text(body)[:300]}")
-    return Said(0, _text(body))
+        return HandlerResult(failure=f"answered with HTTP status {status}: {_text(body)[:300]}")
+    return HandlerResult(0, _text(body))
 
 
 def _filled(value: str, handler: Handler, environment: Mapping[str, str]) -> str:
@@ -158,7 +158,7 @@ def _filled(value: str, handler: Handler, environment: Mapping[str, str]) -> str
     return re.sub(r"\$(?:\{(\w+)\}|(\w+))", fill, value)
 
 
-async def _call(handler: Handler, payload: Mapping[str, Any]) -> Said:
+async def _call(handler: Handler, payload: Mapping[str, Any]) -> HandlerResult:
     """A function: a coroutine function on this event loop, any other in a thread. What it gives
     back is the answer; None is no opinion."""
     import inspect
@@ -173,8 +173,8 @@ async def _call(handler: Handler, payload: Mapping[str, Any]) -> Said:
         if inspect.isawaitable(value):
             value = await value
     if isinstance(value, str):
-        return Said(0, value)
-    return Said(0, data=value)
+        return HandlerResult(0, value)
+    return HandlerResult(0, data=value)
 
 
 def _imported(name: str) -> Callable[..., Any]:

@@ -16,7 +16,7 @@ from retinue.core.toolnames import canonical
 
 if TYPE_CHECKING:
     from retinue.capabilities.hooks.handler import Handler
-    from retinue.capabilities.hooks.sources import Found
+    from retinue.capabilities.hooks.sources import HookSources
     from retinue.runs.project import World
     from retinue.settings.load import Loaded
 
@@ -126,7 +126,7 @@ class SessionHooks:
     def __init__(self, world: World) -> None:
         self._world = world
         self._functions: list[Handler] = []
-        self._read: tuple[Loaded, Found] | None = None
+        self._read: tuple[Loaded, HookSources] | None = None
         self._grouped: Handlers | None = None
         self._empty: Loaded | None = None
 
@@ -161,7 +161,7 @@ class SessionHooks:
         return found
 
     @property
-    def found(self) -> Found:
+    def found(self) -> HookSources:
         """What the files have, and what is wrong with them."""
         from retinue.capabilities.hooks.sources import session_hooks
 

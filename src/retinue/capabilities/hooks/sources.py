@@ -18,7 +18,7 @@ from retinue.capabilities.hooks.handler import Dialect, Handler, events_of, from
 from retinue.core.lean import dataclass
 from retinue.core.spec import AgentSpec
 from retinue.guard.trust import Trust
-from retinue.guard.trust_subjects import REMEDY, Subject, settings_subject, shown_handler
+from retinue.guard.trust_subjects import REMEDY, TrustSubject, settings_subject, shown_handler
 from retinue.settings.field import Origin
 from retinue.settings.foreign import parse_object
 from retinue.settings.load import Loaded
@@ -61,7 +61,7 @@ MOST_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class HookSources:
     """All hooks that everyone's runs hear of, what is wrong with their files, and what had no
     effect for want of consent."""
 
@@ -70,11 +70,11 @@ class Found:
     withheld: tuple[str, ...] = ()
 
 
-def session_hooks(cwd: Path, loaded: Loaded, trust: Trust, environment: Mapping[str, str]) -> Found:
+def session_hooks(cwd: Path, loaded: Loaded, trust: Trust, environment: Mapping[str, str]) -> HookSources:
     """The hooks of the settings, as seen from `cwd`. `loaded` is already without what is not
     trusted; other programs' files are checked here."""
     if loaded.settings.disable_all_hooks:
-        return Found()
+        return HookSources()
     handlers: list[Handler] = []
     problems: list[str] = []
     withheld: list[str] = []
@@ -89,7 +89,7 @@ def session_hooks(cwd: Path, loaded: Loaded, trust: Trust, environment: Mapping[
             handlers += made
         else:  # the project's entry takes the place of a global one of the same name
             by_name |= {f"{each.event} {each.name or id(each)}": each for each in made}
-    return Found((*handlers, *by_name.values()), tuple(problems), tuple(withheld))
+    return HookSources((*handlers, *by_name.values()), tuple(problems), tuple(withheld))
 
 
 def agent_hooks(spec: AgentSpec, problems: list[str]) -> list[Handler]:
@@ -127,9 +127,9 @@ def read_hooks(
     return handlers
 
 
-def project_subjects(cwd: Path, environment: Mapping[str, str]) -> list[Subject]:
+def project_subjects(cwd: Path, environment: Mapping[str, str]) -> list[TrustSubject]:
     """What the settings files of other programs in this project would bring."""
-    found: list[Subject] = []
+    found: list[TrustSubject] = []
     for file in hook_files(cwd, environment):
         content = None if file.personal else _content(file.path)
         if content is None:
@@ -186,13 +186,13 @@ def _of_file(file: HookFile, trust: Trust, problems: list[str], withheld: list[s
     return read_hooks(value, str(path), dialect, problems, None if file.personal else path.parent.parent)
 
 
-def _codingcode_subject(path: Path, content: bytes) -> list[Subject]:
+def _codingcode_subject(path: Path, content: bytes) -> list[TrustSubject]:
     entries = _yaml_hooks(path, content, [])
     what = []
     for entry in entries:
         if isinstance(entry, Mapping):
             what.append(f"hook {entry.get('point', entry.get('event', '?'))}: {shown_handler(entry)}")
-    return [Subject(path, (content,), tuple(what))] if what else []
+    return [TrustSubject(path, (content,), tuple(what))] if what else []
 
 
 def _yaml_hooks(path: Path, content: bytes, problems: list[str]) -> list[Any]:

@@ -12,13 +12,13 @@ from typing import Any
 
 from retinue.capabilities.lsp.diagnostics import diagnose_files, diagnose_workspace
 from retinue.capabilities.lsp.errors import RefusedError, bad_input
-from retinue.capabilities.lsp.pool import Pool, Slot
-from retinue.capabilities.lsp.positions import Document, Spot
-from retinue.capabilities.lsp.session import Session, Source, UnsupportedError, path_of
-from retinue.capabilities.lsp.show import MOST_ITEMS, Place, Texts, bounded, listed, places, prose, read_source
+from retinue.capabilities.lsp.pool import LanguageServerPool, Slot
+from retinue.capabilities.lsp.positions import TextDocument, TextPosition
+from retinue.capabilities.lsp.session import LspSession, SourceFile, UnsupportedError, path_of
+from retinue.capabilities.lsp.show import MOST_ITEMS, AnswerFiles, Location, bounded, listed, places, prose, read_source
 from retinue.capabilities.lsp.status import slot_for, slots_in
 from retinue.capabilities.lsp.symbols import matching, mentioned, outline, search
-from retinue.capabilities.lsp.tool import Question, workspace_of
+from retinue.capabilities.lsp.tool import LspQuestion, workspace_of
 from retinue.core.lean import dataclass
 from retinue.core.tool import ToolContext
 from retinue.tools.paths import confine, visible
@@ -27,14 +27,14 @@ from retinue.tools.processes import in_thread
 _SHOWN = 160
 
 
-def proposed(edit: Any, texts: Texts) -> list[str]:
+def proposed(edit: Any, texts: AnswerFiles) -> list[str]:
     """One line for each replacement of a workspace edit."""
     if edit is None:
         return []
     lines = []
     for path, change in _changes(edit):
         start, end = change.range.start, change.range.end
-        where = texts.at(Place(path, "", start.line, start.character), with_line=False)
+        where = texts.at(Location(path, "", start.line, start.character), with_line=False)
         old = _old(texts, path, change) if start.line == end.line else f"lines {start.line + 1}–{end.line + 1}"
         lines.append(f"{where}  {old} → {_brief(change.new_text)}")
     lines += [f"{each.kind} {visible(each.uri)}" for each in edit.document_changes or () if hasattr(each, "kind")]
@@ -51,12 +51,12 @@ def _changes(edit: Any) -> Iterator[tuple[Path | None, Any]]:
                 yield path_of(document.text_document.uri), change
 
 
-def _old(texts: Texts, path: Path | None, change: Any) -> str:
+def _old(texts: AnswerFiles, path: Path | None, change: Any) -> str:
     document = texts.document(path) if path is not None else None
     if document is None:
         return "…"
-    start = texts.spot(Place(path, "", change.range.start.line, change.range.start.character))
-    end = texts.spot(Place(path, "", change.range.end.line, change.range.end.character))
+    start = texts.spot(Location(path, "", change.range.start.line, change.range.start.character))
+    end = texts.spot(Location(path, "", change.range.end.line, change.range.end.character))
     return _brief(document.line(start.line)[start.column : end.column])
 
 
@@ -77,12 +77,12 @@ _METHODS = {
 class Asking:
     """One question on its way. `reads` are the files that were looked at for it."""
 
-    pool: Pool
+    pool: LanguageServerPool
     context: ToolContext
-    question: Question
+    question: LspQuestion
     seconds: float
     reads: dict[str, None]
-    synced: list[Session] = field(default_factory=list)
+    synced: list[LspSession] = field(default_factory=list)
     provider: str | None = None
     """The server that was asked first."""
 
@@ -107,7 +107,7 @@ class Asking:
 
     # Shared steps
 
-    async def source(self, path: str | None = None) -> Source:
+    async def source(self, path: str | None = None) -> SourceFile:
         place = self.question.file if path is None else confine(path, self.context)
         if place is None:
             raise bad_input(f'{self.question.action} needs "file".')
@@ -154,11 +154,11 @@ class Asking:
         source = await self.source(str(only.path))
         return await only.slot.use(lambda session: self._asked(session, source, only.spot))
 
-    async def _asked(self, session: Session, source: Source, spot: Spot | None = None) -> str:
+    async def _asked(self, session: LspSession, source: SourceFile, spot: TextPosition | None = None) -> str:
         await session.sync()
         uri = await session.open(source)
-        document = Document(source.text)
-        texts = Texts(self.context, session.encoding)
+        document = TextDocument(source.text)
+        texts = AnswerFiles(self.context, session.encoding)
         if spot is None:
             spots = await self._spots(session, document, uri)
             if not spots:
@@ -172,7 +172,7 @@ class Asking:
         result = await self._ask_at(session, uri, spot, document)
         return await in_thread(lambda: self._told(result, texts))
 
-    async def _spots(self, session: Session, document: Document, uri: str) -> list[Spot]:
+    async def _spots(self, session: LspSession, document: TextDocument, uri: str) -> list[TextPosition]:
         """Where the question points to. Several when a name stands for several symbols."""
         question = self.question
         line = question.line - 1 if question.line is not None else None
@@ -181,7 +181,7 @@ class Asking:
         if question.column is not None and line is not None:
             if question.column - 1 > len(document.line(line)):
                 raise bad_input(f"line {line + 1} has only {len(document.line(line))} characters.")
-            return [Spot(line, question.column - 1)]
+            return [TextPosition(line, question.column - 1)]
         if not question.query:
             raise bad_input('say where: "line" and "column", or "query" with the name of a symbol.')
         if line is not None:
@@ -197,7 +197,7 @@ class Asking:
         found = mentioned(document, question.query, line)
         return [found] if found is not None else []
 
-    async def _ask_at(self, session: Session, uri: str, spot: Spot, document: Document) -> Any:
+    async def _ask_at(self, session: LspSession, uri: str, spot: TextPosition, document: TextDocument) -> Any:
         action = self.question.action
         at = {"line": spot.line, "character": document.to_units(spot, session.encoding)}
         params: dict[str, Any] = {"textDocument": {"uri": uri}, "position": at}
@@ -212,13 +212,13 @@ class Asking:
             return await session.ask(_METHODS["hover"], params, self.seconds)  # a name, not a call
         return await session.ask(_METHODS[action], params, self.seconds)
 
-    async def _or_none(self, session: Session, method: str, params: Any) -> Any:
+    async def _or_none(self, session: LspSession, method: str, params: Any) -> Any:
         try:
             return await session.ask(method, params, self.seconds)
         except UnsupportedError:
             return None
 
-    def _told(self, result: Any, texts: Texts) -> str:
+    def _told(self, result: Any, texts: AnswerFiles) -> str:
         match self.question.action:
             case "definition":
                 found = [texts.at(place) for place in places(result)]
@@ -250,11 +250,11 @@ class Asking:
         nothing = f"No symbols found for {question.query!r}."
         return listed(lines, "symbols", outside=found.outside) if lines else nothing
 
-    async def _outline(self, session: Session, source: Source) -> str:
+    async def _outline(self, session: LspSession, source: SourceFile) -> str:
         await session.sync()
         uri = await session.open(source)
         result = await session.ask("textDocument/documentSymbol", {"textDocument": {"uri": uri}}, self.seconds)
-        found = outline(result, Document(source.text), session.encoding)
+        found = outline(result, TextDocument(source.text), session.encoding)
         if self.question.query:
             found = matching(found, self.question.query, None)
         lines = [
@@ -266,15 +266,15 @@ class Asking:
         source = await self.source()
         return await self.slot(source.path).use(lambda session: self._actions_at(session, source))
 
-    async def _actions_at(self, session: Session, source: Source) -> str:
+    async def _actions_at(self, session: LspSession, source: SourceFile) -> str:
         question = self.question
         await session.sync()
         uri = await session.open(source)
-        document = Document(source.text)
+        document = TextDocument(source.text)
         first = (question.line or 1) - 1
         last = question.end_line - 1 if question.end_line else first
-        start = Spot(first, (question.column or 1) - 1)
-        end = Spot(last, question.end_column - 1 if question.end_column else len(document.line(last)))
+        start = TextPosition(first, (question.column or 1) - 1)
+        end = TextPosition(last, question.end_column - 1 if question.end_column else len(document.line(last)))
         found = await session.diagnostics(source, self.seconds) or []
         here = [each for each in found if each.range.start.line <= last and each.range.end.line >= first]
         from retinue.capabilities.lsp.connection import converter
@@ -285,7 +285,7 @@ class Asking:
             "context": {"diagnostics": [converter().unstructure(each) for each in here]},
         }
         result = await session.ask("textDocument/codeAction", params, self.seconds)
-        texts = Texts(self.context, session.encoding)
+        texts = AnswerFiles(self.context, session.encoding)
         lines: list[str] = []
         for action in result or ():
             lines.append(f"- {action.title}")
@@ -293,16 +293,16 @@ class Asking:
         return "Proposed, nothing was changed:\n" + listed(lines, "lines") if lines else "No code actions found."
 
 
-def _order(place: Place) -> tuple[str, int, int]:
+def _order(place: Location) -> tuple[str, int, int]:
     return str(place.path), place.line, place.units
 
 
-def _position(spot: Spot, document: Document, session: Session) -> dict[str, int]:
+def _position(spot: TextPosition, document: TextDocument, session: LspSession) -> dict[str, int]:
     return {"line": spot.line, "character": document.to_units(spot, session.encoding)}
 
 
-def _place(path: Path, spot: Spot, document: Document, session: Session) -> Place:
-    return Place(path, "", spot.line, document.to_units(spot, session.encoding))
+def _place(path: Path, spot: TextPosition, document: TextDocument, session: LspSession) -> Location:
+    return Location(path, "", spot.line, document.to_units(spot, session.encoding))
 
 
 def _description(result: Any) -> str:

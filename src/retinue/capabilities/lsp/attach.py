@@ -21,7 +21,7 @@ from retinue.settings.places import home, retinue_home
 
 if TYPE_CHECKING:
     from retinue.capabilities.lsp.catalog import ServerKind
-    from retinue.capabilities.lsp.pool import Pool
+    from retinue.capabilities.lsp.pool import LanguageServerPool
     from retinue.capabilities.mcp.process import ErrorLog, ServerProcess
     from retinue.core.tool import Confinement
     from retinue.runs.plan import Launch
@@ -59,13 +59,13 @@ class Languages:
         return {"lsp": LspTool(lambda: self.pool, (*actions, *more))}
 
     @cached_property
-    def pool(self) -> Pool:
+    def pool(self) -> LanguageServerPool:
         from retinue.capabilities.lsp.catalog import server_kinds
-        from retinue.capabilities.lsp.pool import Habits, Pool
+        from retinue.capabilities.lsp.pool import LanguagePoolOptions, LanguageServerPool
 
         settings = self._world.settings.settings
-        return Pool(
-            Habits(
+        return LanguageServerPool(
+            LanguagePoolOptions(
                 kinds=server_kinds(settings.lsp_servers),
                 spawn=self._spawn,
                 search=self._world.environment.get("PATH"),
@@ -111,10 +111,12 @@ class Languages:
 
     def _box(self, kind: ServerKind, root: Path) -> Confinement:
         from retinue.guard.sandbox.box import Box
-        from retinue.guard.sandbox.policy import Policy
+        from retinue.guard.sandbox.policy import SandboxPolicy
 
         environment = self._world.environment
-        policy = Policy(hidden=(retinue_home(environment),), shown=(root,), network="off", home=home(environment))
+        policy = SandboxPolicy(
+            hidden=(retinue_home(environment),), shown=(root,), network="off", home=home(environment)
+        )
         return Box(policy, f"lsp-{kind.name}")
 
 

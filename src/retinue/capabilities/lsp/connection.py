@@ -120,7 +120,7 @@ Answer = Callable[[str, Any], Any]
 """What we say to a request of the server; raises LookupError for one that we do not know."""
 
 
-class Connection:
+class LspConnection:
     def __init__(self, program: Program, answer: Answer, heard: Callable[[str, Any], None]) -> None:
         """`heard` gets every notification, and `$/gone` when there will be no more."""
         self.program = program

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from retinue.capabilities.lsp.errors import LspError, RefusedError, bad_input
-from retinue.capabilities.lsp.pool import Pool
-from retinue.capabilities.lsp.session import Session, Source, UnsupportedError, path_of
-from retinue.capabilities.lsp.show import Problem, Texts, listed, problems, read_source, summary
+from retinue.capabilities.lsp.pool import LanguageServerPool
+from retinue.capabilities.lsp.session import LspSession, SourceFile, UnsupportedError, path_of
+from retinue.capabilities.lsp.show import AnswerFiles, ServerDiagnostic, listed, problems, read_source, summary
 from retinue.capabilities.lsp.status import slot_for
 from retinue.core.tool import ToolContext
 from retinue.tools.arguments import ToolError
@@ -36,7 +36,7 @@ async def diagnose_files(asking: Asking) -> str:
     if not named:
         raise bad_input('diagnostics needs "file" or "files"; workspace-diagnostics looks at everything.')
     several = len(named) > 1
-    found: list[Problem] = []
+    found: list[ServerDiagnostic] = []
     notes: list[str] = []
     for some, note in await _each(named, lambda place: _diagnosed(asking, place, several)):
         found += some
@@ -44,7 +44,7 @@ async def diagnose_files(asking: Asking) -> str:
     return _report(found, notes, f"No problems found in {len(named)} files." if several else "No problems found.")
 
 
-async def _diagnosed(asking: Asking, place: Confined, several: bool) -> tuple[list[Problem], str]:
+async def _diagnosed(asking: Asking, place: Confined, several: bool) -> tuple[list[ServerDiagnostic], str]:
     try:
         source = await asking.source(str(place.path))
         return await asking.slot(source.path).use(partial(_of_file, asking, source))
@@ -54,12 +54,12 @@ async def _diagnosed(asking: Asking, place: Confined, several: bool) -> tuple[li
         return [], f"{place.shown}: {error}"
 
 
-async def _of_file(asking: Asking, source: Source, session: Session) -> tuple[list[Problem], str]:
+async def _of_file(asking: Asking, source: SourceFile, session: LspSession) -> tuple[list[ServerDiagnostic], str]:
     if session not in asking.synced:
         asking.synced.append(session)
         await session.sync()
     said = await session.diagnostics(source, asking.seconds)
-    texts = Texts(asking.context, session.encoding)
+    texts = AnswerFiles(asking.context, session.encoding)
     if said is None:
         return [], f"{texts.name(source.path)}: the language server has not reported in {asking.seconds:g} s."
     return problems(source.path, said, texts, asking.question.severity), ""
@@ -84,7 +84,7 @@ async def _each(things: Sequence[T], work: Callable[[T], Awaitable[R]]) -> list[
 async def diagnose_workspace(asking: Asking) -> str:
     if asking.question.files or asking.question.file:
         return await diagnose_files(asking)
-    found: list[Problem] = []
+    found: list[ServerDiagnostic] = []
     notes: list[str] = []
     for slot in await asking.workspace_slots():
         more, note = await slot.use(partial(_of_workspace, asking))
@@ -93,7 +93,7 @@ async def diagnose_workspace(asking: Asking) -> str:
     return _report(found, notes, "No problems found in the workspace.")
 
 
-async def _of_workspace(asking: Asking, session: Session) -> tuple[list[Problem], str]:
+async def _of_workspace(asking: Asking, session: LspSession) -> tuple[list[ServerDiagnostic], str]:
     await session.sync()
     if not session.looks_at_workspaces:
         return await _one_by_one(asking, session)
@@ -106,10 +106,10 @@ async def _of_workspace(asking: Asking, session: Session) -> tuple[list[Problem]
         if error.code != "LSP_TIMEOUT":
             raise
         return [], f"{session.kind.name} has not reported in {asking.seconds:g} s."
-    return await in_thread(partial(_reported, asking, report, Texts(asking.context, session.encoding))), ""
+    return await in_thread(partial(_reported, asking, report, AnswerFiles(asking.context, session.encoding))), ""
 
 
-def _reported(asking: Asking, report: Any, texts: Texts) -> list[Problem]:
+def _reported(asking: Asking, report: Any, texts: AnswerFiles) -> list[ServerDiagnostic]:
     """Of a report about a whole project, what is in the workspace: the project may be larger."""
     found = []
     for each in getattr(report, "items", None) or ():
@@ -119,11 +119,11 @@ def _reported(asking: Asking, report: Any, texts: Texts) -> list[Problem]:
     return found
 
 
-async def _one_by_one(asking: Asking, session: Session) -> tuple[list[Problem], str]:
+async def _one_by_one(asking: Asking, session: LspSession) -> tuple[list[ServerDiagnostic], str]:
     asking.synced.append(session)
     give_up = asyncio.get_running_loop().time() + asking.seconds
 
-    async def one(path: Path) -> list[Problem] | None:
+    async def one(path: Path) -> list[ServerDiagnostic] | None:
         if asyncio.get_running_loop().time() > give_up:
             return None
         try:
@@ -138,7 +138,7 @@ async def _one_by_one(asking: Asking, session: Session) -> tuple[list[Problem], 
     return [problem for some in asked for problem in some or ()], note
 
 
-async def after_edit(pool: Pool, paths: Sequence[Path], context: ToolContext, seconds: float) -> str:
+async def after_edit(pool: LanguageServerPool, paths: Sequence[Path], context: ToolContext, seconds: float) -> str:
     """What servers find wrong with files that were just changed, as a note beside the result of
     the edit; empty when there is nothing to say. Never fails, and never takes longer than
     `seconds`: a server that is not there yet is started for the next time."""
@@ -155,11 +155,13 @@ async def after_edit(pool: Pool, paths: Sequence[Path], context: ToolContext, se
     return f"Diagnostics after this edit ({summary(found)}):\n{lines}{more}"
 
 
-async def _touched(pool: Pool, path: Path, context: ToolContext, seconds: float) -> list[Problem]:
-    async def work(session: Session) -> list[Problem]:
+async def _touched(
+    pool: LanguageServerPool, path: Path, context: ToolContext, seconds: float
+) -> list[ServerDiagnostic]:
+    async def work(session: LspSession) -> list[ServerDiagnostic]:
         await session.sync()
         said = await session.diagnostics(source, seconds)
-        return problems(path, said or (), Texts(context, session.encoding), "warning")
+        return problems(path, said or (), AnswerFiles(context, session.encoding), "warning")
 
     try:
         place = confine(str(path), context)
@@ -171,7 +173,7 @@ async def _touched(pool: Pool, path: Path, context: ToolContext, seconds: float)
         return []
 
 
-def _report(found: list[Problem], notes: list[str], nothing: str) -> str:
+def _report(found: list[ServerDiagnostic], notes: list[str], nothing: str) -> str:
     lines = map(str, sorted(found))
     parts = [f"{summary(found)}\n{listed(lines, 'problems')}"] if found else []
     parts += notes[:_MOST_NAMED]

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from retinue.capabilities.lsp.catalog import ServerKind
 from retinue.capabilities.lsp.errors import LspError, ServerFailedError
-from retinue.capabilities.lsp.session import Session, Spawn
+from retinue.capabilities.lsp.session import LspSession, Spawn
 from retinue.core.lean import dataclass
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ EXTRA = "pip install 'retinue[lsp]'"
 
 
 @dataclass(frozen=True, slots=True)
-class Habits:
+class LanguagePoolOptions:
     """How a pool works. `search` is the PATH where programs are looked for. `confined` says that
     `spawn` starts them in a sandbox, without which those that run a project's code are refused."""
 
@@ -48,12 +48,12 @@ class Habits:
 class Slot:
     """One server for one root, whether it runs or not."""
 
-    def __init__(self, kind: ServerKind, root: Path, habits: Habits) -> None:
+    def __init__(self, kind: ServerKind, root: Path, habits: LanguagePoolOptions) -> None:
         self.kind = kind
         self.root = root
         self._habits = habits
-        self._session: Session | None = None
-        self._starting: asyncio.Task[Session] | None = None
+        self._session: LspSession | None = None
+        self._starting: asyncio.Task[LspSession] | None = None
         self._users = 0
         self._idle: asyncio.TimerHandle | None = None
         self._ending: set[asyncio.Task[None]] = set()
@@ -65,14 +65,14 @@ class Slot:
         """Why it cannot be started."""
 
     @property
-    def session(self) -> Session | None:
+    def session(self) -> LspSession | None:
         return self._session if self._session is not None and self._session.live else None
 
     @property
     def ready(self) -> bool:
         return self.session is not None
 
-    async def use(self, work: Callable[[Session], Awaitable[T]]) -> T:
+    async def use(self, work: Callable[[LspSession], Awaitable[T]]) -> T:
         """Does `work` with a live session. A server that dies meanwhile is started again and
         asked once more: questions change nothing."""
         with self._used():
@@ -84,7 +84,7 @@ class Slot:
                     raise
                 return await work(await self.started())
 
-    async def started(self) -> Session:
+    async def started(self) -> LspSession:
         """The live session, started if it must be. Raise LspError."""
         if (session := self.session) is not None:
             return session
@@ -120,19 +120,19 @@ class Slot:
         if others := self._ending - {asyncio.current_task()}:
             await asyncio.wait(others)
 
-    async def restart(self) -> Session:
+    async def restart(self) -> LspSession:
         await self.close()
         self.broken, self._crashes, self._not_before = None, 0, 0.0
         with self._used():
             return await self.started()
 
-    def _settled(self, task: asyncio.Task[Session]) -> None:
+    def _settled(self, task: asyncio.Task[LspSession]) -> None:
         if self._starting is task:
             self._starting = None
         if not task.cancelled():
             task.exception()  # everyone who waited has it
 
-    async def _start(self) -> Session:
+    async def _start(self) -> LspSession:
         await self._pause()
         kind, habits = self.kind, self._habits
         program = kind.program(habits.search)
@@ -142,7 +142,7 @@ class Slot:
         self.starts += 1
         try:
             running = await habits.spawn(kind, (program, *kind.argv[1:]), self.root)
-            session = await Session.start(kind, self.root, running, habits.start_seconds)
+            session = await LspSession.start(kind, self.root, running, habits.start_seconds)
         except LspError as error:
             self.broken = str(error).partition(": ")[2]
             raise
@@ -186,10 +186,10 @@ class Slot:
             ending.add_done_callback(self._ending.discard)
 
 
-class Pool:
+class LanguageServerPool:
     """The servers of one project's runs."""
 
-    def __init__(self, habits: Habits) -> None:
+    def __init__(self, habits: LanguagePoolOptions) -> None:
         self.habits = habits
         self.slots: dict[tuple[str, Path], Slot] = {}
 

@@ -19,7 +19,7 @@ _LINE_END = re.compile(r"\r\n|\n|\r")
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class TextPosition:
     """Zero-based, in characters."""
 
     line: int
@@ -29,7 +29,7 @@ class Spot:
         return f"{self.line + 1}:{self.column + 1}"
 
 
-class Document:
+class TextDocument:
     """The text of a file, by lines as the protocol counts them: form feeds and the like end none."""
 
     def __init__(self, text: str) -> None:
@@ -42,24 +42,24 @@ class Document:
     def line(self, number: int) -> str:
         return self.lines[number] if 0 <= number < len(self.lines) else ""
 
-    def to_units(self, spot: Spot, encoding: Encoding) -> int:
+    def to_units(self, spot: TextPosition, encoding: Encoding) -> int:
         """The column of a spot as a server counts. One behind the end of its line is at the end."""
         return _units(self.line(spot.line)[: spot.column], encoding)
 
-    def to_spot(self, line: int, units: int, encoding: Encoding) -> Spot:
+    def to_spot(self, line: int, units: int, encoding: Encoding) -> TextPosition:
         """A place of a server. One inside of a character is before it."""
         text = self.line(line)
         if encoding == "utf-32" or text.isascii():
-            return Spot(line, min(units, len(text)))
+            return TextPosition(line, min(units, len(text)))
         column = 0
         for character in text:
             units -= _units(character, encoding)
             if units < 0:
                 break
             column += 1
-        return Spot(line, column)
+        return TextPosition(line, column)
 
-    def occurrences(self, word: str, line: int | None = None) -> Iterator[Spot]:
+    def occurrences(self, word: str, line: int | None = None) -> Iterator[TextPosition]:
         """Where `word` stands by itself, comments and strings included, from the top."""
         if not word:
             return
@@ -67,7 +67,7 @@ class Document:
         numbers = range(len(self.lines)) if line is None else (line,)
         for number in numbers:
             for match in pattern.finditer(self.line(number)):
-                yield Spot(number, match.start())
+                yield TextPosition(number, match.start())
 
 
 def _units(text: str, encoding: Encoding) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from retinue.capabilities.lsp.catalog import ServerKind
-from retinue.capabilities.lsp.connection import Connection, Program, notified
+from retinue.capabilities.lsp.connection import LspConnection, Program, notified
 from retinue.capabilities.lsp.errors import LspError, RefusedError, ServerFailedError
 from retinue.capabilities.lsp.handshake import PROVIDERS, answered, introduction
 from retinue.capabilities.lsp.inventory import Inventory
@@ -44,7 +44,7 @@ class UnsupportedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceFile:
     """A file as it was when it was read. `mark` tells later versions from it."""
 
     path: Path
@@ -52,13 +52,13 @@ class Source:
     mark: Mark
 
 
-class Session:
+class LspSession:
     """Made by `start`; `close` ends the program."""
 
     def __init__(self, kind: ServerKind, root: Path, program: Program) -> None:
         self.kind = kind
         self.root = root
-        self._connection = Connection(program, self._answer, self._heard)
+        self._connection = LspConnection(program, self._answer, self._heard)
         self._inventory = Inventory(kind, root)
         self._syncing = asyncio.Lock()
         self._open: OrderedDict[Path, tuple[Mark, int]] = OrderedDict()
@@ -75,7 +75,7 @@ class Session:
         self.encoding: Encoding = "utf-16"
 
     @classmethod
-    async def start(cls, kind: ServerKind, root: Path, program: Program, seconds: float) -> Session:
+    async def start(cls, kind: ServerKind, root: Path, program: Program, seconds: float) -> LspSession:
         """Raise ServerFailedError or LspError; the program is ended then."""
         self = cls(kind, root, program)
         try:
@@ -135,7 +135,7 @@ class Session:
                 events = [{"uri": path.as_uri(), "type": how} for path, how in changes]
                 await self._connection.notify("workspace/didChangeWatchedFiles", {"changes": events})
 
-    async def open(self, source: Source) -> str:
+    async def open(self, source: SourceFile) -> str:
         """The server looks at exactly this text from now on. Return its URI."""
         uri = source.path.as_uri()
         async with self._syncing:
@@ -212,7 +212,7 @@ class Session:
         """Whether it has read the project, after waiting at most this long."""
         return await self._until(lambda: not self.busy, seconds)
 
-    async def diagnostics(self, source: Source, seconds: float) -> list[types.Diagnostic] | None:
+    async def diagnostics(self, source: SourceFile, seconds: float) -> list[types.Diagnostic] | None:
         """What it finds wrong with a file; None when it has not said so in time."""
         uri = await self.open(source)
         if self.offers("textDocument/diagnostic"):

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from retinue.capabilities.lsp.errors import bad_input
-from retinue.capabilities.lsp.positions import Document, Encoding, Spot
-from retinue.capabilities.lsp.session import Source, path_of
+from retinue.capabilities.lsp.positions import Encoding, TextDocument, TextPosition
+from retinue.capabilities.lsp.session import SourceFile, path_of
 from retinue.core.lean import dataclass
 from retinue.core.tool import ToolContext
 from retinue.tools.arguments import ToolError
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MOST_BYTES = 2 * 1024 * 1024
 
 
-def read_source(place: Confined) -> Source:
+def read_source(place: Confined) -> SourceFile:
     """Raise LspError (INVALID_INPUT), or ToolError for what is no regular file."""
     try:
         with spot(place) as where:
@@ -42,7 +42,7 @@ def read_source(place: Confined) -> Source:
     if len(data) > MOST_BYTES:
         raise bad_input(f"{place.shown} is larger than {MOST_BYTES // 2**20} MiB, too large for a language server.")
     text = data.decode("utf-8-sig", "replace")
-    return Source(place.path, text, (found.st_mtime_ns, found.st_size))
+    return SourceFile(place.path, text, (found.st_mtime_ns, found.st_size))
 
 
 MOST_ITEMS = 200
@@ -52,7 +52,7 @@ SEVERITY = {1: "error", 2: "warning", 3: "info", 4: "hint"}
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Location:
     """A place as a server names it: file, line and column from 0, the column in its own units."""
 
     path: Path | None
@@ -61,19 +61,19 @@ class Place:
     units: int
 
 
-class Texts:
+class AnswerFiles:
     """The files that an answer is about, each read once. Those outside of the workspace are not."""
 
     def __init__(self, context: ToolContext, encoding: Encoding) -> None:
         self._context = context
         self.encoding = encoding
-        self._documents: dict[Path, Document | None] = {}
+        self._documents: dict[Path, TextDocument | None] = {}
 
-    def document(self, path: Path) -> Document | None:
+    def document(self, path: Path) -> TextDocument | None:
         if path not in self._documents:
             try:
                 place = confine(str(path), self._context)
-                self._documents[path] = Document(read_source(place).text)
+                self._documents[path] = TextDocument(read_source(place).text)
             except (ToolError, OSError):
                 self._documents[path] = None
         return self._documents[path]
@@ -85,13 +85,13 @@ class Texts:
     def name(self, path: Path | None, uri: str = "") -> str:
         return shown(path, self._context) if path is not None else visible(uri)
 
-    def spot(self, place: Place) -> Spot:
+    def spot(self, place: Location) -> TextPosition:
         document = self.document(place.path) if place.path is not None else None
         if document is None:
-            return Spot(place.line, place.units)
+            return TextPosition(place.line, place.units)
         return document.to_spot(place.line, place.units, self.encoding)
 
-    def at(self, place: Place, *, with_line: bool = True) -> str:
+    def at(self, place: Location, *, with_line: bool = True) -> str:
         """`path:line:column`, with the line that stands there."""
         text = f"{self.name(place.path, place.uri)}:{self.spot(place)}"
         document = self.document(place.path) if place.path is not None else None
@@ -105,15 +105,15 @@ class Texts:
         return visible(line[:_LINE])
 
 
-def places(result: Any) -> list[Place]:
+def places(result: Any) -> list[Location]:
     """Locations and links to them, one or many, as one list without repetitions."""
     if result is None:
         return []
-    found: dict[Place, None] = {}
+    found: dict[Location, None] = {}
     for entry in result if isinstance(result, Sequence) else (result,):
         uri = getattr(entry, "uri", None) or entry.target_uri
         place = getattr(entry, "range", None) or entry.target_selection_range
-        found[Place(path_of(uri), uri, place.start.line, place.start.character)] = None
+        found[Location(path_of(uri), uri, place.start.line, place.start.character)] = None
     return list(found)
 
 
@@ -148,7 +148,7 @@ def prose(contents: Any) -> str:
     return re.sub(r"\n{3,}", "\n\n", value)
 
 
-class Problem(NamedTuple):
+class ServerDiagnostic(NamedTuple):
     """One diagnostic. They sort by how bad they are, then by place."""
 
     grade: int
@@ -161,7 +161,9 @@ class Problem(NamedTuple):
         return f"{self.path}:{self.line + 1}:{self.column + 1} {SEVERITY[self.grade]}: {self.text}"
 
 
-def problems(path: Path, found: Iterable[types.Diagnostic], texts: Texts, severity: str) -> list[Problem]:
+def problems(
+    path: Path, found: Iterable[types.Diagnostic], texts: AnswerFiles, severity: str
+) -> list[ServerDiagnostic]:
     """What a server says is wrong with a file. `severity` is the least to keep."""
     least = next((number for number, name in SEVERITY.items() if name == severity), 4)
     kept = []
@@ -170,14 +172,14 @@ def problems(path: Path, found: Iterable[types.Diagnostic], texts: Texts, severi
         if grade > least:
             continue
         start = each.range.start
-        spot = texts.spot(Place(path, "", start.line, start.character))
+        spot = texts.spot(Location(path, "", start.line, start.character))
         code = f" [{each.code}]" if each.code not in (None, "") else ""
         message = visible(" ".join(str(each.message).split()))
-        kept.append(Problem(grade, texts.name(path), spot.line, spot.column, f"{message}{code}"))
+        kept.append(ServerDiagnostic(grade, texts.name(path), spot.line, spot.column, f"{message}{code}"))
     return kept
 
 
-def summary(found: Iterable[Problem]) -> str:
+def summary(found: Iterable[ServerDiagnostic]) -> str:
     """`2 errors, 1 warning`."""
     counts = Counter(each.grade for each in found)
     plural = {1: "errors", 2: "warnings", 4: "hints"}

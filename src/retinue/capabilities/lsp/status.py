@@ -9,14 +9,14 @@ from pathlib import Path
 from retinue.capabilities.lsp.catalog import ServerKind, for_file, root_of
 from retinue.capabilities.lsp.errors import LspError
 from retinue.capabilities.lsp.inventory import present
-from retinue.capabilities.lsp.pool import EXTRA, Pool, Slot
-from retinue.capabilities.lsp.tool import Question
+from retinue.capabilities.lsp.pool import EXTRA, LanguageServerPool, Slot
+from retinue.capabilities.lsp.tool import LspQuestion
 from retinue.core.tool import ToolContext
 from retinue.tools.paths import shown
 from retinue.tools.processes import in_thread
 
 
-def slot_for(pool: Pool, path: Path, workspace: Path, server: str | None) -> Slot:
+def slot_for(pool: LanguageServerPool, path: Path, workspace: Path, server: str | None) -> Slot:
     """The server of a file: the first that is installed and works, or the named one."""
     kinds = for_file(pool.habits.kinds, path)
     if server is not None:
@@ -38,7 +38,7 @@ def slot_for(pool: Pool, path: Path, workspace: Path, server: str | None) -> Slo
     )
 
 
-def slots_in(pool: Pool, workspace: Path, server: str | None) -> list[Slot]:
+def slots_in(pool: LanguageServerPool, workspace: Path, server: str | None) -> list[Slot]:
     """The servers that have something to do in a workspace, one for each language and project."""
     kinds = pool.habits.kinds if server is None else (_named(pool.habits.kinds, server),)
     usable = [kind for kind in kinds if pool.why_not(kind) is None]
@@ -71,7 +71,7 @@ def _named(kinds: Sequence[ServerKind], name: str) -> ServerKind:
     return found
 
 
-async def status(pool: Pool, question: Question, context: ToolContext) -> str:
+async def status(pool: LanguageServerPool, question: LspQuestion, context: ToolContext) -> str:
     """One line for each known server: running, failed, installed, or how to get it."""
     lines = []
     for kind in pool.habits.kinds:
@@ -93,7 +93,7 @@ def _state(slot: Slot) -> str:
     return f"running, process {session.pid}, {'still reading the project' if session.busy else 'ready'}"
 
 
-async def restart(pool: Pool, question: Question, context: ToolContext) -> str:
+async def restart(pool: LanguageServerPool, question: LspQuestion, context: ToolContext) -> str:
     """End servers and start them anew: the named one, the file's, or all that were started."""
     slots = [
         slot

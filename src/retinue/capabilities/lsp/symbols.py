@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from retinue.capabilities.lsp.pool import Slot
-from retinue.capabilities.lsp.positions import Document, Encoding, Spot
-from retinue.capabilities.lsp.session import Session, UnsupportedError, path_of
-from retinue.capabilities.lsp.show import Place, Texts
+from retinue.capabilities.lsp.positions import Encoding, TextDocument, TextPosition
+from retinue.capabilities.lsp.session import LspSession, UnsupportedError, path_of
+from retinue.capabilities.lsp.show import AnswerFiles, Location
 from retinue.core.lean import dataclass
 from retinue.tools.arguments import ToolError
 from retinue.tools.processes import in_thread
@@ -32,7 +32,7 @@ class Named:
 
     names: tuple[str, ...]
     kind: str
-    spot: Spot
+    spot: TextPosition
     detail: str = ""
 
     @property
@@ -41,7 +41,7 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class WorkspaceSymbol:
     """A symbol of the workspace. `line` and `units` are the server's."""
 
     names: tuple[str, ...]
@@ -57,13 +57,15 @@ def parts_of(query: str) -> tuple[str, ...]:
     return tuple(part for part in _PARTS.split(plain) if part)
 
 
-def outline(result: Any, document: Document, encoding: Encoding) -> list[Named]:
+def outline(result: Any, document: TextDocument, encoding: Encoding) -> list[Named]:
     """The symbols of a file from the top, whichever of the two shapes a server gives."""
     found = list(_named(result or (), (), document, encoding))
     return sorted(found, key=lambda each: (each.spot.line, each.spot.column))
 
 
-def _named(entries: Iterable[Any], above: tuple[str, ...], document: Document, encoding: Encoding) -> Iterator[Named]:
+def _named(
+    entries: Iterable[Any], above: tuple[str, ...], document: TextDocument, encoding: Encoding
+) -> Iterator[Named]:
     for entry in entries:
         place = getattr(entry, "selection_range", None) or entry.location.range
         spot = document.to_spot(place.start.line, place.start.character, encoding)
@@ -89,7 +91,7 @@ def matching(symbols: Sequence[Named], query: str, line: int | None) -> list[Nam
     return on_line or found
 
 
-def mentioned(document: Document, query: str, line: int | None) -> Spot | None:
+def mentioned(document: TextDocument, query: str, line: int | None) -> TextPosition | None:
     """Where a name first stands in a text, in code rather than in a comment."""
     wanted = parts_of(query)
     if not wanted:
@@ -99,7 +101,7 @@ def mentioned(document: Document, query: str, line: int | None) -> Spot | None:
     return next(iter(code or spots), None)
 
 
-def in_workspace(result: Any, query: str | None = None) -> list[Found]:
+def in_workspace(result: Any, query: str | None = None) -> list[WorkspaceSymbol]:
     """What `workspace/symbol` gave; with a query, only what has that name."""
     wanted = parts_of(query) if query else ()
     found = []
@@ -112,7 +114,7 @@ def in_workspace(result: Any, query: str | None = None) -> list[Found]:
             continue
         place = getattr(entry.location, "range", None)
         line, units = (place.start.line, place.start.character) if place is not None else (0, 0)
-        found.append(Found(names, kind_name(entry.kind), path, line, units))
+        found.append(WorkspaceSymbol(names, kind_name(entry.kind), path, line, units))
     return found
 
 
@@ -136,25 +138,25 @@ _MOST_OUTLINED = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class SymbolCandidate:
     """A symbol in the workspace, and where its name stands."""
 
     slot: Slot
     path: Path
-    spot: Spot
+    spot: TextPosition
     shown: str
     title: str
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
-    candidates: list[Candidate]
+class SymbolSearch:
+    candidates: list[SymbolCandidate]
     outside: int = 0
 
 
-async def search(asking: Asking, query: str, *, exact: bool) -> Search:
+async def search(asking: Asking, query: str, *, exact: bool) -> SymbolSearch:
     """What the servers of the workspace know under a name; with `exact` of that name only."""
-    found: list[Candidate] = []
+    found: list[SymbolCandidate] = []
     outside = 0
     for slot in await asking.workspace_slots():
         try:
@@ -163,33 +165,33 @@ async def search(asking: Asking, query: str, *, exact: bool) -> Search:
             continue
         found += more.candidates
         outside += more.outside
-    return Search(found, outside)
+    return SymbolSearch(found, outside)
 
 
-async def _in_project(asking: Asking, slot: Slot, query: str, exact: bool, session: Session) -> Search:
+async def _in_project(asking: Asking, slot: Slot, query: str, exact: bool, session: LspSession) -> SymbolSearch:
     await session.sync()
     names = parts_of(query) or (query,)
     result = await session.ask("workspace/symbol", {"query": names[-1]}, asking.seconds)
-    texts = Texts(asking.context, session.encoding)
+    texts = AnswerFiles(asking.context, session.encoding)
     every = in_workspace(result, query if exact else None)
     inside = [each for each in every if texts.is_inside(each.path)][:MOST_FOUND]
     found = await in_thread(lambda: [_candidate(slot, each, texts) for each in inside])
     if exact and len(names) > 1 and len(found) > 1:
         found = await _with_that_path(asking, session, query, found) or found
-    return Search(found, len(every) - len(inside))
+    return SymbolSearch(found, len(every) - len(inside))
 
 
-def _candidate(slot: Slot, found: Found, texts: Texts) -> Candidate:
+def _candidate(slot: Slot, found: WorkspaceSymbol, texts: AnswerFiles) -> SymbolCandidate:
     document = texts.document(found.path)
-    spot = texts.spot(Place(found.path, "", found.line, found.units))
+    spot = texts.spot(Location(found.path, "", found.line, found.units))
     if document is not None:
         spot = _name_from(document, found.names[-1], spot)
     line = document.line(spot.line).strip() if document is not None else ""
     shown = f"{texts.name(found.path)}:{spot}  {texts.short(line)}".rstrip()
-    return Candidate(slot, found.path, spot, shown, f"{found.kind} {'.'.join(found.names)}")
+    return SymbolCandidate(slot, found.path, spot, shown, f"{found.kind} {'.'.join(found.names)}")
 
 
-def _name_from(document: Document, name: str, start: Spot) -> Spot:
+def _name_from(document: TextDocument, name: str, start: TextPosition) -> TextPosition:
     """Where the name of a symbol stands that begins at `start`."""
     for line in range(start.line, min(start.line + _NEAR, len(document.lines))):
         for spot in document.occurrences(name, line):
@@ -199,11 +201,11 @@ def _name_from(document: Document, name: str, start: Spot) -> Spot:
 
 
 async def _with_that_path(
-    asking: Asking, session: Session, query: str, found: list[Candidate]
-) -> list[Candidate] | None:
+    asking: Asking, session: LspSession, query: str, found: list[SymbolCandidate]
+) -> list[SymbolCandidate] | None:
     """Those that stand in what the query names: the search knows names only, the outline of a
     file knows what is in what."""
-    spots: dict[Path, set[Spot]] = {}
+    spots: dict[Path, set[TextPosition]] = {}
     for path in list(dict.fromkeys(each.path for each in found))[:_MOST_OUTLINED]:
         try:
             source = await asking.source(str(path))
@@ -211,6 +213,6 @@ async def _with_that_path(
             result = await session.ask("textDocument/documentSymbol", {"textDocument": {"uri": uri}}, asking.seconds)
         except (ToolError, UnsupportedError):
             continue
-        symbols = outline(result, Document(source.text), session.encoding)
+        symbols = outline(result, TextDocument(source.text), session.encoding)
         spots[path] = {each.spot for each in matching(symbols, query, None)}
     return [each for each in found if each.spot in spots.get(each.path, ())]

@@ -16,7 +16,7 @@ from retinue.tools.base import Aliases, BuiltinTool, Properties
 from retinue.tools.paths import Confined, confine
 
 if TYPE_CHECKING:
-    from retinue.capabilities.lsp.pool import Pool
+    from retinue.capabilities.lsp.pool import LanguageServerPool
 
 
 READING = (
@@ -67,7 +67,7 @@ class LspTool(BuiltinTool):
                 arguments[name] = ACTIONS.get(said.strip().lower(), said)
         return arguments
 
-    def __init__(self, pool: Callable[[], Pool], actions: Sequence[str] = READING) -> None:
+    def __init__(self, pool: Callable[[], LanguageServerPool], actions: Sequence[str] = READING) -> None:
         self._pool = pool
         self._actions = tuple(actions)
         self.properties = _properties(self._actions)  # type: ignore[misc]  # it depends on what is allowed
@@ -154,7 +154,7 @@ ACTIONS = {**{name.lower(): name for name in (*READING, *PRIVILEGED)}, **_OTHER_
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class LspQuestion:
     """Lines and columns count from 1, as the model sent them."""
 
     action: str
@@ -178,7 +178,7 @@ def read_action(given: Arguments) -> str:
     return action
 
 
-def read_question(action: str, given: Arguments, context: ToolContext) -> Question:
+def read_question(action: str, given: Arguments, context: ToolContext) -> LspQuestion:
     """Raise ToolError, always with the code INVALID_INPUT."""
     try:
         file = given.optional_text("file")
@@ -187,7 +187,7 @@ def read_question(action: str, given: Arguments, context: ToolContext) -> Questi
             raise bad_input(f"{len(named)} files are too many for one call; send at most {MOST_FILES}.")
         if not all(isinstance(each, str) and each for each in named):
             raise bad_input('"files" must be a list of paths.')
-        return Question(
+        return LspQuestion(
             action=action,
             file=confine(file, context) if file else None,
             files=tuple(confine(each, context) for each in dict.fromkeys(named)),

@@ -17,21 +17,21 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from retinue.capabilities.mcp.config import any_file
-from retinue.capabilities.mcp.scope import Scope, may_have_servers
+from retinue.capabilities.mcp.scope import ServerScope, may_have_servers
 from retinue.core.request import RunRequest
 from retinue.core.tool import Tool
 from retinue.errors import LaunchError
-from retinue.tools.filter import Selection
+from retinue.tools.filter import ToolSelection
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
     from retinue.capabilities.mcp.config import ServerConfig
-    from retinue.capabilities.mcp.pool import Habits, Server
-    from retinue.capabilities.mcp.tool import Question
+    from retinue.capabilities.mcp.pool import PoolOptions, Server
+    from retinue.capabilities.mcp.tool import ElicitQuestion
     from retinue.core.spec import ToolPolicy
-    from retinue.log.query import Reader
+    from retinue.log.query import LogReader
     from retinue.runs.member import Member
     from retinue.runs.plan import Launch
     from retinue.runs.project import World
@@ -45,7 +45,7 @@ _MOST_SHOWN = 40
 _SHARE_SHOWN = 0.1
 """Tools that take more than this share of the model's window are, too."""
 
-Choose = Callable[[Mapping[str, Tool]], Selection]
+Choose = Callable[[Mapping[str, Tool]], ToolSelection]
 
 
 async def serve(request: RunRequest, world: World, notes: list[str], *, has_parent: bool) -> Served | None:
@@ -61,7 +61,7 @@ async def serve(request: RunRequest, world: World, notes: list[str], *, has_pare
 
     meant = world.extensions.with_servers(spec)
     above = request.ceiling.servers
-    scope = Scope(meant, None if above is None else frozenset(above))
+    scope = ServerScope(meant, None if above is None else frozenset(above))
     configs = chosen_servers(request, world, scope, notes)
     served = Served(request, world, scope, configs, habits_of(world), has_parent=has_parent)
     await served.start(notes)
@@ -75,9 +75,9 @@ class Served:
         self,
         request: RunRequest,
         world: World,
-        scope: Scope,
+        scope: ServerScope,
         configs: tuple[ServerConfig, ...],
-        habits: Habits,
+        habits: PoolOptions,
         *,
         has_parent: bool,
     ) -> None:
@@ -94,7 +94,7 @@ class Served:
         self.has_parent = has_parent
         self.wrap: Callable[[tuple[Tool, ...]], tuple[Tool, ...]] = tuple
         """Puts the guard around tools that come late, as around those of the launch."""
-        self.person: Callable[[str, Question], Any] | None = None
+        self.person: Callable[[str, ElicitQuestion], Any] | None = None
         """Puts a question to whoever is behind the run; None where nobody is."""
         self._seen: dict[int, int] = {}
         self._known: dict[str, Tool] = {}
@@ -224,7 +224,7 @@ class Served:
     def _may(self, name: str) -> bool:
         return self._limit is None or name in self._limit
 
-    async def _ask(self, call_id: str, question: Question) -> str | None:
+    async def _ask(self, call_id: str, question: ElicitQuestion) -> str | None:
         if self.person is None:
             return None
         answer: str | None = await self.person(call_id, question)
@@ -239,7 +239,7 @@ class Served:
         if self._deferred is not None:
             self._deferred.keep(names)
 
-    def recall(self, reader: Reader, run_id: str) -> None:
+    def recall(self, reader: LogReader, run_id: str) -> None:
         """Load again what the run had loaded by search, as its log tells."""
         if self._deferred is None:
             return
@@ -275,7 +275,7 @@ def late_tools(
     return served.late
 
 
-async def _question(member: Member, world: World, call_id: str, question: Question) -> str | None:
+async def _question(member: Member, world: World, call_id: str, question: ElicitQuestion) -> str | None:
     """Through the inbox, like everything people are asked."""
     guard = world.guards.get(member.id)
     if guard is None:

@@ -82,7 +82,7 @@ class ServerError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ConnectionOptions:
     """What a connection needs to know of the world. `roots` gives the folders it may be told of."""
 
     cwd: Path
@@ -93,10 +93,10 @@ class Surroundings:
     changed: Callable[[Listing], None]
 
 
-class Connection:
+class McpConnection:
     """`open` it once. `listing` is always the newest list of its tools."""
 
-    def __init__(self, config: ServerConfig, around: Surroundings) -> None:
+    def __init__(self, config: ServerConfig, around: ConnectionOptions) -> None:
         self.config = config
         self._around = around
         self._client: Client | None = None

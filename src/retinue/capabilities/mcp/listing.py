@@ -135,7 +135,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ServerTool:
     """One tool of a server. `read_only` is what the server claims of it."""
 
     name: str
@@ -147,7 +147,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    tools: tuple[Listed, ...]
+    tools: tuple[ServerTool, ...]
     uses_roots: bool = False
     problems: tuple[str, ...] = ()
     at: float = field(default=0.0)
@@ -156,7 +156,7 @@ class Listing:
 def listing(raw: Iterable[Any], *, uses_roots: bool = False) -> Listing:
     """From the library's `Tool` objects. A tool that no model could be offered is left out, and
     said; a name that comes twice counts once."""
-    kept: dict[str, Listed] = {}
+    kept: dict[str, ServerTool] = {}
     problems: list[str] = []
     for tool in raw:
         made = _listed(tool)
@@ -171,7 +171,7 @@ def listing(raw: Iterable[Any], *, uses_roots: bool = False) -> Listing:
     return Listing(tuple(kept.values()), uses_roots, tuple(problems), time.time())
 
 
-def _adapted(tool: Listed) -> list[str]:
+def _adapted(tool: ServerTool) -> list[str]:
     """What of a tool's parameters providers refuse, and what becomes of it."""
     said: list[str] = []
     if folded := folded_keywords(tool.parameters):
@@ -210,21 +210,21 @@ def safe_keys(schema: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, s
     return changed, renamed
 
 
-def _listed(tool: Any) -> Listed:
+def _listed(tool: Any) -> ServerTool:
     schema = tool.input_schema
     description = _CONTROL.sub("", tool.description or tool.title or "").strip()[:_DESCRIPTION]
     read_only = bool(tool.annotations and tool.annotations.read_only_hint)
     if not tool.name or len(tool.name) > 200:
-        return Listed(tool.name, "", {}, problem="its name has no usable length")
+        return ServerTool(tool.name, "", {}, problem="its name has no usable length")
     if not isinstance(schema, dict) or schema.get("type", "object") != "object":
-        return Listed(tool.name, "", {}, problem="its parameters are not a JSON object")
+        return ServerTool(tool.name, "", {}, problem="its parameters are not a JSON object")
     try:
         size = len(orjson.dumps(schema))
     except (TypeError, ValueError):
-        return Listed(tool.name, "", {}, problem="its parameters are not JSON")
+        return ServerTool(tool.name, "", {}, problem="its parameters are not JSON")
     if size > _SCHEMA_BYTES:
-        return Listed(tool.name, "", {}, problem=f"its parameters take more than {_SCHEMA_BYTES} bytes")
-    return Listed(tool.name, description, {"type": "object", "properties": {}, **schema}, read_only)
+        return ServerTool(tool.name, "", {}, problem=f"its parameters take more than {_SCHEMA_BYTES} bytes")
+    return ServerTool(tool.name, description, {"type": "object", "properties": {}, **schema}, read_only)
 
 
 class ListingMemory:
@@ -238,7 +238,9 @@ class ListingMemory:
         data = read_object(self._folder / f"{digest}.json").data
         try:
             at = float(data["at"])
-            tools = tuple(Listed(t["name"], t["description"], t["parameters"], t["read_only"]) for t in data["tools"])
+            tools = tuple(
+                ServerTool(t["name"], t["description"], t["parameters"], t["read_only"]) for t in data["tools"]
+            )
             problems = tuple(said for tool in tools for said in _adapted(tool))
             found = Listing(tools, bool(data["uses_roots"]), problems, at)
         except (KeyError, TypeError, ValueError):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from retinue.capabilities.mcp.config import ServerConfig
-from retinue.capabilities.mcp.connection import Connection, Patience, Progress, ServerGoneError, Surroundings
+from retinue.capabilities.mcp.connection import ConnectionOptions, McpConnection, Patience, Progress, ServerGoneError
 from retinue.capabilities.mcp.listing import Listing, ListingMemory
 from retinue.capabilities.mcp.process import CannotStartError, ErrorLog
 from retinue.core.lean import dataclass
@@ -48,7 +48,7 @@ class Caller:
 
 
 @dataclass(frozen=True, slots=True)
-class Habits:
+class PoolOptions:
     """Where a pool keeps things, and how long it waits."""
 
     cwd: Path
@@ -63,13 +63,13 @@ class Habits:
 class Server:
     """One configured server as the runs of this process share it."""
 
-    def __init__(self, config: ServerConfig, habits: Habits, roots: tuple[Path, ...]) -> None:
+    def __init__(self, config: ServerConfig, habits: PoolOptions, roots: tuple[Path, ...]) -> None:
         self.config = config
         self._habits = habits
         self._holders: dict[object, tuple[Path, ...]] = {}
         self._first_roots = roots
-        self._connection: Connection | None = None
-        self._starting: asyncio.Task[Connection] | None = None
+        self._connection: McpConnection | None = None
+        self._starting: asyncio.Task[McpConnection] | None = None
         self._slots = asyncio.Semaphore(config.concurrency)
         self._calls: list[Caller] = []
         self._crashes = 0
@@ -135,7 +135,7 @@ class Server:
         if not self._holders:
             self._gone = asyncio.create_task(self.close())
 
-    async def ready(self) -> Connection:
+    async def ready(self) -> McpConnection:
         """The live connection, started if it must be. Raise CannotStartError."""
         if self._connection is not None and self._connection.live:
             return self._connection
@@ -146,18 +146,18 @@ class Server:
             self._starting.add_done_callback(self._started)
         return await asyncio.shield(self._starting)
 
-    def _started(self, task: asyncio.Task[Connection]) -> None:
+    def _started(self, task: asyncio.Task[McpConnection]) -> None:
         self._starting = None
         if not task.cancelled():
             task.exception()  # everyone who waited has it
         if not self._holders:
             self.release(None)
 
-    async def _start(self) -> Connection:
+    async def _start(self) -> McpConnection:
         await self._pause()
         await load_library()
         self.starts += 1
-        connection = Connection(self.config, self._surroundings())
+        connection = McpConnection(self.config, self._surroundings())
         try:
             await connection.open(self.config.start_seconds or self._habits.start_seconds)
         except CannotStartError as error:
@@ -188,10 +188,10 @@ class Server:
         pause = min(_FIRST_PAUSE * 2 ** (self._crashes - 1), _LONGEST_PAUSE)
         self._not_before = time.monotonic() + pause
 
-    def _surroundings(self) -> Surroundings:
+    def _surroundings(self) -> ConnectionOptions:
         habits = self._habits
         log = ErrorLog(self.log_path, habits.redact)
-        return Surroundings(habits.cwd, habits.environment, log, lambda: self.roots, self._elicit, self._listed)
+        return ConnectionOptions(habits.cwd, habits.environment, log, lambda: self.roots, self._elicit, self._listed)
 
     def _listed(self, found: Listing) -> None:
         if self.listing is None or found.tools != self.listing.tools:
@@ -262,13 +262,13 @@ class Server:
             await asyncio.wait({self._gone})
 
 
-class Pool:
+class ServerPool:
     """The servers of one event loop."""
 
     def __init__(self) -> None:
         self._servers: dict[tuple[str, tuple[Path, ...] | None], Server] = {}
 
-    def server(self, config: ServerConfig, habits: Habits, roots: tuple[Path, ...], owner: str = "") -> Server:
+    def server(self, config: ServerConfig, habits: PoolOptions, roots: tuple[Path, ...], owner: str = "") -> Server:
         """The server of that configuration, for `owner` alone if one is named. One that asks for
         the folders it may touch is shared only by runs that may touch the same."""
         key = (f"{config.digest}:{habits.cwd}:{owner}", None)
@@ -296,15 +296,15 @@ class Pool:
         self._servers = {key: server for key, server in self._servers.items() if server.held or server.live}
 
 
-_pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Pool] = weakref.WeakKeyDictionary()
+_pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, ServerPool] = weakref.WeakKeyDictionary()
 
 
-def loop_pool() -> Pool:
+def loop_pool() -> ServerPool:
     """The pool that all runs of this event loop share."""
     loop = asyncio.get_running_loop()
     found = _pools.get(loop)
     if found is None:
-        found = _pools[loop] = Pool()
+        found = _pools[loop] = ServerPool()
     return found
 
 

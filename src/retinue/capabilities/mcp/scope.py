@@ -40,7 +40,7 @@ class Configured:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ServerSource:
     """One table of servers. `place` tells of a single entry where it is from, and whether only
     the user can have put it there."""
 
@@ -77,19 +77,19 @@ def configured_servers(
     return Configured(found, tuple(problems))
 
 
-def _plain(table: Mapping[str, Any], where: str, *, personal: bool) -> Source:
-    return Source(table, lambda _: (where, personal))
+def _plain(table: Mapping[str, Any], where: str, *, personal: bool) -> ServerSource:
+    return ServerSource(table, lambda _: (where, personal))
 
 
-def _settings(table: Mapping[str, Any], origin: Callable[[str], Origin] | None) -> Source:
+def _settings(table: Mapping[str, Any], origin: Callable[[str], Origin] | None) -> ServerSource:
     def place(name: str) -> tuple[str, bool]:
         found = origin(name) if origin is not None else Origin("user", "settings")
         return found.where, found.personal
 
-    return Source(table, place)
+    return ServerSource(table, place)
 
 
-def _foreign(cwd: Path, environment: Mapping[str, str], claude: bool, problems: list[str]) -> Iterator[Source]:
+def _foreign(cwd: Path, environment: Mapping[str, str], claude: bool, problems: list[str]) -> Iterator[ServerSource]:
     """What the user configured for other systems."""
     if claude:
         path = claude_file(environment)
@@ -102,7 +102,7 @@ def _foreign(cwd: Path, environment: Mapping[str, str], claude: bool, problems: 
         yield _plain(_read(path, problems), str(path), personal=True)
 
 
-def _project(cwd: Path, problems: list[str]) -> Iterator[Source]:
+def _project(cwd: Path, problems: list[str]) -> Iterator[ServerSource]:
     for path in project_files(cwd):
         yield _plain(_read(path, problems), str(path), personal=False)
 
@@ -176,7 +176,7 @@ def may_have_servers(spec: AgentSpec) -> bool:
     return any(_pattern(entry) is not None or entry in _EVERY for entry in allow)
 
 
-class Scope:
+class ServerScope:
     """`above` are the only configured servers that the runs above leave it; None for all."""
 
     def __init__(self, spec: AgentSpec, above: frozenset[str] | None) -> None:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from retinue.capabilities.mcp.config import ServerConfig, read_server
 from retinue.capabilities.mcp.listing import ListingMemory
-from retinue.capabilities.mcp.pool import Habits
-from retinue.capabilities.mcp.scope import Configured, Scope, configured_servers
+from retinue.capabilities.mcp.pool import PoolOptions
+from retinue.capabilities.mcp.scope import Configured, ServerScope, configured_servers
 from retinue.core.request import RunRequest
 from retinue.errors import LaunchError
 
 if TYPE_CHECKING:
-    from retinue.guard.trust_subjects import Subject
+    from retinue.guard.trust_subjects import TrustSubject
     from retinue.runs.project import World
 
 _SETTINGS_FILES = ("settings.json", "settings.local.json")
@@ -39,7 +39,7 @@ def project_servers(world: World) -> Configured:
     return found
 
 
-def chosen_servers(request: RunRequest, world: World, scope: Scope, notes: list[str]) -> tuple[ServerConfig, ...]:
+def chosen_servers(request: RunRequest, world: World, scope: ServerScope, notes: list[str]) -> tuple[ServerConfig, ...]:
     """The servers of a run. Raise LaunchError when one that it requires cannot be among them."""
     spec = request.spec
     configured = project_servers(world)
@@ -72,9 +72,9 @@ def is_trusted(config: ServerConfig, world: World) -> bool:
         return False
 
 
-def server_subjects(world: World) -> list[Subject]:
+def server_subjects(world: World) -> list[TrustSubject]:
     """The files of the project that bring servers, for `retinue trust`."""
-    from retinue.guard.trust_subjects import Subject
+    from retinue.guard.trust_subjects import TrustSubject
 
     brought: dict[str, list[str]] = {}
     for config in project_servers(world).servers.values():
@@ -83,13 +83,13 @@ def server_subjects(world: World) -> list[Subject]:
     found = []
     for origin, lines in brought.items():
         with suppress(OSError):
-            found.append(Subject(Path(origin), (Path(origin).read_bytes(),), tuple(lines)))
+            found.append(TrustSubject(Path(origin), (Path(origin).read_bytes(),), tuple(lines)))
     return found
 
 
-def habits_of(world: World) -> Habits:
+def habits_of(world: World) -> PoolOptions:
     home, settings = world.home, world.settings.settings
-    return Habits(
+    return PoolOptions(
         cwd=world.cwd,
         environment=world.environment,
         logs=home / "logs" / "mcp",
@@ -99,7 +99,7 @@ def habits_of(world: World) -> Habits:
     )
 
 
-def _may_start(config: ServerConfig, world: World, scope: Scope, agent: str, notes: list[str]) -> bool:
+def _may_start(config: ServerConfig, world: World, scope: ServerScope, agent: str, notes: list[str]) -> bool:
     why = config.problem
     if why is None and not is_trusted(config, world):
         why = f"{config.origin} is not trusted. Consent with: retinue trust add {config.origin}"

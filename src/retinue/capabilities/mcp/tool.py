@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from retinue.capabilities.mcp.config import ServerConfig
 from retinue.capabilities.mcp.connection import ServerError, ServerGoneError
-from retinue.capabilities.mcp.listing import Listed, safe_keys
+from retinue.capabilities.mcp.listing import ServerTool, safe_keys
 from retinue.capabilities.mcp.pool import Caller, Server
 from retinue.capabilities.mcp.process import CannotStartError
 from retinue.core.lean import dataclass
@@ -40,7 +40,7 @@ _LENGTH = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ElicitQuestion:
     """`options` empty means free text."""
 
     title: str
@@ -48,7 +48,7 @@ class Question:
     options: tuple[str, ...] = ()
 
 
-Ask = Callable[[Question], Awaitable[str | None]]
+Ask = Callable[[ElicitQuestion], Awaitable[str | None]]
 """Puts a question to a person. None when it was not answered."""
 
 
@@ -58,7 +58,7 @@ async def answer(server: str, params: ElicitRequestParams, ask: Ask) -> ElicitRe
     message = params.message[:_LENGTH]
     if params.mode == "url":
         detail = f"{message}\n\nOpen this address yourself if you trust it: {params.url[:_LENGTH]}"
-        said = await ask(Question(f"The MCP server {server} wants you to open a page", detail, (DONE, DECLINE)))
+        said = await ask(ElicitQuestion(f"The MCP server {server} wants you to open a page", detail, (DONE, DECLINE)))
         return ElicitResult(action="accept" if said == DONE else "cancel" if said is None else "decline")
     schema = params.requested_schema
     properties = schema.get("properties")
@@ -69,7 +69,7 @@ async def answer(server: str, params: ElicitRequestParams, ask: Ask) -> ElicitRe
     needed = set(required) if isinstance(required, list) else set()
     title = f"The MCP server {server} asks: {message}"
     if not fields:
-        said = await ask(Question(title, "", ("accept", DECLINE)))
+        said = await ask(ElicitQuestion(title, "", ("accept", DECLINE)))
         return ElicitResult(action="accept", content={}) if said == "accept" else _refused(said)
     content: dict[str, Any] = {}
     for number, (name, shown) in enumerate(fields.items(), 1):
@@ -101,7 +101,7 @@ async def _field(title: str, place: str, name: str, field: Mapping[str, Any], ne
     hint = str(field.get("description") or "")[:_LENGTH]
     for _ in range(_ATTEMPTS):
         skip = "" if needed else " (empty: leave it out)"
-        said = await ask(Question(f"{title}{place}", f"{label}: {hint}{skip}".strip(), options))
+        said = await ask(ElicitQuestion(f"{title}{place}", f"{label}: {hint}{skip}".strip(), options))
         if said is None or said.strip().lower() == DECLINE:
             return _Refused(said)
         if not said.strip() and not needed:
@@ -139,7 +139,7 @@ def _value(text: str, field: Mapping[str, Any]) -> Any:
         return None
 
 
-AskFor = Callable[[str, Question], Awaitable[str | None]]
+AskFor = Callable[[str, ElicitQuestion], Awaitable[str | None]]
 """Puts a question of a call to a person; None when it was not answered."""
 
 _ANYTHING: frozenset[EffectKind] = frozenset({"read", "write", "execute", "network"})
@@ -196,7 +196,7 @@ class ServedTool:
 
 def served_tool(
     server: Server,
-    listed: Listed,
+    listed: ServerTool,
     *,
     ask: AskFor | None,
     characters: int = OUTPUT_CHARACTERS,
@@ -213,7 +213,7 @@ def served_tool(
     return ServedTool(spec, server, listed.name, characters, seconds, ask, renamed)
 
 
-def effects(config: ServerConfig, listed: Listed) -> frozenset[EffectKind]:
+def effects(config: ServerConfig, listed: ServerTool) -> frozenset[EffectKind]:
     """A server is a program that may do anything; what it says of itself counts only where the
     user has said to believe it."""
     return _READS if config.trust_annotations and listed.read_only else _ANYTHING

@@ -8,14 +8,14 @@ from pathlib import Path
 from retinue.capabilities.memory.store import INDEX
 from retinue.core.lean import dataclass
 from retinue.core.spec import MemoryScope
-from retinue.guard.safe_folder import Place, read
+from retinue.guard.safe_folder import SafeFolder, read
 from retinue.runs.prompt import shipped
 
 LINES = 200
 BYTES = 25_000
 
 
-def read_index(place: Place) -> str:
+def read_index(place: SafeFolder) -> str:
     """The beginning of MEMORY.md, with a note where it was cut; empty when there is none, when it
     is a link, or when it cannot be read."""
     try:
@@ -77,8 +77,8 @@ class Memory:
 
     agent: str
     scope: MemoryScope
-    own: Place
-    others: tuple[Place, ...] = ()
+    own: SafeFolder
+    others: tuple[SafeFolder, ...] = ()
     writable: bool = False
     confined: bool = False
     """The run's write and edit tools are for this memory and nothing else."""

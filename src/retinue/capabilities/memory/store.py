@@ -26,7 +26,7 @@ from typing import Any
 from retinue.core.lean import dataclass
 from retinue.core.spec import MemoryScope
 from retinue.errors import StateError, UsageError
-from retinue.guard.safe_folder import DEEPEST, LARGEST, MOST_FILES, ChangedError, Place, files, read, write
+from retinue.guard.safe_folder import DEEPEST, LARGEST, MOST_FILES, ChangedError, SafeFolder, files, read, write
 from retinue.settings.load import project_folder
 from retinue.settings.places import home, pi_home, retinue_home
 
@@ -57,39 +57,39 @@ def check_name(name: str) -> str:
     )
 
 
-def own_place(name: str, scope: MemoryScope, cwd: Path, environment: Mapping[str, str]) -> Place:
+def own_place(name: str, scope: MemoryScope, cwd: Path, environment: Mapping[str, str]) -> SafeFolder:
     """The folder that is written. Raise UsageError for an unsafe name."""
     root = retinue_home(environment) if scope == "user" else project_folder(cwd, environment)
     base, names = (root, ()) if scope == "user" else (root.parent, (root.name,))
-    return Place(base, (*names, _FOLDERS[scope], check_name(name)), private=scope == "user")
+    return SafeFolder(base, (*names, _FOLDERS[scope], check_name(name)), private=scope == "user")
 
 
-def other_places(name: str, scope: MemoryScope, cwd: Path, environment: Mapping[str, str]) -> tuple[Place, ...]:
+def other_places(name: str, scope: MemoryScope, cwd: Path, environment: Mapping[str, str]) -> tuple[SafeFolder, ...]:
     """The folders of other systems in which this agent has a memory. Raise UsageError as above."""
     check_name(name)
     return tuple(place for place in _others(name, scope, cwd, environment) if place.exists())
 
 
-def _others(name: str, scope: MemoryScope, cwd: Path, environment: Mapping[str, str]) -> Iterator[Place]:
+def _others(name: str, scope: MemoryScope, cwd: Path, environment: Mapping[str, str]) -> Iterator[SafeFolder]:
     folder = _FOLDERS[scope]
     if scope != "user":
         project = project_folder(cwd, environment).parent
         for base in dict.fromkeys((project, cwd)):
-            yield Place(base, (".claude", folder, name))
-            yield Place(base, (".pi", folder, name))
+            yield SafeFolder(base, (".claude", folder, name))
+            yield SafeFolder(base, (".pi", folder, name))
         return
     house = home(environment)
-    yield Place(house, (".claude", folder, name))
-    modern = Place(pi_home(environment), (folder, name))
+    yield SafeFolder(house, (".claude", folder, name))
+    modern = SafeFolder(pi_home(environment), (folder, name))
     yield modern
     if not modern.path.exists():  # the place that pi used before counts only without the new one
-        yield Place(house, (".pi", folder, name))
+        yield SafeFolder(house, (".pi", folder, name))
 
 
 def remembered(scope: MemoryScope, cwd: Path, environment: Mapping[str, str]) -> tuple[str, ...]:
     """The names of all agents that have a memory of Retinue's in this scope."""
     example = own_place("x", scope, cwd, environment)
-    above = Place(example.base, example.names[:-1])
+    above = SafeFolder(example.base, example.names[:-1])
     try:
         names = [entry.name for entry in above.path.iterdir()] if above.exists() else []
     except OSError:
@@ -107,7 +107,7 @@ Content = Mapping[str, bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class MemoryArchive:
     """What an archive holds."""
 
     agent: str
@@ -125,7 +125,7 @@ class Merged:
     conflicts: tuple[str, ...] = ()
 
 
-def content_of(place: Place) -> dict[str, bytes]:
+def content_of(place: SafeFolder) -> dict[str, bytes]:
     """Every file of a memory. Links and files that are too large to be notes are left out."""
     found: dict[str, bytes] = {}
     for names in files(place):
@@ -138,7 +138,7 @@ def content_of(place: Place) -> dict[str, bytes]:
     return found
 
 
-def pack(snapshot: Snapshot) -> bytes:
+def pack(snapshot: MemoryArchive) -> bytes:
     """The same memory always gives the same bytes."""
     listed = {path: hashlib.sha256(data).hexdigest() for path, data in sorted(snapshot.content.items())}
     manifest = {"format": _FORMAT, "agent": snapshot.agent, "scope": snapshot.scope, "files": listed}
@@ -159,7 +159,7 @@ def _add(archive: tarfile.TarFile, name: str, data: bytes) -> None:
     archive.addfile(entry, io.BytesIO(data))
 
 
-def unpack(data: bytes) -> Snapshot:
+def unpack(data: bytes) -> MemoryArchive:
     """Raise UsageError for anything but an archive of `pack`: one with links, with paths that
     lead out, with files that are not listed or not as listed, or one that is too large."""
     try:
@@ -176,7 +176,7 @@ def unpack(data: bytes) -> Snapshot:
     digests = {path: hashlib.sha256(each).hexdigest() for path, each in content.items()}
     if digests != manifest["files"]:
         raise _refused("its files are not those it lists")
-    return Snapshot(check_name(manifest["agent"]), manifest["scope"], content)
+    return MemoryArchive(check_name(manifest["agent"]), manifest["scope"], content)
 
 
 def _entries(archive: tarfile.TarFile) -> dict[str, bytes]:
@@ -220,7 +220,7 @@ def _refused(why: str) -> UsageError:
     return UsageError(f"The archive is refused: {why}.", remedy="Make one with: retinue memory snapshot AGENT")
 
 
-def merge(content: Content, place: Place) -> Merged:
+def merge(content: Content, place: SafeFolder) -> Merged:
     """Put `content` into a memory. What it has keeps its name; another version of a file comes
     beside it."""
 
@@ -240,11 +240,11 @@ def merge(content: Content, place: Place) -> Merged:
     return _settled(once)
 
 
-def sync(first: Place, second: Place) -> tuple[Merged, Merged]:
+def sync(first: SafeFolder, second: SafeFolder) -> tuple[Merged, Merged]:
     """Both hold the same afterwards: where versions differ, that of `first` has the name in both,
     and that of `second` stands beside it in both. Doing it again changes nothing."""
 
-    def once(place: Place) -> Merged:
+    def once(place: SafeFolder) -> Merged:
         one, other = content_of(first), content_of(second)
         wanted = dict(one)
         for path, data in other.items():
@@ -270,7 +270,7 @@ def _settled(work: Callable[[], Merged]) -> Merged:
     raise StateError("The memory keeps changing.", remedy="Try again when no agent writes it.")
 
 
-def _become(place: Place, there: Content, wanted: Content) -> Merged:
+def _become(place: SafeFolder, there: Content, wanted: Content) -> Merged:
     added: list[str] = []
     changed: list[str] = []
     conflicts: list[str] = []
@@ -306,7 +306,7 @@ def conflict_name(path: str, data: bytes) -> str:
     return f"{folder}{slash}{plain.split('.conflict-')[0]}.conflict-{digest}{dot}{suffix if dot else ''}"
 
 
-def describe(place: Place) -> list[tuple[str, int]]:
+def describe(place: SafeFolder) -> list[tuple[str, int]]:
     """The files of a memory with their sizes."""
     return [(path, len(data)) for path, data in content_of(place).items()]
 

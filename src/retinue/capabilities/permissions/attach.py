@@ -16,9 +16,17 @@ from retinue.core.permission import Decision, ToolUse
 from retinue.core.spec import PermissionMode, PermissionRule
 from retinue.core.toolnames import ALIASES, canonical
 from retinue.errors import LaunchError
-from retinue.guard.permissions.locations import Place
+from retinue.guard.permissions.locations import RunFolders
 from retinue.guard.permissions.modes import effective_mode
-from retinue.guard.permissions.policy import Block, Limit, Policy, Sources, claude_blocks, gather, policy_blocks
+from retinue.guard.permissions.policy import (
+    Block,
+    Limit,
+    PermissionPolicy,
+    Sources,
+    claude_blocks,
+    gather,
+    policy_blocks,
+)
 from retinue.guard.permissions.rule import Rule, is_about_files, names_tool, parse_rule, rule_of_pattern
 
 if TYPE_CHECKING:
@@ -26,7 +34,7 @@ if TYPE_CHECKING:
     from retinue.capabilities.worktree.attach import Isolation
     from retinue.core.request import RunRequest
     from retinue.core.tool import Tool
-    from retinue.guard.permissions.policy import Policy
+    from retinue.guard.permissions.policy import PermissionPolicy
     from retinue.models.protocol import Model
     from retinue.runs.project import World
 
@@ -38,7 +46,7 @@ VERDICT_TOKENS = 1_000
 Classify = Callable[[ToolUse, Decision], Awaitable[Decision]]
 
 
-def classifier_for(policy: Policy, world: World) -> Classify | None:
+def classifier_for(policy: PermissionPolicy, world: World) -> Classify | None:
     """What `permissions.autoModel` makes of a question; None where it has no say. The model is
     connected for the first question."""
     name = world.settings.settings.permissions_auto_model
@@ -113,12 +121,12 @@ _NAMES = {
 def permissions_for(
     request: RunRequest,
     world: World,
-    parent: Policy | None,
+    parent: PermissionPolicy | None,
     patterns: Patterns,
     notes: list[str],
     bounds: Sequence[Bound] = (),
     isolation: Isolation | None = None,
-) -> Policy:
+) -> PermissionPolicy:
     """`parent` is the policy of the run that started this one, as it is now: a child has all its
     restrictions, and the grants of this moment. `notes` gets what the outcome should tell (the
     same that `mode_for` says); of a child only what its parent has not said. `bounds` are those of
@@ -139,7 +147,7 @@ def permissions_for(
         mode = mode_for(request, world, parent.mode, notes)
         above, roots = parent.place, parent.place.roots
         others = roots if roots[0] == where else roots[1:]
-        place = Place.of(where, others, above.home, copied, above.programs, above.consented, world.real)
+        place = RunFolders.of(where, others, above.home, copied, above.programs, above.consented, world.real)
         return parent.fork(mode, rules, place=place, limits=limits, presets=presets)
     mode = mode_for(request, world, None, notes)
     sources = _sources(world)
@@ -150,10 +158,10 @@ def permissions_for(
     def consented(path: Path, content: bytes) -> bool:
         return world.trust.is_trusted(path, content)
 
-    place = Place.of(where, folders, home, copied, programs, consented, world.real)
+    place = RunFolders.of(where, folders, home, copied, programs, consented, world.real)
     every = (*sources.rules, *rules)
     walls, masks = _walls(world, every, notes)
-    return Policy(mode, place, every, limits=limits, presets=presets, walls=walls, masks=masks)
+    return PermissionPolicy(mode, place, every, limits=limits, presets=presets, walls=walls, masks=masks)
 
 
 def _walls(world: World, rules: Sequence[Rule], notes: list[str]) -> tuple[bool, bool]:

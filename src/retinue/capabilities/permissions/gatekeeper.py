@@ -24,13 +24,13 @@ from retinue.core.spec import PermissionRule
 from retinue.core.tool import Preview, Tool
 from retinue.core.toolnames import TOOLS
 from retinue.errors import RetinueError
-from retinue.guard.gate import Gate, gated
+from retinue.guard.gate import PermissionGate, gated
 from retinue.guard.inbox_item import Party
-from retinue.guard.permissions.policy import Policy
+from retinue.guard.permissions.policy import PermissionPolicy
 
 if TYPE_CHECKING:
     from retinue.core.inbox import InboxAnswer
-    from retinue.guard.permissions.policy import Policy
+    from retinue.guard.permissions.policy import PermissionPolicy
     from retinue.guard.taint import Taint
     from retinue.runs.member import Member
     from retinue.runs.plan import Launch
@@ -113,7 +113,7 @@ class Guard:
     """What stands between a run and its tools, while it lives."""
 
     member: Member
-    permissions: Policy
+    permissions: PermissionPolicy
     party: Party
     taint: Taint | None = None
     recalled: set[str] = field(default_factory=set)
@@ -134,7 +134,7 @@ def gatekeeper(member: Member, world: World, inner: Wrap, *, resumed: bool = Fal
     async def granted(rule: str, answer: InboxAnswer) -> None:
         await grant(guard, world, rule, answer)
 
-    gate = Gate(
+    gate = PermissionGate(
         with_memory(guard.permissions, member.handle.launch, world),
         hooks_for(member, world),
         guard.party,
@@ -159,7 +159,7 @@ def _preview(member: Member, name: str) -> Preview | None:
     return getattr(tool, "preview", None)
 
 
-def _permissions(member: Member, world: World) -> Policy:
+def _permissions(member: Member, world: World) -> PermissionPolicy:
     """Forked from those of the parent as they are now. A program vouches for tools of its own,
     unless a rule forbids or asks. What is wrong with the patterns of its
     file is said once: the rest of the notes the launch has said."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from retinue.capabilities.hooks.handler import Handler
     from retinue.capabilities.plugins.tools import Workshop
     from retinue.core.spec import AgentSpec
-    from retinue.guard.trust_subjects import Subject
+    from retinue.guard.trust_subjects import TrustSubject
     from retinue.runs.project import World
 
 
@@ -197,13 +197,13 @@ class Extensions:
 
     # Consent
 
-    def subjects(self, specs: list[AgentSpec]) -> list[Subject]:
+    def subjects(self, specs: list[AgentSpec]) -> list[TrustSubject]:
         """What `retinue trust` asks about: plugins of the project, and those that its agents
         bring by path."""
         from retinue.capabilities.plugins.tools import UnboundError, content_digest
-        from retinue.guard.trust_subjects import Subject
+        from retinue.guard.trust_subjects import TrustSubject
 
-        found: list[Subject] = []
+        found: list[TrustSubject] = []
         brought = [plugin for spec in specs for plugin in self.workshop.brought(spec) if isinstance(plugin, Plugin)]
         for plugin in {each.place: each for each in (*self.plugins.found, *brought)}.values():
             if plugin.personal or not plugin.acts:
@@ -212,7 +212,7 @@ class Extensions:
                 digest = content_digest(plugin.place)
             except UnboundError:
                 continue
-            found.append(Subject(plugin.place, (digest,), tuple(what_runs(plugin))))
+            found.append(TrustSubject(plugin.place, (digest,), tuple(what_runs(plugin))))
         return found
 
 

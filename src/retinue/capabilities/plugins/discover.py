@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from retinue.capabilities.plugins.plugin import Failed, Origin, Plugin, Plugins, Table
+from retinue.capabilities.plugins.plugin import FailedPlugin, Origin, Plugin, Plugins, PluginTable
 from retinue.settings.foreign import read_object
 from retinue.settings.places import repository_root, retinue_home
 
@@ -32,14 +32,16 @@ _SHOWN = 300
 
 def read_folder(
     root: Path, origin: Origin, *, personal: bool, name: str = "", aliases: tuple[str, ...] = (), entry: str = ""
-) -> Plugin | Failed:
+) -> Plugin | FailedPlugin:
     """The plugin in a folder. `name` is what an entry point calls it, where one does."""
     found = _Folder(root)
     if found.reason:
-        return Failed(str(root), found.reason)
+        return FailedPlugin(str(root), found.reason)
     called = name or found.text("name") or _named_after(root)
     if not _NAME.fullmatch(called):
-        return Failed(str(root), f"'{called[:80]}' is no name for a plugin: use letters, digits, '.', '_' and '-'")
+        return FailedPlugin(
+            str(root), f"'{called[:80]}' is no name for a plugin: use letters, digits, '.', '_' and '-'"
+        )
     plugin = Plugin(
         name=called,
         origin=origin,
@@ -58,7 +60,7 @@ def read_folder(
         problems=tuple(found.problems),
     )
     if not found.manifest and not (plugin.agents or plugin.skills or plugin.acts):
-        return Failed(str(root), "it has no manifest and nothing that a plugin can bring")
+        return FailedPlugin(str(root), "it has no manifest and nothing that a plugin can bring")
     return plugin
 
 
@@ -67,12 +69,12 @@ def _named_after(root: Path) -> str:
     return _ODD.sub("-", root.name).strip("-._")[:64] or "plugin"
 
 
-def read_file(path: Path, origin: Origin, *, personal: bool) -> Plugin | Failed:
+def read_file(path: Path, origin: Origin, *, personal: bool) -> Plugin | FailedPlugin:
     """A single Python file as a plugin: its name is the file's."""
     if path.suffix != ".py":
-        return Failed(str(path), "it is no Python file: plugins are folders or .py files")
+        return FailedPlugin(str(path), "it is no Python file: plugins are folders or .py files")
     if not _MODULE.fullmatch(path.stem.replace("-", "_")):
-        return Failed(str(path), "its name cannot be imported: use letters, digits, '_' and '-'")
+        return FailedPlugin(str(path), "its name cannot be imported: use letters, digits, '_' and '-'")
     return Plugin(path.stem, origin, str(path), personal, file=path, code=(path.stem,))
 
 
@@ -111,11 +113,11 @@ class _Folder:
                 self.problems.append(f"'{key}' in its manifest names {path.name}, which is not there")
         return tuple(dict.fromkeys(paths))
 
-    def tables(self, key: str, usual: str, inner: str) -> tuple[Table, ...]:
+    def tables(self, key: str, usual: str, inner: str) -> tuple[PluginTable, ...]:
         """The usual file, what the manifest names, and what stands in the manifest itself."""
         said, found = self.manifest.get(key), []
         if isinstance(said, Mapping):
-            found.append(Table(self._root, _inner(said, inner)))
+            found.append(PluginTable(self._root, _inner(said, inner)))
             said = None
         paths = dict.fromkeys([self._root / usual, *self._paths(key, said)])
         for path in paths:
@@ -129,7 +131,7 @@ class _Folder:
             elif not isinstance(read.data.get(inner, {}), Mapping):
                 self.problems.append(f"'{inner}' in {path.relative_to(self._root)} must be an object; it is ignored")
             else:
-                found.append(Table(path, _inner(read.data, inner)))
+                found.append(PluginTable(path, _inner(read.data, inner)))
         return tuple(table for table in found if table.value)
 
     def modules(self) -> tuple[str, ...]:
@@ -197,32 +199,34 @@ def find_plugins(
     whether the user said so. What a project says switches off only what a project brings: it
     must not take away what guards the user."""
     found: list[Plugin] = []
-    failed: list[Failed] = []
+    failed: list[FailedPlugin] = []
     off = [(name.lower(), own) for name, own in disabled]
     for made in _all(cwd, environment, listed):
-        if isinstance(made, Failed):
+        if isinstance(made, FailedPlugin):
             failed.append(made)
         elif any(name in made.names and (own or not made.personal) for name, own in off):
             continue
         elif (twin := next((each for each in found if each.name.lower() == made.name.lower()), None)) is not None:
             if twin.where != made.where:
-                failed.append(Failed(made.where, f"another plugin is called '{made.name}', too: {twin.where}"))
+                failed.append(FailedPlugin(made.where, f"another plugin is called '{made.name}', too: {twin.where}"))
         else:
             found.append(made)
     return Plugins(tuple(found), tuple(failed))
 
 
-def read_path(path: Path, origin: Origin, *, personal: bool) -> Plugin | Failed:
+def read_path(path: Path, origin: Origin, *, personal: bool) -> Plugin | FailedPlugin:
     """A plugin by its path: a folder, or a Python file."""
 
     if path.is_dir():
         return read_folder(path, origin, personal=personal)
     if path.is_file():
         return read_file(path, origin, personal=personal)
-    return Failed(str(path), "there is nothing at this path")
+    return FailedPlugin(str(path), "there is nothing at this path")
 
 
-def _all(cwd: Path, environment: Mapping[str, str], listed: Iterable[tuple[Path, bool]]) -> Iterator[Plugin | Failed]:
+def _all(
+    cwd: Path, environment: Mapping[str, str], listed: Iterable[tuple[Path, bool]]
+) -> Iterator[Plugin | FailedPlugin]:
     """The user's own first."""
     places = plugin_places(cwd, environment)
     paths = list(listed)
@@ -237,11 +241,11 @@ def _all(cwd: Path, environment: Mapping[str, str], listed: Iterable[tuple[Path,
         yield from _inside(place, "project", personal=False)
 
 
-def _inside(place: Path, origin: Origin, *, personal: bool) -> Iterator[Plugin | Failed]:
+def _inside(place: Path, origin: Origin, *, personal: bool) -> Iterator[Plugin | FailedPlugin]:
     try:
         entries = sorted(os.scandir(place), key=lambda entry: entry.name)
     except OSError as error:
-        yield Failed(str(place), f"it cannot be listed: {error.strerror or error}")
+        yield FailedPlugin(str(place), f"it cannot be listed: {error.strerror or error}")
         return
     for entry in entries:
         if entry.name.startswith((".", "_")):
@@ -251,7 +255,7 @@ def _inside(place: Path, origin: Origin, *, personal: bool) -> Iterator[Plugin |
             yield read_path(path, origin, personal=personal)
 
 
-def _packages(cwd: Path, environment: Mapping[str, str]) -> Iterator[Plugin | Failed]:
+def _packages(cwd: Path, environment: Mapping[str, str]) -> Iterator[Plugin | FailedPlugin]:
     from retinue.capabilities.plugins.packages import entry_points, packaged
 
     return map(packaged, entry_points(retinue_home(environment), cwd))

@@ -38,7 +38,7 @@ _roots: dict[str, Plugin] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class PluginTools:
     """The tools of one plugin by name, and what is wrong with it."""
 
     plugin: Plugin
@@ -46,7 +46,7 @@ class Loaded:
     problems: tuple[str, ...] = ()
 
 
-def load_tools(plugin: Plugin, seconds: float = IMPORT_SECONDS) -> Loaded:
+def load_tools(plugin: Plugin, seconds: float = IMPORT_SECONDS) -> PluginTools:
     """Import what a plugin has of tools, waiting at most `seconds`. Blocks: call it in a thread.
     Never raises for what the plugin does."""
     tools: dict[str, Tool] = {}
@@ -65,7 +65,7 @@ def load_tools(plugin: Plugin, seconds: float = IMPORT_SECONDS) -> Loaded:
                 problems.append(f"its tool '{str(name)[:80]}' is left out: {why}")
             else:
                 tools[name] = tool
-    return Loaded(plugin, tools, tuple(problems))
+    return PluginTools(plugin, tools, tuple(problems))
 
 
 def _bounded(work: Callable[[], list[Tool]], seconds: float) -> tuple[list[Tool], str]:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from retinue.capabilities.plugins.plugin import Failed, Plugin
+from retinue.capabilities.plugins.plugin import FailedPlugin, Plugin
 from retinue.settings.foreign import read_object
 
 GROUP = "retinue.plugins"
@@ -91,11 +91,11 @@ class _Memory:
             replace_file(self._file, orjson.dumps(there), new_mode=0o600)
 
 
-def packaged(point: EntryPoint) -> Plugin | Failed:
+def packaged(point: EntryPoint) -> Plugin | FailedPlugin:
     """The plugin behind an entry point, as far as its files tell."""
     where = f"{point.distribution} ({point.name} = {point.value})"
     if not _VALUE.fullmatch(point.value):
-        return Failed(where, f"'{point.value[:80]}' is no module and no object of one")
+        return FailedPlugin(where, f"'{point.value[:80]}' is no module and no object of one")
     module, _, _ = point.value.partition(":")
     folder = _folder_of(module)
     if folder is None:
@@ -115,7 +115,7 @@ def packaged(point: EntryPoint) -> Plugin | Failed:
     made = read_folder(
         folder, "package", personal=True, name=point.name, aliases=(point.distribution,), entry=point.value
     )
-    return made if isinstance(made, Failed) or made.version else _with_version(made, point.version)
+    return made if isinstance(made, FailedPlugin) or made.version else _with_version(made, point.version)
 
 
 def _with_version(plugin: Plugin, version: str) -> Plugin:

@@ -15,7 +15,7 @@ project's .retinue/plugins, or an agent's file by path."""
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class PluginTable:
     """A part of a plugin that is data: hooks or servers, and the file they are from."""
 
     path: Path
@@ -41,8 +41,8 @@ class Plugin:
     """Further names by which agent files may mean it: of its folder, its manifest, its package."""
     agents: tuple[Path, ...] = ()
     skills: tuple[Path, ...] = ()
-    hooks: tuple[Table, ...] = ()
-    servers: tuple[Table, ...] = ()
+    hooks: tuple[PluginTable, ...] = ()
+    servers: tuple[PluginTable, ...] = ()
     code: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 
@@ -67,7 +67,7 @@ class Plugin:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class FailedPlugin:
     """A plugin that cannot be used at all, and why. The others are not affected."""
 
     where: str
@@ -80,7 +80,7 @@ class Plugins:
     that no project takes the place of what the user has installed."""
 
     found: tuple[Plugin, ...] = ()
-    failed: tuple[Failed, ...] = field(default=())
+    failed: tuple[FailedPlugin, ...] = field(default=())
 
     @property
     def problems(self) -> tuple[str, ...]:

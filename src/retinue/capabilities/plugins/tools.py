@@ -18,7 +18,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from retinue.capabilities.plugins.plugin import Failed, Plugin
+from retinue.capabilities.plugins.plugin import FailedPlugin, Plugin
 from retinue.core.lean import dataclass
 from retinue.core.tool import Tool
 from retinue.core.toolnames import BUILT_IN_SEVEN
@@ -26,7 +26,7 @@ from retinue.tools.registry import COMPANION_NAMES
 from retinue.tools.scoping import PREFIX, Extension, Scoped, own_paths, scope_extensions
 
 if TYPE_CHECKING:
-    from retinue.capabilities.plugins.importing import Loaded
+    from retinue.capabilities.plugins.importing import PluginTools
     from retinue.core.request import RunRequest
     from retinue.core.spec import AgentSpec, PermissionMode, ToolPolicy
     from retinue.runs.project import World
@@ -135,7 +135,7 @@ async def extend(request: RunRequest, world: World, notes: list[str]) -> Extende
     shop = world.extensions.workshop
     brought: list[tuple[Plugin, str]] = []
     for path, made in zip(own_paths(spec), shop.brought(spec), strict=True):
-        why = made.reason if isinstance(made, Failed) else world.extensions.why_not(made)
+        why = made.reason if isinstance(made, FailedPlugin) else world.extensions.why_not(made)
         if isinstance(made, Plugin) and why is None:
             brought.append((made, path.lower()))
         else:
@@ -195,17 +195,17 @@ class Workshop:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._loaded: dict[str, tuple[str, asyncio.Future[Loaded]]] = {}
+        self._loaded: dict[str, tuple[str, asyncio.Future[PluginTools]]] = {}
 
-    def brought(self, spec: AgentSpec) -> list[Plugin | Failed]:
+    def brought(self, spec: AgentSpec) -> list[Plugin | FailedPlugin]:
         """The extensions that an agent's file names by path, in its order. An agent of a plugin
         brings none: it may bring nothing that runs."""
         from retinue.capabilities.plugins.discover import read_path
 
-        made: list[Plugin | Failed] = []
+        made: list[Plugin | FailedPlugin] = []
         for path in own_paths(spec):
             if spec.source == "plugin":
-                made.append(Failed(path, "an agent of a plugin cannot bring code"))
+                made.append(FailedPlugin(path, "an agent of a plugin cannot bring code"))
             else:
                 whole = self._world.cwd / Path(path).expanduser()
                 personal = spec.source in _OWN_SOURCES
@@ -228,7 +228,7 @@ class Workshop:
             extensions.append(Extension(plugin.name, names, tuple(mine), serves=bool(plugin.servers)))
         return Extended(tuple(extensions), tools, self._servers(spec))
 
-    def _free(self, loaded: Loaded, taken: Mapping[str, Tool], notes: list[str]) -> dict[str, Tool]:
+    def _free(self, loaded: PluginTools, taken: Mapping[str, Tool], notes: list[str]) -> dict[str, Tool]:
         """Its tools whose names nobody has yet."""
         title = f"Plugin '{loaded.plugin.name}'"
         notes += [f"{title}: {problem}" for problem in loaded.problems]
@@ -240,7 +240,7 @@ class Workshop:
                 mine[name] = tool
         return mine
 
-    async def _load(self, plugin: Plugin) -> Loaded:
+    async def _load(self, plugin: Plugin) -> PluginTools:
         """Runs that start together wait for one import."""
         content = _content(plugin)
         known = self._loaded.get(plugin.where)
@@ -249,13 +249,13 @@ class Workshop:
             known = self._loaded[plugin.where] = (content, task)
         return await asyncio.shield(known[1])
 
-    async def _import(self, plugin: Plugin) -> Loaded:
-        from retinue.capabilities.plugins.importing import Loaded, load_tools
+    async def _import(self, plugin: Plugin) -> PluginTools:
+        from retinue.capabilities.plugins.importing import PluginTools, load_tools
 
         try:
             return await asyncio.to_thread(load_tools, plugin)
         except Exception as error:  # noqa: BLE001 - whatever it is, the others work
-            return Loaded(plugin, {}, (f"its tools cannot be used: {type(error).__name__}: {error}",))
+            return PluginTools(plugin, {}, (f"its tools cannot be used: {type(error).__name__}: {error}",))
 
     def _servers(self, spec: AgentSpec) -> frozenset[str]:
         """Names that mean MCP servers, for files that speak of extensions."""

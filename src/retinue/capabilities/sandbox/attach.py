@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from retinue.core.request import RunRequest
     from retinue.core.spec import PermissionMode
     from retinue.core.tool import ToolContext
-    from retinue.guard.permissions.policy import Policy
-    from retinue.guard.sandbox.policy import Limits, Network
-    from retinue.guard.sandbox.policy import Policy as SandboxPolicy
+    from retinue.guard.permissions.policy import PermissionPolicy
+    from retinue.guard.sandbox.policy import Network, SandboxLimits
+    from retinue.guard.sandbox.policy import SandboxPolicy as SandboxPolicy
     from retinue.runs.plan import Launch
     from retinue.runs.project import World
     from retinue.settings.table import Settings
@@ -73,7 +73,7 @@ def put_up_walls(current: Callable[[], Launch], world: World, context: ToolConte
         return
     from retinue.guard.walls import RunWalls
 
-    def permissions() -> Policy:
+    def permissions() -> PermissionPolicy:
         return world.guards[context.run_id].permissions
 
     def make_policy(clearance: Clearance) -> SandboxPolicy | None:
@@ -95,7 +95,7 @@ def renew_walls(context: ToolContext) -> None:
 
 
 def _readonly_policy(launch: Launch, world: World, context: ToolContext) -> SandboxPolicy:
-    from retinue.guard.sandbox.policy import Policy as SandboxPolicy
+    from retinue.guard.sandbox.policy import SandboxPolicy as SandboxPolicy
 
     settings, isolation = world.settings.settings, launch.isolation
     more = (*isolation.writable, *isolation.shown) if isolation is not None else ()
@@ -113,7 +113,7 @@ def _readonly_policy(launch: Launch, world: World, context: ToolContext) -> Sand
 
 def _open_policy(launch: Launch, world: World, context: ToolContext, clearance: Clearance) -> SandboxPolicy | None:
     """What a command may do that somebody said yes to: everything but what is hidden and kept."""
-    from retinue.guard.sandbox.policy import Policy as SandboxPolicy
+    from retinue.guard.sandbox.policy import SandboxPolicy as SandboxPolicy
     from retinue.guard.sandbox.policy import protected_places
 
     settings, isolation = world.settings.settings, launch.isolation
@@ -195,11 +195,11 @@ def _hidden(settings: Settings, world: World) -> tuple[Path, ...]:
     return tuple(world.cwd / Path(place).expanduser() for place in settings.sandbox_hidden)
 
 
-def _limits(settings: Settings) -> Limits:
-    from retinue.guard.sandbox.policy import Limits
+def _limits(settings: Settings) -> SandboxLimits:
+    from retinue.guard.sandbox.policy import SandboxLimits
 
     memory = settings.sandbox_memory_mb
-    return Limits(
+    return SandboxLimits(
         memory_bytes=None if memory is None else memory * _MEGABYTE,
         scratch_bytes=None if settings.sandbox_scratch_mb is None else settings.sandbox_scratch_mb * _MEGABYTE,
     )

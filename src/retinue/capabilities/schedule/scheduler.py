@@ -12,14 +12,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from retinue.capabilities.schedule.start import session_of, start_job
-from retinue.capabilities.schedule.times import Plan, next_after, parse_schedule, plan, when_of
+from retinue.capabilities.schedule.times import NextSlot, next_after, parse_schedule, plan, when_of
 from retinue.core.clock import Timer
 from retinue.core.delegation import LIVE, new_run_id
 from retinue.core.lean import dataclass
 from retinue.errors import RetinueError, StateError, UnknownRunError, UsageError
 from retinue.log import schedules
 from retinue.log.owner import this_process
-from retinue.log.schedules import Job, Missed, Orphan
+from retinue.log.schedules import Missed, Orphan, ScheduledJob
 
 if TYPE_CHECKING:
     from retinue.runs.supervisor import Supervisor
@@ -35,7 +35,7 @@ class Fired:
     """What became of a slot. `error` says why no run started; both are None when it was passed
     over, for `why`."""
 
-    job: Job
+    job: ScheduledJob
     slot: float
     run_id: str | None = None
     error: str | None = None
@@ -61,7 +61,7 @@ class Scheduler:
 
     # Jobs
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[ScheduledJob]:
         """All of the project, the next one first."""
         return schedules.jobs(self._crew.world.log.reader)
 
@@ -77,7 +77,7 @@ class Scheduler:
         jitter: float | None = None,
         session_id: str | None = None,
         options: Mapping[str, Any] | None = None,
-    ) -> Job:
+    ) -> ScheduledJob:
         """Raise UsageError for what is no schedule, an agent nobody knows, a name that is taken."""
         settings, now = self._crew.settings, self._crew.clock.now()
         if not settings.scheduling_enabled:
@@ -86,7 +86,7 @@ class Scheduler:
             raise UsageError("The task is empty.", remedy="Say what the agent should do.")
         spec = self._crew.world.catalog().find(agent).spec
         when = parse_schedule(schedule, now, zone)
-        job = Job(
+        job = ScheduledJob(
             id=secrets.token_hex(4),
             name=(name or f"{spec.name} {when.text}").strip()[:200],
             agent=spec.name,
@@ -109,13 +109,13 @@ class Scheduler:
         self._emit("added", added)
         return added
 
-    async def remove(self, wanted: str) -> Job:
+    async def remove(self, wanted: str) -> ScheduledJob:
         job = self.find(wanted)
         await self._crew.world.log.transact(lambda db: schedules.remove(db, job.id))
         self._emit("removed", job)
         return job
 
-    async def enable(self, wanted: str, enabled: bool) -> Job:
+    async def enable(self, wanted: str, enabled: bool) -> ScheduledJob:
         """Switching on again passes over what was due meanwhile. Raise UsageError for a job
         whose only time is over."""
         job, now = self.find(wanted), self._crew.clock.now()
@@ -126,7 +126,7 @@ class Scheduler:
         self._emit("updated", replace(job, enabled=enabled, next_at=next_at))
         return self.find(job.id)
 
-    def find(self, wanted: str) -> Job:
+    def find(self, wanted: str) -> ScheduledJob:
         return schedules.find(self._crew.world.log.reader, wanted)
 
     async def run_now(self, wanted: str) -> Fired:
@@ -175,7 +175,7 @@ class Scheduler:
             self._heard(each)
         return fired
 
-    async def _decide(self, job: Job, decided: Plan, now: float) -> list[Fired]:
+    async def _decide(self, job: ScheduledJob, decided: NextSlot, now: float) -> list[Fired]:
         log = self._crew.world.log
         why = "missed" if decided.act == "pass" else "overlap" if self._still_runs(job) else ""
         run_id = None if why else new_run_id()
@@ -199,7 +199,7 @@ class Scheduler:
             return [Fired(job, decided.slot, why=why)]
         return [await self._start(job, decided.slot, run_id)]
 
-    async def _start(self, job: Job, slot: float, run_id: str) -> Fired:
+    async def _start(self, job: ScheduledJob, slot: float, run_id: str) -> Fired:
         error = None
         try:
             await start_job(self._crew, job, run_id)
@@ -220,7 +220,7 @@ class Scheduler:
             return [Fired(orphan.job, orphan.slot, why="missed")]
         return [await self._start(orphan.job, orphan.slot, orphan.run_id)]
 
-    def _still_runs(self, job: Job) -> bool:
+    def _still_runs(self, job: ScheduledJob) -> bool:
         if job.last_run is None:
             return False
         try:
@@ -228,7 +228,7 @@ class Scheduler:
         except (UnknownRunError, StateError):
             return False
 
-    def _leave_to_session(self, job: Job, now: float) -> bool:
+    def _leave_to_session(self, job: ScheduledJob, now: float) -> bool:
         """Its session lives in another process, which can tell its main agent of the end."""
         if job.session_id is None or session_of(self._crew, job) is not None or job.next_at is None:
             return False
@@ -238,7 +238,7 @@ class Scheduler:
             return False
         return alive and now - job.next_at < COURTESY_SECONDS
 
-    def _emit(self, what: str, job: Job, **more: Any) -> None:
+    def _emit(self, what: str, job: ScheduledJob, **more: Any) -> None:
         """For programs that listen; nobody does before the bus is first used."""
         if "outlet" in self._crew.__dict__:
             data = {"type": what, "jobId": job.id, "name": job.name, "schedule": job.text, **more}

@@ -17,7 +17,7 @@ from retinue.core.delegation import Refusal, Scheduled, SpawnCall
 from retinue.core.request import Ceiling, RunRequest
 from retinue.core.spec import AgentSpec
 from retinue.errors import LaunchError, RetinueError
-from retinue.log.schedules import Job
+from retinue.log.schedules import ScheduledJob
 from retinue.runs.ceiling import ceiling_of, startable_types
 from retinue.runs.plan import prepare
 from retinue.runs.resolution import merge, resolve_type
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from retinue.runs.supervisor import Supervisor
 
 
-async def start_job(crew: Supervisor, job: Job, run_id: str) -> Member:
+async def start_job(crew: Supervisor, job: ScheduledJob, run_id: str) -> Member:
     """In the background and past the queue. Its end is announced to the session's main agent: at
     once where that is here, and else when it is taken up. Raise RetinueError when it cannot start."""
     found = resolve_type(job.agent, crew.world.catalog(), crew.settings)
@@ -45,7 +45,7 @@ async def start_job(crew: Supervisor, job: Job, run_id: str) -> Member:
     )
 
 
-def session_of(crew: Supervisor, job: Job) -> Member | None:
+def session_of(crew: Supervisor, job: ScheduledJob) -> Member | None:
     """The main run the job belongs to, if it is of this process, at work or idle."""
     return crew.members.get(job.session_id or "")
 
@@ -59,7 +59,7 @@ def rights_of(me: Member, request: RunRequest) -> dict[str, Any]:
     return {"ceiling": ceiling.said(), "mode": launch.mode}
 
 
-def _of_absent_session(crew: Supervisor, job: Job, request: RunRequest, rights: Any) -> RunRequest:
+def _of_absent_session(crew: Supervisor, job: ScheduledJob, request: RunRequest, rights: Any) -> RunRequest:
     """A child of the session all the same, whose main agent hears of it when it is taken up; with
     no more rights than the run had that asked for the job."""
     if isinstance(rights, Mapping):

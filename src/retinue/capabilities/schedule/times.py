@@ -25,7 +25,7 @@ from typing import Literal
 
 from retinue.core.lean import dataclass
 from retinue.errors import UsageError
-from retinue.log.schedules import Job, Kind
+from retinue.log.schedules import Kind, ScheduledJob
 
 FORMS = (
     "Accepted: a delay such as +10m or +1h30m (once), an interval such as 5m or 2h (repeated), a time such as "
@@ -171,7 +171,7 @@ MOST_COUNTED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class NextSlot:
     """`slot` is the one that is decided; `passed` were missed before it. `next_at` is None when
     the job is over. `act` is `wait` while jitter holds the slot back."""
 
@@ -181,11 +181,11 @@ class Plan:
     passed: int = 0
 
 
-def when_of(job: Job) -> When:
+def when_of(job: ScheduledJob) -> When:
     return When(job.kind, job.text, job.at, job.seconds, job.expression, job.zone)
 
 
-def plan(job: Job, now: float) -> Plan | None:
+def plan(job: ScheduledJob, now: float) -> NextSlot | None:
     """None when nothing is due."""
     if not job.enabled or job.next_at is None or job.next_at > now:
         return None
@@ -194,17 +194,17 @@ def plan(job: Job, now: float) -> Plan | None:
     newest = due[-1]
     if now < newest + jitter(job, newest):
         if len(due) == 1:
-            return Plan("wait", newest, job.next_at)
+            return NextSlot("wait", newest, job.next_at)
         due, following, newest = due[:-1], newest, due[-2]  # the older ones are decided first
     late = now - newest - jitter(job, newest)
     if late <= TOLERANCE:
-        return Plan("fire", newest, following, len(due) - 1)
+        return NextSlot("fire", newest, following, len(due) - 1)
     if job.missed == "catch-up":
-        return Plan("fire", newest, following, len(due) - 1)
-    return Plan("pass", newest, following, len(due))
+        return NextSlot("fire", newest, following, len(due) - 1)
+    return NextSlot("pass", newest, following, len(due))
 
 
-def jitter(job: Job, slot: float) -> float:
+def jitter(job: ScheduledJob, slot: float) -> float:
     """The same for the same slot in every process, spread over the job's jitter."""
     if job.jitter <= 0:
         return 0.0
@@ -212,7 +212,7 @@ def jitter(job: Job, slot: float) -> float:
     return job.jitter * int.from_bytes(digest[:8], "big") / 2**64
 
 
-def _due(when: When, job: Job, now: float) -> tuple[list[float], float | None]:
+def _due(when: When, job: ScheduledJob, now: float) -> tuple[list[float], float | None]:
     """The slots up to now, oldest first, and the one after them."""
     slot = job.next_at
     found: list[float] = []

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from retinue.capabilities.skills.parse import Skill
     from retinue.capabilities.skills.tool import Loaded
     from retinue.core.request import RunRequest
-    from retinue.guard.trust_subjects import Subject
+    from retinue.guard.trust_subjects import TrustSubject
     from retinue.runs.member import Member
     from retinue.runs.project import World
 
@@ -294,12 +294,12 @@ def _is_trusted(skill: Skill, world: World) -> bool:
         return False
 
 
-def skill_subjects(world: World) -> list[Subject]:
+def skill_subjects(world: World) -> list[TrustSubject]:
     """The skills of a project that would allow something, for those who consent."""
     library = library_of(world)
     if library is None:
         return []
-    from retinue.guard.trust_subjects import Subject
+    from retinue.guard.trust_subjects import TrustSubject
 
     found = []
     for skill in library.all():
@@ -309,5 +309,5 @@ def skill_subjects(world: World) -> list[Subject]:
             except OSError:
                 continue
             what = (f"skill {skill.name} allows: {', '.join(skill.allowed_tools)}",)
-            found.append(Subject(skill.path, (content,), what))
+            found.append(TrustSubject(skill.path, (content,), what))
     return found

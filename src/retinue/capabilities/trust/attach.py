@@ -19,7 +19,7 @@ from retinue.settings.places import retinue_home
 if TYPE_CHECKING:
     from retinue.core.spec import AgentSpec
     from retinue.guard.trust import Trust
-    from retinue.guard.trust_subjects import Subject
+    from retinue.guard.trust_subjects import TrustSubject
     from retinue.runs.project import World
     from retinue.settings.load import Loaded
 
@@ -125,17 +125,17 @@ def has_git_consent(world: World, folder: Path) -> bool:
     return found is not None and world.trust.is_trusted(found.path, found.content)
 
 
-def subjects(world: World) -> list[Subject]:
+def subjects(world: World) -> list[TrustSubject]:
     """Every file of the project that would bring something, whatever was answered about it."""
     from retinue.capabilities.hooks.sources import project_subjects
     from retinue.capabilities.mcp.servers import server_subjects
     from retinue.capabilities.skills.attach import skill_subjects
     from retinue.guard.gitconfig import git_programs
-    from retinue.guard.trust_subjects import Subject, agent_subjects, settings_subject
+    from retinue.guard.trust_subjects import TrustSubject, agent_subjects, settings_subject
     from retinue.settings.foreign import foreign_files, parse_object
     from retinue.settings.load import settings_files
 
-    found: list[Subject] = []
+    found: list[TrustSubject] = []
     files = [(foreign.layer, Path(foreign.path)) for foreign in foreign_files(world.cwd, world.environment)]
     for layer, path in (*files, *settings_files(world.cwd, world.environment)):
         if layer in ("pi project", "project", "local") and path.is_file():
@@ -144,7 +144,7 @@ def subjects(world: World) -> list[Subject]:
             found += [subject] if subject else []
     found += project_subjects(world.cwd, world.environment)
     git = git_programs(world.cwd, checkout=True)
-    found += [Subject(git.path, (git.content,), git.what)] if git is not None else []
+    found += [TrustSubject(git.path, (git.content,), git.what)] if git is not None else []
     found += server_subjects(world)
     found += skill_subjects(world)
     specs = [entry.spec for entry in world.catalog().winners]

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from retinue.capabilities.web.store import Answer, Found, Result
+from retinue.capabilities.web.store import Result, StoredAnswer, StoredQuery
 from retinue.core.messages import Text
 from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput
@@ -104,7 +104,7 @@ _LEAST = 2_000
 _SNIPPET = 600
 
 
-def show_pages(answer: Answer, results: list[Result], *, offset: int, most: int) -> str:
+def show_pages(answer: StoredAnswer, results: list[Result], *, offset: int, most: int) -> str:
     """The pages side by side, `most` characters in all, each from `offset` on."""
     share = max(_LEAST, most // max(1, len(results)))
     parts = [f"responseId: {answer.id}", NOTE]
@@ -125,7 +125,7 @@ def show_pages(answer: Answer, results: list[Result], *, offset: int, most: int)
     return "\n\n".join(parts)
 
 
-def _remarks(answer: Answer, result: Result, end: int) -> list[str]:
+def _remarks(answer: StoredAnswer, result: Result, end: int) -> list[str]:
     found = [f"[{result.warning}]"] if result.warning else []
     if end < len(result.content):
         where = f'get_search_content with responseId "{answer.id}", url "{result.url}", offset {end}'
@@ -135,7 +135,9 @@ def _remarks(answer: Answer, result: Result, end: int) -> list[str]:
     return found
 
 
-def show_search(answer: Answer, found: tuple[Found, ...], provider: str = "", notes: tuple[str, ...] = ()) -> str:
+def show_search(
+    answer: StoredAnswer, found: tuple[StoredQuery, ...], provider: str = "", notes: tuple[str, ...] = ()
+) -> str:
     parts = [f"responseId: {answer.id}" + (f" (searched with {provider})" if provider else ""), NOTE]
     for each in found:
         lines = [line for number, result in enumerate(each.results, 1) for line in _lines(number, result)]

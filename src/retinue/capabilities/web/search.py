@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from retinue.capabilities.web.base import SECONDS, WebError
 from retinue.capabilities.web.connect import has_network
 from retinue.capabilities.web.searchers import DuckDuckGo, HttpSearcher, Native, Searcher, in_time, results
-from retinue.capabilities.web.store import Found, Result
+from retinue.capabilities.web.store import Result, StoredQuery
 from retinue.core.lean import dataclass
 from retinue.http.address import is_loopback
 from retinue.settings.table_tools import SEARCHERS
@@ -90,7 +90,7 @@ _SETUP = (
 class Made:
     """What a search gave. `notes` say who was asked in vain before."""
 
-    found: tuple[Found, ...]
+    found: tuple[StoredQuery, ...]
     provider: str
     hosts: tuple[str, ...]
     notes: tuple[str, ...] = ()
@@ -146,7 +146,7 @@ class Search:
             limited=first.limited,
         )
 
-    async def _ask(self, searcher: Searcher, queries: Sequence[str], count: int) -> tuple[Found, ...]:
+    async def _ask(self, searcher: Searcher, queries: Sequence[str], count: int) -> tuple[StoredQuery, ...]:
         if not (is_loopback(f"http://{searcher.host}") or has_network() or any(map(os.environ.get, _PROXIES))):
             raise WebError(
                 "NETWORK_ERROR",
@@ -167,7 +167,7 @@ class Search:
                 if isinstance(error, WebError):
                     raise error from None
             raise
-        return tuple(Found(query, tuple(task.result())) for query, task in zip(queries, tasks, strict=True))
+        return tuple(StoredQuery(query, tuple(task.result())) for query, task in zip(queries, tasks, strict=True))
 
     def _make(self, name: str) -> Searcher:
         get = self._environment.get

@@ -36,7 +36,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class StoredQuery:
     """The results of one query; of a fetch, all pages under no query."""
 
     query: str
@@ -44,10 +44,10 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class StoredAnswer:
     id: str
     kind: Literal["search", "fetch"]
-    found: tuple[Found, ...]
+    found: tuple[StoredQuery, ...]
 
     @property
     def results(self) -> list[Result]:
@@ -61,8 +61,8 @@ class Store:
         self._folder = outputs / "web"
         self._most = most
 
-    def add(self, kind: Literal["search", "fetch"], found: Sequence[Found]) -> Answer:
-        answer = Answer(f"web-{secrets.token_hex(4)}", kind, tuple(found))
+    def add(self, kind: Literal["search", "fetch"], found: Sequence[StoredQuery]) -> StoredAnswer:
+        answer = StoredAnswer(f"web-{secrets.token_hex(4)}", kind, tuple(found))
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self._folder / f"{answer.id}.json"
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
@@ -77,16 +77,16 @@ class Store:
                 (self._folder / f"{old}.json").unlink()
         return answer
 
-    def get(self, identifier: str) -> Answer | None:
+    def get(self, identifier: str) -> StoredAnswer | None:
         if not _ID.fullmatch(identifier):
             return None
         try:
             data = json.loads((self._folder / f"{identifier}.json").read_text("utf-8"))
             found = tuple(
-                Found(str(each["query"]), tuple(Result(**result) for result in each["results"]))
+                StoredQuery(str(each["query"]), tuple(Result(**result) for result in each["results"]))
                 for each in data["found"]
             )
-            return Answer(identifier, data["kind"], found)
+            return StoredAnswer(identifier, data["kind"], found)
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
@@ -103,7 +103,7 @@ class Store:
         return [name for _, name in sorted(found, reverse=True)]
 
 
-def as_value(answer: Answer) -> dict[str, Any]:
+def as_value(answer: StoredAnswer) -> dict[str, Any]:
     """The answer for programs: camelCase, without what is empty."""
 
     def plain(result: Result) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from retinue.tools.base import Aliases, Properties
 
 if TYPE_CHECKING:
     from retinue.capabilities.web.service import Web
-    from retinue.capabilities.web.store import Answer, Found, Result
+    from retinue.capabilities.web.store import Result, StoredAnswer, StoredQuery
 
 
 MOST_QUERIES = 5
@@ -66,8 +66,8 @@ class WebSearchTool(WebTool):
 
 
 async def _with_pages(
-    web: Web, found: tuple[Found, ...], context: ToolContext
-) -> tuple[tuple[Found, ...], tuple[str, ...]]:
+    web: Web, found: tuple[StoredQuery, ...], context: ToolContext
+) -> tuple[tuple[StoredQuery, ...], tuple[str, ...]]:
     """The first results with what their pages say. A page that cannot be had is left out, and so
     is one that the rules of the run do not allow."""
     from retinue.capabilities.web.store import Result
@@ -113,7 +113,7 @@ class FetchContentTool(WebTool):
     async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
         from retinue.capabilities.web.base import show_pages
         from retinue.capabilities.web.service import MOST_URLS
-        from retinue.capabilities.web.store import Found, Result, as_value
+        from retinue.capabilities.web.store import Result, StoredQuery, as_value
 
         if given.find("responseId") is not None:
             return recall(given, self.web(), context)
@@ -128,7 +128,7 @@ class FetchContentTool(WebTool):
         hosts = tuple(dict.fromkeys(host for _, _, some in done for host in some))
         results = [replace(page, source=url) for url, page, _ in done if isinstance(page, Result)]
         failures = [(url, error) for url, error, _ in done if isinstance(error, FetchError)]
-        answer = web.store(context).add("fetch", [Found("", tuple(results))]) if results else None
+        answer = web.store(context).add("fetch", [StoredQuery("", tuple(results))]) if results else None
         if failures or answer is None:
             raise _failed(failures, hosts, answer.id if answer else "")
         most = min(limit or web.limits.shown_characters, web.limits.shown_characters)
@@ -189,7 +189,7 @@ def recall(given: Arguments, web: Web, context: ToolContext) -> ToolOutput:
     return ToolOutput((Text(show_pages(answer, shown, offset=offset, most=most)),), value=as_value(answer))
 
 
-def _queries(given: Arguments, answer: Answer) -> tuple[Found, ...]:
+def _queries(given: Arguments, answer: StoredAnswer) -> tuple[StoredQuery, ...]:
     query, index = given.optional_text("query"), given.whole("queryIndex", "query_index")
     if query is not None:
         chosen = tuple(each for each in answer.found if each.query.strip().lower() == query.strip().lower())
@@ -203,7 +203,7 @@ def _queries(given: Arguments, answer: Answer) -> tuple[Found, ...]:
     return answer.found
 
 
-def _results(given: Arguments, found: tuple[Found, ...]) -> list[Result] | None:
+def _results(given: Arguments, found: tuple[StoredQuery, ...]) -> list[Result] | None:
     """Those that are asked for; None when all are."""
     url, index = given.optional_text("url"), given.whole("urlIndex", "url_index")
     every = [result for each in found for result in each.results]
@@ -220,7 +220,7 @@ def _results(given: Arguments, found: tuple[Found, ...]) -> list[Result] | None:
     return None
 
 
-def _only(found: tuple[Found, ...], results: list[Result]) -> tuple[Found, ...]:
+def _only(found: tuple[StoredQuery, ...], results: list[Result]) -> tuple[StoredQuery, ...]:
     from dataclasses import replace
 
     some = (replace(each, results=tuple(one for one in each.results if one in results)) for each in found)

@@ -17,7 +17,7 @@ from retinue.core.tool import Tool, ToolContext
 from retinue.errors import LaunchError
 
 if TYPE_CHECKING:
-    from retinue.capabilities.worktree.save import Saved
+    from retinue.capabilities.worktree.save import SavedWork
     from retinue.capabilities.worktree.worktree import Worktree
     from retinue.core.delegation import Delegation
     from retinue.core.hook import Hooks
@@ -191,7 +191,7 @@ def _wants_own(request: RunRequest, world: World, leg: Leg | None) -> bool:
 
 async def _worktree(request: RunRequest, world: World, run_id: str, description: str, leg: Leg | None) -> Worktree:
     from retinue.capabilities.trust.attach import has_git_consent
-    from retinue.capabilities.worktree.worktree import Wanted, make, reopen
+    from retinue.capabilities.worktree.worktree import WorktreeRequest, make, reopen
 
     if leg is not None:
         again = await asyncio.to_thread(reopen, world.state, run_id)
@@ -200,7 +200,7 @@ async def _worktree(request: RunRequest, world: World, run_id: str, description:
         await _finish(world, run_id)
     settings = world.settings.settings
     branch, start = await asyncio.to_thread(_saved_at, request.cwd, world, run_id, leg)
-    wanted = Wanted(
+    wanted = WorktreeRequest(
         run=run_id,
         cwd=request.cwd,
         state=world.state,
@@ -293,7 +293,7 @@ def _gone(above: str) -> LaunchError:
     )
 
 
-async def _finish(world: World, run_id: str, keep: str = "") -> Saved | None:
+async def _finish(world: World, run_id: str, keep: str = "") -> SavedWork | None:
     from retinue.capabilities.worktree.save import finish
 
     return await asyncio.to_thread(finish, world.state, run_id, world.environment, keep=keep)
@@ -307,7 +307,7 @@ def _working_inside(member: Member, but: Member | None = None) -> list[Member]:
     return [each for each, cwd in others if mine.top in (cwd, *cwd.parents)]
 
 
-def _told(outcome: Outcome, saved: Saved | None, isolation: Isolation) -> Outcome:
+def _told(outcome: Outcome, saved: SavedWork | None, isolation: Isolation) -> Outcome:
     """The outcome with what became of the worktree: in the text, where whoever reads the result
     sees it, unless the text is a document for programs."""
     from retinue.capabilities.worktree.home import merge_hint

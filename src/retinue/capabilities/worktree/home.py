@@ -34,7 +34,7 @@ removing: everything in it is reachable elsewhere, and it is being deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class WorktreeRecord:
     """`repository` is the checkout it was made from, `common` that one's .git folder; `base` the
     commit it started at; `below` the folder in it that the run works in."""
 
@@ -88,7 +88,7 @@ class Record:
         return (self.owner.pid, self.owner.started, self.owner.space) != (here.pid, here.started, here.space)
 
 
-def store(record: Record) -> Record:
+def store(record: WorktreeRecord) -> WorktreeRecord:
     """Written whole or not at all, and on the disk before anything is done because of it."""
     new = record.file.with_suffix(".json.new")
     with new.open("w", encoding="utf-8") as file:
@@ -99,17 +99,17 @@ def store(record: Record) -> Record:
     return record
 
 
-def load(file: Path) -> Record | None:
+def load(file: Path) -> WorktreeRecord | None:
     """The record in `file`; None when it holds none. The folder is where the file is now."""
     try:
         data: Any = json.loads(file.read_text("utf-8"))
-        record = from_data(Record, data)
+        record = from_data(WorktreeRecord, data)
     except (OSError, ValueError, TypeError):
         return None
     return replace(record, folder=str(file.with_name(record.run))) if record.run == file.stem else None
 
 
-def forget(record: Record) -> None:
+def forget(record: WorktreeRecord) -> None:
     record.file.unlink(missing_ok=True)
 
 
@@ -118,7 +118,7 @@ def place(state: Path) -> Path:
     return state / "worktrees"
 
 
-def records(state: Path) -> list[Record]:
+def records(state: Path) -> list[WorktreeRecord]:
     """Every worktree of a project, oldest first. Other files are passed over."""
     try:
         files = sorted(place(state).glob("*.json"))
@@ -184,7 +184,7 @@ class Brought:
     notes: tuple[str, ...] = ()
 
 
-def bring_home(record: Record, git: Git, main: Git, head: str) -> Brought:
+def bring_home(record: WorktreeRecord, git: Git, main: Git, head: str) -> Brought:
     """`head` is the commit it stands at. Raise GitError when anything of it would not be reachable
     afterwards."""
     made = made_commits(record, git)
@@ -221,7 +221,7 @@ def bring_home(record: Record, git: Git, main: Git, head: str) -> Brought:
     return Brought(branch, tip, moved, tuple(notes))
 
 
-def made_commits(record: Record, git: Git) -> dict[str, list[str]]:
+def made_commits(record: WorktreeRecord, git: Git) -> dict[str, list[str]]:
     """Every commit that was made in the worktree, with its parents: those whose objects are in its
     own repository, whatever refs or reflogs say. The commit it began at is not one of them."""
     own = record.git / "objects"
@@ -251,7 +251,7 @@ def _names(git: Git) -> list[tuple[str, str]]:
     return [(sha, ref) for sha, ref in pairs]
 
 
-def _branch(record: Record, main: Git, head: str) -> str:
+def _branch(record: WorktreeRecord, main: Git, head: str) -> str:
     before = record.branch
     if before is not None and record.tip is not None and _checked_out(main, before) is None:
         old = main.ask("rev-parse", "--verify", "--quiet", f"refs/heads/{before}")
@@ -272,7 +272,7 @@ def _checked_out(main: Git, branch: str) -> str | None:
     return None
 
 
-def _free(record: Record, main: Git, wanted: str, sha: str) -> str:
+def _free(record: WorktreeRecord, main: Git, wanted: str, sha: str) -> str:
     """Create a ref at `sha` and return its name: `wanted`, or with a number after it when that is
     taken by something else."""
     nothing = "0" * len(sha)
@@ -291,7 +291,7 @@ def _free(record: Record, main: Git, wanted: str, sha: str) -> str:
     return f"{wanted}-saved"
 
 
-def _unlock_names(record: Record) -> bool:
+def _unlock_names(record: WorktreeRecord) -> bool:
     """Remove the lock that a git of ours left on a name of this run when it was killed: nobody
     else has reason to write to these names, and no later attempt could. False if there was none."""
     refs = Path(record.common) / "refs"
@@ -317,7 +317,7 @@ def _check_reachable(main: Git, tips: list[str]) -> None:
         raise GitError(("rev-list",), f"commit {left.decode().strip()} would not be reachable")
 
 
-def _copy_large_files(record: Record) -> None:
+def _copy_large_files(record: WorktreeRecord) -> None:
     """What git-lfs stored beside the commits belongs to them."""
     ours, theirs = record.git / "lfs" / "objects", Path(record.common) / "lfs" / "objects"
     for file in ours.rglob("*") if ours.is_dir() else ():

@@ -34,7 +34,7 @@ _FILE = "integrate.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class IntegrationBranch:
     """One branch as it was at `tip`. Parked ones have a reason, and `files` in conflict or the end
     of what the check said; merged ones the `commit` that the target is at since."""
 
@@ -48,27 +48,27 @@ class Entry:
     commit: str | None = None
     at: float = 0.0
 
-    def because(self, reason: str, detail: str = "", files: tuple[str, ...] = ()) -> Entry:
+    def because(self, reason: str, detail: str = "", files: tuple[str, ...] = ()) -> IntegrationBranch:
         return replace(self, state="parked", reason=reason, detail=detail, files=files)
 
-    def merged(self, commit: str, reason: str = "") -> Entry:
+    def merged(self, commit: str, reason: str = "") -> IntegrationBranch:
         return replace(self, state="merged", commit=commit, reason=reason)
 
 
-class Queue:
+class BranchQueue:
     """The entries by branch. Changes need the lock: `open`."""
 
     def __init__(self, state: Path) -> None:
         self._path = state / _FILE
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, IntegrationBranch] = {}
         with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
             for data in json.loads(self._path.read_text("utf-8")).values():
-                entry = from_data(Entry, data)
+                entry = from_data(IntegrationBranch, data)
                 self.entries[entry.branch] = entry
 
     @classmethod
     @contextlib.contextmanager
-    def open(cls, state: Path) -> Iterator[Queue]:
+    def open(cls, state: Path) -> Iterator[BranchQueue]:
         """Only one process integrates at a time. Raise StateError while another one does."""
         path = private_folder(state) / "integrate.lock"
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -85,12 +85,12 @@ class Queue:
         finally:
             os.close(descriptor)
 
-    def settled(self, branch: str, tip: str, onto: str) -> Entry | None:
+    def settled(self, branch: str, tip: str, onto: str) -> IntegrationBranch | None:
         """What is known of the branch as it is now."""
         entry = self.entries.get(branch)
         return entry if entry is not None and (entry.tip, entry.onto) == (tip, onto) else None
 
-    def put(self, entry: Entry) -> None:
+    def put(self, entry: IntegrationBranch) -> None:
         self.entries[entry.branch] = entry
         new = self._path.with_suffix(".new")
         new.write_text(json.dumps({name: to_data(each) for name, each in self.entries.items()}), "utf-8")
@@ -104,7 +104,7 @@ _WHOLE = {"GIT_LFS_SKIP_SMUDGE": "0"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class IntegrationPlan:
     """`onto` is the branch that grows; `check` a shell command that must succeed, None for none."""
 
     git: Git
@@ -114,7 +114,7 @@ class Plan:
     check_seconds: float = 3600.0
 
 
-def pending(git: Git, onto: str, queue: Queue, busy: Sequence[str] = ()) -> list[str]:
+def pending(git: Git, onto: str, queue: BranchQueue, busy: Sequence[str] = ()) -> list[str]:
     """Branches of agents that are not in `onto`, oldest first, but for those that were merged or
     parked as they are now, and those of runs that are still at work."""
     listed = git.text("for-each-ref", "--sort=committerdate", "--format=%(objectname) %(refname:short)",
@@ -146,11 +146,13 @@ def check_target(git: Git, onto: str) -> Path | None:
     return where
 
 
-def integrate(plan: Plan, branches: Sequence[str], tell: Callable[[Entry], None]) -> list[Entry]:
+def integrate(
+    plan: IntegrationPlan, branches: Sequence[str], tell: Callable[[IntegrationBranch], None]
+) -> list[IntegrationBranch]:
     """Take the branches one after another; `tell` hears of each at once. Raise StateError when
     another process is integrating in this project."""
-    done: list[Entry] = []
-    with Queue.open(plan.state) as queue:
+    done: list[IntegrationBranch] = []
+    with BranchQueue.open(plan.state) as queue:
         _remove_stale(plan)
         for branch in branches:
             entry = _one(plan, branch)
@@ -160,13 +162,13 @@ def integrate(plan: Plan, branches: Sequence[str], tell: Callable[[Entry], None]
     return done
 
 
-def _one(plan: Plan, branch: str) -> Entry:
+def _one(plan: IntegrationPlan, branch: str) -> IntegrationBranch:
     tip = plan.git.ask("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}^{{commit}}")
     if tip is None:
-        return Entry(
+        return IntegrationBranch(
             branch=branch, tip="", onto=plan.onto, state="parked", reason="there is no such branch", at=time.time()
         )
-    entry = Entry(branch=branch, tip=tip, onto=plan.onto, state="parked", at=time.time())
+    entry = IntegrationBranch(branch=branch, tip=tip, onto=plan.onto, state="parked", at=time.time())
     try:
         for _ in range(_ATTEMPTS):
             found = _attempt(plan, entry)
@@ -177,7 +179,7 @@ def _one(plan: Plan, branch: str) -> Entry:
     return entry.because(f"'{plan.onto}' moved while it was being checked, {_ATTEMPTS} times in a row")
 
 
-def _attempt(plan: Plan, entry: Entry) -> Entry | None:
+def _attempt(plan: IntegrationPlan, entry: IntegrationBranch) -> IntegrationBranch | None:
     """None when the target moved meanwhile."""
     base = plan.git.text("rev-parse", f"refs/heads/{plan.onto}")
     folder = Path(tempfile.mkdtemp(prefix="retinue-integrate-", dir=private_folder(plan.state / "integrate")))
@@ -213,7 +215,7 @@ def _rebase(git: Git, base: str) -> list[str] | None:
     return None
 
 
-def _check(plan: Plan, folder: Path) -> tuple[str, str] | None:
+def _check(plan: IntegrationPlan, folder: Path) -> tuple[str, str] | None:
     """Why the check did not succeed, and the end of what it said; None when it did. Nothing that it
     started outlives it."""
     if plan.check is None:
@@ -249,7 +251,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _advance(plan: Plan, base: str, rebased: str) -> bool:
+def _advance(plan: IntegrationPlan, base: str, rebased: str) -> bool:
     """Move the target forwards; False when it is no longer where it was. A checkout of it moves
     with it, or nothing does."""
     where = _checkout(plan.git, plan.onto)
@@ -278,14 +280,14 @@ def _checkout(git: Git, branch: str) -> Path | None:
     return None
 
 
-def _remove(plan: Plan, folder: Path) -> None:
+def _remove(plan: IntegrationPlan, folder: Path) -> None:
     if plan.git.ask("worktree", "remove", "--force", "--force", str(folder)) is None:
         for entry in registered(plan.git.folder / plan.git.text("rev-parse", "--git-common-dir"), folder):
             remove_folder(entry)
     remove_folder(folder)
 
 
-def _remove_stale(plan: Plan) -> None:
+def _remove_stale(plan: IntegrationPlan) -> None:
     """What a killed process, or a git of its, left: the queue is ours now, so it is nobody's."""
     for folder in (plan.state / "integrate").glob("retinue-integrate-*"):
         _remove(plan, folder)

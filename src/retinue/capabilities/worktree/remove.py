@@ -8,7 +8,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from retinue.capabilities.worktree.home import Record, forget
+from retinue.capabilities.worktree.home import WorktreeRecord, forget
 from retinue.capabilities.worktree.repository import home
 from retinue.guard.git import Git, GitError
 
@@ -18,7 +18,7 @@ BESIDE = (".aside", ".index", ".index.lock", ".json.new")
 """What a process that was killed may leave beside a worktree, and nobody needs."""
 
 
-def discard(record: Record, environment: Mapping[str, str]) -> None:
+def discard(record: WorktreeRecord, environment: Mapping[str, str]) -> None:
     """Remove a worktree with everything in it. Only for one that holds nothing, or nothing that
     is not reachable elsewhere. Does not fail: what cannot be removed stays listed."""
     try:
@@ -37,7 +37,7 @@ def discard(record: Record, environment: Mapping[str, str]) -> None:
         forget(record)
 
 
-def locked_by_user(record: Record) -> bool:
+def locked_by_user(record: WorktreeRecord) -> bool:
     """Whether a person has put a lock of their own on it."""
     for entry in entries(record):
         try:
@@ -47,7 +47,7 @@ def locked_by_user(record: Record) -> bool:
     return False
 
 
-def entries(record: Record) -> list[Path]:
+def entries(record: WorktreeRecord) -> list[Path]:
     """Where git has it registered."""
     return registered(Path(record.common), record.path)
 

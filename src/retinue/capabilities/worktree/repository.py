@@ -17,7 +17,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from retinue.capabilities.worktree.home import Record, load
+from retinue.capabilities.worktree.home import WorktreeRecord, load
 from retinue.guard.git import Git, GitError
 
 FALLBACK_NAME, FALLBACK_EMAIL = "Retinue", "retinue@localhost"
@@ -28,7 +28,7 @@ _NOT_OURS = ("commondir", "config.worktree", "gitdir", "hooks")
 """What a repository of ours never has, and what would lead git elsewhere or run programs."""
 
 
-def create(record: Record, source: Git, head: str) -> Git:
+def create(record: WorktreeRecord, source: Git, head: str) -> Git:
     """Make the repository, detached at `head`, without a checkout."""
     git = record.git
     git.mkdir(mode=0o700)
@@ -42,13 +42,13 @@ def create(record: Record, source: Git, head: str) -> Git:
     return opened(record, source.environment, consented=source.consented)
 
 
-def opened(record: Record, environment: Mapping[str, str], *, consented: bool = False) -> Git:
+def opened(record: WorktreeRecord, environment: Mapping[str, str], *, consented: bool = False) -> Git:
     """git in the worktree, with the repository that is its own."""
     there = record.path.is_dir() and not record.path.is_symlink()
     return Git(record.path if there else record.git, environment, git_dir=record.git, consented=consented)
 
 
-def home(record: Record, environment: Mapping[str, str]) -> Git:
+def home(record: WorktreeRecord, environment: Mapping[str, str]) -> Git:
     """git in the checkout that the worktree was made from. One that is a worktree of ours itself
     is not trusted either."""
     above = above_of(record)
@@ -57,14 +57,14 @@ def home(record: Record, environment: Mapping[str, str]) -> Git:
     return distrust(above, environment)
 
 
-def borrowed_from(record: Record) -> tuple[Path, ...]:
+def borrowed_from(record: WorktreeRecord) -> tuple[Path, ...]:
     """The repositories of ours that this one borrows objects from, nearest first."""
     above = above_of(record)
     return (above.git, *borrowed_from(above)) if above is not None else ()
 
 
 @contextlib.contextmanager
-def aside(record: Record, environment: Mapping[str, str]) -> Iterator[Git]:
+def aside(record: WorktreeRecord, environment: Mapping[str, str]) -> Iterator[Git]:
     """git on the files and objects of a worktree, with a configuration that nobody but us can reach:
     reading files into objects runs the filters it names, and a program of the agent's that is
     still alive could change any other under our hands."""
@@ -82,14 +82,14 @@ def aside(record: Record, environment: Mapping[str, str]) -> Iterator[Git]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def above_of(record: Record) -> Record | None:
+def above_of(record: WorktreeRecord) -> WorktreeRecord | None:
     """The worktree that it was made from, if that is one of ours."""
     common = Path(record.common)
     above = load(common.with_suffix(".json")) if common.suffix == ".git" else None
     return above if above is not None and above.git == common else None
 
 
-def distrust(record: Record, environment: Mapping[str, str]) -> Git:
+def distrust(record: WorktreeRecord, environment: Mapping[str, str]) -> Git:
     """The repository without anything that its agent could have put there to be run or written to
     by us. Raise GitError when it holds links: then nothing in it is where it seems to be."""
     git = record.git
@@ -109,7 +109,7 @@ def distrust(record: Record, environment: Mapping[str, str]) -> Git:
     return opened(record, environment).having(GIT_ALLOW_PROTOCOL="file")
 
 
-def unlock(record: Record) -> None:
+def unlock(record: WorktreeRecord) -> None:
     """Remove what a git that was killed left locked in the repository. Only for one in which no
     program of its run is at work."""
     for folder, _, files in os.walk(record.git) if not record.git.is_symlink() else ():
@@ -130,14 +130,14 @@ def identity(git: Git) -> dict[str, str]:
     }
 
 
-def _copy_info(record: Record, target: Path, names: tuple[str, ...]) -> None:
+def _copy_info(record: WorktreeRecord, target: Path, names: tuple[str, ...]) -> None:
     for name in names:
         theirs = Path(record.common) / name
         if theirs.is_file() and not theirs.is_symlink():
             shutil.copyfile(theirs, target / name)
 
 
-def configuration(record: Record, source: Git) -> str:
+def configuration(record: WorktreeRecord, source: Git) -> str:
     """What the repository of a worktree is set to: a part of the settings of `source`, the checkout
     it is made from, and no program that nobody has consented to. Decided once, when it is made, so
     that nothing which changes there later can start one when it is saved."""
@@ -160,12 +160,12 @@ def _is_copied(name: str) -> bool:
     return name.startswith(_COPIED) or name in _EXTENSIONS or name.removeprefix("core.") in _COPIED_CORE
 
 
-def _config_of(record: Record) -> bytes:
+def _config_of(record: WorktreeRecord) -> bytes:
     # A record of an older version has none: then the barest settings that git can work with.
     return (record.config or _BARE_CONFIG).encode("utf-8", "surrogateescape")
 
 
-def _configure(record: Record) -> None:
+def _configure(record: WorktreeRecord) -> None:
     objects = Path(record.common) / "objects"
     if "\n" in str(objects) or str(objects).startswith('"'):
         raise GitError(("worktree", "add"), f"the folder {str(objects)!r} has a name that git cannot borrow from")

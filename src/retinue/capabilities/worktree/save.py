@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from retinue.capabilities.worktree.home import Brought, Record, bring_home, held, load, place, records, store
+from retinue.capabilities.worktree.home import Brought, WorktreeRecord, bring_home, held, load, place, records, store
 from retinue.capabilities.worktree.remove import discard, locked_by_user
 from retinue.capabilities.worktree.repository import aside, distrust, home, unlock
 from retinue.capabilities.worktree.tree import commit_tree, copied_index, subject, tree_of
@@ -107,7 +107,7 @@ _UNFINISHED = {"MERGE_HEAD": "merge", "rebase-merge": "rebase", "rebase-apply": 
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class SavedWork:
     """`branch` holds the work, None if there is none. `kept` is the directory that stayed, and
     why is among the `notes`; without it nothing is left."""
 
@@ -120,7 +120,7 @@ class Saved:
 
 def finish(
     state: Path, run: str, environment: Mapping[str, str], *, keep: str = "", leftover: bool = False
-) -> Saved | None:
+) -> SavedWork | None:
     """Save and remove the worktree of `run`. `keep` is a reason to leave the directory after
     saving. None when there is none; with `leftover` also when anybody has it, or takes it up just
     now. What another process has taken up is never touched."""
@@ -131,22 +131,22 @@ def finish(
         if record.elsewhere():
             pid = record.owner.pid if record.owner else 0
             note = f"its worktree stays at {record.path}: process {pid} works in it"
-            return Saved(record.branch, record.path, (note,))
+            return SavedWork(record.branch, record.path, (note,))
         if record.phase in ("making", "removing"):
             discard(record, environment)
-            return Saved(record.branch, record.path if record.path.exists() else None)
+            return SavedWork(record.branch, record.path if record.path.exists() else None)
         try:
             return _save(state, record, environment, keep)
         except (GitError, OSError, ValueError, LookupError) as error:
             return _kept(record, f"what it holds could not be saved ({error})")
 
 
-def _save(state: Path, record: Record, environment: Mapping[str, str], keep: str) -> Saved:
+def _save(state: Path, record: WorktreeRecord, environment: Mapping[str, str], keep: str) -> SavedWork:
     if locked_by_user(record):
         return _kept(record, "it is locked by you (git worktree unlock lets it go)")
     if not record.git.is_dir() and not record.path.exists():
         discard(record, environment)
-        return Saved(record.branch, None, ("its worktree was deleted while nobody looked",))
+        return SavedWork(record.branch, None, ("its worktree was deleted while nobody looked",))
     notes: list[str] = []
     git = distrust(record, environment)
     unlock(record)
@@ -173,22 +173,27 @@ def _save(state: Path, record: Record, environment: Mapping[str, str], keep: str
     left = record.path if record.path.exists() else None
     if left is not None:
         notes.append(f"everything is saved, but {left} could not be removed entirely")
-    return Saved(brought.branch, left, tuple(notes), brought.moved)
+    return SavedWork(brought.branch, left, tuple(notes), brought.moved)
 
 
 def _kept(
-    record: Record, why: str, brought: Brought | None = None, notes: tuple[str, ...] = (), *, occupied: bool = False
-) -> Saved:
+    record: WorktreeRecord,
+    why: str,
+    brought: Brought | None = None,
+    notes: tuple[str, ...] = (),
+    *,
+    occupied: bool = False,
+) -> SavedWork:
     """`occupied`: runs of this process still work in it, so it stays theirs."""
     with contextlib.suppress(OSError):  # a full disk, perhaps: it is listed as it was
         store(replace(record, phase="kept", reason=why, owner=record.owner if occupied else None))
     note = f"its worktree stays at {record.path}: {why}"
-    return Saved(
+    return SavedWork(
         brought.branch if brought else record.branch, record.path, (*notes, note), brought.moved if brought else False
     )
 
 
-def _commit_leftovers(record: Record, git: Git, head: str, committed: str) -> str:
+def _commit_leftovers(record: WorktreeRecord, git: Git, head: str, committed: str) -> str:
     """Commit what is not committed, as `git commit` would but for hooks and signatures. Return the
     commit it stands at then; `committed` is the tree of `head`."""
     index = copied_index(record.git / "index", record.path.with_name(f"{record.run}.index"))
@@ -206,7 +211,7 @@ def _commit_leftovers(record: Record, git: Git, head: str, committed: str) -> st
     return made
 
 
-def _not_saved(record: Record, git: Git) -> list[str]:
+def _not_saved(record: WorktreeRecord, git: Git) -> list[str]:
     """What goes with the directory because git ignores it, by name."""
     notes = []
     lost = changed(dict(record.included), record.path)
@@ -223,7 +228,7 @@ def _not_saved(record: Record, git: Git) -> list[str]:
     return notes
 
 
-def _holds_only_copies(record: Record, folder: str) -> bool:
+def _holds_only_copies(record: WorktreeRecord, folder: str) -> bool:
     """Whether nothing but files that we copied in is in a folder that git ignores as a whole."""
     if not folder.endswith("/"):
         return False
@@ -234,7 +239,7 @@ def _holds_only_copies(record: Record, folder: str) -> bool:
     return True
 
 
-def _made_from(state: Path, record: Record) -> str:
+def _made_from(state: Path, record: WorktreeRecord) -> str:
     """That another worktree needs this one's repository, if one does."""
     for other in records(state):
         if other.run != record.run and record.path in (Path(other.repository), *Path(other.repository).parents):
@@ -242,7 +247,7 @@ def _made_from(state: Path, record: Record) -> str:
     return ""
 
 
-def _inside(record: Record, git: Git, there: bool) -> str:
+def _inside(record: WorktreeRecord, git: Git, there: bool) -> str:
     """Why the directory cannot go although its own commits are home."""
     if (record.git / "modules").is_dir():
         return "a submodule was filled in it, and may hold commits of its own"

@@ -5,29 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
-from retinue.capabilities.worktree.home import Record, held, place, records
+from retinue.capabilities.worktree.home import WorktreeRecord, held, place, records
 from retinue.capabilities.worktree.remove import BESIDE, remove_folder
-from retinue.capabilities.worktree.save import Saved, finish
+from retinue.capabilities.worktree.save import SavedWork, finish
 from retinue.core.lean import dataclass
 
 _LITTER = (*BESIDE, ".lock")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class WorktreeState:
     """A worktree and whether its run still has it."""
 
-    record: Record
+    record: WorktreeRecord
     busy: bool
 
 
-def found(state: Path, live: Collection[str] = ()) -> list[Found]:
+def found(state: Path, live: Collection[str] = ()) -> list[WorktreeState]:
     """Every worktree of a project; `live` are the runs that the log says are at work. Those made
     from another come before it, so that they can be brought home into it."""
     every = records(state)
     depth = {record.run: sum(_within(record, other) for other in every) for record in every}
     ordered = sorted(every, key=lambda record: -depth[record.run])
-    return [Found(record, record.run in live or record.busy()) for record in ordered]
+    return [WorktreeState(record, record.run in live or record.busy()) for record in ordered]
 
 
 def strangers(state: Path) -> list[Path]:
@@ -39,7 +39,7 @@ def sweep(
     state: Path,
     environment: Mapping[str, str],
     live: Callable[[], Collection[str]],
-    tell: Callable[[Record, Saved | None], None],
+    tell: Callable[[WorktreeRecord, SavedWork | None], None],
 ) -> None:
     """Finishes every worktree that nobody has. `tell` hears of each at once, so that an interrupted
     sweep has said what it did; None means that another process was quicker. `live` is asked again
@@ -73,5 +73,5 @@ def _unrecorded(state: Path) -> Iterator[tuple[str, str, Path]]:
             yield run, f".{rest}" if rest else "", path
 
 
-def _within(record: Record, other: Record) -> bool:
+def _within(record: WorktreeRecord, other: WorktreeRecord) -> bool:
     return record.run != other.run and other.path in (Path(record.repository), *Path(record.repository).parents)

@@ -30,7 +30,7 @@ from retinue.runs.prompt import shipped
 if TYPE_CHECKING:
     from retinue.capabilities.worktree.attach import Isolation
     from retinue.core.tool import ToolSpec
-    from retinue.guard.permissions.call import Call
+    from retinue.guard.permissions.call import JudgedCall
     from retinue.guard.permissions.shell import Step
 
 
@@ -84,13 +84,13 @@ class CheckedShell:
 
 def shell_objections(arguments: Mapping[str, Any], isolation: Isolation, context: ToolContext) -> Iterator[str]:
     """Why a command may not run; nothing when it keeps to the worktree as far as can be seen."""
-    from retinue.guard.permissions.call import Call
-    from retinue.guard.permissions.locations import Place
+    from retinue.guard.permissions.call import JudgedCall
+    from retinue.guard.permissions.locations import RunFolders
     from retinue.guard.permissions.matching import starts_others
     from retinue.guard.permissions.shell.commands import edited_paths
 
-    place = Place.of(context.root, [str(isolation.top)], context.environment.get("HOME", ""))
-    call = Call(ToolUse("bash", arguments), place)
+    place = RunFolders.of(context.root, [str(isolation.top)], context.environment.get("HOME", ""))
+    call = JudgedCall(ToolUse("bash", arguments), place)
     text = " ".join(str(value) for value in arguments.values())
     if str(isolation.main) in text:
         yield f"it names the main checkout {isolation.main}, of which {isolation.top} is your copy"
@@ -114,7 +114,7 @@ def _names_author(step: Step) -> bool:
     return step.name == "git" and bool(names) and all(each.startswith(_AUTHOR) for each in names)
 
 
-def _writes(call: Call) -> Iterator[str]:
+def _writes(call: JudgedCall) -> Iterator[str]:
     from retinue.guard.permissions.rule import shown
 
     for path, writes in call.touched:
@@ -123,7 +123,7 @@ def _writes(call: Call) -> Iterator[str]:
             yield f"it may write to {shown(path)}, which is not in the worktree"
 
 
-def _git(step: Step, call: Call) -> Iterator[str]:
+def _git(step: Step, call: JudgedCall) -> Iterator[str]:
     for name, value in step.assigned:
         if name.startswith("GIT_") and not name.startswith(_AUTHOR):
             yield f"it sets {name}={value}, which leads git elsewhere"

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from retinue.capabilities.worktree.home import Record, held, load, place, store
+from retinue.capabilities.worktree.home import WorktreeRecord, held, load, place, store
 from retinue.capabilities.worktree.remove import LOCKED, discard, entries
 from retinue.capabilities.worktree.repository import above_of, aside, configuration, create, home, opened, unlock
 from retinue.capabilities.worktree.save import include, keep_out
@@ -72,7 +72,7 @@ _WITHOUT = "Run it without isolation, or"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class WorktreeRequest:
     """`start` is the commit to begin at; None takes what `base_ref` says of the checkout that
     `cwd` is in. `branch` is where an earlier leg of the run was saved."""
 
@@ -93,12 +93,12 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Worktree:
-    record: Record
+    record: WorktreeRecord
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class Checkout:
     """The checkout that a folder belongs to."""
 
     git: Git
@@ -108,7 +108,7 @@ class Source:
     below: str
 
 
-def make(wanted: Wanted) -> Worktree:
+def make(wanted: WorktreeRequest) -> Worktree:
     """A new worktree. Raise LaunchError with the reason; then nothing is left of it."""
     source = source_of(wanted.cwd, wanted.environment, consented=wanted.consented)
     if not _is_ours(source):
@@ -117,7 +117,7 @@ def make(wanted: Wanted) -> Worktree:
     with held(wanted.state, wanted.run):
         if folder.exists() or folder.with_suffix(".git").exists():
             raise LaunchError(f"{folder} exists already.", remedy="See: retinue worktrees list")
-        record = Record(
+        record = WorktreeRecord(
             run=wanted.run,
             folder=str(folder),
             repository=str(source.top),
@@ -159,7 +159,7 @@ def reopen(state: Path, run: str) -> Worktree | None:
         return Worktree(store(replace(record, phase="open", reason="", owner=this_process())))
 
 
-def source_of(cwd: Path, environment: Mapping[str, str], *, consented: bool = False) -> Source:
+def source_of(cwd: Path, environment: Mapping[str, str], *, consented: bool = False) -> Checkout:
     """Where `cwd` is. Raise LaunchError when no worktree can be made from there."""
     git, cwd = Git(cwd, environment, consented=consented), Path(os.path.realpath(cwd))
     asked = ("--is-inside-work-tree", "--show-toplevel", "--git-common-dir")
@@ -185,10 +185,10 @@ def source_of(cwd: Path, environment: Mapping[str, str], *, consented: bool = Fa
             remedy=f"{_WITHOUT} commit something first: git commit --allow-empty -m start",
         )
     below = os.path.relpath(cwd, top)
-    return Source(git.at(top), top, common, said[3], "" if below == "." else below)
+    return Checkout(git.at(top), top, common, said[3], "" if below == "." else below)
 
 
-def _check_programs(source: Source) -> None:
+def _check_programs(source: Checkout) -> None:
     """Refuse a repository whose files go through programs of its own choice: without them they
     would be wrong, and with them those programs would run unasked."""
     what = source.git.needing_consent()
@@ -200,12 +200,12 @@ def _check_programs(source: Source) -> None:
         )
 
 
-def consent_remedy(source: Source) -> str:
+def consent_remedy(source: Checkout) -> str:
     """How to consent to what the settings of a repository start."""
     return f"Look at them, and consent with: retinue trust add {source.common / 'config'}"
 
 
-def _folder(wanted: Wanted, source: Source) -> Path:
+def _folder(wanted: WorktreeRequest, source: Checkout) -> Path:
     for folder in (wanted.state, place(wanted.state)):
         if folder.is_symlink():
             raise LaunchError(
@@ -222,11 +222,11 @@ def _folder(wanted: Wanted, source: Source) -> Path:
     return folder
 
 
-def _is_ours(source: Source) -> bool:
+def _is_ours(source: Checkout) -> bool:
     return load(source.common.with_suffix(".json")) is not None
 
 
-def _fill(record: Record, source: Source, wanted: Wanted) -> Worktree:
+def _fill(record: WorktreeRecord, source: Checkout, wanted: WorktreeRequest) -> Worktree:
     main = source.git if above_of(record) is None else home(record, wanted.environment)
     notes: list[str] = []
     base = wanted.start or base_of(main, wanted.base_ref, source.head, notes)
@@ -266,7 +266,7 @@ def _say_why(lock: Path, reason: str) -> None:
         file.write(reason)
 
 
-def _with_changes(record: Record, main: Git, base: str, head: str, notes: list[str]) -> str:
+def _with_changes(record: WorktreeRecord, main: Git, base: str, head: str, notes: list[str]) -> str:
     """A commit of the main checkout as it is now, with its objects in the new repository: neither
     the user's index nor the stash nor any branch sees it."""
     if base != head:

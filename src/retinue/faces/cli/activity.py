@@ -19,7 +19,7 @@ from typing import Any
 from retinue.errors import StateError
 from retinue.faces.cli.cost import clean, moment
 from retinue.faces.cli.project import folder
-from retinue.log.activity import KINDS, Entry, Totals, activity, everything, totals
+from retinue.log.activity import KINDS, ActivityEntry, Totals, activity, everything, totals
 from retinue.log.database import log_folders
 from retinue.settings.places import retinue_home, state_folder
 
@@ -67,11 +67,11 @@ def whole(text: str) -> int:
     return int(text)
 
 
-def _gather(args: argparse.Namespace) -> tuple[list[Entry], list[str]]:
+def _gather(args: argparse.Namespace) -> tuple[list[ActivityEntry], list[str]]:
     kinds, since = args.kinds or KINDS, args.since or 0.0
     if not args.all:
         return activity(state_folder(folder(args.cwd)), kinds=kinds, since=since), []
-    found: list[Entry] = []
+    found: list[ActivityEntry] = []
     problems: list[str] = []
     for project in log_folders(retinue_home()):
         try:
@@ -100,7 +100,7 @@ def _cells(each: Totals) -> tuple[str, ...]:
     return (each.kind, clean(each.provider) or "-", *map(str, counts), *(f"{value} ms" for value in times))
 
 
-def line(entry: Entry) -> str:
+def line(entry: ActivityEntry) -> str:
     """One call on one line."""
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.at))
     who = f"{clean(entry.agent)} {entry.run_id[:8]}"

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from retinue.agents.catalog import Catalog, Entry, Failed
+from retinue.agents.catalog import Catalog, FailedFile, LoadedAgent
 from retinue.agents.precedence import shadows
 from retinue.core.codec import to_data
 from retinue.core.spec import AgentSpec
@@ -53,7 +53,7 @@ def execute_list(args: argparse.Namespace) -> int:
     return 0
 
 
-def _say_problems(catalog: Catalog, shown: Sequence[Entry], *, everything: bool) -> None:
+def _say_problems(catalog: Catalog, shown: Sequence[LoadedAgent], *, everything: bool) -> None:
     """What failed, and what is an error in what loaded; the rest is for `agents lint`."""
     for each in catalog.failed:
         if each.problem.severity == "error" or everything:
@@ -71,12 +71,12 @@ def _where(path: str, line: int | None) -> str:
     return f"{path}:{line}" if line else path
 
 
-def _ordered(catalog: Catalog) -> list[Entry]:
+def _ordered(catalog: Catalog) -> list[LoadedAgent]:
     """The agents that count first, each group by name."""
     return sorted(catalog.entries, key=lambda entry: (entry.shadowed_by is not None, entry.name.casefold(), entry.path))
 
 
-def _data_of_row(entry: Entry) -> dict[str, object]:
+def _data_of_row(entry: LoadedAgent) -> dict[str, object]:
     parsed, spec = entry.parsed, entry.spec
     return {
         "name": entry.name,
@@ -93,11 +93,11 @@ def _data_of_row(entry: Entry) -> dict[str, object]:
     }
 
 
-def _failed_data(failed: Sequence[Failed]) -> list[dict[str, object]]:
+def _failed_data(failed: Sequence[FailedFile]) -> list[dict[str, object]]:
     return [{"path": each.path, "reason": each.reason, "line": each.line} for each in failed]
 
 
-def _print_table(entries: Sequence[Entry]) -> None:
+def _print_table(entries: Sequence[LoadedAgent]) -> None:
     rows = [_row(entry) for entry in entries]
     if not rows:
         say("There are no agents here. Create one with: retinue agents new")
@@ -115,7 +115,7 @@ def _print_table(entries: Sequence[Entry]) -> None:
         print("  ".join([*cells, clipped(row[4], rest)]).rstrip())
 
 
-def _row(entry: Entry) -> tuple[str, str, str, str, str]:
+def _row(entry: LoadedAgent) -> tuple[str, str, str, str, str]:
     parsed = entry.parsed
     note = "" if entry.enabled else ", off"
     note += "" if entry.shadowed_by is None else ", replaced"
@@ -155,7 +155,7 @@ def execute_show(args: argparse.Namespace) -> int:
     return 0
 
 
-def _data_of_agent(entry: Entry, replaced: list[str]) -> dict[str, Any]:
+def _data_of_agent(entry: LoadedAgent, replaced: list[str]) -> dict[str, Any]:
     parsed = entry.parsed
     return {
         "name": entry.name,
@@ -173,7 +173,7 @@ def _data_of_agent(entry: Entry, replaced: list[str]) -> dict[str, Any]:
     }
 
 
-def _print(entry: Entry, replaced: tuple[Entry, ...]) -> None:
+def _print(entry: LoadedAgent, replaced: tuple[LoadedAgent, ...]) -> None:
     spec, parsed = entry.spec, entry.parsed
     state = "" if entry.enabled else " (switched off)"
     _line("name", f"{entry.name}{state}")

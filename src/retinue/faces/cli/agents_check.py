@@ -13,7 +13,7 @@ from retinue.agents.create import write_new
 from retinue.agents.dialects import DIALECTS
 from retinue.agents.frontmatter import Parsed
 from retinue.agents.lint import report
-from retinue.agents.lint.runner import Report, lint_catalog, lint_paths
+from retinue.agents.lint.runner import LintReport, lint_catalog, lint_paths
 from retinue.agents.parse import parse, parse_file, read_bytes, unusable
 from retinue.agents.skill import is_skill, parse_skill
 from retinue.core.codec import to_data
@@ -60,7 +60,7 @@ def execute_lint(args: argparse.Namespace) -> int:
     return 1 if found.worst(strict=args.strict) else 0
 
 
-def _print(found: Report, args: argparse.Namespace, cwd: Path) -> None:
+def _print(found: LintReport, args: argparse.Namespace, cwd: Path) -> None:
     for change in found.changes:
         file = report.near(change.file, cwd)
         place = f"{file}:{change.line}" if change.line else file

@@ -15,7 +15,7 @@ from retinue.agents.create import agents_folder, check_name, file_name, write_ne
 from retinue.agents.lint import report
 from retinue.agents.lint.runner import lint_paths
 from retinue.agents.manage import Toggled, disable, eject, enable
-from retinue.agents.write import Draft, spec_of, write_agent
+from retinue.agents.write import AgentDraft, spec_of, write_agent
 from retinue.core.codec import to_data
 from retinue.core.spec import AgentSpec
 from retinue.errors import UsageError
@@ -137,7 +137,7 @@ def _spec(args: argparse.Namespace) -> AgentSpec:
     if args.name is None:
         raise UsageError("An agent needs a name.", remedy="Try: retinue agents new reviewer --description …")
     return spec_of(
-        Draft(
+        AgentDraft(
             name=args.name,
             description=args.description,
             tools=args.tools or "",

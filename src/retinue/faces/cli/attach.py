@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from retinue.core.delegation import LIVE
 from retinue.errors import StateError, UsageError
-from retinue.log.query import Reader
+from retinue.log.query import LogReader
 from retinue.log.rows import RunRow
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def _wanted(args: argparse.Namespace) -> tuple[Path, RunRow]:
 
     if args.run is not None:
         return locate(args)
-    with Reader.open(project(args)) as reader:
+    with LogReader.open(project(args)) as reader:
         live = [row for row in reader.list_runs(states=LIVE) if row.id == row.root_id]
     if not live:
         raise StateError(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 from itertools import groupby
 
-from retinue.faces.cli.doctor_checks import CHECKS, Finding, Patient, examine
+from retinue.faces.cli.doctor_checks import CHECKS, DoctorFinding, Patient, examine
 from retinue.faces.cli.project import folder
 from retinue.models.keys import environment as process_environment
 
@@ -58,14 +58,14 @@ def _check(categories: list[str]) -> None:
             raise UsageError(f"The doctor knows nothing of '{wanted}'.", remedy=f"Choose from: {', '.join(known)}")
 
 
-def _lines(finding: Finding) -> list[str]:
+def _lines(finding: DoctorFinding) -> list[str]:
     lines = [f"  {_MARKS[finding.grade]} {finding.name}: {finding.detail}"]
     if finding.remedy:
         lines.append(f"      {finding.remedy}")
     return lines
 
 
-def _summary(found: list[Finding]) -> str:
+def _summary(found: list[DoctorFinding]) -> str:
     warnings = sum(finding.grade == "warning" for finding in found)
     failures = sum(finding.grade == "failure" for finding in found)
     if not warnings and not failures:

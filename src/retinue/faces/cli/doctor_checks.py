@@ -25,7 +25,7 @@ from retinue.core.lean import dataclass
 from retinue.errors import RetinueError
 from retinue.faces.cli.agents_show import clean
 from retinue.models.providers import Providers
-from retinue.models.select import Selection, select_model
+from retinue.models.select import ModelSelection, select_model
 
 if TYPE_CHECKING:
     from retinue.settings.load import Loaded
@@ -35,7 +35,7 @@ Grade = Literal["ok", "info", "warning", "failure"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DoctorFinding:
     """`remedy` is there for every warning and failure."""
 
     category: str
@@ -80,7 +80,7 @@ CHECKS: list[tuple[str, str]] = [
 ]
 
 
-def examine(patient: Patient, categories: Iterable[str] = ()) -> Iterator[Finding]:
+def examine(patient: Patient, categories: Iterable[str] = ()) -> Iterator[DoctorFinding]:
     """Everything found, check by check; only `categories`, if any are named."""
     wanted = set(categories)
     for category, place in CHECKS:
@@ -89,10 +89,10 @@ def examine(patient: Patient, categories: Iterable[str] = ()) -> Iterator[Findin
         module, _, function = place.partition(":")
         try:
             for grade, name, detail, *remedy in getattr(import_module(module), function)(patient):
-                yield Finding(category, name, grade, detail, *remedy)
+                yield DoctorFinding(category, name, grade, detail, *remedy)
         except Exception as error:  # noqa: BLE001 - a broken part must not hide the others
             said = f"could not be checked: {type(error).__name__}: {error}"
-            yield Finding(category, function, "failure", said, "Please report this, with the output of --json.")
+            yield DoctorFinding(category, function, "failure", said, "Please report this, with the output of --json.")
 
 
 Row = tuple[str, ...]
@@ -128,7 +128,7 @@ def agents(patient: Patient) -> Iterator[Row]:
 
 
 def log(patient: Patient) -> Iterator[Row]:
-    from retinue.log.query import Reader
+    from retinue.log.query import LogReader
     from retinue.settings.places import retinue_home, state_folder
 
     home = retinue_home(patient.environment)
@@ -145,7 +145,7 @@ def log(patient: Patient) -> Iterator[Row]:
         yield "info", "log", "nothing has run in this project yet"
         return
     try:
-        with Reader.open(folder) as reader:
+        with LogReader.open(folder) as reader:
             verdict = str(reader.select("PRAGMA quick_check(1)")[0][0])
             runs = int(reader.select("SELECT count(*) FROM runs")[0][0])
     except RetinueError as error:
@@ -246,7 +246,7 @@ def models(patient: Patient) -> Iterator[Row]:
         yield "ok", "default", f"{chosen.info.full_name}: {chosen.why}"
 
 
-def _cannot_build(chosen: Selection) -> RetinueError | None:
+def _cannot_build(chosen: ModelSelection) -> RetinueError | None:
     """Why the model cannot be used, such as a library of an extra that is not installed."""
     from retinue.http.transport import Transport
     from retinue.models.build import build_model

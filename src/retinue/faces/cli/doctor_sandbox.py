@@ -11,7 +11,7 @@ from pathlib import Path
 
 from retinue.faces.cli.doctor_checks import Patient
 from retinue.guard.sandbox.kernel import has_seccomp, landlock_abi
-from retinue.guard.sandbox.policy import Policy
+from retinue.guard.sandbox.policy import SandboxPolicy
 from retinue.guard.sandbox.probe import (
     bubblewrap,
     bubblewrap_works,
@@ -155,7 +155,7 @@ def _coverage() -> Iterator[Row]:
         detail = "files that rules hide or protect are not walled off from commands that may change everything"
         yield "warning", "rules about files", f"{detail}; these are judged by their text", _remedy()
     workspace = Path("/doctor")
-    kept = Policy(writable=(workspace,), readonly=(workspace / "kept",))
+    kept = SandboxPolicy(writable=(workspace,), readonly=(workspace / "kept",))
     missing = uncovered(kept)
     if missing:
         detail = f"{missing} In sandbox.mode workspace an agent can change .git/config, hooks and settings that exist"
@@ -168,7 +168,7 @@ def _reads_elsewhere() -> bool:
     with tempfile.NamedTemporaryFile() as file:
         file.write(b"x")
         file.flush()
-        _, said = run_inside(Policy(reach="system"), _READING, file.name)
+        _, said = run_inside(SandboxPolicy(reach="system"), _READING, file.name)
     return "seen" in said
 
 

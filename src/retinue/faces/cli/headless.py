@@ -22,7 +22,7 @@ from retinue.faces.cli.project import folder, read_task
 from retinue.faces.cli.run import add_run_options, guarded
 
 if TYPE_CHECKING:
-    from retinue.faces.api import Said
+    from retinue.faces.api import MessageReceipt
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -77,7 +77,7 @@ def execute(args: argparse.Namespace) -> int:
     return guarded(work, formats[args.output_format])
 
 
-def _delivered(said: Said, form: str) -> int:
+def _delivered(said: MessageReceipt, form: str) -> int:
     """An agent of another process has it: there is no answer to wait for here."""
     print(f"retinue: {said.agent} has it and goes on where it runs", file=sys.stderr)
     if form != "text":

@@ -16,8 +16,8 @@ from retinue.core.inbox import InboxItem
 from retinue.core.toolnames import TOOLS
 from retinue.faces.cli.options import count
 from retinue.faces.cli.project import add_where, project, visible
-from retinue.log.inbox import Listed, how_closed, items
-from retinue.log.query import Reader, everywhere
+from retinue.log.inbox import InboxRow, how_closed, items
+from retinue.log.query import LogReader, everywhere
 from retinue.models.keys import environment as process_environment
 from retinue.settings.places import retinue_home
 
@@ -95,13 +95,13 @@ def execute_list(args: argparse.Namespace) -> int:
     Answer with: retinue inbox answer ID allow
     """
 
-    def read(reader: Reader) -> list[Listed]:
+    def read(reader: LogReader) -> list[InboxRow]:
         return items(reader, everything=args.all, limit=args.limit or None)
 
     if args.everywhere:
         found = [each for _, some in everywhere(retinue_home(), read) for each in some]
     else:
-        with Reader.open(project(args)) as reader:
+        with LogReader.open(project(args)) as reader:
             found = read(reader)
     if args.json:
         from retinue.core.codec import to_data
@@ -117,7 +117,7 @@ def execute_list(args: argparse.Namespace) -> int:
     return 0
 
 
-def _lines(each: Listed) -> list[str]:
+def _lines(each: InboxRow) -> list[str]:
     item = each.item
     lines = [f"{_MARKS[item.state]} {item.id}  {headline(item)}"]
     if item.state != "waiting":
@@ -130,7 +130,7 @@ def _lines(each: Listed) -> list[str]:
     return lines
 
 
-def _when(each: Listed) -> str:
+def _when(each: InboxRow) -> str:
     item, now = each.item, time.time()
     parts = [f"asked {format_wait(max(now - item.created_at, 0.0))} ago"]
     if item.expires_at is not None:

@@ -25,7 +25,7 @@ from retinue.faces.cli.worktrees import live_runs
 from retinue.settings.places import state_folder
 
 if TYPE_CHECKING:
-    from retinue.capabilities.worktree.integrate import Entry, Queue
+    from retinue.capabilities.worktree.integrate import BranchQueue, IntegrationBranch
     from retinue.guard.git import Git
 
 
@@ -41,11 +41,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    from retinue.capabilities.worktree.integrate import Plan, Queue, check_target, integrate, target_of
+    from retinue.capabilities.worktree.integrate import BranchQueue, IntegrationPlan, check_target, integrate, target_of
 
     cwd = folder(args.cwd)
     git, state = _repository(cwd), state_folder(cwd)
-    queue, onto = Queue(state), target_of(git, args.onto)
+    queue, onto = BranchQueue(state), target_of(git, args.onto)
     if args.list:
         return _list(args, git, onto, queue, state)
     wanted = _wanted(args, git, onto, queue, state)
@@ -55,9 +55,9 @@ def execute(args: argparse.Namespace) -> int:
     _check_consent(git, cwd)
     check_target(git, onto)
     check = args.check or _check_set(cwd)
-    plan = Plan(git=git, state=state, onto=onto, check=check or None)
+    plan = IntegrationPlan(git=git, state=state, onto=onto, check=check or None)
 
-    def tell(entry: Entry) -> None:
+    def tell(entry: IntegrationBranch) -> None:
         if not args.json:
             print("\n".join(_lines(entry)), flush=True)
 
@@ -111,7 +111,7 @@ def _check_consent(git: Git, cwd: Path) -> None:
         )
 
 
-def _wanted(args: argparse.Namespace, git: Git, onto: str, queue: Queue, state: Path) -> list[str]:
+def _wanted(args: argparse.Namespace, git: Git, onto: str, queue: BranchQueue, state: Path) -> list[str]:
     from retinue.capabilities.worktree.home import BRANCH
     from retinue.capabilities.worktree.integrate import pending
 
@@ -133,7 +133,7 @@ def _wanted(args: argparse.Namespace, git: Git, onto: str, queue: Queue, state: 
     return list(dict.fromkeys(found))
 
 
-def _list(args: argparse.Namespace, git: Git, onto: str, queue: Queue, state: Path) -> int:
+def _list(args: argparse.Namespace, git: Git, onto: str, queue: BranchQueue, state: Path) -> int:
     from retinue.capabilities.worktree.integrate import pending
     from retinue.core.codec import to_data
 
@@ -155,7 +155,7 @@ def _list(args: argparse.Namespace, git: Git, onto: str, queue: Queue, state: Pa
     return 0
 
 
-def _lines(entry: Entry) -> list[str]:
+def _lines(entry: IntegrationBranch) -> list[str]:
     if entry.state == "merged":
         note = f" ({entry.reason})" if entry.reason else ""
         return [f"merged   {entry.branch} → {entry.onto} at {(entry.commit or '')[:10]}{note}"]

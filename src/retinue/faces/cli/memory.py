@@ -13,7 +13,7 @@ from retinue.faces.cli.agents_show import add_common, clean, folder, write_json
 if TYPE_CHECKING:
     from retinue.capabilities.memory.store import Merged
     from retinue.core.spec import MemoryScope
-    from retinue.guard.safe_folder import Place
+    from retinue.guard.safe_folder import SafeFolder
 
 
 SCOPES = ("user", "project", "local")
@@ -23,14 +23,14 @@ def add_scope(parser: argparse.ArgumentParser, default: str | None, help: str) -
     parser.add_argument("--scope", choices=SCOPES, default=default, help=help)
 
 
-def place_of(agent: str, scope: MemoryScope, cwd: Path) -> Place:
+def place_of(agent: str, scope: MemoryScope, cwd: Path) -> SafeFolder:
     """The folder that Retinue writes. UsageError for a name that cannot be one."""
     from retinue.capabilities.memory.store import own_place
 
     return own_place(agent, scope, cwd, os.environ)
 
 
-def usable(place: Place) -> Place:
+def usable(place: SafeFolder) -> SafeFolder:
     """The place itself. UsageError when something in it must not be followed."""
     obstacle = place.obstacle()
     if obstacle is not None:
@@ -100,7 +100,7 @@ def _memories(agent: str | None, scopes: tuple[Any, ...], cwd: Path) -> list[dic
     return found
 
 
-def _data(agent: str, scope: str, place: Place, *, own: bool) -> dict[str, Any]:
+def _data(agent: str, scope: str, place: SafeFolder, *, own: bool) -> dict[str, Any]:
     from retinue.capabilities.memory.block import read_index
     from retinue.capabilities.memory.store import describe
 
@@ -128,7 +128,7 @@ def execute_snapshot(args: argparse.Namespace) -> int:
     retinue memory snapshot reviewer
     retinue memory snapshot reviewer --scope project --to reviewer.memory.tar.gz
     """
-    from retinue.capabilities.memory.store import Snapshot, content_of, default_archive, pack
+    from retinue.capabilities.memory.store import MemoryArchive, content_of, default_archive, pack
     from retinue.settings.write import replace_file
 
     cwd = folder(args)
@@ -143,7 +143,7 @@ def execute_snapshot(args: argparse.Namespace) -> int:
         raise UsageError(f"{target} exists.", remedy="Choose another name with --to, or replace it with --force.")
     if not target.parent.is_dir():
         raise UsageError(f"{target.parent} is not a folder.", remedy="Choose another place with --to.")
-    replace_file(target, pack(Snapshot(args.agent, args.scope, content)), new_mode=0o600)
+    replace_file(target, pack(MemoryArchive(args.agent, args.scope, content)), new_mode=0o600)
     if args.json:
         write_json({"agent": args.agent, "scope": args.scope, "archive": str(target), "files": sorted(content)})
     else:

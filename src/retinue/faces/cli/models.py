@@ -17,7 +17,7 @@ from retinue.models.presets import OTHER_NAMES
 from retinue.models.protocol import ModelInfo, Prices
 from retinue.models.providers import Provider, Providers
 from retinue.models.resolve import OFFLINE
-from retinue.models.select import Selection, select_model
+from retinue.models.select import ModelSelection, select_model
 from retinue.settings.load import Loaded
 
 
@@ -99,7 +99,7 @@ def prices_data(prices: Prices | None) -> dict[str, Any] | None:
     return data
 
 
-def selection_data(selection: Selection) -> dict[str, Any]:
+def selection_data(selection: ModelSelection) -> dict[str, Any]:
     provider = selection.provider
     return {
         "model": selection.info.full_name,
@@ -170,7 +170,7 @@ def _withheld(loaded: Loaded) -> tuple[str, ...]:
     return tuple(dict.fromkeys(note for provider in providers.configured() for note in provider.notes))
 
 
-async def _gather(loaded: Loaded, cwd: Path) -> tuple[list[ModelInfo], Selection | None, RetinueError | None]:
+async def _gather(loaded: Loaded, cwd: Path) -> tuple[list[ModelInfo], ModelSelection | None, RetinueError | None]:
     providers = Providers(loaded.settings, process_environment())
     offered = await asyncio.gather(*(_offered(providers, provider) for provider in providers.configured()))
     models = [info for group in offered for info in group]
@@ -208,7 +208,7 @@ def _nothing(provider: str | None, loaded: Loaded) -> str:
 
 
 def _print_document(
-    models: list[ModelInfo], active: Selection | None, problem: RetinueError | None, warnings: tuple[str, ...]
+    models: list[ModelInfo], active: ModelSelection | None, problem: RetinueError | None, warnings: tuple[str, ...]
 ) -> None:
     name = active.info.full_name if active is not None else None
     print_json(
@@ -261,7 +261,7 @@ def execute_resolve(args: argparse.Namespace) -> int:
     return 0
 
 
-def _text(selection: Selection) -> str:
+def _text(selection: ModelSelection) -> str:
     info, provider = selection.info, selection.provider
     named = f" ({info.name})" if info.name and info.name != info.id else ""
     rows = [("why", selection.why)]

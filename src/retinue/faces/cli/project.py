@@ -15,7 +15,7 @@ from typing import Any
 
 from retinue.core.format import format_cost, format_tokens, format_wait
 from retinue.errors import UnknownRunError, UsageError
-from retinue.log.query import Reader, find_run
+from retinue.log.query import LogReader, find_run
 from retinue.log.rows import RunRow
 from retinue.runs.record import Tag
 from retinue.settings.places import retinue_home, state_folder
@@ -133,14 +133,14 @@ def locate(args: argparse.Namespace) -> tuple[Path, RunRow]:
         return find_run(retinue_home(), args.run, first=project(args))
     from retinue.runs.resume import find_run as find_here
 
-    with Reader.open(project(args)) as reader:
+    with LogReader.open(project(args)) as reader:
         return project(args), find_here(reader, args.run)
 
 
 def project_of(state: Path, row: RunRow) -> Path:
     """The folder in whose log a run is: that of the run above all others of its tree. Its own may
     be a worktree, or in another project, and may be gone."""
-    with Reader.open(state) as reader:
+    with LogReader.open(state) as reader:
         try:
             return Path(reader.run(row.root_id).cwd)
         except UnknownRunError:
@@ -169,7 +169,7 @@ def line(row: RunRow, width: int, tag: Tag | None = None) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-def with_descendants(reader: Reader, row: RunRow) -> list[RunRow]:
+def with_descendants(reader: LogReader, row: RunRow) -> list[RunRow]:
     """Parents before their children."""
     found, waiting = [], [row]
     while waiting:

@@ -34,7 +34,7 @@ from retinue.faces.cli.worktrees import where_saved
 from retinue.log.encode import event_to_json
 from retinue.log.follow import follow
 from retinue.log.pending import describe_call
-from retinue.log.query import Reader, as_dict, everywhere
+from retinue.log.query import LogReader, as_dict, everywhere
 from retinue.log.rows import RunRow
 from retinue.runs.record import Tag
 from retinue.runs.resume import stored_tag
@@ -62,7 +62,7 @@ def execute_list(args: argparse.Namespace) -> int:
     """
     tags: dict[str, Tag] = {}
 
-    def read(reader: Reader) -> list[RunRow]:
+    def read(reader: LogReader) -> list[RunRow]:
         found = reader.list_runs(states=args.state, agent=args.agent, limit=args.limit or None)
         tags.update((row.id, stored_tag(reader, row)) for row in found)
         return found
@@ -72,7 +72,7 @@ def execute_list(args: argparse.Namespace) -> int:
         rows.sort(key=lambda row: row.created_at, reverse=True)
         rows = rows[: args.limit or None]
     else:
-        with Reader.open(project(args)) as reader:
+        with LogReader.open(project(args)) as reader:
             rows = read(reader)
     cut_off = any(row.state == "interrupted" for row in rows)
     unknown = {} if args.all else _unknown(project(args), rows)
@@ -119,7 +119,7 @@ def _as_trees(rows: list[RunRow]) -> list[RunRow]:
 
 def _unknown(folder: Path, rows: list[RunRow]) -> dict[str, list[str]]:
     """Of each interrupted run, the calls that had begun when its process died."""
-    with Reader.open(folder) as reader:
+    with LogReader.open(folder) as reader:
         return {
             row.id: [describe_call(call) for call in reader.conversation(row.id).unknown]
             for row in rows
@@ -131,7 +131,7 @@ def _living(folder: Path) -> dict[str, list[str]]:
     """Commands that outlived the process of their run, by run."""
     from retinue.runs.cleanup import living_commands
 
-    with Reader.open(folder) as reader:
+    with LogReader.open(folder) as reader:
         return living_commands(reader)
 
 
@@ -147,7 +147,7 @@ def execute_show(args: argparse.Namespace) -> int:
     retinue runs show 3f2a9c1d --json      (the run with all its events)
     """
     folder, row = locate(args)
-    with Reader.open(folder) as reader:
+    with LogReader.open(folder) as reader:
         if args.json:
             from retinue.log.transcript import export_document
 
@@ -178,7 +178,7 @@ def _standing(row: RunRow) -> str:
     return "waiting for approval (retinue inbox list)" if row.state == "waiting" else status(row)
 
 
-def _story(reader: Reader, row: RunRow) -> list[str]:
+def _story(reader: LogReader, row: RunRow) -> list[str]:
     lines: list[str] = []
     for event in reader.events(row.id):
         match event.body:
@@ -205,14 +205,14 @@ def _story(reader: Reader, row: RunRow) -> list[str]:
     return lines
 
 
-def _todos(reader: Reader, row: RunRow) -> list[str]:
+def _todos(reader: LogReader, row: RunRow) -> list[str]:
     """What it has to do, as it stands."""
     found = reader.ordered(row.id, ("todos.updated",))
     body = found[-1][1].body if found else None
     return ["", *(f"Todo     {todo_line(todo)}" for todo in body.todos)] if isinstance(body, TodosUpdated) else []
 
 
-def _undone(reader: Reader, row: RunRow) -> list[str]:
+def _undone(reader: LogReader, row: RunRow) -> list[str]:
     bodies = [event.body for _, event in reader.ordered(row.id, ("run.undone",))]
     return [
         f"Undone   {len(body.restored) + len(body.removed)} files put back, {len(body.kept)} kept"
@@ -221,7 +221,7 @@ def _undone(reader: Reader, row: RunRow) -> list[str]:
     ]
 
 
-def _ending(reader: Reader, row: RunRow, outcome: Outcome | None) -> list[str]:
+def _ending(reader: LogReader, row: RunRow, outcome: Outcome | None) -> list[str]:
     if outcome is None:
         past = reader.conversation(row.id)
         lines = [f"[partial] {past.partial.strip()}"] if past.partial.strip() else []
@@ -259,7 +259,7 @@ def execute_tail(args: argparse.Namespace) -> int:
         asyncio.run(_watch(folder, row, args))
     except KeyboardInterrupt:
         return 130
-    with Reader.open(folder) as reader:
+    with LogReader.open(folder) as reader:
         outcome = reader.outcome(row.id)
         if reader.run(row.id).state == "interrupted":
             print(f"retinue: interrupted; go on with: retinue runs resume {row.id[:8]}", file=sys.stderr)

@@ -10,14 +10,14 @@ import sys
 import time
 from pathlib import Path
 
-from retinue.capabilities.audit.report import CallEffect, RunEffects, WriteStatus, Written, effects_of
-from retinue.capabilities.audit.undo import Scope, Undo, UndoneFile, relative
+from retinue.capabilities.audit.report import CallEffect, RunEffects, WriteStatus, WrittenFile, effects_of
+from retinue.capabilities.audit.undo import Undo, UndoneFile, UndoScope, relative
 from retinue.core.delegation import LIVE
 from retinue.core.events import TurnStarted
 from retinue.errors import StateError, UsageError
 from retinue.faces.cli.options import count
 from retinue.faces.cli.project import add_where, in_line, locate, project, visible, with_descendants
-from retinue.log.query import Reader
+from retinue.log.query import LogReader
 from retinue.log.rows import RunRow
 from retinue.models.keys import environment as process_environment
 
@@ -40,7 +40,7 @@ def execute_effects(args: argparse.Namespace) -> int:
     retinue runs effects 3f2a9c1d --json
     """
     folder, row = locate(args)
-    with Reader.open(folder) as reader:
+    with LogReader.open(folder) as reader:
         rows = with_descendants(reader, row) if args.tree else [row]
         found = [(each, _effects(reader, folder, each)) for each in rows]
     if args.json:
@@ -53,12 +53,12 @@ def execute_effects(args: argparse.Namespace) -> int:
     return 0
 
 
-def _effects(reader: Reader, folder: Path, row: RunRow) -> RunEffects:
+def _effects(reader: LogReader, folder: Path, row: RunRow) -> RunEffects:
     meanwhile = _meanwhile(folder, row.id)
     return effects_of(reader.events(row.id), row.id, row.agent, live=row.state in LIVE, meanwhile=meanwhile)
 
 
-def _meanwhile(folder: Path, run_id: str) -> dict[str, tuple[Written, ...]]:
+def _meanwhile(folder: Path, run_id: str) -> dict[str, tuple[WrittenFile, ...]]:
     """What the ledger knows of calls that never reported: they were cut off, or cancelled."""
     if not (folder / "checkpoints" / "ledger.db").is_file():
         return {}
@@ -69,14 +69,14 @@ def _meanwhile(folder: Path, run_id: str) -> dict[str, tuple[Written, ...]]:
         rows = undo.changed([run_id])
     finally:
         undo.close()
-    found: dict[str, tuple[Written, ...]] = {}
+    found: dict[str, tuple[WrittenFile, ...]] = {}
     for change in rows:
         if change.kind == "undo" or any(e is not None and e.is_folder for e in (change.before, change.after)):
             continue
         status: WriteStatus = "created" if change.before is None else "changed"
         if change.after is None:
             status = "deleted"
-        one = Written(change.path, status, None, change.after_hash)
+        one = WrittenFile(change.path, status, None, change.after_hash)
         found[change.call_id] = (*found.get(change.call_id, ()), one)
     return found
 
@@ -163,7 +163,7 @@ def execute_undo(args: argparse.Namespace) -> int:
     if args.turn is not None and args.turn < 1:
         raise UsageError("Turns count from 1.", remedy="See: retinue runs effects ID")
     folder, row = locate(args)
-    with Reader.open(folder) as reader:
+    with LogReader.open(folder) as reader:
         rows = with_descendants(reader, row) if args.tree else [row]
         for each in rows:
             if each.state in LIVE:
@@ -189,7 +189,7 @@ def execute_undo(args: argparse.Namespace) -> int:
     return 1 if any(each.fate in ("kept", "failed") for each in done) else 0
 
 
-def _scope(reader: Reader, row: RunRow, below: list[RunRow], turn: int | None) -> Scope:
+def _scope(reader: LogReader, row: RunRow, below: list[RunRow], turn: int | None) -> UndoScope:
     from retinue.capabilities.audit.ledger_store import Who
 
     since = 0.0
@@ -200,10 +200,10 @@ def _scope(reader: Reader, row: RunRow, below: list[RunRow], turn: int | None) -
                 f"Run {row.id} has no turn {turn}.", remedy=f"It has {row.turns}. See: retinue runs effects"
             )
         since = starts[0]
-    return Scope(Who(row.id, row.agent), turn or 0, tuple(each.id for each in below), since)
+    return UndoScope(Who(row.id, row.agent), turn or 0, tuple(each.id for each in below), since)
 
 
-def _undo(folder: Path, scope: Scope, args: argparse.Namespace) -> tuple[list[UndoneFile], float | None]:
+def _undo(folder: Path, scope: UndoScope, args: argparse.Namespace) -> tuple[list[UndoneFile], float | None]:
     undo = Undo(folder)
     try:
         return undo.run(scope, force=args.force, dry_run=args.dry_run), undo.forgotten(scope.runs)
@@ -263,11 +263,11 @@ def execute_prune(args: argparse.Namespace) -> int:
     """
     from retinue.capabilities.audit.retention import DAY, drop_checkpoints, expired
     from retinue.capabilities.audit.shadow import CheckpointError
-    from retinue.log.query import Reader
+    from retinue.log.query import LogReader
 
     state, before = project(args), time.time() - args.older_than * DAY
     size = _size(state / "checkpoints")
-    with Reader.open(state) as reader:
+    with LogReader.open(state) as reader:
         rows = expired(reader.list_runs(), state, before)
         files = [
             path for row in rows for path in (state / "outputs" / row.id, state / "transcripts" / f"{row.id}.jsonl")

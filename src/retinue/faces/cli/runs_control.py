@@ -13,8 +13,8 @@ from retinue.core.delegation import LIVE
 from retinue.errors import UsageError
 from retinue.faces.cli.project import add_where, locate, project, project_of, read_task
 from retinue.faces.cli.run import add_limits, guarded
-from retinue.log.commands import Answer, Command, CommandKind, send
-from retinue.log.query import Reader
+from retinue.log.commands import CommandAnswer, CommandKind, RunCommand, send
+from retinue.log.query import LogReader
 from retinue.log.rows import RunRow
 from retinue.models.keys import environment as process_environment
 
@@ -22,7 +22,7 @@ ENDING_SECONDS = 5.0
 POLL_SECONDS = 0.05
 
 
-def give(folder: Path, commands: Sequence[Command]) -> list[Answer]:
+def give(folder: Path, commands: Sequence[RunCommand]) -> list[CommandAnswer]:
     return asyncio.run(send(folder, commands))
 
 
@@ -31,7 +31,7 @@ def until_ended(folder: Path, run_ids: Sequence[str], seconds: float = ENDING_SE
 
     async def wait() -> dict[str, str]:
         deadline = asyncio.get_running_loop().time() + seconds
-        with Reader.open(folder) as reader:
+        with LogReader.open(folder) as reader:
             while True:
                 rows = [reader.run(run_id) for run_id in run_ids]
                 over = all(row.state not in LIVE for row in rows)
@@ -42,7 +42,7 @@ def until_ended(folder: Path, run_ids: Sequence[str], seconds: float = ENDING_SE
     return asyncio.run(wait())
 
 
-def report(answers: Sequence[Answer], *, as_json: bool, statuses: dict[str, str] | None = None) -> int:
+def report(answers: Sequence[CommandAnswer], *, as_json: bool, statuses: dict[str, str] | None = None) -> int:
     """Prints what became of each command. The exit code is 1 unless all were accepted."""
     known = statuses or {}
     if as_json:
@@ -83,7 +83,7 @@ def execute_steer(args: argparse.Namespace) -> int:
     message = Redactor(process_environment())(said)
     if message is not said:
         print("retinue: a secret in the message was taken out; give it to the agent in a file", file=sys.stderr)
-    return report(give(folder, [Command(row.id, "steer", message)]), as_json=args.json)
+    return report(give(folder, [RunCommand(row.id, "steer", message)]), as_json=args.json)
 
 
 def configure_stop(parser: argparse.ArgumentParser) -> None:
@@ -106,11 +106,11 @@ def execute_stop(args: argparse.Namespace) -> int:
     folder, targets, kind = _targets(args)
     ended = _end_commands(folder, targets)
     if ended:
-        return report([Answer(row.id, True, ended) for row in targets], as_json=args.json)
+        return report([CommandAnswer(row.id, True, ended) for row in targets], as_json=args.json)
     if not targets:
         print("Nothing is running here.", file=sys.stderr)
         return report([], as_json=True) if args.json else 0
-    answers = give(folder, [Command(row.id, kind) for row in targets])
+    answers = give(folder, [RunCommand(row.id, kind) for row in targets])
     live = [row.id for row in targets if row.state in LIVE]
     accepted = [answer.run_id for answer in answers if answer.accepted]
     statuses = until_ended(folder, live if args.tree or args.all else accepted)
@@ -127,23 +127,23 @@ def _end_commands(folder: Path, targets: list[RunRow]) -> str:
         return ""
     from retinue.runs.cleanup import end_leftovers
 
-    with Reader.open(folder) as reader:
+    with LogReader.open(folder) as reader:
         return "; ".join(end_leftovers(reader))
 
 
 def _targets(args: argparse.Namespace) -> tuple[Path, list[RunRow], CommandKind]:
     if args.all:
         folder = project(args)
-        with Reader.open(folder) as reader:
+        with LogReader.open(folder) as reader:
             return folder, list(reversed(reader.list_runs(states=LIVE))), "stop"
     folder, row = locate(args)
     if not args.tree:
         return folder, [row], "stop"
-    with Reader.open(folder) as reader:
+    with LogReader.open(folder) as reader:
         return folder, _live_below(reader, row) or [row], "stop-tree"
 
 
-def _live_below(reader: Reader, row: RunRow) -> list[RunRow]:
+def _live_below(reader: LogReader, row: RunRow) -> list[RunRow]:
     """The run and all its descendants that live, parents first: also those in other processes,
     and those that outlived the run itself."""
     found, waiting = [], [row]
@@ -167,7 +167,7 @@ def execute_background(args: argparse.Namespace) -> int:
     retinue runs background @explore
     """
     folder, row = locate(args)
-    return report(give(folder, [Command(row.id, "background")]), as_json=args.json)
+    return report(give(folder, [RunCommand(row.id, "background")]), as_json=args.json)
 
 
 def configure_resume(parser: argparse.ArgumentParser) -> None:

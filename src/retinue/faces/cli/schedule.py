@@ -20,7 +20,7 @@ from retinue.errors import LaunchError
 from retinue.faces.cli.cost import clean
 from retinue.faces.cli.project import folder, read_task
 from retinue.log.database import log_file
-from retinue.log.schedules import Job
+from retinue.log.schedules import ScheduledJob
 from retinue.runs.project import World
 from retinue.runs.supervisor import Supervisor
 from retinue.settings.places import state_folder
@@ -51,7 +51,7 @@ def relative(at: float | None, now: float | None = None) -> str:
     return f"in {format_wait(away)}" if away >= 0 else f"{format_wait(-away)} ago"
 
 
-def data(job: Job, last_status: str | None) -> dict[str, Any]:
+def data(job: ScheduledJob, last_status: str | None) -> dict[str, Any]:
     return {
         "id": job.id,
         "name": job.name,
@@ -76,7 +76,7 @@ def data(job: Job, last_status: str | None) -> dict[str, Any]:
     }
 
 
-def last_status(crew: Supervisor, job: Job) -> str | None:
+def last_status(crew: Supervisor, job: ScheduledJob) -> str | None:
     """How the newest run of a job stands; `error` when it could not be started."""
     if job.last_error:
         return "error"
@@ -93,7 +93,7 @@ def last_status(crew: Supervisor, job: Job) -> str | None:
     return "success" if row.ended in ("completed", "steered") else "error"
 
 
-Change = Callable[[Supervisor, str], Awaitable[Job]]
+Change = Callable[[Supervisor, str], Awaitable[ScheduledJob]]
 
 
 def configure_change(parser: argparse.ArgumentParser) -> None:
@@ -102,7 +102,7 @@ def configure_change(parser: argparse.ArgumentParser) -> None:
 
 
 def perform(args: argparse.Namespace, change: Change, done: str) -> int:
-    async def work() -> Job:
+    async def work() -> ScheduledJob:
         async with opened(args) as crew:
             return await change(crew, args.job)
 
@@ -127,7 +127,7 @@ def execute_list(args: argparse.Namespace) -> int:
 
 
 async def _list(args: argparse.Namespace) -> int:
-    found: list[tuple[Job, str | None]] = []
+    found: list[tuple[ScheduledJob, str | None]] = []
     if log_file(state_folder(folder(args.cwd))).exists():  # looking makes nothing
         async with opened(args) as crew:
             found = [(job, last_status(crew, job)) for job in crew.schedules.jobs()]
@@ -142,7 +142,7 @@ async def _list(args: argparse.Namespace) -> int:
     return 0
 
 
-def _line(number: int, job: Job, status: str | None) -> str:
+def _line(number: int, job: ScheduledJob, status: str | None) -> str:
     at_work = status in ("running", "queued", "waiting")
     icon = "✗" if not job.enabled else "⋯" if at_work else "!" if status == "error" else "✓"
     parts = [f"{number:>2} {icon} {job.id}  {clean(job.name)}  [{clean(job.agent)}]  {clean(job.text)}"]

@@ -22,7 +22,7 @@ from retinue.errors import UsageError
 from retinue.faces.cli.project import folder
 
 if TYPE_CHECKING:
-    from retinue.guard.trust_subjects import Subject
+    from retinue.guard.trust_subjects import TrustSubject
     from retinue.runs.project import World
 
 
@@ -56,7 +56,7 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
-def _wanted(subject: Subject, paths: list[str], world: World) -> bool:
+def _wanted(subject: TrustSubject, paths: list[str], world: World) -> bool:
     if not paths:
         return True
     real = subject.path.resolve()
@@ -64,7 +64,7 @@ def _wanted(subject: Subject, paths: list[str], world: World) -> bool:
     return any(real == path or path in real.parents for path in chosen)
 
 
-def _listing(found: list[Subject], world: World) -> str:
+def _listing(found: list[TrustSubject], world: World) -> str:
     if not found:
         return "The files of this project bring nothing that needs consent."
     lines: list[str] = []
@@ -76,7 +76,7 @@ def _listing(found: list[Subject], world: World) -> str:
     return "\n".join(lines)
 
 
-def _document(found: list[Subject], world: World) -> str:
+def _document(found: list[TrustSubject], world: World) -> str:
     import json
 
     files = [{"path": str(each.path), "state": each.answer(world.trust), "brings": list(each.what)} for each in found]

@@ -12,17 +12,17 @@ from retinue.core.delegation import LIVE
 from retinue.faces.cli.project import add_where, project
 
 if TYPE_CHECKING:
-    from retinue.capabilities.worktree.home import Record
-    from retinue.capabilities.worktree.save import Saved
-    from retinue.capabilities.worktree.sweep import Found
+    from retinue.capabilities.worktree.home import WorktreeRecord
+    from retinue.capabilities.worktree.save import SavedWork
+    from retinue.capabilities.worktree.sweep import WorktreeState
     from retinue.log.rows import RunRow
 
 
 def live_runs(state: Path) -> frozenset[str]:
     """The runs that the log says are at work, in any process."""
-    from retinue.log.query import Reader
+    from retinue.log.query import LogReader
 
-    with Reader.open(state) as reader:
+    with LogReader.open(state) as reader:
         return frozenset(row.id for row in reader.list_runs(states=LIVE))
 
 
@@ -55,7 +55,7 @@ def _swept(state: Path, row: RunRow) -> str | None:
         return None
 
 
-def describe(found: Found) -> dict[str, Any]:
+def describe(found: WorktreeState) -> dict[str, Any]:
     record = found.record
     status = "working" if found.busy else "kept" if record.phase == "kept" else "left over"
     return {
@@ -137,7 +137,7 @@ def execute_clean(args: argparse.Namespace) -> int:
     for note in ended if not args.json else ():
         print(note)
 
-    def tell(record: Record, saved: Saved | None) -> None:
+    def tell(record: WorktreeRecord, saved: SavedWork | None) -> None:
         if saved is None:
             return
         kept = str(saved.kept) if saved.kept is not None else None
@@ -158,8 +158,8 @@ def execute_clean(args: argparse.Namespace) -> int:
 
 def _end_leftovers(state: Path) -> tuple[str, ...]:
     """A command that outlived its agent must not write into a folder that is saved and removed."""
-    from retinue.log.query import Reader
+    from retinue.log.query import LogReader
     from retinue.runs.cleanup import end_leftovers
 
-    with Reader.open(state) as reader:
+    with LogReader.open(state) as reader:
         return end_leftovers(reader)

@@ -9,8 +9,8 @@ from pathlib import Path
 from retinue.core.events import AssistantEnded, Event, RunEnded, RunResumed, TurnEnded, TurnStarted
 from retinue.errors import StateError
 from retinue.faces.tui.session import Delivery, State
-from retinue.log.commands import Command, CommandKind, send
-from retinue.log.query import Reader
+from retinue.log.commands import CommandKind, RunCommand, send
+from retinue.log.query import LogReader
 from retinue.log.replay import replay
 from retinue.runs.handles import parse_mention, without_prefix
 
@@ -75,7 +75,7 @@ class Attached:
         return False
 
     async def _send(self, run_id: str, kind: CommandKind, text: str = "") -> tuple[bool, str]:
-        (answer,) = await send(self._folder, [Command(run_id, kind, text)])
+        (answer,) = await send(self._folder, [RunCommand(run_id, kind, text)])
         return answer.accepted, answer.text
 
     def _addressed(self, text: str) -> tuple[str, str, str]:
@@ -85,7 +85,7 @@ class Attached:
             if mention.handle == "main":
                 return self.main_id, mention.message, ""
             names = {mention.handle, without_prefix(mention.handle)}
-            with Reader.open(self._folder) as reader:
+            with LogReader.open(self._folder) as reader:
                 for row in reader.list_runs(parent_id=self.main_id):
                     first = replay(reader.events(row.id, limit=1)).created
                     if first is not None and first.options.get("name") in names:

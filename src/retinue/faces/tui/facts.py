@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from retinue.faces.tui.app import RetinueApp
     from retinue.faces.tui.board.board import Board
     from retinue.log.follow import Subscription
-    from retinue.log.query import Reader
+    from retinue.log.query import LogReader
     from retinue.log.store import Log
 
 
@@ -158,7 +158,7 @@ class Feed:
             self._failed(error)
 
 
-def remember(board: Board, reader: Reader, root_id: str) -> None:
+def remember(board: Board, reader: LogReader, root_id: str) -> None:
     """Shows the board a conversation of the log and its newest agents, as they stand."""
     rows = reader.list_runs(root_id=root_id, limit=REMEMBERED)
     if all(row.id != root_id for row in rows):

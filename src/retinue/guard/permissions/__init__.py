@@ -1,5 +1,5 @@
 """Which calls a run may make: rules, modes, protected paths, critical deletions."""
 
-from retinue.guard.permissions.policy import Policy
+from retinue.guard.permissions.policy import PermissionPolicy
 
-__all__ = ["Policy"]
+__all__ = ["PermissionPolicy"]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from retinue.core.permission import EffectKind, ToolUse
 from retinue.core.toolnames import TOOLS, canonical
-from retinue.guard.permissions.locations import Place
+from retinue.guard.permissions.locations import RunFolders
 from retinue.guard.permissions.rule import FETCHING, GLOB, HOLE, READING, SPAWNING, WRITING, is_known
 from retinue.guard.permissions.shell import Script, Step, analyse
 from retinue.guard.permissions.shell.commands import SPEAKING, WRITERS, read_paths, searched
@@ -36,10 +36,10 @@ CONTENT = frozenset({*_COMMANDS, *_PATHS, *_URLS, "prompt", "content", "pattern"
 """Fields that `Tool(param:value)` cannot look at: their rules have a syntax of their own."""
 
 
-class Call:
+class JudgedCall:
     """One call. Everything costly is found out when it is asked for."""
 
-    def __init__(self, use: ToolUse, place: Place, *, masked: bool = False) -> None:
+    def __init__(self, use: ToolUse, place: RunFolders, *, masked: bool = False) -> None:
         """`masked`: the sandbox hides and protects what rules about files forbid, whatever a command does."""
         names = canonical(use.tool) if use.tool not in TOOLS else ()
         self.tool = names[0] if len(names) == 1 else use.tool

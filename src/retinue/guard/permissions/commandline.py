@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from retinue.core.lean import dataclass
-from retinue.guard.permissions.call import Call
+from retinue.guard.permissions.call import JudgedCall
 from retinue.guard.permissions.critical import protected
 from retinue.guard.permissions.locations import match_path
 from retinue.guard.permissions.matching import allows_step, starts_others
@@ -35,7 +35,7 @@ class Covering:
     """`edits` lets the mode change files in working directories, `reads` lets it look around."""
 
     def __init__(
-        self, call: Call, allow: Sequence[Rule], *, wary: bool, reads: bool = True, edits: bool = False
+        self, call: JudgedCall, allow: Sequence[Rule], *, wary: bool, reads: bool = True, edits: bool = False
     ) -> None:
         self._call, self._allow, self._wary = call, allow, wary
         self._reads, self._edits = reads, edits
@@ -105,7 +105,7 @@ class Covering:
         return False
 
 
-def stopped_by_walls(call: Call, coverage: Coverage) -> bool:
+def stopped_by_walls(call: JudgedCall, coverage: Coverage) -> bool:
     """Return whether the sandbox would certainly stop a command line, so that it is asked about now."""
     if call.script.doubts:
         return False
@@ -115,12 +115,12 @@ def stopped_by_walls(call: Call, coverage: Coverage) -> bool:
     return any(map(needs_outside, steps)) or any(_looks_outside(call, step) for step in steps if not step.inner)
 
 
-def _looks_outside(call: Call, step: Step) -> bool:
+def _looks_outside(call: JudgedCall, step: Step) -> bool:
     """Return whether it is handed a path that exists outside of what the sandbox shows."""
     return any(all(call.place.leaves(path, base) for base in call.bases) for path in operands(step))
 
 
-def protected_write(call: Call) -> str | None:
+def protected_write(call: JudgedCall) -> str | None:
     """Return a protected file that the command line would change, for people."""
     for path, writes in call.touched:
         if not writes or path in _DEVICES or path.startswith("-"):

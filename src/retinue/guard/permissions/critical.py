@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from retinue.agents.discover import dialect_folders
-from retinue.guard.permissions.locations import Place, below
+from retinue.guard.permissions.locations import RunFolders, below
 from retinue.guard.permissions.rule import GLOB, HOLE, MARKS, is_known, match, shown
 from retinue.guard.permissions.shell.commands import operands
 from retinue.guard.permissions.shell.step import Script, Step
@@ -68,7 +68,7 @@ def protected_paths(roots: Iterable[Path], home: Path, named: Sequence[str]) -> 
     return tuple(map(Path, found))
 
 
-def protected(path: str, place: Place, base: str | None = None) -> str | None:
+def protected(path: str, place: RunFolders, base: str | None = None) -> str | None:
     """The protected name in `path`, or None. What is not known of the path may be one."""
     for form in place.forms(path, base):
         found = _in_form(form)
@@ -123,7 +123,7 @@ def mentions_deletion(text: str) -> bool:
     return _NAMES_DELETION.search(text) is not None
 
 
-def critical(script: Script, place: Place, bases: tuple[str, ...]) -> str | None:
+def critical(script: Script, place: RunFolders, bases: tuple[str, ...]) -> str | None:
     """Why this must not happen unasked; None if it may."""
     for step in (started for each in script.all_steps() for started in _with_started(each)):
         found = _of_step(step, place, bases)
@@ -147,7 +147,7 @@ def _with_started(step: Step) -> Iterator[Step]:
             yield Step((*rest, HOLE) if step.name in ("xargs", "parallel") else rest)
 
 
-def _of_step(step: Step, place: Place, bases: tuple[str, ...]) -> str | None:
+def _of_step(step: Step, place: RunFolders, bases: tuple[str, ...]) -> str | None:
     name = step.name
     if name in _DELETING:
         return _deletion(name, step.words[1:], operands(step), place, bases)
@@ -173,7 +173,7 @@ def _recursive(words: tuple[str, ...]) -> bool:
     )
 
 
-def _found_and_deleted(step: Step, place: Place, bases: tuple[str, ...]) -> str | None:
+def _found_and_deleted(step: Step, place: RunFolders, bases: tuple[str, ...]) -> str | None:
     """find -delete: a test that chooses makes it an ordinary deletion, but not at the root."""
     words = step.words[1:]
     first = next((at for at, word in enumerate(words) if word.startswith(("-", "(", "!"))), len(words))
@@ -189,7 +189,7 @@ def _deletion(
     name: str,
     options: tuple[str, ...],
     targets: tuple[str, ...],
-    place: Place,
+    place: RunFolders,
     bases: tuple[str, ...],
     *,
     workspace: bool = True,
@@ -209,7 +209,7 @@ def _deletion(
     return None
 
 
-def _vital(target: str, base: str, place: Place, workspace: bool) -> str | None:
+def _vital(target: str, base: str, place: RunFolders, workspace: bool) -> str | None:
     if HOLE in target or HOLE in base:
         return None
     folder, everything = target, False
@@ -230,7 +230,7 @@ def _vital(target: str, base: str, place: Place, workspace: bool) -> str | None:
     return None
 
 
-def _vital_glob(head: str, base: str, place: Place) -> str | None:
+def _vital_glob(head: str, base: str, place: RunFolders) -> str | None:
     """`/*/x`, `~/.*/y`: a glob for a folder right below the root or a home."""
     fixed = head[: head.index(GLOB)] if GLOB in head else ""
     if not fixed:

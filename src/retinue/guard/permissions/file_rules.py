@@ -20,8 +20,8 @@ from fnmatch import fnmatchcase
 from retinue.core.lean import dataclass
 from retinue.core.spec import PermissionRule
 from retinue.core.toolnames import TOOLS, canonical
-from retinue.guard.permissions.locations import Place, anchored, compile_pattern
-from retinue.guard.permissions.policy import Limit, Policy
+from retinue.guard.permissions.locations import RunFolders, anchored, compile_pattern
+from retinue.guard.permissions.policy import Limit, PermissionPolicy
 from retinue.guard.permissions.rule import FETCHING, SPAWNING, WRITING, Kind, Rule, is_about_files, parse_rule
 
 MOST_ENTRIES = 400_000
@@ -65,7 +65,7 @@ class _Folder:
 class FileMasks:
     """The masks of one run. `asking` includes rules that ask: for commands nobody was asked about."""
 
-    policy: Policy
+    policy: PermissionPolicy
     asking: bool
     _seen: dict[str, _Folder] = field(default_factory=dict)
 
@@ -119,7 +119,7 @@ class FileMasks:
             waiting += found.folders
 
 
-def _starts(rule: Rule, place: Place) -> Iterator[tuple[str, str]]:
+def _starts(rule: Rule, place: RunFolders) -> Iterator[tuple[str, str]]:
     """Yield the folder that a rule's pattern starts from, links followed, and the same folder of
     the worktree that is a copy of it."""
     base, pattern = anchored(rule, place)

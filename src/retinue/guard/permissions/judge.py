@@ -17,13 +17,13 @@ from typing import Any
 
 from retinue.core.permission import Decision, Judge, Risk, ToolUse, Verdict
 from retinue.core.toolnames import TOOLS
-from retinue.guard.permissions.call import Call
+from retinue.guard.permissions.call import JudgedCall
 from retinue.guard.permissions.commandline import Coverage, Covering, protected_write, stopped_by_walls
 from retinue.guard.permissions.critical import critical, mentions_deletion, protected
 from retinue.guard.permissions.locations import below
 from retinue.guard.permissions.matching import allowed_form, allows, restricts, starts_others
 from retinue.guard.permissions.modes import SOURCE, preset_denial
-from retinue.guard.permissions.policy import QUIET, Policy
+from retinue.guard.permissions.policy import QUIET, PermissionPolicy
 from retinue.guard.permissions.rule import HOLE, MAYBE, NO, WRITING, YES, Rule, is_known, shown
 from retinue.guard.permissions.shell.step import Step
 from retinue.guard.permissions.shell.wrappers import INTERPRETERS, SHELLS
@@ -44,7 +44,7 @@ _NEVER_WIDE = (
 )
 
 
-def suggestion(call: Call, coverage: Coverage | None) -> str | None:
+def suggestion(call: JudgedCall, coverage: Coverage | None) -> str | None:
     """The narrowest rule that allows the call; None where no single rule would or should."""
     if call.is_shell:
         return _of_command(call, coverage) if coverage is not None else None
@@ -55,7 +55,7 @@ def suggestion(call: Call, coverage: Coverage | None) -> str | None:
     return call.tool
 
 
-def _of_command(call: Call, coverage: Coverage) -> str | None:
+def _of_command(call: JudgedCall, coverage: Coverage) -> str | None:
     if call.script.doubts:
         return None
     rules = {_of_step(step) for step in coverage.open_steps}
@@ -82,7 +82,7 @@ def _of_step(step: Step) -> str | None:
     return f"Bash({' '.join(words)}:*)"
 
 
-def _pattern(path: str, call: Call) -> str:
+def _pattern(path: str, call: JudgedCall) -> str:
     """A path as a pattern for itself alone: from the working directory if it is in there."""
     absolute = call.place.absolute(path)
     inside = below(absolute, call.place.cwd)
@@ -90,16 +90,16 @@ def _pattern(path: str, call: Call) -> str:
     return _SPECIAL.sub(r"\\\1", text)
 
 
-def judge(policy: Policy, use: ToolUse) -> Decision:
-    return _Judgement(policy).judge(Call(use, policy.place, masked=policy.masks))
+def judge(policy: PermissionPolicy, use: ToolUse) -> Decision:
+    return _Judgement(policy).judge(JudgedCall(use, policy.place, masked=policy.masks))
 
 
 class _Judgement:
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: PermissionPolicy) -> None:
         self._policy = policy
         self._mode = policy.mode
 
-    def judge(self, call: Call) -> Decision:
+    def judge(self, call: JudgedCall) -> Decision:
         denied, doubtful = self._restricted(call, "deny")
         if denied is not None:
             return denied
@@ -115,7 +115,7 @@ class _Judgement:
             else self._judge_tool(call, doubtful or unsure)
         )
 
-    def _restricted(self, call: Call, kind: str) -> tuple[Decision | None, Rule | None]:
+    def _restricted(self, call: JudgedCall, kind: str) -> tuple[Decision | None, Rule | None]:
         """The decision of the first rule that matches for certain, and the first that may."""
         doubtful: Rule | None = None
         for rule in self._policy.own_rules:
@@ -136,7 +136,7 @@ class _Judgement:
                 return self._decision("deny", call, f"Forbidden from the start: {found}.", "rule", SOURCE), None
         return None, doubtful
 
-    def _outside_limits(self, call: Call) -> Decision | None:
+    def _outside_limits(self, call: JudgedCall) -> Decision | None:
         for limit in self._policy.limits:
             if limit.tool != call.tool:
                 continue
@@ -146,7 +146,7 @@ class _Judgement:
                 return self._decision("deny", call, reason, "rule", limit.agent)
         return None
 
-    def _judge_command(self, call: Call, doubtful: Rule | None) -> Decision:
+    def _judge_command(self, call: JudgedCall, doubtful: Rule | None) -> Decision:
         script = call.script
         if call.confined and doubtful is None:
             return self._walled(call, "It runs inside the read-only walls.")
@@ -168,7 +168,7 @@ class _Judgement:
             return self._decision("ask", call, f"It changes the protected {path}.", "protected", risk="high")
         return self._by_mode_or_rules(call)
 
-    def _unread(self, call: Call, doubt: str) -> Decision:
+    def _unread(self, call: JudgedCall, doubt: str) -> Decision:
         """Decide about a text that cannot be judged. Inside the sandbox it need not be."""
         if not self._policy.walls:
             return self._unclear(call, doubt)
@@ -179,7 +179,7 @@ class _Judgement:
             return self._unclear(call, f"{doubt}, and it may delete files")
         return self._covered(call, (everything,), "")
 
-    def _by_mode_or_rules(self, call: Call) -> Decision:
+    def _by_mode_or_rules(self, call: JudgedCall) -> Decision:
         planning = self._mode == "plan"
         allow = () if planning else self._policy.allowing
         edits = self._mode == "acceptEdits"
@@ -200,18 +200,18 @@ class _Judgement:
             reason += f" Git would start a program by itself ({what}). Consent with: retinue trust add {path}."
         return self._question(call, reason, coverage)
 
-    def _walled(self, call: Call, reason: str, coverage: Coverage | None = None) -> Decision:
+    def _walled(self, call: JudgedCall, reason: str, coverage: Coverage | None = None) -> Decision:
         """Allow it inside the sandbox; once that has stopped it, ask to run it outside."""
         if call.stopped:
             return self._question(call, f"It was {call.stopped}.", coverage)
         return self._decision("allow", call, reason, "walls")
 
-    def _names(self, protected_name: str, call: Call) -> bool:
+    def _names(self, protected_name: str, call: JudgedCall) -> bool:
         """Return whether an allow rule names what is protected, so that nobody can have meant less."""
         rules = [rule for rule in self._policy.allowing if protected_name in (rule.specifier or "").lower()]
         return any(allows(rule, call) for rule in rules)
 
-    def _judge_tool(self, call: Call, doubtful: Rule | None) -> Decision:
+    def _judge_tool(self, call: JudgedCall, doubtful: Rule | None) -> Decision:
         if doubtful is not None:
             return self._unclear(call, f"it may be what the rule {doubtful.text} is about", doubtful.source)
         if call.writes:
@@ -232,7 +232,7 @@ class _Judgement:
             return self._decision("allow", call, "The mode accepts edits in the working directories.", "mode")
         return self._question(call, f"No rule allows {call.tool}.", None)
 
-    def _covered(self, call: Call, rules: Sequence[Rule], otherwise: str) -> Decision:
+    def _covered(self, call: JudgedCall, rules: Sequence[Rule], otherwise: str) -> Decision:
         if call.stopped:
             return self._question(call, f"It was {call.stopped}.", None)
         if not rules:
@@ -240,12 +240,12 @@ class _Judgement:
         named = ", ".join(rule.text for rule in rules)
         return self._decision("allow", call, f"Allowed by {named}.", "rule", rules[0].source)
 
-    def _unclear(self, call: Call, doubt: str, source: str = "", *, deny: bool = False) -> Decision:
+    def _unclear(self, call: JudgedCall, doubt: str, source: str = "", *, deny: bool = False) -> Decision:
         verdict: Verdict = "deny" if deny else "ask"
         remedy = " Write it as plain commands, without variables and substitutions." if call.script.doubts else ""
         return self._decision(verdict, call, f"It cannot be judged: {doubt}.{remedy}", "unparsed", source, risk="high")
 
-    def _question(self, call: Call, reason: str, coverage: Coverage | None) -> Decision:
+    def _question(self, call: JudgedCall, reason: str, coverage: Coverage | None) -> Decision:
         made = self._decision("ask", call, reason, "mode", risk=_risk(call))
         if made.verdict != "ask":
             return made
@@ -253,7 +253,7 @@ class _Judgement:
         return replace(made, rule=suggestion(call, coverage), facts=facts)
 
     def _decision(
-        self, verdict: Verdict, call: Call, reason: str, by: Judge, source: str = "", risk: Risk = "low"
+        self, verdict: Verdict, call: JudgedCall, reason: str, by: Judge, source: str = "", risk: Risk = "low"
     ) -> Decision:
         if verdict == "ask" and self._mode == "dontAsk":
             return Decision("deny", f"{reason} The mode is dontAsk.", by, source, risk, facts=_facts(call))
@@ -270,7 +270,7 @@ def _allows_all(rule: Rule) -> bool:
     return "bash" in rule.tools and rule.specifier is None
 
 
-def _fits(call: Call, rules: Sequence[Rule]) -> bool:
+def _fits(call: JudgedCall, rules: Sequence[Rule]) -> bool:
     """Whether these rules of the agent's file cover the whole call."""
     if call.is_shell:
         covering = Covering(call, rules, wary=False, reads=False)
@@ -281,13 +281,13 @@ def _fits(call: Call, rules: Sequence[Rule]) -> bool:
 _PLANNING = "The mode is plan: look and think, change nothing. Describe what you would do instead."
 
 
-def _risk(call: Call) -> Risk:
+def _risk(call: JudgedCall) -> Risk:
     if call.is_shell or call.is_server or "execute" in call.effects:
         return "medium"
     return "medium" if any(not call.place.inside(path) for path in call.paths) else "low"
 
 
-def _facts(call: Call) -> Mapping[str, Any]:
+def _facts(call: JudgedCall) -> Mapping[str, Any]:
     if call.is_shell:
         script = call.script
         facts: dict[str, Any] = {"commands": [shown(step.text) for step in script.all_steps()[:20]]}
@@ -302,6 +302,6 @@ def _facts(call: Call) -> Mapping[str, Any]:
     return {"hosts": list(call.hosts)} if call.hosts else {}
 
 
-def _edits_inside(call: Call) -> bool:
+def _edits_inside(call: JudgedCall) -> bool:
     edits = call.writes and call.effects <= {"read", "write"}
     return edits and bool(call.paths) and all(map(call.place.inside, call.paths))

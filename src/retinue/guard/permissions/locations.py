@@ -29,7 +29,7 @@ _SYSTEM = ("/usr/", "/bin/", "/sbin/", "/lib", "/etc/", "/opt/", "/dev/", "/proc
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RunFolders:
     """`cwd` and `roots` (the working directories, `cwd` first) as written; `real_roots` without
     links. All absolute."""
 
@@ -58,7 +58,7 @@ class Place:
         programs: str = "",
         consented: Callable[[Path, bytes], bool] | None = None,
         real: Callable[[str], str] = os.path.realpath,
-    ) -> Place:
+    ) -> RunFolders:
         """`real` says where the folders lead, links followed."""
         here = os.path.abspath(cwd)  # noqa: PTH100 - links must stay as they are written
         house = os.path.abspath(home or os.path.expanduser("~"))  # noqa: PTH100, PTH111 - the same
@@ -67,7 +67,7 @@ class Place:
         twins = (real(copied[0]), real(copied[1])) if copied is not None else None
         return cls(here, tuple(roots), house, real_roots, {}, {}, twins, programs, consented)
 
-    def now(self) -> Place:
+    def now(self) -> RunFolders:
         """The same without remembered lookups: links may have changed since."""
         return replace(self, seen={}, folders={})
 
@@ -154,7 +154,7 @@ def _targets(pattern: str) -> Iterator[str]:
         yield os.path.realpath(found) if count < _MOST_MATCHES else ""
 
 
-def match_path(rule: Rule, place: Place, path: str, base: str | None = None) -> Match:
+def match_path(rule: Rule, place: RunFolders, path: str, base: str | None = None) -> Match:
     """What the pattern of `rule` says about a path: for allow rules YES only if link and target
     match, for others if either does; MAYBE where the path is not known well enough."""
     assert rule.specifier is not None
@@ -167,12 +167,12 @@ def match_path(rule: Rule, place: Place, path: str, base: str | None = None) -> 
     return best
 
 
-def _match_forms(rule: Rule, place: Place, forms: Iterable[str]) -> Match:
+def _match_forms(rule: Rule, place: RunFolders, forms: Iterable[str]) -> Match:
     answers = [_match_form(rule, place, form) for form in forms]
     return min(answers) if rule.kind == "allow" else max(answers)
 
 
-def _match_form(rule: Rule, place: Place, path: str) -> Match:
+def _match_form(rule: Rule, place: RunFolders, path: str) -> Match:
     base, pattern = anchored(rule, place)
     allow = rule.kind == "allow"
     best: Match = NO
@@ -196,7 +196,7 @@ def _fits(pattern: Pattern[str], rest: str, allow: bool) -> bool:
     return bool(pattern.match(rest) or (not allow and pattern.match(rest + "/")))
 
 
-def anchored(rule: Rule, place: Place) -> tuple[str, str]:
+def anchored(rule: Rule, place: RunFolders) -> tuple[str, str]:
     """The folder a rule's pattern starts from, and the pattern inside it."""
     text = rule.specifier or ""
     if text.startswith("//"):

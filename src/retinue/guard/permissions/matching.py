@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterator
 from functools import lru_cache
 
-from retinue.guard.permissions.call import CONTENT, Call
+from retinue.guard.permissions.call import CONTENT, JudgedCall
 from retinue.guard.permissions.locations import match_path
 from retinue.guard.permissions.rule import (
     FETCHING,
@@ -43,7 +43,7 @@ _LONGEST_CHAIN = 16
 _WORDS = re.compile(r"[\w.-]+")
 
 
-def restricts(rule: Rule, call: Call) -> Match:
+def restricts(rule: Rule, call: JudgedCall) -> Match:
     """Return what a deny or ask rule says about a call."""
     about = names_tool(rule, call.tool)
     if rule.specifier is None:
@@ -60,7 +60,7 @@ def restricts(rule: Rule, call: Call) -> Match:
     return best
 
 
-def _specified(rule: Rule, call: Call) -> Match:
+def _specified(rule: Rule, call: JudgedCall) -> Match:
     assert rule.specifier is not None
     if call.is_shell and rule.tools & SHELL:
         return _commands(rule.specifier, call)
@@ -74,7 +74,7 @@ def _specified(rule: Rule, call: Call) -> Match:
     return NO
 
 
-def _commands(pattern: str, call: Call) -> Match:
+def _commands(pattern: str, call: JudgedCall) -> Match:
     """A text that cannot be judged may hold any command."""
     if call.script.doubts:
         return MAYBE
@@ -213,7 +213,7 @@ def allowed_form(step: Step) -> str:
     return " ".join([*(f"{name}={given}" for name, given in step.assigned), text])
 
 
-def _touched(rule: Rule, call: Call) -> Match:
+def _touched(rule: Rule, call: JudgedCall) -> Match:
     """Match rules about files with the files that a command opens or is handed.
 
     Where the walls hide what a rule denies, what a command might read besides does not matter.
@@ -234,7 +234,7 @@ def _touched(rule: Rule, call: Call) -> Match:
     return best
 
 
-def _reaches(rule: Rule, call: Call) -> bool:
+def _reaches(rule: Rule, call: JudgedCall) -> bool:
     """Return whether a command goes through whole folders, or code in it names the file."""
     steps = call.script.all_steps()
     if any(map(goes_through, steps)):
@@ -262,20 +262,20 @@ def goes_through(step: Step) -> bool:
     return bool(letters) and (short or any(word.startswith(("--rec", "--deref", "--dir", "--arch")) for word in words))
 
 
-def _match_touch(rule: Rule, call: Call, path: str) -> Match:
+def _match_touch(rule: Rule, call: JudgedCall, path: str) -> Match:
     if rule.specifier is None:
         return NO if path.startswith("/dev/") else YES
     return max(match_path(rule, call.place, path, base) for base in call.bases)
 
 
-def _reached(rule: Rule, call: Call) -> Match:
+def _reached(rule: Rule, call: JudgedCall) -> Match:
     """Match rules about hosts with the URLs that a command is handed."""
     if not rule.tools & FETCHING or not (rule.specifier or "").startswith("domain:"):
         return NO
     return _hosts(rule.specifier or "", call)
 
 
-def _hosts(specifier: str, call: Call) -> Match:
+def _hosts(specifier: str, call: JudgedCall) -> Match:
     return max((match_host(specifier, host) for host in call.hosts), default=NO)
 
 
@@ -291,7 +291,7 @@ def match_host(specifier: str, host: str) -> Match:
     return match(wanted, host)
 
 
-def _parameter(rule: Rule, call: Call) -> Match:
+def _parameter(rule: Rule, call: JudgedCall) -> Match:
     """`Tool(param:value)`: a plain value of the call, never its content."""
     name, colon, wanted = (rule.specifier or "").partition(":")
     name = name.strip()
@@ -307,7 +307,7 @@ def _parameter(rule: Rule, call: Call) -> Match:
     return match(wanted.strip().lower(), text.replace("\0", " ").replace("\1", " ").lower())
 
 
-def allows(rule: Rule, call: Call) -> bool:
+def allows(rule: Rule, call: JudgedCall) -> bool:
     """Return whether an allow rule covers a call that is not a command line."""
     if not names_tool(rule, call.tool):
         return False

@@ -19,7 +19,7 @@ from typing import Protocol
 
 from retinue.core.permission import Decision, ToolUse, Verdict
 from retinue.core.spec import AgentSpec, PermissionMode
-from retinue.guard.permissions.policy import Policy
+from retinue.guard.permissions.policy import PermissionPolicy
 from retinue.guard.permissions.rule import Kind, Rule, parse_rule
 from retinue.guard.permissions.shell.commands import operands
 from retinue.guard.permissions.shell.step import Script
@@ -35,7 +35,7 @@ class Classifier(Protocol):
         ...
 
 
-async def classified(policy: Policy, use: ToolUse, decision: Decision, classifier: Classifier) -> Decision:
+async def classified(policy: PermissionPolicy, use: ToolUse, decision: Decision, classifier: Classifier) -> Decision:
     """`decision`, or what the classifier made of it. Anything but a clear answer leaves it."""
     if decision.verdict != "ask" or not decision.facts.get("classify") or policy.denials.too_many:
         return decision

@@ -20,7 +20,7 @@ from retinue.core.lean import dataclass
 from retinue.core.permission import Decision, ToolUse, Verdict
 from retinue.core.spec import PermissionMode
 from retinue.core.toolnames import TOOLS
-from retinue.guard.permissions.locations import Place
+from retinue.guard.permissions.locations import RunFolders
 from retinue.guard.permissions.rule import Kind, Rule, names_tool, parse_rule
 from retinue.settings.foreign import EMPTY, read_object
 from retinue.settings.places import home, repository_root
@@ -183,7 +183,7 @@ class Denials:
         return self.in_a_row >= self.IN_A_ROW or self.in_all >= self.IN_ALL
 
 
-class Policy:
+class PermissionPolicy:
     """Implements `core.permission.Permissions`. Not changed by calls; only `grant` adds."""
 
     __slots__ = (
@@ -194,7 +194,7 @@ class Policy:
     def __init__(
         self,
         mode: PermissionMode,
-        place: Place,
+        place: RunFolders,
         rules: Iterable[Rule] = (),
         *,
         limits: Sequence[Limit] = (),
@@ -247,13 +247,13 @@ class Policy:
         mode: PermissionMode,
         rules: Iterable[Rule] = (),
         *,
-        place: Place | None = None,
+        place: RunFolders | None = None,
         limits: Sequence[Limit] = (),
         presets: bool = False,
-    ) -> Policy:
+    ) -> PermissionPolicy:
         """For a child: everything that restricts this run restricts it too, and what was granted
         so far holds. Later grants to one do not reach the other."""
-        return Policy(
+        return PermissionPolicy(
             mode,
             place or self.place,
             (*self.own_rules, *rules),

@@ -16,9 +16,9 @@ from retinue.errors import ConfigurationError
 from retinue.guard.sandbox.environment import confined_environment, with_proxy
 from retinue.guard.sandbox.kernel import machine
 from retinue.guard.sandbox.plan import make_plan
-from retinue.guard.sandbox.policy import Policy
+from retinue.guard.sandbox.policy import SandboxPolicy
 from retinue.guard.sandbox.probe import bubblewrap_works, confining_arguments, find_stop, masking_arguments, restriction
-from retinue.guard.sandbox.scratch import Scratch, Workspace
+from retinue.guard.sandbox.scratch import Scratch, WritableFolder
 from retinue.guard.sandbox.view import in_python
 
 _log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ class Box:
     """Starts programs inside a policy. Nothing is made before the first of them, and `close`
     removes what was."""
 
-    def __init__(self, policy: Policy, run_id: str = "none") -> None:
+    def __init__(self, policy: SandboxPolicy, run_id: str = "none") -> None:
         here = machine()
         if here is None:
             raise ConfigurationError("This system cannot confine programs.", remedy="See: retinue doctor")
@@ -82,7 +82,7 @@ class Box:
     def scratch(self) -> Path:
         return self._scratch.folder
 
-    def update(self, policy: Policy) -> None:
+    def update(self, policy: SandboxPolicy) -> None:
         """Start later programs inside another policy. The scratch folder stays."""
         if policy != self.policy:
             self.policy = policy
@@ -131,7 +131,7 @@ class Box:
         it, which looks after each command."""
         plan = self.__dict__.get("_plan")
         for root, known, hook_folders in (plan or {}).get("workspaces", ()):
-            for sentence in Workspace(root, known, hook_folders).check(self._began):
+            for sentence in WritableFolder(root, known, hook_folders).check(self._began):
                 _log.warning("%s", sentence)
 
     @cached_property

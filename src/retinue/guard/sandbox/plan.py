@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from retinue.guard.sandbox.kernel import AF_INET, AF_INET6, Machine, landlock_abi, own_proc_works, program
-from retinue.guard.sandbox.policy import DEVICES, Limits, Policy
+from retinue.guard.sandbox.policy import DEVICES, SandboxLimits, SandboxPolicy
 from retinue.guard.sandbox.scratch import kept_workspaces
 from retinue.guard.sandbox.view import SHM, View, readable_beside_processes
 
@@ -39,7 +39,7 @@ MAC_OVERRIDE, MAC_ADMIN, PERFMON, BPF, CHECKPOINT_RESTORE: what root could undo 
 
 
 def make_plan(
-    policy: Policy, machine: Machine, scratch: Path, void: Path, *, proxy: int | None = None
+    policy: SandboxPolicy, machine: Machine, scratch: Path, void: Path, *, proxy: int | None = None
 ) -> dict[str, Any] | None:
     """Return all that does not depend on one command; None if nothing has to be done. `void` is a
     folder outside the scratch folder where stand-ins for hidden paths are kept. Paths are resolved
@@ -63,7 +63,7 @@ def make_plan(
     return {**plan, **_confinement(policy, machine, view)}
 
 
-def _confinement(policy: Policy, machine: Machine, view: View) -> dict[str, Any]:
+def _confinement(policy: SandboxPolicy, machine: Machine, view: View) -> dict[str, Any]:
     abi, isolated, own_processes = landlock_abi(), policy.network != "on", own_proc_works()
     families = () if isolated else (AF_INET, AF_INET6)
     landlock: dict[str, Any] = {}
@@ -128,7 +128,7 @@ def _handled(abi: int, *, network: bool) -> bytes:
     return b"".join(value.to_bytes(8, "little") for value in values)
 
 
-def _limits(limits: Limits) -> list[tuple[int, int]]:
+def _limits(limits: SandboxLimits) -> list[tuple[int, int]]:
     """Core files are refused with 1 rather than 0, which alone also stops those that are piped to
     a program of the system's."""
     wanted = {

@@ -47,7 +47,7 @@ _MORE_SETTINGS = (".claude/settings.local.json", ".mcp.json")
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SandboxLimits:
     """None lifts a limit. Memory and processor time are per process, as the kernel counts them; the
     scratch folder is counted as a whole, by the launcher."""
 
@@ -59,7 +59,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class SandboxPolicy:
     """What may be written: with `change="listed"` the `writable` folders and a scratch folder; with
     `change="all"` whatever the process may write anyway. In both cases `readonly` paths stay as
     they are.
@@ -81,7 +81,7 @@ class Policy:
     hidden: tuple[Path, ...] = ()
     shown: tuple[Path, ...] = ()
     network: Network = "off"
-    limits: Limits = field(default_factory=Limits)
+    limits: SandboxLimits = field(default_factory=SandboxLimits)
     pass_environment: tuple[str, ...] = ()
     """Names of variables that stay although they look like secrets."""
     home: Path | None = None

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from retinue.guard.sandbox.kernel import has_seccomp, landlock_abi, machine
 
 if TYPE_CHECKING:
-    from retinue.guard.sandbox.policy import Namespaces, Policy
+    from retinue.guard.sandbox.policy import Namespaces, SandboxPolicy
 
 
 _RESTRICTIONS = (
@@ -151,19 +151,19 @@ def masks_work() -> bool:
     import tempfile
     from pathlib import Path
 
-    from retinue.guard.sandbox.policy import Policy
+    from retinue.guard.sandbox.policy import SandboxPolicy
 
     if machine() is None:
         return False
     with tempfile.NamedTemporaryFile(prefix="retinue-probe-") as file:
         file.write(b"seen")
         file.flush()
-        policy = Policy(change="all", network="on", hidden=(Path(file.name),))
+        policy = SandboxPolicy(change="all", network="on", hidden=(Path(file.name),))
         code, said = run_inside(policy, 'cat "$1"', file.name)
     return code == 0 and said == ""
 
 
-def uncovered(policy: Policy) -> str:
+def uncovered(policy: SandboxPolicy) -> str:
     """Return what of a policy this host cannot enforce, in sentences."""
     problem = why_not()
     if policy.change == "all":
@@ -193,12 +193,12 @@ def namespaces_available() -> bool:
 def try_out(namespaces: Namespaces, script: str, **variables: str) -> tuple[int, str]:
     """Run a script for sh in a read-only box: its exit code (-1 if it could not be started) and
     what it said."""
-    from retinue.guard.sandbox.policy import Policy
+    from retinue.guard.sandbox.policy import SandboxPolicy
 
-    return run_inside(Policy(namespaces=namespaces), script, **variables)
+    return run_inside(SandboxPolicy(namespaces=namespaces), script, **variables)
 
 
-def run_inside(policy: Policy, script: str, *words: str, **variables: str) -> tuple[int, str]:
+def run_inside(policy: SandboxPolicy, script: str, *words: str, **variables: str) -> tuple[int, str]:
     """Run a script for sh, with words as $1 and so on, inside a policy."""
     import subprocess
     from pathlib import Path

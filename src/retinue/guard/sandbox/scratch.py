@@ -23,7 +23,7 @@ _INCLUDED = re.compile(r"^\s*(?:path|hookspath)\s*=\s*(.+?)\s*$", re.IGNORECASE 
 
 
 @dataclass(frozen=True, slots=True)
-class Workspace:
+class WritableFolder:
     """A writable folder, with what git acted on in it when it was first looked at."""
 
     root: str
@@ -36,12 +36,12 @@ class Workspace:
 
 
 @lru_cache(maxsize=64)
-def workspace(root: str) -> Workspace:
+def workspace(root: str) -> WritableFolder:
     """Look at a folder once per process. What anyone adds later counts as new."""
     named = _named_paths(root)
     hook_folders = tuple(path for path in named if not os.path.isfile(path))  # noqa: PTH113 - quick
     known = survey(root, hook_folders)
-    return Workspace(root, frozenset((*known, *named)), hook_folders)
+    return WritableFolder(root, frozenset((*known, *named)), hook_folders)
 
 
 def repository_files(root: Path) -> list[str]:
@@ -54,7 +54,7 @@ def repository_files(root: Path) -> list[str]:
     return [f"{top}/.git/config", *sorted(found.known), *sorted(more)]
 
 
-def kept_workspaces(writable: list[str], readonly: tuple[Path, ...]) -> list[Workspace]:
+def kept_workspaces(writable: list[str], readonly: tuple[Path, ...]) -> list[WritableFolder]:
     """Return the writable folders whose repositories a policy keeps as they are."""
     kept = {os.path.realpath(path) for path in readonly if path.name == "config"}
     return [workspace(root) for root in writable if f"{root}/.git/config" in kept]

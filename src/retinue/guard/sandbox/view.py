@@ -15,7 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from retinue.guard.sandbox.environment import foreign_tops, repository_of, system_roots, tool_roots
-from retinue.guard.sandbox.policy import DEVICES, Policy, secret_places
+from retinue.guard.sandbox.policy import DEVICES, SandboxPolicy, secret_places
 
 INSIDE = Path(__file__).with_name("inside")
 
@@ -40,7 +40,7 @@ Mount = tuple[str, str, str]
 class View:
     """The paths of a policy, resolved now: links that change later are not followed."""
 
-    def __init__(self, policy: Policy, scratch: Path, void: Path) -> None:
+    def __init__(self, policy: SandboxPolicy, scratch: Path, void: Path) -> None:
         self._void = void
         self.scratch = os.path.realpath(scratch)
         self.writable = _real(policy.writable)

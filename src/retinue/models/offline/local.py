@@ -21,7 +21,7 @@ from typing import Any
 from retinue.core.lean import dataclass
 from retinue.core.outcome import Failure
 from retinue.errors import ConfigurationError, RetinueError
-from retinue.models.draft import Draft
+from retinue.models.draft import MessageDraft
 from retinue.models.failures import Wire
 from retinue.models.offline.engine import Chunk, Engine, acquire, release, require_library, shipped_weights
 from retinue.models.offline.grammar import CallReader, conversation, describe, grammar
@@ -156,7 +156,7 @@ class LocalModel:
         return self._info
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Part, None]:
-        draft = Draft(self._info, request.messages)
+        draft = MessageDraft(self._info, request.messages)
         native = self._native and request.tool_choice != "required"
         answer = _Answer(draft, Wire(self._info.full_name, str(self._path)), _names(request, native))
         generation: _Generation | None = None
@@ -256,7 +256,7 @@ class _Generation:
 class _Answer:
     """Chunks into the draft. Without native tools, calls are read out of the text."""
 
-    def __init__(self, draft: Draft, wire: Wire, names: tuple[str, ...]) -> None:
+    def __init__(self, draft: MessageDraft, wire: Wire, names: tuple[str, ...]) -> None:
         self._draft = draft
         self._reader = ChatReader(draft, wire)
         self._names = names

@@ -10,7 +10,7 @@ from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.widgets import Static
 
-from retinue.agents.catalog import Catalog, Entry, Failed
+from retinue.agents.catalog import Catalog, FailedFile, LoadedAgent
 from retinue.agents.precedence import shadows
 from retinue.agents.remove import OWN, own_files
 from retinue.faces.tui.board.cards import RunCard
@@ -32,7 +32,7 @@ _WORDS = {
     "show": "Show everything about it",
 }
 
-Label = Callable[[Entry], str]
+Label = Callable[[LoadedAgent], str]
 
 
 def menu_rows(cards: Iterable[RunCard], catalog: Catalog, jobs: int | None, room: int) -> list[Row]:
@@ -68,7 +68,7 @@ def running_rows(cards: Iterable[RunCard], room: int) -> list[Row]:
     return rows
 
 
-def mark(entry: Entry) -> str:
+def mark(entry: LoadedAgent) -> str:
     """`•` of the project, `◦` of the person, `✕` switched off; nothing for others."""
     return "✕" if not entry.enabled else _MARKS.get(entry.source, " ")
 
@@ -94,11 +94,11 @@ def type_rows(catalog: Catalog, label: Label, room: int) -> list[Row]:
     return rows
 
 
-def failed_row(each: Failed, room: int) -> Text:
+def failed_row(each: FailedFile, room: int) -> Text:
     return columns([("!", 1, "error"), (Path(each.path).name, 22, "error"), (each.reason, 0, "")], room)
 
 
-def actions(entry: Entry, catalog: Catalog) -> list[tuple[str, str]]:
+def actions(entry: LoadedAgent, catalog: Catalog) -> list[tuple[str, str]]:
     """What can be done with an agent, as (action, words)."""
     own = entry.source in OWN
     found: list[str] = []
@@ -119,7 +119,7 @@ def model_labels(resolver: Resolver) -> Label:
     """`inherit`, the model that a file's name means here, or a note that there is none."""
     known: dict[str, str] = {}
 
-    def label(entry: Entry) -> str:
+    def label(entry: LoadedAgent) -> str:
         policy = entry.spec.model
         name = policy.name
         if name is None or name == "inherit":
@@ -132,7 +132,7 @@ def model_labels(resolver: Resolver) -> Label:
     return label
 
 
-def about(entry: Entry, catalog: Catalog, label: Label, cwd: Path) -> Text:
+def about(entry: LoadedAgent, catalog: Catalog, label: Label, cwd: Path) -> Text:
     """What there is to know before one changes it."""
     spec, parsed = entry.spec, entry.parsed
     tools = "all" if parsed.tools is None else ", ".join(parsed.tools) or "none"
@@ -150,7 +150,7 @@ def about(entry: Entry, catalog: Catalog, label: Label, cwd: Path) -> Text:
     return text
 
 
-def about_failed(each: Failed, cwd: Path) -> Text:
+def about_failed(each: FailedFile, cwd: Path) -> Text:
     text = Text()
     text.append(f"{one_line(near(each.path, cwd))}:{each.line or 1}", STYLES["error"])
     text.append(f"\n{one_line(each.reason)}")

@@ -12,7 +12,7 @@ from textual.containers import VerticalScroll
 from textual.widgets import Static
 
 from retinue.agents import manage
-from retinue.agents.catalog import Catalog, Entry, Failed
+from retinue.agents.catalog import Catalog, FailedFile, LoadedAgent
 from retinue.agents.create import agents_folder, file_name
 from retinue.agents.discover import PluginFolder
 from retinue.agents.remove import Removed, own_files, remove, reset
@@ -44,7 +44,7 @@ class TypesScreen(Sheet[None]):
     def __init__(self) -> None:
         super().__init__()
         self._catalog = Catalog((), ())
-        self._ways: dict[str, Callable[[Entry], Awaitable[None]]] = {
+        self._ways: dict[str, Callable[[LoadedAgent], Awaitable[None]]] = {
             "show": self._show,
             "edit": self._edit,
             "eject": self._eject,
@@ -95,12 +95,12 @@ class TypesScreen(Sheet[None]):
     # What is shown
 
     @property
-    def _entry(self) -> Entry | None:
+    def _entry(self) -> LoadedAgent | None:
         name = self.query_one(Rows).chosen
         return next((entry for entry in self._catalog.winners if entry.name == name), None)
 
     @property
-    def _failed(self) -> Failed | None:
+    def _failed(self) -> FailedFile | None:
         chosen = self.query_one(Rows).chosen or ""
         return next((each for each in self._catalog.failed if FAILED + each.path == chosen), None)
 
@@ -149,25 +149,25 @@ class TypesScreen(Sheet[None]):
         if self.is_mounted:
             self._draw()
 
-    async def _show(self, entry: Entry) -> None:
+    async def _show(self, entry: LoadedAgent) -> None:
         await self.host.visit("toolkit", f"agent {entry.name}")
 
-    async def _edit(self, entry: Entry | Path) -> None:
-        path = manage.locate(entry, self._cwd) if isinstance(entry, Entry) else entry
+    async def _edit(self, entry: LoadedAgent | Path) -> None:
+        path = manage.locate(entry, self._cwd) if isinstance(entry, LoadedAgent) else entry
         said = await edit_agent(self.host, path)
         self.say(said.text, said.kind)
 
-    async def _disable(self, entry: Entry) -> None:
+    async def _disable(self, entry: LoadedAgent) -> None:
         done = await asyncio.to_thread(manage.disable, entry.name, self._cwd, plugins=self._plugins)
         how = f"{self.near(done.path)} hides it" if done.action == "stub-written" else f"in {self.near(done.path)}"
         self.say(f"{entry.name} is disabled: {how}." if done.changed else f"{entry.name} was disabled already.")
 
-    async def _enable(self, entry: Entry) -> None:
+    async def _enable(self, entry: LoadedAgent) -> None:
         done = await asyncio.to_thread(manage.enable, entry.name, self._cwd, plugins=self._plugins)
         how = f"deleted {self.near(done.path)}" if done.action == "stub-deleted" else f"in {self.near(done.path)}"
         self.say(f"{entry.name} is enabled: {how}." if done.changed else f"{entry.name} was enabled already.")
 
-    async def _eject(self, entry: Entry) -> None:
+    async def _eject(self, entry: LoadedAgent) -> None:
         where = await self.app.push_screen_wait(Pick(f"Eject {entry.name} to", PLACES))
         if where is None:
             return
@@ -184,12 +184,12 @@ class TypesScreen(Sheet[None]):
             f"{entry.name} is yours now: {self.near(done.path)}.{lost} e edits it.", "warning" if lost else "success"
         )
 
-    async def _delete(self, entry: Entry) -> None:
+    async def _delete(self, entry: LoadedAgent) -> None:
         path = Path(entry.path)
         if await self._sure(f"Delete the agent {entry.name}?", f"{self.near(path)} is deleted for good.", "Delete it"):
             self._gone(await asyncio.to_thread(remove, entry.name, self._cwd, path))
 
-    async def _reset(self, entry: Entry) -> None:
+    async def _reset(self, entry: LoadedAgent) -> None:
         paths = own_files(self._catalog, entry)
         listed = "\n".join(f"{self.near(path)} is deleted for good." for path in paths)
         if await self._sure(f"Reset {entry.name} to the built-in agent?", listed, "Reset it"):

@@ -25,7 +25,7 @@ from retinue.faces.tui.board.marks import STYLES
 from retinue.faces.tui.screens.dialogs import Ask, ConfirmScreen, Pick
 from retinue.faces.tui.screens.reading import Reading
 from retinue.faces.tui.screens.sheet import Rows, Sheet, columns
-from retinue.log.inbox import Listed, how_closed, items, waiting_ids
+from retinue.log.inbox import InboxRow, how_closed, items, waiting_ids
 
 LINES = 1_000
 """Of one item; more than that nobody reads before answering."""
@@ -79,7 +79,7 @@ def keys_line(item: InboxItem | None) -> str:
     return " · ".join(f"{key} {words}" for _, key, words in answers(item)) + f"\n{rest}"
 
 
-def row(each: Listed, now: float, room: int) -> Text:
+def row(each: InboxRow, now: float, room: int) -> Text:
     """`? edit src/a.py · Explore · high · 12s`."""
     item = each.item
     kind = item.risk if item.kind == "approval" else item.kind
@@ -90,7 +90,7 @@ def row(each: Listed, now: float, room: int) -> Text:
     return columns([*cells, (one_line(item.title), 0, "bold")], room)
 
 
-def about(each: Listed, now: float) -> Text:
+def about(each: InboxRow, now: float) -> Text:
     """Who asks what, since when, and why it is asked."""
     item = each.item
     text = Text()
@@ -174,7 +174,7 @@ class InboxScreen(Sheet[None]):
         super().__init__()
         self._opened_itself = opened_itself is True
         self._everything = False
-        self._listed: dict[str, Listed] = {}
+        self._listed: dict[str, InboxRow] = {}
         self._ids: tuple[str, ...] | None = None
         self._second = 0
         self._read_at = 0.0

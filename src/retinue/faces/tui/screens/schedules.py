@@ -20,9 +20,9 @@ from retinue.faces.tui.board.marks import STYLES
 from retinue.faces.tui.board.text import one_line
 from retinue.faces.tui.screens.dialogs import Ask, ConfirmScreen, Pick, Write
 from retinue.faces.tui.screens.sheet import Row, Rows, Sheet, columns
-from retinue.log.schedules import Job, slots
+from retinue.log.schedules import ScheduledJob, slots
 
-Status = Callable[[Job], str | None]
+Status = Callable[[ScheduledJob], str | None]
 _AT_WORK = ("running", "queued", "starting", "waiting")
 _RESULTS = {
     "fired": "✓ started",
@@ -31,7 +31,7 @@ _RESULTS = {
 }
 
 
-def job_rows(jobs: Iterable[Job], status: Status, now: float, room: int) -> list[Row]:
+def job_rows(jobs: Iterable[ScheduledJob], status: Status, now: float, room: int) -> list[Row]:
     """✓ will fire, ! failed last, ⋯ at work, ✗ switched off or over."""
     rows = []
     for job in jobs:
@@ -42,7 +42,7 @@ def job_rows(jobs: Iterable[Job], status: Status, now: float, room: int) -> list
     return rows
 
 
-def mark(job: Job, status: str | None) -> tuple[str, str]:
+def mark(job: ScheduledJob, status: str | None) -> tuple[str, str]:
     if not job.enabled or job.next_at is None:
         return "✗", "dim"
     if status in _AT_WORK:
@@ -57,7 +57,7 @@ def relative(at: float | None, now: float) -> str:
     return f"in {format_wait(away)}" if away >= 0 else f"{format_wait(-away)} ago"
 
 
-def about(job: Job, status: str | None, slots: list[tuple[float, str, str | None]], now: float) -> Text:
+def about(job: ScheduledJob, status: str | None, slots: list[tuple[float, str, str | None]], now: float) -> Text:
     """What it does, when, and how its last times went."""
     text = Text()
     text.append(one_line(job.name), "bold")
@@ -114,7 +114,7 @@ class SchedulesScreen(Sheet[None]):
             yield Static()
 
     def on_mount(self) -> None:
-        self._jobs: dict[str, Job] = {}
+        self._jobs: dict[str, ScheduledJob] = {}
         self.query_one(Rows).focus()
         self._draw()
         self.set_interval(LOOK_SECONDS, self._draw)
@@ -158,10 +158,10 @@ class SchedulesScreen(Sheet[None]):
     # What is shown
 
     @property
-    def _job(self) -> Job | None:
+    def _job(self) -> ScheduledJob | None:
         return self._jobs.get(self.query_one(Rows).chosen or "")
 
-    def _status(self, job: Job) -> str | None:
+    def _status(self, job: ScheduledJob) -> str | None:
         return last_status(self.host.crew.supervisor, job)
 
     def _draw(self) -> None:
@@ -208,19 +208,19 @@ class SchedulesScreen(Sheet[None]):
         self.query_one(Rows).fill(job_rows(self._jobs.values(), self._status, self.now(), self.room), job.id)
         self.say(f"{job.name}: next {relative(job.next_at, self.now())}.", "success")
 
-    async def _run(self, job: Job) -> None:
+    async def _run(self, job: ScheduledJob) -> None:
         fired = await self.host.crew.schedules.run_now(job.id)
         if fired.run_id is None:
             raise LaunchError(fired.error or f"{job.name} could not be started.")
         self._draw()
         self.say(f"{job.name} started as run {fired.run_id[:8]}. v watches it.", "success")
 
-    async def _switch(self, job: Job) -> None:
+    async def _switch(self, job: ScheduledJob) -> None:
         now = await self.host.crew.schedules.enable(job.id, not job.enabled)
         self._draw()
         self.say(f"{now.name} is {'on' if now.enabled else 'off'}.", "success")
 
-    async def _remove(self, job: Job) -> None:
+    async def _remove(self, job: ScheduledJob) -> None:
         choices = [("no", "n", "Keep it"), ("yes", "y", "Remove it")]
         question = ConfirmScreen(f"Remove {job.name}?", choices, "Runs it has started go on.")
         if await self.app.push_screen_wait(question) != "yes":

@@ -20,10 +20,10 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.widgets import OptionList, Static
 
-from retinue.agents.catalog import Catalog, Entry
+from retinue.agents.catalog import Catalog, LoadedAgent
 from retinue.agents.precedence import shadows
 from retinue.errors import RetinueError
-from retinue.faces.cli.doctor_checks import Finding, Patient, examine
+from retinue.faces.cli.doctor_checks import DoctorFinding, Patient, examine
 from retinue.faces.tui.board.marks import STYLES
 from retinue.faces.tui.board.text import one_line
 from retinue.faces.tui.screens.sheet import Sheet
@@ -55,7 +55,7 @@ async def doctor(world: World, words: list[str]) -> list[Line]:
     return doctor_lines(await asyncio.to_thread(lambda: list(examine(patient, words))))
 
 
-def doctor_lines(found: Iterable[Finding]) -> list[Line]:
+def doctor_lines(found: Iterable[DoctorFinding]) -> list[Line]:
     lines: list[Line] = []
     findings = list(found)
     for category, group in groupby(findings, key=lambda finding: finding.category):
@@ -93,7 +93,7 @@ def agent_lines(catalog: Catalog) -> list[Line]:
     return lines
 
 
-def _agent(entry: Entry) -> Line:
+def _agent(entry: LoadedAgent) -> Line:
     rights = "readonly" if entry.spec.readonly else "read/write"
     off = " · disabled" if not entry.enabled else ""
     return f"{entry.name} ({rights}{off}): {one_line(entry.spec.description)}", "dim" if off else ""

@@ -97,9 +97,9 @@ class RunSource:
         return await self._order("stop")
 
     async def _order(self, kind: CommandKind, text: str = "") -> str:
-        from retinue.log.commands import Command, send
+        from retinue.log.commands import RunCommand, send
 
-        command = Command(self.run_id, kind, text)
+        command = RunCommand(self.run_id, kind, text)
         answers = await asyncio.to_thread(lambda: asyncio.run(send(self._folder, [command])))
         return answers[0].text
 
@@ -155,16 +155,16 @@ class RunSource:
 
 
 def _events(folder: Path, run_id: str, after: int) -> list[Event]:
-    from retinue.log.query import Reader
+    from retinue.log.query import LogReader
 
-    with Reader.open(folder) as reader:
+    with LogReader.open(folder) as reader:
         return reader.events(run_id, after, BATCH)
 
 
 def _row(folder: Path, run_id: str) -> RunRow:
-    from retinue.log.query import Reader
+    from retinue.log.query import LogReader
 
-    with Reader.open(folder) as reader:
+    with LogReader.open(folder) as reader:
         return reader.run(run_id)
 
 

@@ -14,9 +14,9 @@ from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.widgets import OptionList, Static
 
-from retinue.agents.brief import TURNS, Written, brief, look
+from retinue.agents.brief import TURNS, WrittenAgent, brief, look
 from retinue.agents.create import agents_folder, check_name, file_name, write_new
-from retinue.agents.write import LEVELS, Draft, spec_of, starter, write_agent
+from retinue.agents.write import LEVELS, AgentDraft, spec_of, starter, write_agent
 from retinue.errors import UsageError
 from retinue.faces.tui.board.marks import FRAMES, STILL
 from retinue.faces.tui.board.text import one_line
@@ -35,7 +35,7 @@ GENERATE_TOOLS = ("read", "write", "edit", "bash", "grep", "find", "ls", "web_se
 FRAME_SECONDS = 0.1
 
 
-class GenerateScreen(Sheet[Written | None]):
+class GenerateScreen(Sheet[WrittenAgent | None]):
     """Gives what was found in the file when the writing agent had ended; None when stopped."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("f2", "inbox", show=False)]
@@ -80,7 +80,7 @@ class GenerateScreen(Sheet[Written | None]):
         if _stamp(self._path) == before:
             why = outcome.failure.message if outcome.failure is not None else one_line(outcome.text)[:300]
             self.dismiss(
-                Written(self._path, f"{self.near(self._path)} was not written. {WRITER} said: {why or 'nothing.'}")
+                WrittenAgent(self._path, f"{self.near(self._path)} was not written. {WRITER} said: {why or 'nothing.'}")
             )
             return
         self.dismiss(await asyncio.to_thread(look, self._path, self._name_wanted))
@@ -161,7 +161,7 @@ async def _written(app: RetinueApp, name: str, path: Path, replace: bool) -> Spo
     )
     if prompt is None:
         raise _Left
-    draft = Draft(name=name, description=description, tools=tools, model=model, thinking=thinking, prompt=prompt)
+    draft = AgentDraft(name=name, description=description, tools=tools, model=model, thinking=thinking, prompt=prompt)
     made = await asyncio.to_thread(write_new, path, write_agent(spec_of(draft), "retinue"), force=replace)
     return _effective(app, name, await asyncio.to_thread(checked, made.path, _cwd(app), "Written"), made.path)
 
