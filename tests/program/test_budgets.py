@@ -102,6 +102,19 @@ def test_a_budget_of_the_settings_that_is_misread_never_becomes_no_budget(projec
     assert server.requests == []
 
 
+@pytest.mark.parametrize("key", ["budget.turns", "sandbox.processes", "sandbox.cpuSeconds"])
+def test_a_limit_that_was_a_setting_once_is_refused_and_never_lost_in_silence(project, serve, key):
+    server = serve(reading)
+    section, name = key.split(".")
+    folder = project.cwd / ".retinue"
+    folder.mkdir(exist_ok=True)
+    (folder / "settings.json").write_text(json.dumps({section: {name: 5}}))
+    refused = project.retinue("-p", "go")
+    assert refused.returncode == 2
+    assert key in refused.stderr and "no setting any more" in refused.stderr
+    assert server.requests == []
+
+
 def test_a_spent_budget_can_be_raised_and_other_options_of_a_resume_leave_it_alone(project, serve):
     serve(reading)
     first = project.retinue("run", "Explore", "Look", "--max-budget-usd", "0.0000001", "--json")

@@ -59,22 +59,27 @@ def of_settings(settings: Settings) -> Budget:
 
 
 def check_readable(loaded: Loaded) -> None:
-    """Raise ConfigurationError for a budget in the settings that cannot be read: it must not
-    become no budget."""
+    """Raise ConfigurationError for a limit in the settings that does not hold: it must not become no limit."""
     wrong = [
         str(problem)
         for problem in loaded.problems
-        if _is_budget(problem.field) and not problem.message.startswith("has no effect")
+        if _is_limit(problem.field) and not problem.message.startswith("has no effect")
     ]
     if wrong:
         raise ConfigurationError(
-            f"A budget cannot be read, and nothing runs without it: {'; '.join(dict.fromkeys(wrong))}.",
+            f"A limit cannot be applied, and nothing runs without it: {'; '.join(dict.fromkeys(wrong))}.",
             remedy="Correct it or take it out. All that there are: retinue settings list",
         )
 
 
-def _is_budget(name: str) -> bool:
-    """Return whether it is a name of a file, or a variable, that sets a budget of a tree."""
+_FORMER_LIMITS = frozenset({"sandbox.cpuSeconds", "sandbox.fileMb", "sandbox.processes"})
+_FORMER_VARIABLES = frozenset({"RETINUE_SANDBOX_CPU_SECONDS", "RETINUE_SANDBOX_FILE_MB", "RETINUE_SANDBOX_PROCESSES"})
+
+
+def _is_limit(name: str) -> bool:
+    """Return whether a key of a file, or a variable, sets a budget of a tree or once limited the sandbox."""
+    if name in _FORMER_LIMITS or name in _FORMER_VARIABLES:
+        return True
     return name.partition(".")[0] == "budget" or name.startswith("RETINUE_BUDGET_")
 
 
