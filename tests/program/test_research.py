@@ -231,21 +231,6 @@ def test_after_a_page_commands_need_consent_where_the_user_wants_that(project: P
             assert "has read text from 127.0.0.1" in last(server.requests[-1])
 
 
-def test_a_page_that_was_kept_taints_as_one_that_was_fetched(project: Project, serve: Any, site: Site) -> None:
-    handy(project)
-    settle(project, site, web={"taint": "ask"})
-    turns = (
-        Reply(calls=[("fetch_content", {"url": f"{site.url}/evil"})]),
-        Reply(calls=[("bash", {"command": "touch pwned"})]),
-        Reply(text="done"),
-    )
-    for _ in range(2):
-        server = serve(script(*turns))
-        assert project.retinue("run", "handy", "Read and run").returncode == 0
-        assert denials(server.requests[-1]) == [False, True]
-    assert site.visits["/evil"] == 1
-
-
 def test_taint_survives_a_resume(project: Project, serve: Any, site: Site) -> None:
     handy(project)
     settle(project, site, web={"taint": "ask"})
