@@ -90,9 +90,9 @@ def main() -> None:
 
 
 FIRST = (
-    "from retinue.guard.permissions.policy import Policy; from retinue.guard.permissions.locations import Place; "
+    "from retinue.guard.permissions.policy import PermissionPolicy; from retinue.guard.permissions.locations import RunFolders; "
     "from retinue.core.permission import ToolUse; "
-    "Policy('default', Place.of('.')).decide(ToolUse('bash', {'command': 'ls'}))"
+    "PermissionPolicy('default', RunFolders.of('.')).decide(ToolUse('bash', {'command': 'ls'}))"
 )
 
 if __name__ == "__main__":

@@ -135,12 +135,12 @@ READ_ONLY = """
 import os, sqlite3, sys
 from pathlib import Path
 from retinue.errors import StateError
-from retinue.log.query import Reader
+from retinue.log.query import LogReader
 from retinue.log.store import Log
 if os.getuid() == 0:
     os.setgid(65534); os.setuid(65534)
 folder = Path(sys.argv[1])
-with Reader.open(folder) as reader:
+with LogReader.open(folder) as reader:
     print(len(reader.list_runs()))
 try:
     Log.open(folder)

@@ -143,7 +143,7 @@ async def test_a_server_may_have_the_name_of_an_embedded_model(name: str) -> Non
     described = {"providers": {name: {"api": "openai", "baseUrl": "http://127.0.0.1:9/v1"}}}
     selection = await select(f"{name}/mine", settings=described)
     assert (selection.provider.base_url, selection.info.id) == ("http://127.0.0.1:9/v1", "mine")
-    assert type(build_model(selection, Transport())).__name__ in ("OpenAIChatModel", "Retrying")
+    assert type(build_model(selection, Transport())).__name__ in ("OpenAIChatModel", "RetryingModel")
 
 
 async def test_a_described_provider_with_a_key_counts() -> None:
@@ -391,4 +391,4 @@ async def test_a_selection_becomes_the_model_of_its_wire_format(query: str, kind
     assert type(build_model(once, transport)).__name__ == kind
     again = await select(query, KEYS, {"retry_max_attempts": 3})
     model = build_model(again, transport)
-    assert (again.attempts, type(model).__name__, model.info) == (3, "Retrying", again.info)
+    assert (again.attempts, type(model).__name__, model.info) == (3, "RetryingModel", again.info)

@@ -107,9 +107,9 @@ def test_where_no_new_proc_can_be_mounted_processes_are_hidden_all_the_same(scen
 import os, subprocess
 from pathlib import Path
 from retinue.guard.sandbox.box import Box
-from retinue.guard.sandbox.policy import Policy
+from retinue.guard.sandbox.policy import SandboxPolicy
 from retinue.guard.sandbox.probe import namespaces_work
-box = Box(Policy(namespaces="must"), "run")
+box = Box(SandboxPolicy(namespaces="must"), "run")
 script = "cat /proc/{scene.victim.pid}/cmdline; cat /proc/[0-9]*/cmdline; ps ax; "
 script += "cat a.txt; diff <(echo) <(echo) && echo same"
 argv = box.wrap(["/bin/bash", "-c", script], Path({str(scene.workspace)!r}))

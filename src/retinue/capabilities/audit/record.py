@@ -56,7 +56,12 @@ def counted(number: int, noun: str) -> str:
 def name_first(names: Sequence[str], most: int) -> str:
     """Return the first names, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    return ", ".join(map(show_on_one_line, names[:most])) + more
+
+
+def show_on_one_line(text: str) -> str:
+    """Return `text` without line breaks and control characters: a name must not look like a line of ours."""
+    return "".join(each if each.isprintable() else " " for each in text)
 
 
 def _describe_files(files: Sequence[str]) -> str:
@@ -79,7 +84,7 @@ def _last_of_each(effects: Sequence[ToolEffect]) -> Iterable[str]:
     """Each command once, in the order and with the exit code of its last use."""
     last: dict[str, int | None] = {}
     for effect in effects:
-        command = " ".join((effect.command or "").split())
+        command = show_on_one_line(" ".join((effect.command or "").split()))
         last.pop(command, None)
         last[command] = effect.exit_code
     for command, code in last.items():
