@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.capabilities.convert import documents
-from tests.capabilities.convert.conftest import Desk
-from tests.capabilities.web.site import Site, Visit
 
 from retinue.capabilities.convert.attach import convert
 from retinue.capabilities.convert.document import open_file
 from retinue.capabilities.convert.errors import ConvertError
 from retinue.capabilities.sandbox.attach import can_sandbox
+from tests.capabilities.convert import documents
+from tests.capabilities.convert.conftest import Desk
+from tests.capabilities.web.site import Site, Visit
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+
 from tests.capabilities.lsp.bench import Bench, write_package
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.capabilities.lsp.bench import FAKE, Bench, alive, until
 
 from retinue.capabilities.lsp.attach import Languages
 from retinue.capabilities.lsp.catalog import KNOWN, root_of, server_kinds
@@ -22,6 +21,7 @@ from retinue.capabilities.lsp.connection import Decoder, WireError, encode
 from retinue.capabilities.lsp.positions import TextDocument, TextPosition
 from retinue.capabilities.sandbox.attach import can_sandbox
 from retinue.core.tool import ToolContext
+from tests.capabilities.lsp.bench import FAKE, Bench, alive, until
 
 Make = Callable[..., Bench]
 

@@ -9,10 +9,10 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.capabilities.lsp.bench import MAIN, Bench, alive, until
 
 import retinue
 from retinue.capabilities.lsp.attach import Languages
+from tests.capabilities.lsp.bench import MAIN, Bench, alive, until
 
 
 async def test_a_definition_by_place_and_by_name(shop: Bench) -> None:

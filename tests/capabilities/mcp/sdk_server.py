@@ -15,10 +15,9 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
+from mcp.server.mcpserver import Context, MCPServer
 from mcp_types import ImageContent, ToolAnnotations
 from pydantic import BaseModel, Field
-
-from mcp.server.mcpserver import Context, MCPServer
 
 server = MCPServer("sdk", instructions="A server for tests.")
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.capabilities.mcp.conftest import HERE, Scene, alive, until
 
 from retinue.capabilities.mcp.config import read_server
 from retinue.capabilities.mcp.connection import ServerError, ServerGoneError
 from retinue.capabilities.mcp.pool import Caller, Server
 from retinue.capabilities.mcp.process import CannotStartError
+from tests.capabilities.mcp.conftest import HERE, Scene, alive, until
 
 
 def quiet(text: str) -> None:

@@ -8,10 +8,10 @@ import os
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.capabilities.plugins.plugin_project import TOOL
 
 from retinue.capabilities.plugins.discover import read_folder
 from retinue.capabilities.plugins.plugin import FailedPlugin, Plugin
+from tests.capabilities.plugins.plugin_project import TOOL
 
 
 def test_claude_codes_layout_is_read_as_it_is(project):

@@ -7,10 +7,10 @@ import subprocess
 import sys
 
 import pytest
-from tests.capabilities.plugins.plugin_project import TOOL
 
 from retinue.capabilities.plugins.importing import load_tools
 from retinue.capabilities.plugins.tools import UnboundError, content_digest
+from tests.capabilities.plugins.plugin_project import TOOL
 
 
 def test_modules_of_a_folder_import_each_other_relatively(project):

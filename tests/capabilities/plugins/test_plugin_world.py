@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 
-from tests.capabilities.plugins.plugin_project import TOOL
-
 from retinue.capabilities.mcp.scope import ServerScope
 from retinue.capabilities.mcp.servers import project_servers
 from retinue.capabilities.plugins.plugin import FailedPlugin, Plugin
 from retinue.core.spec import AgentSpec, ToolPolicy
+from tests.capabilities.plugins.plugin_project import TOOL
 
 HOOK = {"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "${CLAUDE_PLUGIN_ROOT}/x", "args": ["-v"]}]}]}}
 

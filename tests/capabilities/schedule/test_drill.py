@@ -9,14 +9,14 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
-from tests.capabilities.schedule.test_scheduler import look, posts
-from tests.runs.crew_scene import Scene
 
 from retinue.capabilities.schedule import scheduler as scheduler_module
 from retinue.capabilities.schedule.scheduler import Scheduler
 from retinue.capabilities.schedule.times import TOLERANCE, next_after, parse_schedule
 from retinue.log import schedules
 from retinue.testing import FakeClock
+from tests.capabilities.schedule.test_scheduler import look, posts
+from tests.runs.crew_scene import Scene
 
 BERLIN = ZoneInfo("Europe/Berlin")
 JOBS = {

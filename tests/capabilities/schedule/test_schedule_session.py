@@ -4,11 +4,11 @@ the agent had, and its end reaches the conversation."""
 from __future__ import annotations
 
 import pytest
-from tests.runs.crew_scene import Scene, until
 
 from retinue.core.delegation import Scheduled, SpawnCall
 from retinue.core.spec import AgentSpec, ToolPolicy
 from retinue.runs.delegate import Delegate
+from tests.runs.crew_scene import Scene, until
 
 READER = AgentSpec(name="main", prompt="x", tools=ToolPolicy(allow=("read", "Agent")))
 LIMITED = AgentSpec(name="main", prompt="x", tools=ToolPolicy(allow=("read", "Bash(git *)", "write", "Agent")))

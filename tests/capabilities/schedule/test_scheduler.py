@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.runs.crew_scene import Scene, until
 
 from retinue.capabilities.schedule.scheduler import Fired, Scheduler
 from retinue.errors import UnknownAgentError, UnknownJobError, UsageError
 from retinue.log import schedules
 from retinue.runs.supervisor import Supervisor
 from retinue.testing.clock import settle
+from tests.runs.crew_scene import Scene, until
 
 
 class Post:

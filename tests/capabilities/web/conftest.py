@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.capabilities.web.site import Page, Site
 
 from retinue.capabilities.web.service import Web, WebLimits
 from retinue.capabilities.web.tools import FetchContentTool, GetSearchContentTool, WebSearchTool
 from retinue.core.tool import ToolContext, ToolOutput
 from retinue.http.transport import Transport
 from retinue.settings.table import Settings
+from tests.capabilities.web.site import Page, Site
 
 TOOLS = {kind.name: kind for kind in (WebSearchTool, FetchContentTool, GetSearchContentTool)}
 

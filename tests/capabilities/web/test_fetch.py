@@ -10,12 +10,12 @@ import zlib
 
 import pytest
 import trustme
-from tests.capabilities.web.conftest import Browser, Visit
-from tests.capabilities.web.site import bomb, endless, endless_headers, packed, silent, slow
 
 from retinue.capabilities.web.addresses import AllowedHosts
 from retinue.capabilities.web.base import FetchError
 from retinue.capabilities.web.fetcher import Fetcher, Politeness
+from tests.capabilities.web.conftest import Browser, Visit
+from tests.capabilities.web.site import bomb, endless, endless_headers, packed, silent, slow
 
 HERE = AllowedHosts(["127.0.0.1"])
 MOST = 100_000

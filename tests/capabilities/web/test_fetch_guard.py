@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.capabilities.web.site import Site
 
 from retinue.capabilities.web.addresses import AllowedHosts, follow, parse_target, refused_address
 from retinue.capabilities.web.base import FetchError
 from retinue.capabilities.web.connect import Pin, check_target, pin
 from retinue.capabilities.web.fetcher import Fetcher, Politeness
+from tests.capabilities.web.site import Site
 
 NOBODY = AllowedHosts(())
 PUBLIC = "93.184.216.34"

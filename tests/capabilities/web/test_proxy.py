@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 import trustme
-from tests.capabilities.web.conftest import Visit
 
 from retinue.capabilities.web.base import FetchError
 from retinue.capabilities.web.fetcher import Fetcher
+from tests.capabilities.web.conftest import Visit
 
 PUBLIC = "93.184.216.34"
 

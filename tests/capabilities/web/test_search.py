@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.capabilities.web.conftest import Browser, Visit
-from tests.capabilities.web.test_web_tools import code, identifier
 
 from retinue.capabilities.web import search as choose
 from retinue.capabilities.web import searchers as duckduckgo
 from retinue.core.lean import replace
 from retinue.settings.table import Settings
+from tests.capabilities.web.conftest import Browser, Visit
+from tests.capabilities.web.test_web_tools import code, identifier
 
 ROWS = [
     {"url": f"https://example.com/{n}", "title": f"Title <b>{n}</b>", "text": f"about {n} &amp; more"} for n in range(9)

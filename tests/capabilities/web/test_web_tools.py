@@ -8,13 +8,13 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.capabilities.web.conftest import TOOLS, Browser, Visit
-from tests.capabilities.web.site import endless, slow
-from tests.tools.described import is_described
 
 from retinue.core.codec import to_data
 from retinue.core.lean import replace
 from retinue.core.tool import ToolOutput
+from tests.capabilities.web.conftest import TOOLS, Browser, Visit
+from tests.capabilities.web.site import endless, slow
+from tests.tools.described import is_described
 
 LONG = "".join(f"line {number:05}\n" for number in range(6_000))
 

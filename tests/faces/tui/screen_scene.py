@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.faces.tui.watch_scene import picture, until
 from textual.pilot import Pilot
 
 from retinue import Retinue
@@ -16,6 +15,7 @@ from retinue.faces.tui.app import RetinueApp
 from retinue.faces.tui.screens.inbox import InboxScreen
 from retinue.log.inbox import put
 from retinue.testing import FakeClock
+from tests.faces.tui.watch_scene import picture, until
 
 __all__ = ["NOW", "SnapApp", "at_home", "opened", "picture", "press", "put_item", "quick", "until"]
 

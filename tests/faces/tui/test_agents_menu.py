@@ -6,10 +6,6 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.faces.tui.cards import Story
-from tests.faces.tui.screen_scene import at_home, opened, picture, press, until
-from tests.program.conftest import project, serve
-from tests.program.model_server import Reply
 
 from retinue.agents.catalog import Catalog
 from retinue.agents.remove import own_files, remove, reset
@@ -32,6 +28,10 @@ from retinue.faces.tui.screens.sheet import Rows
 from retinue.models.providers import Providers
 from retinue.models.resolve import Resolver
 from retinue.settings.load import load_settings
+from tests.faces.tui.cards import Story
+from tests.faces.tui.screen_scene import at_home, opened, picture, press, until
+from tests.program.conftest import project, serve
+from tests.program.model_server import Reply
 
 __all__ = ["project", "serve"]
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from tests.faces.tui.tmux import Terminal
 from tests.program.conftest import Project, project, serve
 from tests.program.model_server import Reply, Request

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.faces.tui.watch_scene import picture, until, watching
 
 from retinue.faces.tui.chat.folded import ToolBlock
 from retinue.faces.tui.chat.log import Notice
@@ -14,6 +13,7 @@ from retinue.faces.tui.screens.dialogs import ConfirmScreen
 from retinue.faces.tui.screens.reading import HelpScreen
 from retinue.faces.tui.screens.sessions import SessionsScreen
 from retinue.settings.write import save_settings
+from tests.faces.tui.watch_scene import picture, until, watching
 
 
 async def type_in(pilot, text: str) -> None:

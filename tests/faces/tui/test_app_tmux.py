@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
+
 from tests.faces.tui.tmux import Terminal
 from tests.program.conftest import Project, project, serve  # noqa: F401 - fixtures
 from tests.program.model_server import Reply, Request

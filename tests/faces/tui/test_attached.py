@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.faces.tui.test_session import talk  # noqa: F401 - a fixture
-from tests.runs.crew_scene import until
 
 from retinue.core.events import RunEnded
 from retinue.errors import StateError
 from retinue.faces.tui.attached import Attached
 from retinue.log.follow import follow_tree
+from tests.faces.tui.test_session import talk  # noqa: F401 - a fixture
+from tests.runs.crew_scene import until
 
 
 async def test_words_reach_the_run_and_its_agents_through_the_log(talk) -> None:  # noqa: F811

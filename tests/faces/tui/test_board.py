@@ -8,8 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text as Line
-from tests.faces.tui.cards import Story
-from tests.runs.crew_scene import Scene
 
 from retinue.core.events import Compacted, InboxClosed, InboxOpened, RunResumed, RunStarted, TurnEnded
 from retinue.core.usage import Usage
@@ -18,6 +16,8 @@ from retinue.faces.tui.board.board import Board, acquainted_by
 from retinue.faces.tui.board.marks import STYLES, icon, stats
 from retinue.faces.tui.board.text import clean_lines, exact, fit, one_line, wrap
 from retinue.faces.tui.board.widget_lines import badge, contrast, resolve
+from tests.faces.tui.cards import Story
+from tests.runs.crew_scene import Scene
 
 ANY = st.text(max_size=200) | st.text(alphabet="ab 漢字\t\n\r\x1b[31m👩‍👧\u202e\ud800\ufe0f", max_size=200)
 

@@ -7,10 +7,10 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
-from tests.faces.tui.cards import Story
 
 from retinue.faces.tui.board.fleet_lines import MAIN, Fleet, fleet_lines
 from retinue.faces.tui.board.widget_lines import MOST_LINES, Look, widget_lines
+from tests.faces.tui.cards import Story
 
 
 def drawn(story: Story, **look: object) -> list[str]:

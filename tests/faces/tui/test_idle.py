@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from tests.faces.tui.test_app import type_in
-from tests.faces.tui.watch_scene import picture, until, watching
-
 from retinue.core.events import MessageAdded
 from retinue.faces.tui.chat.notification import NotificationBox
 from retinue.faces.tui.screens.agents import counted
 from retinue.runs.notification_text import announced
+from tests.faces.tui.test_app import type_in
+from tests.faces.tui.watch_scene import picture, until, watching
 
 
 def main_of(app):

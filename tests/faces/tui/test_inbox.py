@@ -10,9 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.text import Text
-from tests.faces.tui.screen_scene import NOW, at_home, opened, picture, press, put_item, quick, until
-from tests.program.conftest import project, serve
-from tests.program.model_server import Reply, Request
 
 from retinue.core.inbox import APPROVALS, InboxAnswer, InboxItem
 from retinue.faces.tui.editor.prompt import Prompt
@@ -23,6 +20,9 @@ from retinue.faces.tui.screens.reading import folded
 from retinue.faces.tui.screens.sheet import Rows
 from retinue.log.inbox import InboxRow, answer, find, put
 from retinue.settings.load import load_settings
+from tests.faces.tui.screen_scene import NOW, at_home, opened, picture, press, put_item, quick, until
+from tests.program.conftest import project, serve
+from tests.program.model_server import Reply, Request
 
 __all__ = ["project", "serve"]
 

@@ -6,15 +6,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
-from tests.faces.tui.screen_scene import NOW, SnapApp, at_home, picture, press, put_item, quick, until
-from tests.faces.tui.test_inbox import ITEM, QUESTION
-from tests.program.conftest import project
 
 from retinue.faces.tui.screens.agents_types import TypesScreen
 from retinue.faces.tui.screens.inbox import InboxScreen
 from retinue.faces.tui.screens.schedules import SchedulesScreen
 from retinue.faces.tui.screens.settings import SettingsScreen
 from retinue.faces.tui.screens.toolkit import ToolkitScreen
+from tests.faces.tui.screen_scene import NOW, SnapApp, at_home, picture, press, put_item, quick, until
+from tests.faces.tui.test_inbox import ITEM, QUESTION
+from tests.program.conftest import project
 
 __all__ = ["project"]
 

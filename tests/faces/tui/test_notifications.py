@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.faces.tui.cards import Story
-from tests.faces.tui.watch_scene import picture, until, watching
 
 from retinue.core.delegation import ChildView
 from retinue.core.events import RunEnded
@@ -14,6 +12,8 @@ from retinue.core.usage import Usage
 from retinue.faces.tui.board.announcement import announcement, announcement_lines
 from retinue.faces.tui.chat.notification import NotificationBox
 from retinue.runs.notification_text import notification
+from tests.faces.tui.cards import Story
+from tests.faces.tui.watch_scene import picture, until, watching
 
 
 def view(run: str = "a1", **fields) -> ChildView:

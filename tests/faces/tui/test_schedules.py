@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from tests.faces.tui.screen_scene import NOW, at_home, opened, picture, press, until
-from tests.program.conftest import project, serve
-from tests.program.model_server import Reply
 
 from retinue.faces.tui.screens.dialogs import Ask, ConfirmScreen, Pick, Write
 from retinue.faces.tui.screens.schedules import SchedulesScreen, about, job_rows, mark, relative, when_problem
 from retinue.faces.tui.screens.sheet import Rows
 from retinue.log.schedules import ScheduledJob
+from tests.faces.tui.screen_scene import NOW, at_home, opened, picture, press, until
+from tests.program.conftest import project, serve
+from tests.program.model_server import Reply
 
 __all__ = ["project", "serve"]
 

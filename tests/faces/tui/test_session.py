@@ -6,12 +6,12 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.runs.crew_scene import Scene, until
 
 from retinue import Retinue
 from retinue.errors import RetinueError, StateError
 from retinue.faces.tui.facts import Feed
 from retinue.faces.tui.session import Session
+from tests.runs.crew_scene import Scene, until
 
 
 class Talking:

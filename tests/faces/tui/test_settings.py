@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.faces.tui.screen_scene import at_home, opened, picture, press, until
-from tests.program.conftest import project
 
 from retinue.faces.tui.screens.dialogs import Ask, Pick, Write
 from retinue.faces.tui.screens.settings import SettingsScreen, about, as_text, choices, problem, setting_rows
 from retinue.faces.tui.screens.sheet import HEADING, Rows
 from retinue.settings.load import load_settings, raw_value
 from retinue.settings.table import fields
+from tests.faces.tui.screen_scene import at_home, opened, picture, press, until
+from tests.program.conftest import project
 
 __all__ = ["project"]
 

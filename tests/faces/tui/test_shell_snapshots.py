@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 
 import pytest
-from tests.faces.tui.screen_scene import SnapApp, at_home, picture
-from tests.program.conftest import project  # noqa: F401 - a fixture
 
 from retinue.core.events import (
     AssistantEnded,
@@ -26,6 +24,8 @@ from retinue.core.permission import ToolEffect
 from retinue.core.usage import Usage
 from retinue.faces.tui.screens import sessions
 from retinue.log.rows import RunRow
+from tests.faces.tui.screen_scene import SnapApp, at_home, picture
+from tests.program.conftest import project  # noqa: F401 - a fixture
 
 SIZES = [(80, 24), (120, 40)]
 ANSWER = """The parser is in `src/parse.py`. Two things stand out:

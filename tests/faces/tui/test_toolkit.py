@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tests.faces.tui.screen_scene import at_home, opened, picture, press, until
-from tests.program.conftest import project
 
 from retinue.faces.cli.doctor_checks import DoctorFinding
 from retinue.faces.tui.screens import toolkit as toolkit_reports
 from retinue.faces.tui.screens.toolkit import REPORTS, Report, ToolkitScreen, chosen, doctor_lines, made, program
 from retinue.runs.project import World
+from tests.faces.tui.screen_scene import at_home, opened, picture, press, until
+from tests.program.conftest import project
 
 __all__ = ["project"]
 

@@ -6,14 +6,14 @@ import asyncio
 import signal
 
 import pytest
-from tests.faces.tui.watch_scene import picture, until, watching
-from tests.program.conftest import project, serve  # noqa: F401 - fixtures
-from tests.program.model_server import Reply
 from textual.widgets import Input
 
 from retinue import Retinue
 from retinue.faces.tui.app import RetinueApp
 from retinue.faces.tui.screens.viewer import ViewerScreen
+from tests.faces.tui.watch_scene import picture, until, watching
+from tests.program.conftest import project, serve  # noqa: F401 - fixtures
+from tests.program.model_server import Reply
 
 
 class Stage:

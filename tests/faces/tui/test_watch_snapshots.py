@@ -8,8 +8,6 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from tests.faces.tui.cards import Story
-from tests.faces.tui.test_notifications import view
 from textual.app import App, ComposeResult
 
 from retinue.core.events import (
@@ -43,6 +41,8 @@ from retinue.faces.tui.screens import viewer as viewer_module
 from retinue.faces.tui.screens.viewer import ViewerScreen
 from retinue.runs.notification_text import notification
 from retinue.settings.table import Settings
+from tests.faces.tui.cards import Story
+from tests.faces.tui.test_notifications import view
 
 SIZES = [(80, 24), (120, 40)]
 AT = 1_000.0

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.faces.tui.watch_scene import picture, until, watching
 
 from retinue.faces.tui.panels.lines import LiveWidget
+from tests.faces.tui.watch_scene import picture, until, watching
 
 
 @pytest.fixture

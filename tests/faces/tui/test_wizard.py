@@ -5,9 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.faces.tui.screen_scene import at_home, opened, picture, press, quick, until
-from tests.program.conftest import project, serve
-from tests.program.model_server import Reply, Request
 
 from retinue.agents.brief import TURNS, brief, fields, look
 from retinue.agents.catalog import Catalog
@@ -17,6 +14,9 @@ from retinue.faces.tui.screens.dialogs import Ask, ConfirmScreen, Pick, Write
 from retinue.faces.tui.screens.inbox import InboxScreen
 from retinue.faces.tui.screens.sheet import Rows
 from retinue.faces.tui.screens.wizard import GenerateScreen
+from tests.faces.tui.screen_scene import at_home, opened, picture, press, quick, until
+from tests.program.conftest import project, serve
+from tests.program.model_server import Reply, Request
 
 __all__ = ["project", "serve"]
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runs.crew_scene import Scene
 from textual.pilot import Pilot
 
 from retinue import Retinue
 from retinue.faces.tui.app import RetinueApp
+from tests.runs.crew_scene import Scene
 
 
 @asynccontextmanager

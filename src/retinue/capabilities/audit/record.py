@@ -61,7 +61,8 @@ def name_first(names: Sequence[str], most: int) -> str:
 
 def show_on_one_line(text: str) -> str:
     """Return `text` without line breaks and control characters: a name must not look like a line of ours."""
-    return "".join(each if each.isprintable() else " " for each in text)
+    printable = "".join(each if each.isprintable() else " " for each in text)
+    return " ".join(printable.split())
 
 
 def _describe_files(files: Sequence[str]) -> str:
@@ -84,7 +85,7 @@ def _last_of_each(effects: Sequence[ToolEffect]) -> Iterable[str]:
     """Each command once, in the order and with the exit code of its last use."""
     last: dict[str, int | None] = {}
     for effect in effects:
-        command = show_on_one_line(" ".join((effect.command or "").split()))
+        command = show_on_one_line(effect.command or "")
         last.pop(command, None)
         last[command] = effect.exit_code
     for command, code in last.items():
