@@ -90,7 +90,8 @@ def main() -> None:
 
 
 FIRST = (
-    "from retinue.guard.permissions.policy import PermissionPolicy; from retinue.guard.permissions.locations import RunFolders; "
+    "from retinue.guard.permissions.policy import PermissionPolicy; "
+    "from retinue.guard.permissions.locations import RunFolders; "
     "from retinue.core.permission import ToolUse; "
     "PermissionPolicy('default', RunFolders.of('.')).decide(ToolUse('bash', {'command': 'ls'}))"
 )
