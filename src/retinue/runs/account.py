@@ -73,7 +73,7 @@ def check_readable(loaded: Loaded) -> None:
 
 
 _FORMER_LIMITS = frozenset({"sandbox.cpuSeconds", "sandbox.fileMb", "sandbox.processes"})
-_FORMER_VARIABLES = frozenset({"RETINUE_SANDBOX_CPU_SECONDS", "RETINUE_SANDBOX_FILE_MB", "RETINUE_SANDBOX_PROCESSES"})
+_FORMER_VARIABLES = frozenset(f"RETINUE_SANDBOX_{name}" for name in ("CPU_SECONDS", "FILE_MB", "PROCESSES"))
 
 
 def _is_limit(name: str) -> bool:
