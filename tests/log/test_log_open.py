@@ -6,6 +6,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 import log_stories as stories
@@ -45,6 +46,20 @@ async def test_folder_and_files_are_for_their_owner_only(tmp_path):
                 assert stat.S_IMODE(path.stat().st_mode) == 0o700
     finally:
         os.umask(old)
+
+
+def test_opening_waits_for_a_process_that_is_making_the_log(tmp_path):
+    maker = sqlite3.connect(log_file(tmp_path), isolation_level=None, check_same_thread=False)
+    maker.execute("CREATE TABLE other (x)")
+    maker.execute("BEGIN IMMEDIATE")
+    maker.execute("DROP TABLE other")
+    done = threading.Timer(0.2, maker.execute, ["COMMIT"])
+    done.start()
+    connection = connect(tmp_path)
+    done.join()
+    assert version_of(connection, log_file(tmp_path)) == len(MIGRATIONS)
+    connection.close()
+    maker.close()
 
 
 def test_a_folder_others_may_read_is_closed_to_them(tmp_path):

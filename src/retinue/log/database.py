@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -79,6 +80,7 @@ def _most(connection: sqlite3.Connection) -> int:
 FILE_NAME = "log.db"
 PATIENCE_MS = 10_000
 """How long a statement waits for another process before it is an error."""
+_PAUSE = 0.02
 
 
 def log_file(folder: Path) -> Path:
@@ -102,23 +104,9 @@ def connect(folder: Path, migrations: tuple[Migration, ...] = MIGRATIONS) -> sql
     try:
         _make_private(folder)
         _create(path)
-        connection = _open(f"{path.absolute().as_uri()}?mode=rw")
-        try:
-            connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("PRAGMA synchronous=NORMAL")
-            connection.execute("PRAGMA foreign_keys=ON")
-            connection.execute("PRAGMA cache_size=-32768")
-            connection.execute("PRAGMA journal_size_limit=16777216")
-            migrate(connection, path, migrations)
-            # SQLite opens a file it may not write without an error; asking for the lock finds out.
-            connection.execute("BEGIN IMMEDIATE")
-            connection.execute("ROLLBACK")
-        except BaseException:
-            connection.close()
-            raise
+        return _patiently(lambda: _writing(path, migrations))
     except (sqlite3.Error, OSError) as error:
         raise trouble(error, path) from error
-    return connection
 
 
 def connect_to_read(folder: Path) -> sqlite3.Connection:
@@ -130,7 +118,7 @@ def connect_to_read(folder: Path) -> sqlite3.Connection:
     try:
         if not path.is_file():
             return _empty()
-        return _reading(folder, path)
+        return _patiently(lambda: _reading(folder, path))
     except (sqlite3.Error, OSError) as error:
         raise trouble(error, path) from error
 
@@ -154,7 +142,7 @@ def check(folder: Path) -> list[str]:
 
 def trouble(error: sqlite3.Error | OSError, path: Path) -> StateError:
     """The sentence for what SQLite or the file system said."""
-    code = getattr(error, "sqlite_errorname", "") or ""
+    code = _code(error)
     if isinstance(error, OSError):
         return _no_access(path, error.strerror or str(error))
     if code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
@@ -176,6 +164,10 @@ def trouble(error: sqlite3.Error | OSError, path: Path) -> StateError:
             remedy="Wait for it to finish, or find it with: lsof " + str(path),
         )
     return StateError(f"The log {path} cannot be used ({error}).", remedy="Set RETINUE_HOME to another folder.")
+
+
+def _code(error: Exception) -> str:
+    return getattr(error, "sqlite_errorname", "") or ""
 
 
 def _no_access(path: Path, why: str) -> StateError:
@@ -204,6 +196,42 @@ def _open(uri: str) -> sqlite3.Connection:
 
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
     connection.execute(f"PRAGMA busy_timeout={PATIENCE_MS}")
+    return connection
+
+
+def _patiently(opened: Callable[[], sqlite3.Connection]) -> sqlite3.Connection:
+    """Return what `opened` opens, tried again for as long as another process holds the file.
+
+    SQLite does not wait by itself while the first process turns a new file into a WAL file: it
+    reports that as busy at once, whatever the busy timeout is."""
+    import sqlite3
+
+    deadline = time.monotonic() + PATIENCE_MS / 1000
+    while True:
+        try:
+            return opened()
+        except sqlite3.OperationalError as error:
+            busy = _code(error).startswith("SQLITE_BUSY")
+            if not busy or time.monotonic() > deadline:
+                raise
+        time.sleep(_PAUSE)
+
+
+def _writing(path: Path, migrations: tuple[Migration, ...]) -> sqlite3.Connection:
+    connection = _open(f"{path.absolute().as_uri()}?mode=rw")
+    try:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=NORMAL")
+        connection.execute("PRAGMA foreign_keys=ON")
+        connection.execute("PRAGMA cache_size=-32768")
+        connection.execute("PRAGMA journal_size_limit=16777216")
+        migrate(connection, path, migrations)
+        # SQLite opens a file it may not write without an error; asking for the lock finds out.
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("ROLLBACK")
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 

@@ -372,7 +372,7 @@ async def test_the_problems_of_an_agents_file_are_shown_once_however_often_it_ru
         problem = "There is no key 'colour'"
         await until(pilot, lambda: problem in " ".join(notices(app)))
         assert len([text for text in notices(app) if problem in text]) == 1
-        assert "worker.md:4" in picture(app).replace("\n", "").replace(" ", "")
+        await until(pilot, lambda: "worker.md:4" in picture(app).replace("\n", "").replace(" ", ""))
 
 
 def notices(app) -> list[str]:

@@ -144,7 +144,7 @@ FREE = {
     "write-anywhere": ("echo x > $N/new && echo x > $H/new && cat $N/new", "x"),
     "read-anywhere": ("cat $N/b.txt $H/.ssh/id_ed25519", "PRIVATE"),
     "network": ("echo hi > /dev/tcp/127.0.0.1/$PORT && echo sent", "sent"),
-    "local-services": ("curl -s -m 2 --unix-socket $SOCK http://localhost/; echo code $?", "code 5"),
+    "local-services": ("$PY -c 'import os, socket; socket.socket(socket.AF_UNIX).connect(os.environ[\"SOCK\"]); print(\"connected\")'", "connected"),
     "signals": ("kill -0 $VICTIM && echo signalled", "signalled"),
     "processes": ("ps -p $VICTIM -o comm=", "sleep"),
     "debugger": ("gdb -batch -ex run -ex 'print 6*7' /bin/true", "42"),
