@@ -43,8 +43,8 @@ TOOL = {
 async def agents_of_retinue(tasks: list[str]) -> int:
     from retinue import Retinue
 
-    async with Retinue(".") as crew:
-        runs = await asyncio.gather(*(crew.spawn("bench-worker", task) for task in tasks))
+    async with Retinue(".") as supervisor:
+        runs = await asyncio.gather(*(supervisor.spawn("bench-worker", task) for task in tasks))
         outcomes = [await run.wait() for run in runs]
     return sum(outcome.ended == "completed" and "RESULT" in outcome.text for outcome in outcomes)
 

@@ -59,12 +59,12 @@ async def waiting(runs: int, environment: dict[str, str], cwd: str, server: subp
     from retinue import Retinue
 
     assert server.stdin is not None and server.stdout is not None
-    async with Retinue(cwd, environment=environment) as crew:
-        first = await crew.spawn("bench-worker", "Wait.")  # everything that is made once is made now
+    async with Retinue(cwd, environment=environment) as supervisor:
+        first = await supervisor.spawn("bench-worker", "Wait.")  # everything that is made once is made now
         gc.collect()
         before = resident_kb()
         tasks = [f"Wait, number {number}." for number in range(runs)]
-        started = await asyncio.gather(*(crew.spawn("bench-worker", task, background=False) for task in tasks))
+        started = await asyncio.gather(*(supervisor.spawn("bench-worker", task, background=False) for task in tasks))
         for _ in range(3_000):
             await asyncio.sleep(0.02)
             server.stdin.write("\n")
@@ -76,7 +76,7 @@ async def waiting(runs: int, environment: dict[str, str], cwd: str, server: subp
         gc.collect()
         after, at_work = resident_kb(), len(asyncio.all_tasks())
         assert all(run.outcome is None for run in (first, *started))
-        await crew.stop_all()
+        await supervisor.stop_all()
     return (after - before) / runs, at_work
 
 

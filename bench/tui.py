@@ -216,15 +216,15 @@ class opened:  # noqa: N801 - reads as a verb where it is used
         home = Path(self._folder.name)
         (home / "project").mkdir()
         environment = {"HOME": str(home), "RETINUE_HOME": str(home / "home"), "RETINUE_MODEL": "offline/planner"}
-        self._crew = Retinue(home / "project", environment=environment)
-        await self._crew.__aenter__()
-        app = RetinueApp(self._crew)
+        self._supervisor = Retinue(home / "project", environment=environment)
+        await self._supervisor.__aenter__()
+        app = RetinueApp(self._supervisor)
         self._test = app.run_test(size=SIZE)
         return app, await self._test.__aenter__()
 
     async def __aexit__(self, *_: object) -> None:
         await self._test.__aexit__(None, None, None)
-        await self._crew.__aexit__()
+        await self._supervisor.__aexit__()
         self._folder.cleanup()
 
 

@@ -66,21 +66,23 @@ async def _measured(unavailable: Mapping[str, str], *, attended: bool) -> list[R
     from retinue.core.request import RunRequest
     from retinue.faces.api import main_agent
     from retinue.runs.preview import preview
-    from retinue.runs.project import World
+    from retinue.runs.project import Project
 
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder).resolve()
         cwd = root / "project"
         _repository(cwd)
-        world = World(cwd, environment={"HOME": str(root), "RETINUE_HOME": str(root / "home"), "PATH": "/usr/bin:/bin"})
-        world.__dict__["unavailable"] = unavailable
+        project = Project(
+            cwd, environment={"HOME": str(root), "RETINUE_HOME": str(root / "home"), "PATH": "/usr/bin:/bin"}
+        )
+        project.__dict__["unavailable"] = unavailable
         if attended:
-            world.approvers.append(_nobody)
-        main = await preview(RunRequest(spec=main_agent(), task=_TASK, cwd=cwd), world)
+            project.approvers.append(_nobody)
+        main = await preview(RunRequest(spec=main_agent(), task=_TASK, cwd=cwd), project)
         rows = [_row("main", main, cwd)]
         for name in AGENTS:
-            spec = world.catalog().find(name).spec
-            seen = await preview(RunRequest(spec=spec, task=_TASK, cwd=cwd, depth=1), world, main)
+            spec = project.catalog().find(name).spec
+            seen = await preview(RunRequest(spec=spec, task=_TASK, cwd=cwd, depth=1), project, main)
             rows.append(_row(name, seen, cwd))
         return rows
 

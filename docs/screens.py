@@ -60,12 +60,12 @@ async def app_in(folder: Path) -> AsyncIterator[tuple[Any, Any, Teller]]:
     os.environ.update(environment)
     for name in ("EDITOR", "VISUAL", "NO_COLOR"):
         os.environ.pop(name, None)
-    async with Retinue(project, environment=environment) as crew:
-        app = RetinueApp(crew)
+    async with Retinue(project, environment=environment) as retinue:
+        app = RetinueApp(retinue)
         async with app.run_test(size=SIZE) as pilot:
             teller = Teller(app, later)
             await tell(teller)
-            crew.supervisor.clock = FakeClock(MOMENT[0])
+            retinue.supervisor.clock = FakeClock(MOMENT[0])
             await settled(pilot)
             yield app, pilot, teller
 
@@ -116,10 +116,10 @@ async def settings(app: Any, pilot: Any, teller: Teller) -> None:
 
 
 async def schedules(app: Any, pilot: Any, teller: Teller) -> None:
-    await app.crew.schedules.add(
+    await app.retinue.schedules.add(
         "auditor", "What was merged since yesterday, and is it safe?", "24h", name="nightly audit"
     )
-    await app.crew.schedules.add("migrator", "Try the next module again", "+90m", name="try again")
+    await app.retinue.schedules.add("migrator", "Try the next module again", "+90m", name="try again")
     await pilot.press(*"/schedules", "enter")
 
 

@@ -75,7 +75,7 @@ class Teller:
     def __init__(self, app: Any, later: Callable[[float], None]) -> None:
         self.app = app
         self.later = later
-        self.log = app.crew.supervisor.world.log
+        self.log = app.retinue.supervisor.project.log
         self.runs: dict[str, RunPlace] = {}
 
     def start(self, name: str, agent: str, task: str, parent: str | None = None, **options: Any) -> None:

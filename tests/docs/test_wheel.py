@@ -53,7 +53,7 @@ async def test_the_guide_is_told_where_the_documentation_is_and_may_read_it(
         await desk.asked()
         desk.say("With: retinue agents list")
         await until(lambda: not guide.live)
-        bodies = [event.body for event in scene.crew.world.log.reader.events(guide.id)]
+        bodies = [event.body for event in scene.supervisor.project.log.reader.events(guide.id)]
         page, other = [body.result for body in bodies if isinstance(body, ToolEnded)]
     assert "# Commands" in page.text and not page.is_error
     assert other.is_error

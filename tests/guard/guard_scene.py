@@ -14,8 +14,8 @@ from retinue.core.inbox import InboxItem
 from retinue.core.permission import Decision, EffectKind, ToolUse
 from retinue.core.spec import PermissionMode
 from retinue.core.tool import ToolContext, ToolOutput, ToolSpec, ok
-from retinue.guard.inbox_item import Party
-from retinue.guard.inbox_service import LOOK_SECONDS, Desk, InboxPolicy
+from retinue.guard.inbox_item import Asker
+from retinue.guard.inbox_service import LOOK_SECONDS, InboxPolicy, InboxService
 from retinue.guard.redact import Redactor
 from retinue.log.inbox import InboxRow, items
 from retinue.log.query import LogReader
@@ -87,7 +87,7 @@ class Asking:
 
     async def __aenter__(self) -> Asking:
         self.log = Log.open(self.folder, redact=self._redact)
-        self.desk = Desk(
+        self.desk = InboxService(
             self.log, policy=lambda: self.policy, redact=(self._redact or Redactor()).data, clock=self.clock
         )
         self.party = self.new_party("run-1")
@@ -96,7 +96,7 @@ class Asking:
     async def __aexit__(self, *_: object) -> None:
         await self.log.close()
 
-    def new_party(self, run_id: str, controls: Controls | None = None) -> Party:
+    def new_party(self, run_id: str, controls: Controls | None = None) -> Asker:
         place = RunPlace(run_id)
         self.log.append(place, RunCreated("writer", "task", {}, "", "m", str(self.folder)))
         self.log.append(place, RunStarted("m", (), str(self.folder)))
@@ -105,7 +105,7 @@ class Asking:
             self.recorded.append(body)
             self.log.append(place, body)
 
-        return Party(place, "writer", controls or Controls(), record)
+        return Asker(place, "writer", controls or Controls(), record)
 
     def item(self, path: str = "a.txt", run_id: str = "run-1", **fields: Any) -> InboxItem:
         from retinue.guard.inbox_service import new_item_id

@@ -225,9 +225,9 @@ async def test_a_run_that_asks_again_what_still_waits_takes_the_same_item(tmp_pa
 
 
 def replace_leftovers(party):
-    from retinue.guard.inbox_item import Party
+    from retinue.guard.inbox_item import Asker
 
-    return Party(party.place, party.agent, party.controls, party.record, True)
+    return Asker(party.place, party.agent, party.controls, party.record, True)
 
 
 async def test_questions_take_options_and_free_words(tmp_path):

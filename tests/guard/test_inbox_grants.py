@@ -12,7 +12,7 @@ from retinue.capabilities.permissions.gatekeeper import grant
 from retinue.core.inbox import InboxAnswer
 from retinue.core.permission import ToolUse
 from retinue.log.inbox import granted
-from retinue.runs.member import Member
+from retinue.runs.node import RunNode
 
 PATHS = [f"{name}.txt" for name in "abcde"]
 
@@ -21,16 +21,16 @@ def write(path: str) -> ToolUse:
     return ToolUse("write", {"path": path, "content": "x"}, frozenset({"write"}), "c1")
 
 
-def allowed(scene: Scene, member: Member) -> set[str]:
-    decide = scene.crew.world.guards[member.id].permissions.decide
+def allowed(scene: Scene, node: RunNode) -> set[str]:
+    decide = scene.supervisor.project.guards[node.id].permissions.decide
     return {path for path in PATHS if decide(write(path)).verdict == "allow"}
 
 
-async def give(scene: Scene, member: Member, path: str, choice: str) -> None:
-    guard = scene.crew.world.guards[member.id]
+async def give(scene: Scene, node: RunNode, path: str, choice: str) -> None:
+    guard = scene.supervisor.project.guards[node.id]
     rule = guard.permissions.decide(write(path)).rule
     if rule is not None:
-        await grant(guard, scene.crew.world, rule, InboxAnswer(choice, by="test"))
+        await grant(guard, scene.supervisor.project, rule, InboxAnswer(choice, by="test"))
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -40,15 +40,15 @@ async def test_grants_for_a_run_never_flow_up_or_sideways(tmp_path, monkeypatch,
         members = [await scene.main()]
         expected: dict[str, set[str]] = {members[0].id: set()}
         for step in range(14):
-            member = chance.choice(members)
-            if chance.random() < 0.5 and member.depth < 3 and len(members) < 7:
-                child = await scene.child(member, f"task {step}")
+            node = chance.choice(members)
+            if chance.random() < 0.5 and node.depth < 3 and len(members) < 7:
+                child = await scene.child(node, f"task {step}")
                 members.append(child)
-                expected[child.id] = set(expected[member.id])
+                expected[child.id] = set(expected[node.id])
             else:
                 path = chance.choice(PATHS)
-                await give(scene, member, path, "allow-run")
-                expected[member.id].add(path)
+                await give(scene, node, path, "allow-run")
+                expected[node.id].add(path)
             assert {each.id: allowed(scene, each) for each in members} == expected
 
 
@@ -61,7 +61,7 @@ async def test_what_is_allowed_for_an_agent_is_for_its_runs_only_and_kept(tmp_pa
         assert allowed(scene, one) == allowed(scene, two) == {"a.txt"}
         assert allowed(scene, main) == set() == allowed(scene, other)
         spec = one.handle.launch.request.spec
-        assert len(granted(scene.crew.world.log.reader, spec.name, spec.source)) == 1
+        assert len(granted(scene.supervisor.project.log.reader, spec.name, spec.source)) == 1
 
 
 async def test_always_is_a_rule_in_the_local_settings_for_everyone(tmp_path, monkeypatch):

@@ -10,12 +10,12 @@ from tests.runs.crew_scene import Scene
 from retinue.core.delegation import ChildView, Refusal, SpawnCall
 from retinue.core.inbox import InboxAnswer
 from retinue.runs.delegate import Delegate
-from retinue.runs.member import Member
+from retinue.runs.node import RunNode
 
 
-async def started(scene: Scene, main: Member, count: int) -> list[ChildView | Refusal]:
+async def started(scene: Scene, main: RunNode, count: int) -> list[ChildView | Refusal]:
     """What becomes of agents that one run starts, one after the other."""
-    delegate, found = Delegate(scene.crew, main.id), []
+    delegate, found = Delegate(scene.supervisor, main.id), []
     for number in range(count):
         call = SpawnCall(prompt=f"task {number}", agent="general-purpose", background=True)
         spawning = asyncio.create_task(delegate.spawn(call))
@@ -36,7 +36,7 @@ async def test_a_quote_is_an_item_and_its_answer_decides(tmp_path, monkeypatch, 
             asked.append(item)
             return InboxAnswer(choice, by="test")
 
-        scene.crew.world.approvers.append(approver)
+        scene.supervisor.project.approvers.append(approver)
         main = await scene.main()
         found = (await started(scene, main, 2))[-1]
         assert isinstance(found, ChildView if choice == "allow" else Refusal)
@@ -66,7 +66,7 @@ async def test_a_person_who_is_there_is_asked_before_many_agents_unless_they_set
             asked.append(item)
             return InboxAnswer("deny", by="test")
 
-        scene.crew.world.approvers.append(approver)
+        scene.supervisor.project.approvers.append(approver)
         main = await scene.main()
         found = await started(scene, main, 33)
         assert all(isinstance(each, ChildView) for each in found[:32])

@@ -124,11 +124,11 @@ async def test_an_event_of_another_version_does_not_hide_the_rest(tmp_path):
 
 
 def test_no_body_has_a_field_that_its_place_would_hide():
-    for member in typing.get_args(Body):
-        names = [field.name for field in dataclasses.fields(member)]
-        assert not {"run_id", "parent_id", "root_id", "seq", "at"} & set(names), member
-        assert names[-1] == "type", member
-        assert len(names) > 1, member
+    for node in typing.get_args(Body):
+        names = [field.name for field in dataclasses.fields(node)]
+        assert not {"run_id", "parent_id", "root_id", "seq", "at"} & set(names), node
+        assert names[-1] == "type", node
+        assert len(names) > 1, node
 
 
 def test_an_event_is_one_flat_object_on_one_line():

@@ -21,7 +21,7 @@ def problems(value: Any, hint: Any, place: str = "body") -> list[str]:
     if origin in (typing.Annotated, typing_extensions.Required, typing_extensions.NotRequired):
         return problems(value, arguments[0], place)
     if origin in (Union, types.UnionType):
-        return min((problems(value, member, place) for member in arguments), key=len)
+        return min((problems(value, node, place) for node in arguments), key=len)
     if origin is Literal:
         return [] if value in arguments else [f"{place}: {value!r} is none of {arguments}"]
     if is_typeddict(hint) or typing_extensions.is_typeddict(hint):

@@ -288,8 +288,8 @@ def make_environment(folder: Path, model: str, url: str) -> dict[str, str]:
 async def test_the_outcome_names_the_cause_and_the_remedy_after_one_request(bad: Bad, tmp_path: Path) -> None:
     async with Server(bad.reply, bad.reply) as server:
         environment = make_environment(tmp_path, bad.model, server.url)
-        async with Retinue(tmp_path, model=bad.model, environment=environment) as crew:
-            outcome = await (await crew.spawn("Explore", "hi")).wait()
+        async with Retinue(tmp_path, model=bad.model, environment=environment) as supervisor:
+            outcome = await (await supervisor.spawn("Explore", "hi")).wait()
     failure = outcome.failure
     assert failure is not None
     assert failure.kind == bad.kind

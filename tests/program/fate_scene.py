@@ -68,14 +68,14 @@ class Scene:
         assert parsed.fates[self.row.key].fate != "ignored"
         return parsed.spec
 
-    def crew(self) -> Retinue:
+    def retinue(self) -> Retinue:
         environment = {**self.project.environment, "RETINUE_ALLOW_WRITE": "true", **self.environment}
         return Retinue(self.project.cwd, environment=environment)
 
     async def run(self, value: str, *more: str, body: str = "Work.") -> tuple[Any, Outcome]:
         """The run of a file that says `value`, and how it ended."""
-        async with self.crew() as crew:
-            run = await crew.spawn(self.spec(value, *more, body=body), "Do the task")
+        async with self.retinue() as retinue:
+            run = await retinue.spawn(self.spec(value, *more, body=body), "Do the task")
             return run, await run.wait()
 
     async def delegated(self, value: str, **call: Any) -> tuple[Request, str]:
@@ -92,9 +92,9 @@ class Scene:
             return Reply("done", calls=[("Agent", arguments)] if request.turn == 0 else [])
 
         self.server.answer = answer
-        async with self.crew() as crew:
-            await (await crew.prompt("PARENT TALK")).wait()
-            await crew.wait_all()
+        async with self.retinue() as retinue:
+            await (await retinue.prompt("PARENT TALK")).wait()
+            await retinue.wait_all()
         child = next(each for each in self.server.requests if _is_child(each))
         told = next(each for each in self.server.requests if each.turn == 1 and not _is_child(each))
         return child, json.dumps(told.results)

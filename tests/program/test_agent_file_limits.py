@@ -214,8 +214,8 @@ def test_the_library_has_the_problems_of_the_file_in_its_notes(
         monkeypatch.setenv(name, value)
 
     async def run() -> tuple[str, ...]:
-        async with Retinue(cwd=str(project.cwd)) as crew:
-            return (await (await crew.spawn("warned", "go")).wait()).notes
+        async with Retinue(cwd=str(project.cwd)) as retinue:
+            return (await (await retinue.spawn("warned", "go")).wait()).notes
 
     notes = asyncio.run(run())
     assert len([note for note in notes if "warned.md:4: 'memory': " in note]) == 1
@@ -227,8 +227,8 @@ def test_the_library_refuses_what_cannot_be_read(project: Project, monkeypatch: 
         monkeypatch.setenv(name, value)
 
     async def run() -> None:
-        async with Retinue(cwd=str(project.cwd)) as crew:
-            await crew.spawn("odd", "go")
+        async with Retinue(cwd=str(project.cwd)) as retinue:
+            await retinue.spawn("odd", "go")
 
     with pytest.raises(LaunchError, match=r"odd\.md:4"):
         asyncio.run(run())

@@ -42,9 +42,9 @@ async def test_B57_the_inbox_says_what_the_agent_that_asks_works_on(project: Pro
         seen.append((item.description, listed))
         return "deny"
 
-    async with Retinue(project.cwd, environment=project.environment, approve=approve) as crew:
-        await (await crew.spawn("general-purpose", "Write the notes", description="keep notes")).wait()
-        await (await crew.spawn("general-purpose", "Write more notes")).wait()
+    async with Retinue(project.cwd, environment=project.environment, approve=approve) as retinue:
+        await (await retinue.spawn("general-purpose", "Write the notes", description="keep notes")).wait()
+        await (await retinue.spawn("general-purpose", "Write more notes")).wait()
     assert [description for description, _ in seen] == ["keep notes", "Write more notes"]
     assert "general-purpose, keep notes (run " in seen[0][1]
     assert "general-purpose, Write more notes (run " in seen[1][1]

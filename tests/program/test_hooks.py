@@ -326,12 +326,12 @@ async def test_functions_of_the_library(project: Project, serve: Any) -> None:
     environment = {**project.environment}
     async with Retinue(
         project.cwd, environment=environment, hooks=[("SubagentStart", lambda p: {"additionalContext": "psst"})]
-    ) as crew:
-        crew.hooks.on("PreToolUse", guard, matcher="bash")
-        outcome = await (await crew.spawn("general-purpose", "do it")).wait()
+    ) as retinue:
+        retinue.hooks.on("PreToolUse", guard, matcher="bash")
+        outcome = await (await retinue.spawn("general-purpose", "do it")).wait()
         assert "the program says no" in outcome.text
         assert heard == ["general-purpose"]
-        assert crew.hooks.off(guard)
+        assert retinue.hooks.off(guard)
     assert not (project.cwd / "made").exists()
     assert project.server is not None
     assert "psst" in json.dumps(project.server.requests[0].body["messages"][0])
@@ -376,10 +376,10 @@ async def test_hooks_of_one_agent_never_fire_for_another(project: Project, serve
 
     serve(answer)
     wanted = plan(2) or [[names[0], []]]
-    async with Retinue(project.cwd, environment=project.environment, permission_mode="bypassPermissions") as crew:
+    async with Retinue(project.cwd, environment=project.environment, permission_mode="bypassPermissions") as retinue:
         async with asyncio.timeout(60):
-            await (await crew.spawn("general-purpose", f"PLAN{json.dumps(wanted)}END")).wait()
-            await crew.wait_all()
+            await (await retinue.spawn("general-purpose", f"PLAN{json.dumps(wanted)}END")).wait()
+            await retinue.wait_all()
     heard = [line.split() for line in (project.cwd / "heard").read_text().splitlines()]
     assert heard
     assert all(whose == who for whose, who, _ in heard)

@@ -23,11 +23,11 @@ from tests.program.test_hooks import agent, run_id, settings, spawn
 class Ear:
     """Writes down every event it is registered for."""
 
-    def __init__(self, crew: Retinue, *events: str) -> None:
+    def __init__(self, retinue: Retinue, *events: str) -> None:
         self.heard: list[dict[str, Any]] = []
         self.answers: dict[str, Callable[[dict[str, Any]], Any]] = {}
         for event in events:
-            crew.hooks.on(event, self._hear)
+            retinue.hooks.on(event, self._hear)
 
     async def _hear(self, payload: dict[str, Any]) -> Any:
         self.heard.append(payload)
@@ -42,7 +42,7 @@ class Ear:
         return [each for each in self.heard if each["hook_event_name"] == event]
 
 
-def crew_of(project: Project, **options: Any) -> Retinue:
+def retinue_of(project: Project, **options: Any) -> Retinue:
     return Retinue(project.cwd, environment=project.environment, permission_mode="bypassPermissions", **options)
 
 
@@ -61,11 +61,11 @@ async def test_starts_and_ends_of_background_agents_come_in_pairs(project: Proje
         )
 
     serve(answer)
-    async with asyncio.timeout(60), crew_of(project) as crew:
-        ear = Ear(crew, "SubagentStart", "SubagentStop", "Stop", "SessionStart", "SessionEnd", "Notification")
-        run = await crew.prompt("delegate")
+    async with asyncio.timeout(60), retinue_of(project) as retinue:
+        ear = Ear(retinue, "SubagentStart", "SubagentStop", "Stop", "SessionStart", "SessionEnd", "Notification")
+        run = await retinue.prompt("delegate")
         assert (await run.wait()).ok
-        await crew.wait_all()
+        await retinue.wait_all()
     started = sorted(each["agent_id"] for each in ear.of("SubagentStart"))
     ended = sorted(each["agent_id"] for each in ear.of("SubagentStop"))
     assert len(started) == 2
@@ -87,10 +87,10 @@ async def test_an_agent_that_fails_or_is_stopped_has_an_end_too(project: Project
         return Reply(status=401) if "fail" in first(request) else Reply("x", hang=True)
 
     serve(answer)
-    async with asyncio.timeout(60), crew_of(project) as crew:
-        ear = Ear(crew, "SubagentStart", "SubagentStop", "StopFailure")
-        assert (await (await crew.spawn("Explore", "fail")).wait()).ended == "error"
-        run = await crew.spawn("Explore", "hang")
+    async with asyncio.timeout(60), retinue_of(project) as retinue:
+        ear = Ear(retinue, "SubagentStart", "SubagentStop", "StopFailure")
+        assert (await (await retinue.spawn("Explore", "fail")).wait()).ended == "error"
+        run = await retinue.spawn("Explore", "hang")
         async for event in run.events():
             if event.body.type == "turn.started":
                 break
@@ -104,10 +104,10 @@ async def test_an_agent_that_fails_or_is_stopped_has_an_end_too(project: Project
 
 async def test_a_hook_can_stop_everything(project: Project, serve: Any) -> None:
     serve(lambda request: Reply("", [("read", {"path": "f1.txt"})]) if request.turn < 5 else Reply("done"))
-    async with asyncio.timeout(60), crew_of(project) as crew:
-        ear = Ear(crew, "PostToolUse")
+    async with asyncio.timeout(60), retinue_of(project) as retinue:
+        ear = Ear(retinue, "PostToolUse")
         ear.answers["PostToolUse"] = lambda payload: {"continue": False, "stopReason": "that is enough"}
-        outcome = await (await crew.spawn("general-purpose", "read")).wait()
+        outcome = await (await retinue.spawn("general-purpose", "read")).wait()
     assert outcome.ended == "stopped"
     assert outcome.failure is not None
     assert "that is enough" in outcome.failure.message
@@ -122,12 +122,12 @@ async def test_a_structured_result_can_be_sent_back(project: Project, serve: Any
         return Reply("", [(name, {"n": request.turn})])
 
     serve(answer)
-    async with asyncio.timeout(60), crew_of(project) as crew:
-        ear = Ear(crew, "SubagentStop")
+    async with asyncio.timeout(60), retinue_of(project) as retinue:
+        ear = Ear(retinue, "SubagentStop")
         ear.answers["SubagentStop"] = lambda p: (
             None if p["stop_hook_active"] else {"decision": "block", "reason": "check"}
         )
-        outcome = await (await crew.spawn("general-purpose", "count", schema=schema)).wait()
+        outcome = await (await retinue.spawn("general-purpose", "count", schema=schema)).wait()
     assert (outcome.ended, outcome.value) == ("completed", {"n": 1})
     assert len(ear.heard) == 2
 
@@ -141,8 +141,8 @@ async def test_a_person_can_stop_a_run_whose_stop_hook_hangs(project: Project, s
         if payload["ended"] == "completed":
             await asyncio.Event().wait()
 
-    async with asyncio.timeout(60), crew_of(project, hooks=[("SubagentStop", hang)]) as crew:
-        run = await crew.spawn("general-purpose", "work")
+    async with asyncio.timeout(60), retinue_of(project, hooks=[("SubagentStop", hang)]) as retinue:
+        run = await retinue.spawn("general-purpose", "work")
         await asked.wait()
         assert await run.stop()
         outcome = await run.wait()
@@ -152,10 +152,10 @@ async def test_a_person_can_stop_a_run_whose_stop_hook_hangs(project: Project, s
 
 async def test_a_hook_cannot_lift_the_turn_limit(project: Project, serve: Any) -> None:
     server = serve(lambda request: Reply("done"))
-    async with asyncio.timeout(60), crew_of(project) as crew:
-        ear = Ear(crew, "SubagentStop")
+    async with asyncio.timeout(60), retinue_of(project) as retinue:
+        ear = Ear(retinue, "SubagentStop")
         ear.answers["SubagentStop"] = lambda payload: {"decision": "block", "reason": "more"}
-        outcome = await (await crew.spawn("general-purpose", "work", limits={"max_turns": 1})).wait()
+        outcome = await (await retinue.spawn("general-purpose", "work", limits={"max_turns": 1})).wait()
     assert (outcome.ended, outcome.text) == ("steered", "done")
     assert len(server.requests) == 2
     assert [(each["status"], each["stop_hook_active"]) for each in ear.heard] == [("done", False), ("done", True)]
@@ -163,10 +163,10 @@ async def test_a_hook_cannot_lift_the_turn_limit(project: Project, serve: Any) -
 
 async def test_shortening_can_be_refused_when_a_person_wants_it(project: Project, serve: Any) -> None:
     serve(lambda request: Reply("", [("read", {"path": "f1.txt"})]) if request.turn < 3 else Reply("done"))
-    async with asyncio.timeout(60), crew_of(project) as crew:
-        ear = Ear(crew, "PreCompact", "PostToolUse")
+    async with asyncio.timeout(60), retinue_of(project) as retinue:
+        ear = Ear(retinue, "PreCompact", "PostToolUse")
         ear.answers["PreCompact"] = lambda payload: {"decision": "block", "reason": "not now"}
-        run = await crew.spawn("general-purpose", "read")
+        run = await retinue.spawn("general-purpose", "read")
         ear.answers["PostToolUse"] = lambda payload: run.controls.compact() and None
         assert (await run.wait()).ok
         warned = [event.body.text for event in run.recorded() if event.body.type == "run.warned"]
@@ -176,13 +176,13 @@ async def test_shortening_can_be_refused_when_a_person_wants_it(project: Project
 
 async def test_a_changed_prompt_of_a_spawn_is_the_one_that_is_given(project: Project, serve: Any) -> None:
     server = serve(lambda request: Reply("done"))
-    async with asyncio.timeout(60), crew_of(project) as crew:
-        ear = Ear(crew, "SubagentSpawn")
+    async with asyncio.timeout(60), retinue_of(project) as retinue:
+        ear = Ear(retinue, "SubagentSpawn")
         ear.answers["SubagentSpawn"] = lambda p: {
             "decision": "allow",
             "modifiedInput": {"prompt": p["prompt"] + " quickly"},
         }
-        await (await crew.spawn("Explore", "look")).wait()
+        await (await retinue.spawn("Explore", "look")).wait()
     assert "look quickly" in json.dumps(server.requests[0].body["messages"])
     assert ear.heard[0]["profile"] == "Explore"
 
@@ -192,14 +192,14 @@ async def test_hooks_hear_of_worktrees_and_may_refuse_them(project: Project, ser
     git = ("git", "-c", "user.name=t", "-c", "user.email=t@example.org")
     for words in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "first")):
         subprocess.run([*git, *words], cwd=project.cwd, check=True)
-    async with asyncio.timeout(60), crew_of(project) as crew:
-        ear = Ear(crew, "WorktreeCreate", "WorktreeRemove")
-        assert (await (await crew.spawn("general-purpose", "work", isolation="worktree")).wait()).ok
+    async with asyncio.timeout(60), retinue_of(project) as retinue:
+        ear = Ear(retinue, "WorktreeCreate", "WorktreeRemove")
+        assert (await (await retinue.spawn("general-purpose", "work", isolation="worktree")).wait()).ok
         assert [name for name, _ in ear.names()] == ["WorktreeCreate", "WorktreeRemove"]
         ear.answers["WorktreeCreate"] = lambda payload: {"decision": "block", "reason": "no copies"}
         with pytest.raises(LaunchError, match="no copies"):
-            await crew.spawn("general-purpose", "work", isolation="worktree")
-        assert len(crew.runs) == 1
+            await retinue.spawn("general-purpose", "work", isolation="worktree")
+        assert len(retinue.runs) == 1
     listed = subprocess.run([*git, "worktree", "list"], cwd=project.cwd, check=True, capture_output=True, text=True)
     assert len(listed.stdout.splitlines()) == 1
 
@@ -215,8 +215,8 @@ async def test_codingcodes_points_through_the_same_bus(project: Project, serve: 
     )
     (project.home / ".codingcode").mkdir()
     (project.home / ".codingcode" / "hooks.yaml").write_text(f"hooks:\n{entries}")
-    async with crew_of(project) as crew:
-        run = await crew.spawn("Explore", "look")
+    async with retinue_of(project) as retinue:
+        run = await retinue.spawn("Explore", "look")
         assert (await run.wait()).ok
         assert [event.body.text for event in run.recorded() if event.body.type == "run.warned"] == []
     assert set((project.cwd / "points").read_text().split()) == set(points)
@@ -225,8 +225,8 @@ async def test_codingcodes_points_through_the_same_bus(project: Project, serve: 
 async def test_observers_that_break_are_only_warned_of(project: Project, serve: Any) -> None:
     serve(lambda request: Reply("", [("read", {"path": "f1.txt"})]) if not request.turn else Reply("done"))
     settings(project.home / ".retinue" / "settings.json", {"PostToolUse": [{"command": "echo broken >&2; exit 1"}]})
-    async with asyncio.timeout(60), crew_of(project) as crew:
-        run = await crew.spawn("Explore", "look")
+    async with asyncio.timeout(60), retinue_of(project) as retinue:
+        run = await retinue.spawn("Explore", "look")
         assert (await run.wait()).ok
         warned = [event.body.text for event in run.recorded() if event.body.type == "run.warned"]
     assert any("broken" in text and "PostToolUse hook" in text for text in warned)
@@ -235,8 +235,8 @@ async def test_observers_that_break_are_only_warned_of(project: Project, serve: 
 async def test_what_breaks_before_a_run_has_begun_is_recorded_after_its_beginning(project: Project, serve: Any) -> None:
     serve(lambda request: Reply("done"))
     settings(project.home / ".retinue" / "settings.json", {"SessionStart": [{"command": "echo broken >&2; exit 1"}]})
-    async with asyncio.timeout(60), crew_of(project) as crew:
-        run = await crew.prompt("hello")
+    async with asyncio.timeout(60), retinue_of(project) as retinue:
+        run = await retinue.prompt("hello")
         assert (await run.wait()).ok
         bodies = [event.body for event in run.recorded()]
     assert [body.type for body in bodies[:3]] == ["run.created", "run.started", "run.warned"]
@@ -310,14 +310,14 @@ def test_nobody_is_asked_in_a_pipe_and_the_end_of_input_is_no_consent(project: P
 
 async def test_a_change_of_the_model_is_told_before_and_after_and_can_be_refused(project: Project, serve: Any) -> None:
     serve(lambda request: Reply("fine"))
-    async with crew_of(project) as crew:
-        ear = Ear(crew, "PreModelSwitch", "PostModelSwitch")
-        run = await crew.spawn("general-purpose", "hello")
+    async with retinue_of(project) as retinue:
+        ear = Ear(retinue, "PreModelSwitch", "PostModelSwitch")
+        run = await retinue.spawn("general-purpose", "hello")
         await run.wait()
-        again = await crew.resume(run.id, "same model")
+        again = await retinue.resume(run.id, "same model")
         await again.wait()
         assert ear.heard == []
-        other = await crew.resume(run.id, "another", model="anthropic/claude-opus-4-5")
+        other = await retinue.resume(run.id, "another", model="anthropic/claude-opus-4-5")
         await other.wait()
         assert [each["hook_event_name"] for each in ear.heard] == ["PreModelSwitch", "PostModelSwitch"]
         for each in ear.heard:
@@ -328,7 +328,7 @@ async def test_a_change_of_the_model_is_told_before_and_after_and_can_be_refused
             assert (each["requested_model"], each["source"]) == ("anthropic/claude-opus-4-5", "user")
         ear.answers["PreModelSwitch"] = lambda _: {"decision": "block", "reason": "too dear"}
         with pytest.raises(RetinueError, match="too dear"):
-            await crew.resume(run.id, "back", model="anthropic/claude-sonnet-4-5")
+            await retinue.resume(run.id, "back", model="anthropic/claude-sonnet-4-5")
 
 
 def busy_but_for(*models: str) -> Callable[[Request], Reply]:
@@ -348,9 +348,9 @@ def fallbacks(project: Project, *models: str) -> None:
 async def test_a_model_that_takes_over_is_told_before_and_after(project: Project, serve: Any) -> None:
     serve(busy_but_for("claude-haiku-4-5"))
     fallbacks(project, "anthropic/claude-haiku-4-5")
-    async with crew_of(project) as crew:
-        ear = Ear(crew, "PreModelSwitch", "PostModelSwitch")
-        outcome = await (await crew.spawn("steady", "hello")).wait()
+    async with retinue_of(project) as retinue:
+        ear = Ear(retinue, "PreModelSwitch", "PostModelSwitch")
+        outcome = await (await retinue.spawn("steady", "hello")).wait()
     assert (outcome.ended, outcome.text) == ("completed", "fine")
     assert [each["hook_event_name"] for each in ear.heard] == ["PreModelSwitch", "PostModelSwitch"]
     for each in ear.heard:
@@ -363,17 +363,17 @@ async def test_a_refused_model_does_not_take_over_and_the_next_of_the_chain_is_a
 ) -> None:
     served = serve(busy_but_for("claude-haiku-4-5", "claude-opus-4-5"))
     fallbacks(project, "anthropic/claude-opus-4-5", "anthropic/claude-haiku-4-5")
-    async with crew_of(project) as crew:
-        ear = Ear(crew, "PreModelSwitch", "PostModelSwitch")
+    async with retinue_of(project) as retinue:
+        ear = Ear(retinue, "PreModelSwitch", "PostModelSwitch")
         ear.answers["PreModelSwitch"] = lambda told: (
             {"decision": "block", "reason": "too dear"} if "opus" in told["to_model"] else None
         )
-        outcome = await (await crew.spawn("steady", "hello")).wait()
+        outcome = await (await retinue.spawn("steady", "hello")).wait()
         assert (outcome.ended, outcome.text) == ("completed", "fine")
         assert any("claude-opus-4-5 may not take over" in note and "too dear" in note for note in outcome.notes)
         assert [each["to_model"] for each in ear.of("PostModelSwitch")] == ["anthropic/claude-haiku-4-5"]
         ear.answers["PreModelSwitch"] = lambda _: {"decision": "block", "reason": "stay"}
-        failed = await (await crew.spawn("steady", "again")).wait()
+        failed = await (await retinue.spawn("steady", "again")).wait()
     assert failed.ended == "error"
     assert failed.failure is not None and failed.failure.kind == "overloaded"
     assert "claude-opus-4-5" not in [request.body["model"] for request in served.requests]

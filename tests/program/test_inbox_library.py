@@ -44,8 +44,8 @@ def broken(item: InboxItem) -> bool:
 async def test_a_callable_decides(project, serve, approve, allowed):
     serve(edits)
     project.mode = "default"
-    async with Retinue(project.cwd, environment=project.environment, approve=approve) as crew:
-        outcome = await (await crew.spawn("general-purpose", "edit")).wait()
+    async with Retinue(project.cwd, environment=project.environment, approve=approve) as retinue:
+        outcome = await (await retinue.spawn("general-purpose", "edit")).wait()
     assert ("gamma" in (project.cwd / "f0.txt").read_text()) == allowed
     assert bool(outcome.evidence.denials) != allowed
 
@@ -53,33 +53,33 @@ async def test_a_callable_decides(project, serve, approve, allowed):
 async def test_a_program_that_watches_the_inbox_is_asked_and_answers_once(project, serve):
     serve(edits)
     project.mode = "default"
-    async with Retinue(project.cwd, environment=project.environment) as crew:
+    async with Retinue(project.cwd, environment=project.environment) as retinue:
 
         async def watch() -> InboxItem:
-            async for item in crew.inbox:
-                assert [each.id for each in crew.inbox.items()] == [item.id]
+            async for item in retinue.inbox:
+                assert [each.id for each in retinue.inbox.items()] == [item.id]
                 with pytest.raises(UsageError):
-                    await crew.inbox.answer(item.id, "perhaps")
-                await crew.inbox.answer(item.id[:5], "deny", "Not today.")
+                    await retinue.inbox.answer(item.id, "perhaps")
+                await retinue.inbox.answer(item.id[:5], "deny", "Not today.")
                 with pytest.raises(AnsweredError):
-                    await crew.inbox.answer(item.id, "allow")
+                    await retinue.inbox.answer(item.id, "allow")
                 return item
             raise AssertionError
 
         watching = asyncio.create_task(watch())
         await asyncio.sleep(0.01)
-        outcome = await (await crew.spawn("general-purpose", "edit")).wait()
+        outcome = await (await retinue.spawn("general-purpose", "edit")).wait()
         item = await watching
         assert "Not today." in outcome.evidence.denials[0]
-        assert [each.state for each in crew.inbox.items(all=True)] == ["answered"]
+        assert [each.state for each in retinue.inbox.items(all=True)] == ["answered"]
         assert (item.agent, item.kind) == ("general-purpose", "approval")
 
 
 async def test_a_mode_for_the_whole_program(project, serve):
     serve(edits)
     project.mode = "default"
-    async with Retinue(project.cwd, environment=project.environment, permission_mode="acceptEdits") as crew:
-        await (await crew.spawn("general-purpose", "edit")).wait()
+    async with Retinue(project.cwd, environment=project.environment, permission_mode="acceptEdits") as retinue:
+        await (await retinue.spawn("general-purpose", "edit")).wait()
     assert "gamma" in (project.cwd / "f0.txt").read_text()
 
 
@@ -95,8 +95,8 @@ async def test_a_program_vouches_for_its_own_tools_unless_a_rule_forbids_them(pr
         return "rung"
 
     for rules in ({}, {"RETINUE_PERMISSIONS_DENY": "ring(*)"}, {"RETINUE_PERMISSIONS_ASK": "ring"}):
-        async with Retinue(project.cwd, environment=project.environment | rules, tools=[ring]) as crew:
-            await (await crew.spawn("general-purpose", "ring")).wait()
+        async with Retinue(project.cwd, environment=project.environment | rules, tools=[ring]) as retinue:
+            await (await retinue.spawn("general-purpose", "ring")).wait()
     assert len(rung) == 1
 
 

@@ -80,8 +80,8 @@ async def test_inside_somebodys_program_the_environment_stays_and_children_go_wi
     for name, value in project.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
-    async with Retinue(cwd=project.cwd) as crew:
-        outcome = await (await crew.spawn("general-purpose", "go")).wait()
+    async with Retinue(cwd=project.cwd) as retinue:
+        outcome = await (await retinue.spawn("general-purpose", "go")).wait()
     assert outcome.ended == "completed", outcome
     assert os.environ["ANTHROPIC_API_KEY"] == KEY
     assert "RETINUE_HOME" in results(server.requests[-1]) and KEY not in results(server.requests[-1])

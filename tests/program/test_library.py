@@ -26,40 +26,40 @@ def answer(request: Request) -> Reply:
     return Reply("done")
 
 
-def crew_of(project) -> Retinue:
+def retinue_of(project) -> Retinue:
     return Retinue(project.cwd, environment=project.environment)
 
 
 async def test_a_run_is_steered_and_listeners_hear_its_life(project, serve):
     serve(answer)
-    crew = crew_of(project)
+    retinue = retinue_of(project)
     heard = []
     for name in ("ready", "created", "started", "steered", "completed", "failed"):
-        crew.events.on(f"subagents:{name}", lambda data, name=name: heard.append((name, data)))
-    async with crew:
-        run = await crew.spawn("general-purpose", "Work", limits={"max_turns": None})
+        retinue.events.on(f"subagents:{name}", lambda data, name=name: heard.append((name, data)))
+    async with retinue:
+        run = await retinue.spawn("general-purpose", "Work", limits={"max_turns": None})
         async for event in run.events():
             if event.body.type == "tool.ended":
                 assert await run.steer("please finish")
                 break
         assert (await run.wait()).text == "finished as told"
-        await crew.wait_all()
+        await retinue.wait_all()
     assert [name for name, _ in heard] == ["ready", "created", "started", "steered", "completed"]
     assert heard[-1][1]["result"] == "finished as told"
 
 
 async def test_a_stopped_run_is_resumed_by_another_session(project, serve):
     server = serve(answer)
-    async with crew_of(project) as crew:
-        run = await crew.spawn("general-purpose", "Work")
+    async with retinue_of(project) as retinue:
+        run = await retinue.spawn("general-purpose", "Work")
         async for event in run.events():
             if event.body.type == "turn.ended":
                 assert await run.stop()
                 break
         outcome = await run.wait()
         assert (outcome.ended, outcome.stopped_by, outcome.partial) == ("stopped", "person", True)
-    async with crew_of(project) as crew:
-        again = await crew.resume(run.id, "please finish")
+    async with retinue_of(project) as retinue:
+        again = await retinue.resume(run.id, "please finish")
         outcome = await again.wait()
         assert (outcome.ended, outcome.text) == ("completed", "finished as told")
         assert again.id == run.id
@@ -70,10 +70,10 @@ async def test_a_stopped_run_is_resumed_by_another_session(project, serve):
 async def test_what_a_session_held_goes_with_it_and_waits_for_no_garbage_collector(project, serve):
     serve(answer)
     gc.collect()
-    async with crew_of(project) as crew:
-        for run in await asyncio.gather(*(crew.spawn("general-purpose", "look") for _ in range(20))):
+    async with retinue_of(project) as retinue:
+        for run in await asyncio.gather(*(retinue.spawn("general-purpose", "look") for _ in range(20))):
             assert (await run.wait()).text == "done"
-    del crew, run
+    del retinue, run
     await asyncio.sleep(0)
     gc.set_debug(gc.DEBUG_SAVEALL)
     try:
@@ -82,19 +82,19 @@ async def test_what_a_session_held_goes_with_it_and_waits_for_no_garbage_collect
     finally:
         gc.set_debug(0)
         gc.garbage.clear()
-    held = ("Member", "RunHandle", "Launch", "Outcome", "Audit", "AnthropicModel", "Connection", "HttpResponseParser")
+    held = ("RunNode", "RunHandle", "Launch", "Outcome", "Audit", "AnthropicModel", "Connection", "HttpResponseParser")
     assert not {name: left[name] for name in held if left[name] > 2}
 
 
 async def test_other_programs_call_by_envelope(project, serve):
     serve(answer)
-    crew = crew_of(project)
-    assert (await crew.rpc.call("spawn", {"type": "Explore", "prompt": "x"}))["error"] == "No active session"
-    async with crew:
-        assert await crew.rpc.call("ping", {}) == {"success": True, "data": {"version": 2}}
-        reply = await crew.rpc.call("spawn", {"type": "Explore", "prompt": "look"})
-        await crew.wait_all()
-        (row,) = crew.runs
+    retinue = retinue_of(project)
+    assert (await retinue.rpc.call("spawn", {"type": "Explore", "prompt": "x"}))["error"] == "No active session"
+    async with retinue:
+        assert await retinue.rpc.call("ping", {}) == {"success": True, "data": {"version": 2}}
+        reply = await retinue.rpc.call("spawn", {"type": "Explore", "prompt": "look"})
+        await retinue.wait_all()
+        (row,) = retinue.runs
         assert (row.id, row.ended, row.agent) == (reply["data"]["id"], "completed", "Explore")
 
 
@@ -112,15 +112,15 @@ async def test_results_of_children_come_to_a_parent_that_is_resumed_in_another_s
         return Reply("waiting", hang=True)
 
     serve(lead)
-    async with crew_of(project) as crew:
-        run = await crew.prompt("Review")
+    async with retinue_of(project) as retinue:
+        run = await retinue.prompt("Review")
         while not asked.is_set():
             await asyncio.sleep(0.01)
-        (child,) = Delegate(crew._supervisor, run.id).children()
+        (child,) = Delegate(retinue._supervisor, run.id).children()
         await run.stop()
-        await crew.wait_all()
-    async with crew_of(project) as crew:
-        again = await crew.resume(run.id, "back again")
+        await retinue.wait_all()
+    async with retinue_of(project) as retinue:
+        again = await retinue.resume(run.id, "back again")
         assert (await again.wait()).text == "heard it"
         told = [e.body.message for e in again.recorded() if e.body.type == "message.added"]
         assert sum(child.id in message.text for message in told if message.origin == "notification") == 1
@@ -128,14 +128,14 @@ async def test_results_of_children_come_to_a_parent_that_is_resumed_in_another_s
 
 async def test_a_named_run_is_taken_up_by_its_name_in_another_session(project, serve):
     serve(answer)
-    async with crew_of(project) as crew:
-        run = await crew.spawn("general-purpose", "look", name="Scout", description="looks around")
+    async with retinue_of(project) as retinue:
+        run = await retinue.spawn("general-purpose", "look", name="Scout", description="looks around")
         await run.wait()
-    async with crew_of(project) as crew:
-        again = await crew.resume("@scout", "please finish")
+    async with retinue_of(project) as retinue:
+        again = await retinue.resume("@scout", "please finish")
         assert (again.id, (await again.wait()).text) == (run.id, "finished as told")
         with pytest.raises(RetinueError, match="@nobody"):
-            await crew.resume("@nobody", "go")
+            await retinue.resume("@nobody", "go")
 
 
 async def test_a_tree_is_stopped_whole_and_waited_for(project, serve):
@@ -145,14 +145,14 @@ async def test_a_tree_is_stopped_whole_and_waited_for(project, serve):
         return Reply("", [("Agent", {"prompt": "Work"})]) if request.turn == 0 else Reply("waiting")
 
     serve(lead)
-    async with crew_of(project) as crew:
-        main = await crew.prompt("Lead")
+    async with retinue_of(project) as retinue:
+        main = await retinue.prompt("Lead")
         async for event in main.events(tree=True):
             if event.run_id != main.id and event.body.type == "tool.started":
                 break
-        assert await crew.stop_tree(main) == 2
-        assert {row.ended for row in crew.runs} == {"stopped"}
-        assert await crew.stop_tree(main) == 0
+        assert await retinue.stop_tree(main) == 2
+        assert {row.ended for row in retinue.runs} == {"stopped"}
+        assert await retinue.stop_tree(main) == 0
 
 
 @pytest.mark.parametrize(
@@ -179,19 +179,19 @@ async def test_a_tree_is_stopped_whole_and_waited_for(project, serve):
 async def test_what_nobody_could_have_meant_is_refused_before_anything_starts(project, serve, wrong):
     server = serve(answer)
     given = {"agent": "general-purpose", "task": "look", **wrong}
-    async with crew_of(project) as crew:
+    async with retinue_of(project) as retinue:
         with pytest.raises(RetinueError):
-            await crew.spawn(given.pop("agent"), given.pop("task"), **given)
-        assert crew.runs == []
+            await retinue.spawn(given.pop("agent"), given.pop("task"), **given)
+        assert retinue.runs == []
     assert server.requests == []
 
 
 async def test_a_resume_with_nonsense_leaves_the_run_as_it_was(project, serve):
     serve(answer)
-    async with crew_of(project) as crew:
-        run = await crew.spawn("general-purpose", "look")
+    async with retinue_of(project) as retinue:
+        run = await retinue.spawn("general-purpose", "look")
         await run.wait()
         for wrong in ({"limits": {"bogus": 1}}, {"budget": {"usd": -1}}, {"model": "no-such-model"}):
             with pytest.raises(UsageError):
-                await crew.resume(run.id, "more", **wrong)
-        assert (await (await crew.resume(run.id, "please finish")).wait()).text == "finished as told"
+                await retinue.resume(run.id, "more", **wrong)
+        assert (await (await retinue.resume(run.id, "please finish")).wait()).text == "finished as told"

@@ -26,8 +26,8 @@ async def test_fifty_agents_share_one_server(project: Project, serve: Any) -> No
     configure(project, {"sdk": sdk(STARTS=str(log))}, maxConcurrent=FLEET)
     agent(project, "worker", "")
     server = serve(once("mcp__sdk__whoami", {}))
-    async with Retinue(project.cwd, environment=project.environment) as crew:
-        runs = await asyncio.gather(*(crew.spawn("worker", f"Task {number}.") for number in range(FLEET)))
+    async with Retinue(project.cwd, environment=project.environment) as retinue:
+        runs = await asyncio.gather(*(retinue.spawn("worker", f"Task {number}.") for number in range(FLEET)))
         outcomes = await asyncio.gather(*(run.wait() for run in runs))
         assert [outcome.ended for outcome in outcomes] == ["completed"] * FLEET
         assert len(starts(log)) == 1
@@ -47,8 +47,8 @@ async def test_what_a_server_asks_goes_to_the_inbox(project: Project, serve: Any
         asked.append(item)
         return {"color": "green", "count": "7"}.get(item.detail.partition(":")[0].lower(), "yes")
 
-    async with Retinue(project.cwd, environment=project.environment, approve=approve) as crew:
-        outcome = await (await crew.spawn("worker", "Ask.")).wait()
+    async with Retinue(project.cwd, environment=project.environment, approve=approve) as retinue:
+        outcome = await (await retinue.spawn("worker", "Ask.")).wait()
     assert outcome.ended == "completed"
     assert [item.kind for item in asked] == ["question"] * 3
     assert all("sdk" in item.title and "What would you like?" in item.title for item in asked)
@@ -59,8 +59,8 @@ async def test_without_anybody_there_the_server_hears_no(project: Project, serve
     configure(project, {"sdk": sdk()})
     agent(project, "worker", "")
     server = serve(once("mcp__sdk__wish", {}))
-    async with Retinue(project.cwd, environment=project.environment) as crew:
-        outcome = await (await crew.spawn("worker", "Ask.")).wait()
+    async with Retinue(project.cwd, environment=project.environment) as retinue:
+        outcome = await (await retinue.spawn("worker", "Ask.")).wait()
     assert outcome.ended == "completed"
     assert text_of(server.requests[-1].results[0]) in ("cancel", "decline")
 
@@ -70,8 +70,8 @@ async def test_a_run_that_is_stopped_in_a_call_leaves_nothing(project: Project, 
     configure(project, {"sdk": sdk(STARTS=str(log))}, mcp={"startTimeoutSeconds": 60})
     agent(project, "worker", "")
     serve(once("mcp__sdk__slow", {"path": str(path), "steps": 100_000}))
-    async with Retinue(project.cwd, environment=project.environment) as crew:
-        run = await crew.spawn("worker", "Go.")
+    async with Retinue(project.cwd, environment=project.environment) as retinue:
+        run = await retinue.spawn("worker", "Go.")
         async for event in run.events():
             if event.body.type == "tool.progress":
                 break
@@ -119,8 +119,8 @@ async def test_a_server_from_npm(project: Project, serve: Any, everything_server
 
     server = serve(answer)
     progress: list[str] = []
-    async with Retinue(project.cwd, environment=project.environment) as crew:
-        run = await crew.spawn("worker", "Go.")
+    async with Retinue(project.cwd, environment=project.environment) as retinue:
+        run = await retinue.spawn("worker", "Go.")
         async for event in run.events():
             if event.body.type == "tool.progress":
                 progress.append(json.dumps(event.body.text))

@@ -122,31 +122,31 @@ def test_runs_are_found_by_name_in_every_command_and_an_unknown_name_says_so(pro
 
 
 async def test_Y05_the_library_brings_what_a_person_types_to_whom_it_is_for(project, play):
-    async with Retinue(project.cwd, environment=dict(os.environ) | project.environment) as crew:
-        said = await crew.say("Review this")
+    async with Retinue(project.cwd, environment=dict(os.environ) | project.environment) as retinue:
+        said = await retinue.say("Review this")
         assert said.action == "prompted"
         assert (await said.run.wait()).text == "main heard 1"
-        answered = await crew.say("@explore And the tests?", to=said.run)
+        answered = await retinue.say("@explore And the tests?", to=said.run)
         assert (answered.action, answered.agent) == ("resumed", "Explore")
         assert (await answered.run.wait()).text == "explored: And the tests?"
-        again = await crew.say("Go on", to=said.run_id)
+        again = await retinue.say("Go on", to=said.run_id)
         assert (again.action, again.run_id) == ("resumed", said.run_id)
         assert (await again.run.wait()).text == "main heard 2"
 
 
 async def test_what_cannot_be_brought_raises_with_the_reason(project, play):
     environment = dict(os.environ) | project.environment
-    async with Retinue(project.cwd, environment=environment) as crew:
-        said = await crew.say("Review this")
+    async with Retinue(project.cwd, environment=environment) as retinue:
+        said = await retinue.say("Review this")
         await said.run.wait()
-        child = next(row for row in crew.runs if row.depth == 1)
+        child = next(row for row in retinue.runs if row.depth == 1)
         async with Retinue(project.cwd, environment=environment) as other:
             play.hold = hold = threading.Event()
             play.asked.clear()
             busy = await other.resume(child.id, "elsewhere")
             try:
                 with pytest.raises(StateError, match="is being run by process"):
-                    await crew.say("@explore hello", to=said.run)
+                    await retinue.say("@explore hello", to=said.run)
             finally:
                 hold.set()
                 await busy.wait()

@@ -84,9 +84,9 @@ def test_B4_strict_agent_files_refuse_to_start_while_one_cannot_be_loaded(projec
 async def test_B4_a_file_that_breaks_while_a_strict_session_runs_is_only_skipped(project: Project, serve: Any) -> None:
     serve(lambda request: Reply("done"))
     environment = {**project.environment, "RETINUE_STRICT_AGENT_FILES": "true"}
-    async with Retinue(project.cwd, environment=environment) as crew:
+    async with Retinue(project.cwd, environment=environment) as retinue:
         write_agent(project, "---\nname: broken\n", "broken.md")
-        run = await crew.spawn("Explore", "go")
+        run = await retinue.spawn("Explore", "go")
         assert (await run.wait()).text == "done"
 
 

@@ -248,8 +248,8 @@ async def test_a_person_is_asked_once_whether_a_stopped_command_may_run_outside(
         asked.append(item)
         return allowed
 
-    async with Retinue(project.cwd, environment=project.environment, approve=approve) as crew:
-        await (await crew.spawn("general-purpose", "go")).wait()
+    async with Retinue(project.cwd, environment=project.environment, approve=approve) as retinue:
+        await (await retinue.spawn("general-purpose", "go")).wait()
     told = [_text(result) for result in server.requests[-1].results]
     assert (project.cwd / "X").exists() == allowed
     assert "Read-only file system" in asked[0].reason and "open(" in f"{asked[0].title}{asked[0].payload}"
@@ -264,8 +264,8 @@ async def test_what_a_rule_allows_runs_outside_of_the_walls(project: Project, se
     settings = project.home / ".retinue/settings.json"
     settings.parent.mkdir(parents=True)
     settings.write_text(json.dumps({"permissions": {"allow": ["Bash(sh make.sh)"]}}))
-    async with Retinue(project.cwd, environment=project.environment) as crew:
-        await (await crew.spawn("general-purpose", "go")).wait()
+    async with Retinue(project.cwd, environment=project.environment) as retinue:
+        await (await retinue.spawn("general-purpose", "go")).wait()
     assert (project.cwd / "made").exists()
 
 

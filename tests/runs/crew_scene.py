@@ -25,18 +25,18 @@ from retinue.log.query import LogReader
 from retinue.log.rows import RunTally
 from retinue.models.protocol import Finished, ModelInfo, ModelRequest, Part
 from retinue.runs.delegate import Delegate
-from retinue.runs.member import Member
+from retinue.runs.node import RunNode
 from retinue.runs.notification_text import announced
-from retinue.runs.project import World
+from retinue.runs.project import Project
 from retinue.runs.supervisor import Supervisor
 from retinue.testing import FakeClock
 
 SPENT = Usage(10, 5, 2, 1, 0.01)
-_STATUS: Any = Member.__dict__["status"]
+_STATUS: Any = RunNode.__dict__["status"]
 INFO = ModelInfo("anthropic", "claude-sonnet-4-5", "Scene")
 
 
-class Desk:
+class ScriptedModel:
     """The model's side of one run."""
 
     def __init__(self) -> None:
@@ -110,13 +110,13 @@ class Moves:
     def __init__(self) -> None:
         self.wrong: list[str] = []
 
-    def __get__(self, member: Member | None, owner: type[Member]) -> Any:
-        return self if member is None else _STATUS.__get__(member, owner)
+    def __get__(self, node: RunNode | None, owner: type[RunNode]) -> Any:
+        return self if node is None else _STATUS.__get__(node, owner)
 
-    def __set__(self, member: Member, status: str) -> None:
+    def __set__(self, node: RunNode, status: str) -> None:
         with contextlib.suppress(AttributeError):  # it has none yet
-            self.check(_STATUS.__get__(member, Member), status, member.id)
-        _STATUS.__set__(member, status)
+            self.check(_STATUS.__get__(node, RunNode), status, node.id)
+        _STATUS.__set__(node, status)
 
     def check(self, old: str, new: str, run_id: str) -> None:
         before, after = (each if each in MOVES else "ended" for each in (old, new))
@@ -139,7 +139,7 @@ class Scene:
 
     def __init__(self, folder: Path, patch: Any, *, tools: tuple[Any, ...] = (), **settings: Any) -> None:
         self.folder = folder
-        self.desks: dict[str, Desk] = {}
+        self.desks: dict[str, ScriptedModel] = {}
         self.clock = FakeClock()
         self._tools = tools
         self._environment = {
@@ -154,57 +154,57 @@ class Scene:
         (folder / "project").mkdir(exist_ok=True)
         patch.setattr("retinue.runs.plan.build_model", lambda chosen, *_, **__: DeskModel(self, chosen.info))
         self.moves = Moves()
-        patch.setattr(Member, "status", self.moves)
-        self.crew = self.again()
+        patch.setattr(RunNode, "status", self.moves)
+        self.supervisor = self.again()
 
     def again(self) -> Supervisor:
-        world = World(self.folder / "project", environment=self._environment, tools=self._tools)
-        self.crew = Supervisor(world, clock=self.clock)
-        return self.crew
+        project = Project(self.folder / "project", environment=self._environment, tools=self._tools)
+        self.supervisor = Supervisor(project, clock=self.clock)
+        return self.supervisor
 
     async def __aenter__(self) -> Scene:
-        await self.crew.__aenter__()
+        await self.supervisor.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.crew.close()
-        with LogReader.open(self.crew.world.state) as reader:
+        await self.supervisor.close()
+        with LogReader.open(self.supervisor.project.state) as reader:
             self.moves.check_log(reader)
         assert self.moves.wrong == []
 
-    def desk(self, task: str) -> Desk:
-        return self.desks.setdefault(task, Desk())
+    def desk(self, task: str) -> ScriptedModel:
+        return self.desks.setdefault(task, ScriptedModel())
 
-    async def main(self, task: str = "main", **options: Any) -> Member:
+    async def main(self, task: str = "main", **options: Any) -> RunNode:
         spec = AgentSpec(name="main", prompt="You are main.")
         fields = {"spec": spec, "task": task, "cwd": self.folder / "project", "pinned": EVERYTHING}
-        member = await self.crew.start(RunRequest(**{**fields, **options}))
+        node = await self.supervisor.start(RunRequest(**{**fields, **options}))
         await self.desk(task).asked()
-        return member
+        return node
 
-    async def spawn(self, parent: Member, task: str, **options: Any) -> ChildView | Refusal:
+    async def spawn(self, parent: RunNode, task: str, **options: Any) -> ChildView | Refusal:
         options.setdefault("agent", "general-purpose")
-        return await Delegate(self.crew, parent.id).spawn(SpawnCall(prompt=task, **options))
+        return await Delegate(self.supervisor, parent.id).spawn(SpawnCall(prompt=task, **options))
 
-    async def child(self, parent: Member, task: str, **options: Any) -> Member:
+    async def child(self, parent: RunNode, task: str, **options: Any) -> RunNode:
         """A background child whose model has been asked."""
         view = await self.spawn(parent, task, background=True, **options)
         assert isinstance(view, ChildView), view
         await self.desk(task).asked()
-        return self.crew.members[view.id]
+        return self.supervisor.members[view.id]
 
-    async def heard(self, parent: Member | str) -> list[str]:
+    async def heard(self, parent: RunNode | str) -> list[str]:
         """The ids of children that a run was notified of, as its log has it."""
         run_id = parent if isinstance(parent, str) else parent.id
-        await self.crew.world.log.flush()
-        bodies = [event.body for event in self.crew.world.log.reader.events(run_id)]
+        await self.supervisor.project.log.flush()
+        bodies = [event.body for event in self.supervisor.project.log.reader.events(run_id)]
         added = [body.message for body in bodies if isinstance(body, MessageAdded)]
         return [each for message in added if message.origin == "notification" for each in announced(message.text)]
 
     async def said(self, run_id: str) -> list[tuple[str, str]]:
         """Everything that was said to a run: who spoke, and what."""
-        await self.crew.world.log.flush()
-        bodies = [event.body for event in self.crew.world.log.reader.events(run_id)]
+        await self.supervisor.project.log.flush()
+        bodies = [event.body for event in self.supervisor.project.log.reader.events(run_id)]
         return [(b.message.origin, b.message.text) for b in bodies if isinstance(b, MessageAdded)]
 
 

@@ -16,7 +16,7 @@ async def test_a_parent_hears_of_no_secret_and_that_nothing_was_done(tmp_path, m
         await until(lambda: not child.live)
         outcome = child.handle.outcome
         assert SECRET not in outcome.text
-        heard = notification([scene.crew.view(child)])
+        heard = notification([scene.supervisor.view(child)])
         assert "<note>Record: no tool calls.</note>" in heard
         assert SECRET not in heard
 
@@ -33,7 +33,7 @@ async def test_a_parent_reads_files_commands_checks_and_denials_whatever_the_ans
         await desk.asked()
         desk.say("Ran pytest and all 12 tests pass.")
         await until(lambda: not child.live)
-        heard = notification([scene.crew.view(child)])
+        heard = notification([scene.supervisor.view(child)])
         line = next(line for line in heard.splitlines() if line.startswith("<note>Record: "))
         assert "Record: 1 file changed (a.py); commands: `false # " in line
         assert "` exit 1; checks: `make test` exit 2; 1 call denied.</note>" in line
@@ -62,10 +62,12 @@ async def test_no_secret_of_a_command_or_of_a_description_is_kept(tmp_path, monk
         desk = scene.desk("main")
         desk.call("bash", command=f"echo {SECRET} > made.txt")
         desk.call("Agent", prompt="CHILD", description=f"use {SECRET}", subagent_type="general-purpose")
-        await until(lambda: any(member.parent is main for member in scene.crew.members.values()))
-        child = next(member for member in scene.crew.members.values() if member.parent is main)
+        await until(lambda: any(node.parent is main for node in scene.supervisor.members.values()))
+        child = next(node for node in scene.supervisor.members.values() if node.parent is main)
         assert SECRET not in child.description and "REDACTED" in child.description
-        files = [path for path in (scene.crew.world.state / "checkpoints").rglob("ledger.db*") if path.is_file()]
+        files = [
+            path for path in (scene.supervisor.project.state / "checkpoints").rglob("ledger.db*") if path.is_file()
+        ]
         assert files and not any(SECRET.encode() in path.read_bytes() for path in files)
 
 
@@ -95,7 +97,7 @@ async def test_checkpoints_can_be_switched_off(tmp_path, monkeypatch):
         outcome = await main.handle.wait()
         assert outcome.evidence.files_written == ()
         assert outcome.notes[-1].endswith("no checks; files changed by commands are not recorded.")
-        assert not (scene.crew.world.state / "checkpoints" / "shadow.git").exists()
+        assert not (scene.supervisor.project.state / "checkpoints" / "shadow.git").exists()
 
 
 async def test_a_run_that_only_reads_opens_nothing(tmp_path, monkeypatch):
@@ -106,4 +108,4 @@ async def test_a_run_that_only_reads_opens_nothing(tmp_path, monkeypatch):
         await desk.asked()
         desk.say("It is empty.")
         await main.handle.wait()
-        assert not (scene.crew.world.state / "checkpoints").exists()
+        assert not (scene.supervisor.project.state / "checkpoints").exists()

@@ -17,12 +17,12 @@ def scene(tmp_path, monkeypatch):
     return Scene(tmp_path, monkeypatch, max_concurrent=1)
 
 
-async def refused(scene, member, task):
+async def refused(scene, node, task):
     """Whether a command outside of the bounds is denied."""
     scene.desk(task).call("bash", command="touch made.txt")
     await scene.desk(task).asked()
-    await scene.crew.world.log.flush()
-    events = scene.crew.world.log.reader.events(member.id)
+    await scene.supervisor.project.log.flush()
+    events = scene.supervisor.project.log.reader.events(node.id)
     last = [event.body for event in events if isinstance(event.body, ToolEnded)][-1]
     assert not (scene.folder / "project" / "made.txt").exists()
     return "allows only bash(git *)" in last.result.text
@@ -34,12 +34,12 @@ async def test_a_child_that_is_resumed_without_its_parent_keeps_the_bounds_of_it
         child = await scene.child(main, "child")
         assert await refused(scene, child, "child")
         nested = await scene.child(child, "nested")
-        scene.crew.stop_tree(main, "Enough.")
-        await scene.crew.wait_all()
+        scene.supervisor.stop_tree(main, "Enough.")
+        await scene.supervisor.wait_all()
     scene.again()
     async with scene:
         for run, task in ((child, "child"), (nested, "nested")):
-            again = await scene.crew.resume(run.id, "Go on.")
+            again = await scene.supervisor.resume(run.id, "Go on.")
             await scene.desk(task).asked()
             assert again.parent is None or again.parent.id == child.id
             assert await refused(scene, again, task)
@@ -52,12 +52,12 @@ async def test_a_child_that_starts_after_its_parent_has_ended_keeps_them(scene):
         main = await scene.main(spec=LIMITED)
         await scene.child(main, "first")
         view = await scene.spawn(main, "second", background=True)
-        second = scene.crew.members[view.id]
-        scene.crew.stop(main, "Enough.")
+        second = scene.supervisor.members[view.id]
+        scene.supervisor.stop(main, "Enough.")
         await main.handle.wait()
         scene.desk("first").say("done")
         await scene.desk("second").asked()
-        await until(lambda: main.id not in scene.crew.world.guards)
+        await until(lambda: main.id not in scene.supervisor.project.guards)
         assert await refused(scene, second, "second")
 
 

@@ -13,18 +13,18 @@ from retinue.core.delegation import ChildView
 from retinue.core.events import RunEnded, RunStarted, ToolEnded
 from retinue.core.outcome import Outcome
 from retinue.guard.sandbox import probe
-from retinue.runs.member import Member
+from retinue.runs.node import RunNode
 
 needs_sandbox = pytest.mark.skipif(probe.why_not() is not None, reason=str(probe.why_not()))
 
 
 async def events(scene: Scene, run_id: str, kind: type) -> list[Any]:
-    await scene.crew.world.log.flush()
-    return [event.body for event in scene.crew.world.log.reader.events(run_id) if isinstance(event.body, kind)]
+    await scene.supervisor.project.log.flush()
+    return [event.body for event in scene.supervisor.project.log.reader.events(run_id) if isinstance(event.body, kind)]
 
 
-async def tools(scene: Scene, member: Member) -> tuple[str, ...]:
-    return (await events(scene, member.id, RunStarted))[0].tools
+async def tools(scene: Scene, node: RunNode) -> tuple[str, ...]:
+    return (await events(scene, node.id, RunStarted))[0].tools
 
 
 async def outcome(scene: Scene, run_id: str) -> Outcome:
@@ -89,11 +89,11 @@ async def test_the_agent_tool_means_explore_and_plan_in_any_case(tmp_path: Path,
         for number, name in enumerate(("explore", "EXPLORE", "Explore")):
             view = await scene.spawn(main, f"look {number}", agent=name, background=True)
             assert isinstance(view, ChildView)
-            assert (view.agent, scene.crew.members[view.id].handle.launch.limits.max_turns) == ("Explore", None)
+            assert (view.agent, scene.supervisor.members[view.id].handle.launch.limits.max_turns) == ("Explore", None)
 
 
 def test_each_vocabulary_lists_one_of_explore_and_explore(tmp_path: Path, monkeypatch: Any) -> None:
-    catalog = Scene(tmp_path, monkeypatch).crew.world.catalog()
+    catalog = Scene(tmp_path, monkeypatch).supervisor.project.catalog()
     named = {
         vocabulary: {
             entry.name for entry in catalog.offered(vocabulary) if entry.name.casefold() in ("explore", "plan")

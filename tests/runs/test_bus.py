@@ -33,7 +33,7 @@ class Heard(list):
 
 
 async def test_the_life_of_an_agent_in_order_with_the_fields_of_the_seed(scene):
-    heard = Heard(scene.crew.outlet.bus)
+    heard = Heard(scene.supervisor.bridge.bus)
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child", description="a look", call_id="c1")
@@ -61,12 +61,12 @@ async def test_the_life_of_an_agent_in_order_with_the_fields_of_the_seed(scene):
 
 
 async def test_errors_and_stops_are_failures_and_a_queued_agent_says_so(scene):
-    heard = Heard(scene.crew.outlet.bus)
+    heard = Heard(scene.supervisor.bridge.bus)
     async with scene:
         main = await scene.main()
         first = await scene.child(main, "first")
         queued = await scene.spawn(main, "second", background=True)
-        scene.crew.stop(scene.crew.members[queued.id], "Not needed.")
+        scene.supervisor.stop(scene.supervisor.members[queued.id], "Not needed.")
         scene.desk("first").fail("no more")
         await first.handle.wait()
         await until(lambda: heard.names().count("failed") == 2)
@@ -79,11 +79,11 @@ async def test_errors_and_stops_are_failures_and_a_queued_agent_says_so(scene):
 
 
 async def test_U01_agents_of_agents_are_heard_with_depth_and_parent_but_not_what_is_between_them(scene):
-    heard = Heard(scene.crew.outlet.bus)
+    heard = Heard(scene.supervisor.bridge.bus)
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")
-        below = Heard(scene.crew.outlet.bus, within=child.id)
+        below = Heard(scene.supervisor.bridge.bus, within=child.id)
         grandchild = await scene.child(child, "grandchild")
         await until(lambda: "started" in below.names())
         grandchild.handle.steerer("psst")
@@ -91,7 +91,7 @@ async def test_U01_agents_of_agents_are_heard_with_depth_and_parent_but_not_what
         scene.desk("grandchild").call("ls")
         await scene.desk("grandchild").asked()
         compacted = Compacted("manual", "pruned", 100, 50, (user("x"),))
-        scene.crew.world.log.append(grandchild.handle.place, compacted)
+        scene.supervisor.project.log.append(grandchild.handle.place, compacted)
         grandchild.observe(compacted)
         scene.desk("grandchild").say("deep")
         await grandchild.handle.wait()
@@ -109,10 +109,10 @@ async def test_U01_agents_of_agents_are_heard_with_depth_and_parent_but_not_what
 
 
 async def test_X04_readiness_is_announced_once_when_the_session_begins_and_not_before(scene):
-    heard = Heard(scene.crew.outlet.bus)
+    heard = Heard(scene.supervisor.bridge.bus)
     assert heard == []
     async with scene:
-        await scene.crew.__aenter__()
+        await scene.supervisor.__aenter__()
         assert heard.names() == ["settings_loaded", "ready"]
         (loaded,) = heard.data("settings_loaded")
         assert loaded["settings"]["maxConcurrent"] == 1
@@ -120,7 +120,7 @@ async def test_X04_readiness_is_announced_once_when_the_session_begins_and_not_b
         folder = scene.folder / "project" / ".retinue"
         folder.mkdir()
         (folder / "settings.json").write_text('{"graceTurns": 9}')
-        scene.crew.reload_settings()
+        scene.supervisor.reload_settings()
         (changed,) = heard.data("settings_changed")
         assert (changed["settings"]["graceTurns"], changed["persisted"]) == (9, True)
 
@@ -135,14 +135,14 @@ async def test_raising_the_limit_live_starts_what_waits(tmp_path, monkeypatch):
         main = await scene.main()
         await scene.child(main, "first")
         await scene.spawn(main, "second", background=True)
-        assert scene.crew.queue.waiting
+        assert scene.supervisor.queue.waiting
         (folder / "settings.json").write_text('{"maxConcurrent": 2}')
-        scene.crew.reload_settings()
+        scene.supervisor.reload_settings()
         await scene.desk("second").asked()
 
 
 async def test_a_handler_that_fails_harms_nobody(scene, caplog):
-    bus = scene.crew.outlet.bus
+    bus = scene.supervisor.bridge.bus
     told = []
 
     async def fails_later(data):
@@ -169,17 +169,17 @@ async def test_a_handler_that_fails_harms_nobody(scene, caplog):
 async def test_a_listener_that_has_left_hears_nothing_more(scene):
     async with scene:
         told = []
-        off = scene.crew.outlet.bus.on("x", told.append)
-        scene.crew.outlet.bus.emit("x", {"n": 1})
+        off = scene.supervisor.bridge.bus.on("x", told.append)
+        scene.supervisor.bridge.bus.emit("x", {"n": 1})
         off()
         off()
-        scene.crew.outlet.bus.emit("x", {"n": 2})
+        scene.supervisor.bridge.bus.emit("x", {"n": 2})
         assert told == [{"n": 1}]
 
 
 async def test_events_can_be_iterated_and_every_end_comes_before_the_session_is_over(scene):
     async with scene:
-        stream = scene.crew.outlet.bus.stream("subagents:created", "subagents:failed")
+        stream = scene.supervisor.bridge.bus.stream("subagents:created", "subagents:failed")
         main = await scene.main()
         child = await scene.child(main, "child")
         first = await anext(stream)
@@ -192,9 +192,9 @@ async def test_events_can_be_iterated_and_every_end_comes_before_the_session_is_
 
 async def test_without_listeners_the_log_is_not_followed(scene):
     async with scene:
-        assert "outlet" not in vars(scene.crew)
-        bus = scene.crew.outlet.bus
+        assert "bridge" not in vars(scene.supervisor)
+        bus = scene.supervisor.bridge.bus
         bus.on("my:own:channel", print)
         assert not bus.heard
         await scene.main()
-        assert scene.crew.world.log._subscribers == {}
+        assert scene.supervisor.project.log._subscribers == {}

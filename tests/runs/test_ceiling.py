@@ -35,8 +35,8 @@ def spec(*allow: str, deny: tuple[str, ...] = (), **more) -> AgentSpec:
     return AgentSpec(name="main", prompt="x", tools=ToolPolicy(allow=allow or None, deny=deny), **more)
 
 
-def tools_of(member) -> set[str]:
-    return {tool.spec.name for tool in member.handle.launch.tools}
+def tools_of(node) -> set[str]:
+    return {tool.spec.name for tool in node.handle.launch.tools}
 
 
 async def test_a_coordinator_starts_the_agents_it_names_with_the_tools_of_their_own_files(scene):
@@ -89,7 +89,7 @@ async def test_a_run_that_cannot_write_starts_read_only_children(scene, above):
         child = await scene.child(main, "child")
         assert child.handle.launch.readonly
         assert not WRITING & tools_of(child)
-        assert any("read-only" in note for note in scene.crew.view(child).notes)
+        assert any("read-only" in note for note in scene.supervisor.view(child).notes)
         nested = await scene.child(child, "nested")
         assert nested.handle.launch.readonly
 
@@ -115,9 +115,9 @@ async def test_what_a_file_denies_by_name_the_agents_it_starts_unnamed_do_not_ha
         main = await scene.main(spec=spec(deny=("Bash",)))
         child = await scene.child(main, "child")
         nested = await scene.child(child, "nested")
-        for member in (child, nested):
-            assert "bash" not in tools_of(member)
-            assert "write" in tools_of(member)
+        for node in (child, nested):
+            assert "bash" not in tools_of(node)
+            assert "write" in tools_of(node)
 
 
 async def test_a_child_that_never_started_has_its_ceiling_after_a_restart(tmp_path, monkeypatch):
@@ -129,7 +129,7 @@ async def test_a_child_that_never_started_has_its_ceiling_after_a_restart(tmp_pa
         assert isinstance(view, ChildView)
         assert view.status == "queued"
     async with scene.again():
-        again = await scene.crew.resume(view.id, "go on")
+        again = await scene.supervisor.resume(view.id, "go on")
         await scene.desk("second").asked()
         assert again.handle.launch.readonly
         assert not WRITING & tools_of(again)
@@ -212,7 +212,7 @@ async def _descend(folder: Path, patch: pytest.MonkeyPatch, levels: list[AgentSp
         main = replace(levels[0], name="main")
         request = RunRequest(spec=main, task="main", cwd=folder / "project", pinned=EVERYTHING, permission_mode=mode)
         try:
-            above = await scene.crew.start(request)
+            above = await scene.supervisor.start(request)
         except LaunchError:  # a budget of dollars and a model without a price
             return
         if above.account.verdict() is not None:
@@ -226,7 +226,7 @@ async def _descend(folder: Path, patch: pytest.MonkeyPatch, levels: list[AgentSp
             view = await scene.spawn(above, f"run {depth}", background=True, model=model, budget=budget)
             if isinstance(view, Refusal):
                 return
-            below = scene.crew.members[view.id]
+            below = scene.supervisor.members[view.id]
             _compare_spending(left, below, model)
             if below.account.verdict() is not None:
                 return  # it wraps up at once: nothing is left to compare
@@ -261,7 +261,7 @@ def _compare(scene: Scene, above, below) -> None:
     if not named:
         denied = {entry for entry in upper.request.spec.tools.deny if "(" not in entry}
         assert not denied & tools_of(below)
-    guards = scene.crew.world.guards
+    guards = scene.supervisor.project.guards
     for tool, arguments in USES:
         if tool not in tools_of(below):
             continue
@@ -287,8 +287,8 @@ async def test_a_denial_of_a_rule_holds_for_the_agents_of_a_coordinator(scene):
         child = await scene.child(main, "child")
         scene.desk("child").call("bash", command="touch made.txt")
         await scene.desk("child").asked()
-        await scene.crew.world.log.flush()
-        events = scene.crew.world.log.reader.events(child.id)
+        await scene.supervisor.project.log.flush()
+        events = scene.supervisor.project.log.reader.events(child.id)
         (ended,) = [event.body for event in events if isinstance(event.body, ToolEnded)]
         assert "allows only bash(git *)" in ended.result.text
         assert not (scene.folder / "project" / "made.txt").exists()

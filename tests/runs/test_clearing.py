@@ -20,7 +20,7 @@ async def ended(scene, main, task, how):
         case "error":
             scene.desk(task).fail()
         case "stopped":
-            scene.crew.stop(child, "Enough.", by="agent")
+            scene.supervisor.stop(child, "Enough.", by="agent")
     outcome = await child.handle.wait()
     assert outcome.ended == how
     return child
@@ -29,7 +29,7 @@ async def ended(scene, main, task, how):
 async def test_J16_clearing_takes_what_ended_well_and_with_a_word_what_did_not_but_nothing_that_works(scene):
     async with scene:
         main = await scene.main()
-        way = Delegate(scene.crew, main.id)
+        way = Delegate(scene.supervisor, main.id)
         children = {how: await ended(scene, main, how, how) for how in ("completed", "error", "stopped")}
         running = await scene.child(main, "running")
         await scene.clock.advance(400)
@@ -43,7 +43,7 @@ async def test_J16_clearing_takes_what_ended_well_and_with_a_word_what_did_not_b
 async def test_J16_young_ones_stay_unless_they_are_named(scene):
     async with scene:
         main = await scene.main()
-        way = Delegate(scene.crew, main.id)
+        way = Delegate(scene.supervisor, main.id)
         child = await ended(scene, main, "young", "completed")
         assert way.clear((), 5, True) == ()
         assert way.conversation(child.id)
@@ -55,16 +55,16 @@ async def test_J16_young_ones_stay_unless_they_are_named(scene):
 async def test_U04_agents_of_agents_are_hidden_from_the_tools_of_the_main_agent_and_but_for_U01_from_its_events(scene):
     async with scene:
         steered = []
-        scene.crew.outlet.bus.on("subagents:steered", lambda data: steered.append(data["id"]))
+        scene.supervisor.bridge.bus.on("subagents:steered", lambda data: steered.append(data["id"]))
         main = await scene.main()
         child = await scene.child(main, "child")
         deep = await scene.child(child, "deep")
-        way = Delegate(scene.crew, main.id)
+        way = Delegate(scene.supervisor, main.id)
         assert [view.id for view in way.children()] == [child.id]
         assert way.view(deep.id).code == "AGENT_NOT_FOUND"
         assert way.steer(deep.id, "hello").code == "AGENT_NOT_FOUND"
         assert way.stop(deep.id).code == "AGENT_NOT_FOUND"
-        assert Delegate(scene.crew, child.id).view(deep.id).id == deep.id
-        for member in (deep, child):
-            assert scene.crew.steer(member, "hello")
+        assert Delegate(scene.supervisor, child.id).view(deep.id).id == deep.id
+        for node in (deep, child):
+            assert scene.supervisor.steer(node, "hello")
         assert steered == [child.id]

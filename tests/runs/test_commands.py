@@ -17,7 +17,7 @@ def scene(tmp_path, monkeypatch):
 
 async def told(scene, *commands, patience=20):
     """What a sender in another process would get; the fake clock makes the owner look."""
-    sending = asyncio.ensure_future(send(scene.crew.world.state, commands, patience=patience))
+    sending = asyncio.ensure_future(send(scene.supervisor.project.state, commands, patience=patience))
     async with asyncio.timeout(30):
         while not sending.done():
             await scene.clock.advance(LOOK_SECONDS)
@@ -44,7 +44,7 @@ async def test_a_queued_run_of_another_process_is_steered_and_stopped(scene):
         steered, stopped = await told(scene, RunCommand(queued.id, "steer", "later"), RunCommand(queued.id, "stop"))
         assert "when it starts" in steered.text
         assert stopped.accepted
-        outcome = await scene.crew.members[queued.id].handle.wait()
+        outcome = await scene.supervisor.members[queued.id].handle.wait()
         assert (outcome.ended, outcome.stopped_by) == ("stopped", "person")
         assert scene.desk("second").requests == []
 
@@ -81,10 +81,10 @@ async def test_what_just_ended_refuses_and_names_the_way_on(scene):
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")
-        connection = connect(scene.crew.world.state)
+        connection = connect(scene.supervisor.project.state)
         connection.execute(
             "INSERT INTO commands (owner, run_id, kind, text, at) VALUES (?, ?, 'steer', 'late', 9e9)",
-            (scene.crew.world.log.owner, child.id),
+            (scene.supervisor.project.log.owner, child.id),
         )
         scene.desk("child").say("done")
         await child.handle.wait()
@@ -102,12 +102,12 @@ async def test_what_just_ended_refuses_and_names_the_way_on(scene):
 async def test_nobody_looks_while_nothing_runs(scene):
     async with scene:
         main = await scene.main()
-        assert scene.crew._commands._timer is not None
+        assert scene.supervisor._commands._timer is not None
         scene.desk("main").say("done")
         await main.handle.wait()
         await scene.clock.advance(1)
-        assert scene.crew._commands._timer is None
-        await scene.crew.resume(main.id, "again")
+        assert scene.supervisor._commands._timer is None
+        await scene.supervisor.resume(main.id, "again")
         await scene.desk("main").asked()
         (answer,) = await told(scene, RunCommand(main.id, "stop"))
         assert answer.accepted
@@ -120,7 +120,7 @@ async def test_an_idle_log_costs_the_owner_one_question_a_look(scene, monkeypatc
     monkeypatch.setattr(LogReader, "has_commands", lambda self, owner: asked.append(owner))
     async with scene:
         await scene.main()
-        await scene.crew.world.log.flush()
+        await scene.supervisor.project.log.flush()
         await scene.clock.advance(LOOK_SECONDS)
         before = len(asked)
         await scene.clock.advance(100 * LOOK_SECONDS)

@@ -15,7 +15,7 @@ from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec, ToolPolicy
 from retinue.core.tool import ToolContext, ToolOutput, ToolSpec
 from retinue.guard.sandbox import probe
-from retinue.runs.member import Member
+from retinue.runs.node import RunNode
 
 needs_sandbox = pytest.mark.skipif(probe.why_not() is not None, reason=str(probe.why_not()))
 
@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-async def start(scene: Scene, task: str, parent: Member | None = None, **fields: Any) -> Member:
+async def start(scene: Scene, task: str, parent: RunNode | None = None, **fields: Any) -> RunNode:
     mode = fields.pop("permission_mode", None)
     spec = AgentSpec(name=fields.pop("name", "worker"), prompt="Work.", **fields)
     request = RunRequest(
@@ -38,44 +38,44 @@ async def start(scene: Scene, task: str, parent: Member | None = None, **fields:
         parent_id=parent.id if parent else None,
         depth=parent.depth + 1 if parent else 0,
     )
-    member = await scene.crew.start(request, parent=parent)
+    node = await scene.supervisor.start(request, parent=parent)
     await scene.desk(task).asked()
-    return member
+    return node
 
 
-async def bash(scene: Scene, member: Member, task: str, command: str) -> ToolResult:
+async def bash(scene: Scene, node: RunNode, task: str, command: str) -> ToolResult:
     """Has the run call its shell, and gives what came back."""
     scene.desk(task).call("bash", command=command)
     await scene.desk(task).asked()
-    await scene.crew.world.log.flush()
-    bodies = [event.body for event in scene.crew.world.log.reader.events(member.id)]
+    await scene.supervisor.project.log.flush()
+    bodies = [event.body for event in scene.supervisor.project.log.reader.events(node.id)]
     return [body.result for body in bodies if isinstance(body, ToolEnded)][-1]
 
 
-async def end(scene: Scene, member: Member, task: str) -> RunEnded:
+async def end(scene: Scene, node: RunNode, task: str) -> RunEnded:
     scene.desk(task).say("done")
-    await scene.crew.wait_all()
-    await scene.crew.world.log.flush()
-    return [b for e in scene.crew.world.log.reader.events(member.id) if isinstance(b := e.body, RunEnded)][-1]
+    await scene.supervisor.wait_all()
+    await scene.supervisor.project.log.flush()
+    return [b for e in scene.supervisor.project.log.reader.events(node.id) if isinstance(b := e.body, RunEnded)][-1]
 
 
-async def tools(scene: Scene, member: Member) -> tuple[str, ...]:
-    await scene.crew.world.log.flush()
-    bodies = [event.body for event in scene.crew.world.log.reader.events(member.id)]
+async def tools(scene: Scene, node: RunNode) -> tuple[str, ...]:
+    await scene.supervisor.project.log.flush()
+    bodies = [event.body for event in scene.supervisor.project.log.reader.events(node.id)]
     return next(body.tools for body in bodies if isinstance(body, RunStarted))
 
 
 @needs_sandbox
 async def test_a_read_only_agent_keeps_a_shell_that_changes_nothing(folder: Path, monkeypatch: Any):
     async with Scene(folder, monkeypatch) as scene:
-        member = await start(scene, "look", readonly=True)
-        assert "bash" in await tools(scene, member)
-        assert "write" not in await tools(scene, member)
-        result = await bash(scene, member, "look", "cat a.txt; echo $TMPDIR; echo x > a.txt; touch new")
+        node = await start(scene, "look", readonly=True)
+        assert "bash" in await tools(scene, node)
+        assert "write" not in await tools(scene, node)
+        result = await bash(scene, node, "look", "cat a.txt; echo $TMPDIR; echo x > a.txt; touch new")
         assert "alpha" in result.text
         scratch = Path(result.text.splitlines()[1])
         assert scratch.is_dir()
-        ended = await end(scene, member, "look")
+        ended = await end(scene, node, "look")
     assert (folder / "project" / "a.txt").read_text() == "alpha\n"
     assert not (folder / "project" / "new").exists()
     assert not scratch.exists()
@@ -85,9 +85,9 @@ async def test_a_read_only_agent_keeps_a_shell_that_changes_nothing(folder: Path
 @needs_sandbox
 async def test_plan_mode_is_read_only(folder: Path, monkeypatch: Any):
     async with Scene(folder, monkeypatch) as scene:
-        member = await start(scene, "plan", permission_mode="plan")
-        await bash(scene, member, "plan", "echo x > a.txt")
-        await end(scene, member, "plan")
+        node = await start(scene, "plan", permission_mode="plan")
+        await bash(scene, node, "plan", "echo x > a.txt")
+        await end(scene, node, "plan")
     assert (folder / "project" / "a.txt").read_text() == "alpha\n"
 
 
@@ -102,23 +102,23 @@ async def test_a_child_of_a_read_only_agent_is_no_way_out(folder: Path, monkeypa
         await end(scene, parent, "above")
         resumed = await scene.again().resume(child.id, "again")
         assert resumed.handle.launch.readonly
-        await scene.crew.stop_all("over")
+        await scene.supervisor.stop_all("over")
 
 
 async def test_without_a_sandbox_the_shell_is_withheld_and_the_outcome_says_so(folder: Path, monkeypatch: Any):
     monkeypatch.setattr(probe, "why_not", lambda: "this is a test")
     async with Scene(folder, monkeypatch) as scene:
-        member = await start(scene, "look", readonly=True)
-        assert "bash" not in await tools(scene, member)
-        ended = await end(scene, member, "look")
+        node = await start(scene, "look", readonly=True)
+        assert "bash" not in await tools(scene, node)
+        ended = await end(scene, node, "look")
     assert [note for note in ended.outcome.notes if note.startswith("bash is withheld")]
 
 
 async def test_switched_off_means_no_shell_for_read_only_agents(folder: Path, monkeypatch: Any):
     async with Scene(folder, monkeypatch, sandbox_mode="off") as scene:
-        member = await start(scene, "look", readonly=True)
-        assert "bash" not in await tools(scene, member)
-        await end(scene, member, "look")
+        node = await start(scene, "look", readonly=True)
+        assert "bash" not in await tools(scene, node)
+        await end(scene, node, "look")
 
 
 async def test_a_custom_tool_that_starts_programs_is_not_covered_by_the_sandbox(folder: Path, monkeypatch: Any):
@@ -130,27 +130,27 @@ async def test_a_custom_tool_that_starts_programs_is_not_covered_by_the_sandbox(
 
     runner = Runner()
     async with Scene(folder, monkeypatch, tools=(runner,)) as scene:
-        member = await start(scene, "look", readonly=True, tools=ToolPolicy(allow=("read", "runner")))
-        assert await tools(scene, member) == ("read",)
-        await end(scene, member, "look")
+        node = await start(scene, "look", readonly=True, tools=ToolPolicy(allow=("read", "runner")))
+        assert await tools(scene, node) == ("read",)
+        await end(scene, node, "look")
 
 
 @needs_sandbox
 async def test_write_agents_stay_in_their_workspace_when_asked(folder: Path, monkeypatch: Any):
     async with Scene(folder, monkeypatch, sandbox_mode="workspace") as scene:
-        member = await start(scene, "work", permission_mode="bypassPermissions")
-        result = await bash(scene, member, "work", "echo beta > a.txt; echo x > ../outside")
+        node = await start(scene, "work", permission_mode="bypassPermissions")
+        result = await bash(scene, node, "work", "echo beta > a.txt; echo x > ../outside")
         assert "Read-only file system" in result.text or "Permission denied" in result.text
-        await end(scene, member, "work")
+        await end(scene, node, "work")
     assert (folder / "project" / "a.txt").read_text() == "beta\n"
     assert not (folder / "outside").exists()
 
 
 async def test_write_agents_are_left_alone_by_default(folder: Path, monkeypatch: Any):
     async with Scene(folder, monkeypatch) as scene:
-        member = await start(scene, "work", permission_mode="bypassPermissions")
-        await bash(scene, member, "work", "echo x > ../outside")
-        await end(scene, member, "work")
+        node = await start(scene, "work", permission_mode="bypassPermissions")
+        await bash(scene, node, "work", "echo x > ../outside")
+        await end(scene, node, "work")
     assert (folder / "outside").exists()
 
 
@@ -160,10 +160,10 @@ async def test_a_projects_own_settings_cannot_open_the_network(folder: Path, mon
     settings.parent.mkdir()
     settings.write_text('{"sandbox": {"network": "on", "passEnvironment": ["X"]}}')
     async with Scene(folder, monkeypatch) as scene:
-        member = await start(scene, "look", readonly=True)
-        result = await bash(scene, member, "look", "echo x > /dev/tcp/127.0.0.1/1; cat < /dev/null")
-        assert scene.crew.settings.sandbox_network == "off"
-        await end(scene, member, "look")
+        node = await start(scene, "look", readonly=True)
+        result = await bash(scene, node, "look", "echo x > /dev/tcp/127.0.0.1/1; cat < /dev/null")
+        assert scene.supervisor.settings.sandbox_network == "off"
+        await end(scene, node, "look")
     assert "refused" in result.text or "denied" in result.text
 
 
@@ -176,12 +176,12 @@ async def test_the_context_of_an_ended_run_goes_without_the_garbage_collector(
         gc.collect()
         gc.disable()
         try:
-            member = await start(scene, "look", readonly=readonly)
-            run_id = member.id
-            await bash(scene, member, "look", "cat a.txt")
+            node = await start(scene, "look", readonly=readonly)
+            run_id = node.id
+            await bash(scene, node, "look", "cat a.txt")
             assert contexts_of(run_id)
-            await end(scene, member, "look")
-            del member
+            await end(scene, node, "look")
+            del node
             assert contexts_of(run_id) == []
         finally:
             gc.enable()

@@ -10,10 +10,10 @@ from tests.runs.crew_scene import Scene, until
 from retinue.core.events import ToolEnded
 from retinue.core.spec import AgentSpec
 from retinue.runs.execute import compaction_share
-from retinue.runs.member import Member
+from retinue.runs.node import RunNode
 
 
-async def child_of(scene: Scene, *lines: str, task: str = "work", **options: Any) -> Member:
+async def child_of(scene: Scene, *lines: str, task: str = "work", **options: Any) -> RunNode:
     """A child whose file, one of Claude Code's, says `lines` besides its name."""
     file = scene.folder / "project" / ".claude" / "agents" / "worker.md"
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -67,7 +67,7 @@ async def test_a_twin_that_omits_claude_md_is_not_told_what_it_says(tmp_path: Pa
         assert "You are main." in told and "You are quiet." in told
         scene.desk("two").say("done")
         await until(lambda: not quiet.live)
-        await scene.crew.resume(quiet.id, "go on")
+        await scene.supervisor.resume(quiet.id, "go on")
         await scene.desk("two").asked()
         assert scene.desk("two").requests[-1].system == told
 
@@ -128,6 +128,6 @@ async def test_send_message_and_list_agents_are_names_of_our_tools(tmp_path: Pat
 
 
 async def ended(scene: Scene, run_id: str) -> list[ToolEnded]:
-    await scene.crew.world.log.flush()
-    bodies = [event.body for event in scene.crew.world.log.reader.events(run_id)]
+    await scene.supervisor.project.log.flush()
+    bodies = [event.body for event in scene.supervisor.project.log.reader.events(run_id)]
     return [body for body in bodies if isinstance(body, ToolEnded)]

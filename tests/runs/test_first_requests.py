@@ -11,10 +11,10 @@ from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec
 from retinue.faces.api import main_agent
 from retinue.runs.preview import preview
-from retinue.runs.project import World
+from retinue.runs.project import Project
 
 
-def world_of(tmp_path: Path, **files: str) -> World:
+def world_of(tmp_path: Path, **files: str) -> Project:
     cwd = tmp_path.resolve() / "project"
     (cwd / ".git").mkdir(parents=True)
     (cwd / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
@@ -22,15 +22,15 @@ def world_of(tmp_path: Path, **files: str) -> World:
         path = cwd / name.replace("__", "/")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return World(cwd, environment={"HOME": str(tmp_path), "RETINUE_HOME": str(tmp_path / "home"), "PATH": "/usr/bin"})
+    return Project(cwd, environment={"HOME": str(tmp_path), "RETINUE_HOME": str(tmp_path / "home"), "PATH": "/usr/bin"})
 
 
-async def seen(world: World, spec: AgentSpec | None = None, **request):
+async def seen(project: Project, spec: AgentSpec | None = None, **request):
     above = None
     if request.pop("under_main", False):
-        above = await preview(RunRequest(spec=main_agent(), task="x", cwd=world.cwd), world)
+        above = await preview(RunRequest(spec=main_agent(), task="x", cwd=project.cwd), project)
         request["depth"] = 1
-    return await preview(RunRequest(spec=spec or main_agent(), task="x", cwd=world.cwd, **request), world, above)
+    return await preview(RunRequest(spec=spec or main_agent(), task="x", cwd=project.cwd, **request), project, above)
 
 
 def names(found) -> list[str]:
@@ -55,33 +55,33 @@ def test_main_stays_within_its_budget_with_every_extra_installed_and_a_person_to
 async def test_tools_that_cannot_work_here_are_not_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("runs.project", "capabilities.web.searchers"):
         monkeypatch.setattr(f"retinue.{module}.find_spec", lambda name: None)
-    world = world_of(tmp_path)
-    assert set(world.unavailable) == set(PLAIN)
-    assert not PLAIN.keys() & set(names(await seen(world)))
+    project = world_of(tmp_path)
+    assert set(project.unavailable) == set(PLAIN)
+    assert not PLAIN.keys() & set(names(await seen(project)))
 
 
 async def test_a_search_service_that_is_set_up_makes_the_search_available(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("retinue.runs.project.find_spec", lambda name: None)
-    world = world_of(tmp_path)
-    world.environment = {**world.environment, "BRAVE_SEARCH_API_KEY": "k"}
-    assert "web_search" in names(await seen(world))
+    project = world_of(tmp_path)
+    project.environment = {**project.environment, "BRAVE_SEARCH_API_KEY": "k"}
+    assert "web_search" in names(await seen(project))
 
 
 async def test_tools_that_another_one_stands_for_are_offered_only_by_name(tmp_path: Path) -> None:
-    world = world_of(
+    project = world_of(
         tmp_path,
         **{".retinue__agents__lister.md": "---\nname: lister\ntools: Agent, list_subagents, clear_subagents\n---\nx"},
     )
-    main = names(await seen(world))
+    main = names(await seen(project))
     assert not {"list_subagents", "clear_subagents", "get_search_content"} & set(main)
-    lister = world.catalog().find("lister").spec
-    assert {"list_subagents", "clear_subagents"} <= set(names(await seen(world, lister)))
+    lister = project.catalog().find("lister").spec
+    assert {"list_subagents", "clear_subagents"} <= set(names(await seen(project, lister)))
 
 
 async def test_a_twin_has_its_parents_tools_in_the_same_order_and_what_differs_last(tmp_path: Path) -> None:
-    world = world_of(tmp_path)
-    main = await seen(world)
-    twin = await seen(world, world.catalog().find("general-purpose").spec, under_main=True)
+    project = world_of(tmp_path)
+    main = await seen(project)
+    twin = await seen(project, project.catalog().find("general-purpose").spec, under_main=True)
     shared = [tool for tool in main.tools if tool.spec.name != "ask_user"]
     assert [tool.spec for tool in twin.tools][: len(shared)] == [tool.spec for tool in shared]
     assert len(twin.tools) == len(shared)
@@ -98,18 +98,18 @@ async def test_plan_mode_says_what_it_is_and_how_it_ends(tmp_path: Path) -> None
 
 
 async def test_a_run_that_nobody_can_approve_for_is_told_so(tmp_path: Path) -> None:
-    world = world_of(tmp_path)
-    assert "Nobody can approve anything here" in (await seen(world)).system
-    world.approvers.append(lambda item: None)  # type: ignore[arg-type, return-value]
-    assert "Nobody can approve" not in (await seen(world)).system
+    project = world_of(tmp_path)
+    assert "Nobody can approve anything here" in (await seen(project)).system
+    project.approvers.append(lambda item: None)  # type: ignore[arg-type, return-value]
+    assert "Nobody can approve" not in (await seen(project)).system
 
 
 async def test_an_agent_of_claude_code_knows_the_projects_rules_and_the_date(tmp_path: Path) -> None:
     claude = "---\nname: helper\ndescription: d\n---\nYou help."
-    world = world_of(tmp_path, **{"CLAUDE.md": "Use tabs.", ".claude__agents__helper.md": claude})
-    found = await seen(world, world.catalog().find("helper").spec, under_main=True)
+    project = world_of(tmp_path, **{"CLAUDE.md": "Use tabs.", ".claude__agents__helper.md": claude})
+    found = await seen(project, project.catalog().find("helper").spec, under_main=True)
     assert "Use tabs." in found.system and "\nDate: 20" in found.system
-    explore = await seen(world, world.catalog().find("Explore").spec, under_main=True)
+    explore = await seen(project, project.catalog().find("Explore").spec, under_main=True)
     assert "Use tabs." not in explore.system
 
 
@@ -129,11 +129,11 @@ async def test_the_type_list_leaves_out_doubles_and_helpers_of_commands(tmp_path
 
 
 async def test_main_asks_the_person_where_there_is_one_and_hands_in_a_plan_in_plan_mode(tmp_path: Path) -> None:
-    world = world_of(tmp_path)
-    assert not {"ask_user", "exit_plan", "ask_parent"} & set(names(await seen(world)))
-    world.approvers.append(lambda item: None)  # type: ignore[arg-type, return-value]
-    assert names(await seen(world))[-1] == "ask_user"
-    assert "exit_plan" in names(await seen(world, permission_mode="plan"))
+    project = world_of(tmp_path)
+    assert not {"ask_user", "exit_plan", "ask_parent"} & set(names(await seen(project)))
+    project.approvers.append(lambda item: None)  # type: ignore[arg-type, return-value]
+    assert names(await seen(project))[-1] == "ask_user"
+    assert "exit_plan" in names(await seen(project, permission_mode="plan"))
 
 
 async def test_a_shell_comes_with_a_way_to_read_what_goes_on_in_the_background(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ async def test_a_shell_comes_with_a_way_to_read_what_goes_on_in_the_background(t
 async def test_a_file_that_lists_the_shell_gets_what_reads_its_background_commands(
     tmp_path: Path, folder: str, keys: str, offered: bool
 ) -> None:
-    world = world_of(tmp_path, **{f"{folder}__agents__it.md": f"---\nname: it\ndescription: d\n{keys}\n---\nx"})
-    found = await seen(world, world.catalog().find("it").spec, under_main=True)
+    project = world_of(tmp_path, **{f"{folder}__agents__it.md": f"---\nname: it\ndescription: d\n{keys}\n---\nx"})
+    found = await seen(project, project.catalog().find("it").spec, under_main=True)
     assert ("bash_output" in names(found)) is offered
     assert not any("bash_output" in note for note in found.notes)

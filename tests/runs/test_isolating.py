@@ -23,19 +23,19 @@ def repository(tmp_path):
 
 
 def left(scene):
-    folder = scene.crew.world.state / "worktrees"
+    folder = scene.supervisor.project.state / "worktrees"
     return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
 
 
 async def test_a_worktree_stays_while_a_child_works_in_it_and_goes_with_the_last(tmp_path, monkeypatch, repository):
     async with Scene(tmp_path, monkeypatch) as scene:
         parent = await scene.main(isolation="worktree")
-        (record,) = records(scene.crew.world.state)
+        (record,) = records(scene.supervisor.project.state)
         child = await scene.child(parent, "child")
         assert child.handle.launch.request.cwd == record.path
         assert child.handle.launch.isolation is not None and not child.handle.launch.isolation.own
         (record.path / "of-parent").write_text("p")
-        scene.crew.stop(parent, "enough")
+        scene.supervisor.stop(parent, "enough")
         outcome = await parent.handle.wait()
         assert outcome.branch == f"retinue-agent-{parent.id}"
         assert any(child.id in note for note in outcome.notes)
@@ -53,11 +53,11 @@ async def test_a_launch_that_fails_later_leaves_no_worktree(tmp_path, monkeypatc
     async with Scene(tmp_path, monkeypatch) as scene:
         request = RunRequest(spec=SPEC, task="t", cwd=tmp_path / "project", isolation="worktree", depth=1, **options)
         try:
-            member = await scene.crew.start(request)
+            node = await scene.supervisor.start(request)
         except RetinueError:
-            assert scene.crew.members == {}
+            assert scene.supervisor.members == {}
         else:
-            await member.handle.wait()
+            await node.handle.wait()
         assert left(scene) == []
         assert "locked" not in repository.git("worktree", "list", "--porcelain")
 
@@ -86,7 +86,7 @@ async def test_Z01_a_failure_to_isolate_is_told_and_the_stored_call_goes_without
         main = await scene.main()
         refused = await scene.spawn(main, "task", isolation="worktree", background=True)
         assert isinstance(refused, Refusal) and "no git repository" in refused.message and refused.retry
-        assert len(scene.crew.members) == 1
+        assert len(scene.supervisor.members) == 1
         scene.desk("task").standing = "ok"
         again = await scene.spawn(main, "", retry=refused.retry, background=True, agent=None)
         assert isinstance(again, ChildView)
@@ -103,7 +103,7 @@ async def test_many_isolated_runs_at_once_share_nothing(tmp_path, monkeypatch, r
             scene.desk(f"task {number}").say("done")
         outcomes = [await child.handle.wait() for child in children]
         assert [repository.git("show", f"{outcome.branch}:same") for outcome in outcomes] == list("01234567")
-        await scene.crew.world.log.flush()
-        assert branch_of(scene.crew.world, children[0].id) == outcomes[0].branch
+        await scene.supervisor.project.log.flush()
+        assert branch_of(scene.supervisor.project, children[0].id) == outcomes[0].branch
         assert left(scene) == []
         assert repository.git("status", "--porcelain") == ""

@@ -78,7 +78,7 @@ async def test_J12_a_foreground_child_is_read_by_the_call_that_waits_for_it(scen
         await main.handle.wait()
         assert child.consumed
         assert await scene.heard(main) == []
-        read = [e.body for e in scene.crew.world.log.reader.events(main.id) if isinstance(e.body, ResultRead)]
+        read = [e.body for e in scene.supervisor.project.log.reader.events(main.id) if isinstance(e.body, ResultRead)]
         assert read == [ResultRead(child.id)]
 
 
@@ -88,8 +88,8 @@ async def test_a_foreground_child_moved_to_the_background_frees_its_caller_and_i
         scene.desk("main").call("Agent", prompt="child", subagent_type="general-purpose", run_in_background=False)
         await scene.desk("child").asked()
         (child,) = main.children
-        assert scene.crew.detach(child)
-        assert not scene.crew.detach(child)
+        assert scene.supervisor.detach(child)
+        assert not scene.supervisor.detach(child)
         request = await scene.desk("main").asked()
         told = request.messages[-1].results[0].text
         assert "goes on" in told
@@ -106,11 +106,11 @@ async def test_moving_a_child_that_has_ended_or_has_no_waiter_changes_nothing(sc
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")
-        assert not scene.crew.detach(child)
-        assert not scene.crew.detach(main)
+        assert not scene.supervisor.detach(child)
+        assert not scene.supervisor.detach(main)
         scene.desk("child").say("done")
         await child.handle.wait()
-        assert not scene.crew.detach(child)
+        assert not scene.supervisor.detach(child)
 
 
 async def test_a_parent_stopped_while_it_waits_leaves_a_moved_child_alone(scene):
@@ -119,8 +119,8 @@ async def test_a_parent_stopped_while_it_waits_leaves_a_moved_child_alone(scene)
         scene.desk("main").call("Agent", prompt="child", subagent_type="general-purpose", run_in_background=False)
         await scene.desk("child").asked()
         (child,) = main.children
-        scene.crew.detach(child)
-        scene.crew.stop(main, "Escape.")
+        scene.supervisor.detach(child)
+        scene.supervisor.stop(main, "Escape.")
         await main.handle.wait()
         assert child.live
 
@@ -129,14 +129,14 @@ async def test_what_ended_while_its_parent_was_stopped_is_told_once_before_the_p
     async with scene:
         main = await scene.main()
         a, b = await scene.child(main, "a"), await scene.child(main, "b")
-        scene.crew.stop(main, "Later.")
+        scene.supervisor.stop(main, "Later.")
         await main.handle.wait()
         scene.desk("a").say("finding a")
         scene.desk("b").fail()
         await asyncio.gather(a.handle.wait(), b.handle.wait())
         await scene.clock.advance(60)
         assert await scene.heard(main) == []
-        await scene.crew.resume(main.id, "go on")
+        await scene.supervisor.resume(main.id, "go on")
         request = await scene.desk("main").asked()
         news, prompt = request.messages[-2:]
         assert prompt.text == "go on"
@@ -146,7 +146,7 @@ async def test_what_ended_while_its_parent_was_stopped_is_told_once_before_the_p
         assert await scene.heard(main) == [a.id, b.id]
         scene.desk("main").say("done")
         await main.handle.wait()
-        await scene.crew.resume(main.id, "and again")
+        await scene.supervisor.resume(main.id, "and again")
         await scene.desk("main").asked()
         assert await scene.heard(main) == [a.id, b.id]
 
@@ -155,9 +155,9 @@ async def test_a_child_that_still_runs_when_its_parent_is_resumed_keeps_it_open_
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")
-        scene.crew.stop(main, "Later.")
+        scene.supervisor.stop(main, "Later.")
         await main.handle.wait()
-        await scene.crew.resume(main.id, "go on")
+        await scene.supervisor.resume(main.id, "go on")
         await scene.desk("main").asked()
         assert await scene.heard(main) == []
         scene.desk("main").say("I wait")
@@ -178,9 +178,9 @@ async def test_an_end_that_was_held_when_its_parent_was_resumed_is_told_once(sce
         await scene.clock.advance(0.1)
         scene.desk("child").say("the finding")
         await child.handle.wait()
-        scene.crew.stop(main, "Later.")
+        scene.supervisor.stop(main, "Later.")
         await main.handle.wait()
-        await scene.crew.resume(main.id, "go on")
+        await scene.supervisor.resume(main.id, "go on")
         await scene.desk("main").asked()
         assert await scene.heard(main) == [child.id]
         await scene.clock.advance(60)
@@ -197,10 +197,10 @@ async def test_an_announcement_the_parent_was_stopped_before_it_could_hear_is_to
         await child.handle.wait()
         await scene.clock.advance(0.2)
         assert child.announced
-        scene.crew.stop(main, "Later.")
+        scene.supervisor.stop(main, "Later.")
         await main.handle.wait()
         assert await scene.heard(main) == []
-        await scene.crew.resume(main.id, "go on")
+        await scene.supervisor.resume(main.id, "go on")
         await scene.desk("main").asked()
         assert await scene.heard(main) == [child.id]
 
@@ -229,13 +229,13 @@ async def test_M02_a_wait_on_a_queued_agent_lasts_through_its_start_and_gives_it
         main = await scene.main()
         await scene.child(main, "first")
         second = await scene.spawn(main, "second", background=True)
-        wait = asyncio.ensure_future(Delegate(scene.crew, main.id).wait(second.id, 270))
+        wait = asyncio.ensure_future(Delegate(scene.supervisor, main.id).wait(second.id, 270))
         await scene.clock.advance(5)
         assert not wait.done()
         scene.desk("first").say("done")
         await scene.desk("second").asked()
         scene.desk("second").say("the finding")
-        await until(lambda: not scene.crew.members[second.id].live)
+        await until(lambda: not scene.supervisor.members[second.id].live)
         waited = await wait
         assert (waited.end, waited.view.text) == ("completed", "the finding")
 
@@ -244,7 +244,7 @@ async def test_M02_M03_an_abort_and_a_timeout_end_only_the_wait(scene):
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")
-        way = Delegate(scene.crew, main.id)
+        way = Delegate(scene.supervisor, main.id)
         wait = asyncio.ensure_future(way.wait(child.id, 270))
         await scene.clock.advance(1)
         wait.cancel()
@@ -268,10 +268,10 @@ async def test_a_completion_before_anyone_waits_is_not_missed(scene):
         main = await scene.main()
         scene.desk("child").standing = "at once"
         view = await scene.spawn(main, "child", background=True)
-        await until(lambda: not scene.crew.members[view.id].live)
-        waited = await Delegate(scene.crew, main.id).wait(view.id, 5)
+        await until(lambda: not scene.supervisor.members[view.id].live)
+        waited = await Delegate(scene.supervisor, main.id).wait(view.id, 5)
         assert (waited.end, waited.view.text) == ("completed", "at once")
-        assert (await scene.crew.members[view.id].handle.wait()).text == "at once"
+        assert (await scene.supervisor.members[view.id].handle.wait()).text == "at once"
 
 
 async def test_J11_an_exception_of_a_listener_does_not_change_how_a_run_ended(scene, monkeypatch):
@@ -311,7 +311,7 @@ async def test_a_view_of_a_running_child_reads_nothing(scene):
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")
-        way = Delegate(scene.crew, main.id)
+        way = Delegate(scene.supervisor, main.id)
         view = way.view(child.id)
         way.consume(child.id)
         assert isinstance(view, ChildView)
@@ -322,19 +322,19 @@ async def test_a_run_that_waits_for_its_agents_is_seen_to_wait(scene):
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")
-        assert scene.crew.view(child).status == "running"
+        assert scene.supervisor.view(child).status == "running"
         scene.desk("child").call("Agent", prompt="grandchild", run_in_background=False)
         await scene.desk("grandchild").asked()
-        assert scene.crew.view(child).status == "waiting", "for one in the foreground"
+        assert scene.supervisor.view(child).status == "waiting", "for one in the foreground"
         scene.desk("grandchild").say("done")
         await scene.desk("child").asked()
-        assert scene.crew.view(child).status == "running"
+        assert scene.supervisor.view(child).status == "running"
         scene.desk("child").call("Agent", prompt="another", run_in_background=True)
         await scene.desk("another").asked()
         await scene.desk("child").asked()
         scene.desk("child").say("that is all, but for the other")
-        await until(lambda: scene.crew.view(child).status == "waiting")
-        (listed,) = Delegate(scene.crew, main.id).children()
+        await until(lambda: scene.supervisor.view(child).status == "waiting")
+        (listed,) = Delegate(scene.supervisor, main.id).children()
         assert (listed.status, listed.live) == ("waiting", True)
 
 
@@ -379,7 +379,7 @@ async def test_a_result_that_is_read_before_its_message_is_heard_is_taken_out_of
         scene.desk("child 0").say("one")
         await first.handle.wait()
         await scene.clock.advance(1)
-        Delegate(scene.crew, main.id).consume(first.id)
+        Delegate(scene.supervisor, main.id).consume(first.id)
         scene.desk("child 1").say("two")
         await second.handle.wait()
         await scene.clock.advance(1)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from retinue.core.delegation import ChildView
 from retinue.core.events import MessageAdded, ToolEnded
-from retinue.runs.member import Member
+from retinue.runs.node import RunNode
 
 STORIES = int(os.environ.get("RETINUE_STORIES", "60"))
 MODES = st.sampled_from(["async", "smart", "group"])
@@ -56,25 +56,25 @@ class Story:
         """(task, answer) of every leg that ended by itself, in order."""
 
     @property
-    def crew(self):
-        return self.scene.crew
+    def supervisor(self):
+        return self.scene.supervisor
 
     @property
-    def main(self) -> Member:
-        return self.crew.members[self.ids["main"]]
+    def main(self) -> RunNode:
+        return self.supervisor.members[self.ids["main"]]
 
-    def member(self, number: int, live: bool) -> Member | None:
-        known = [self.crew.members.get(self.ids[task]) for task in self.tasks]
-        fit = [member for member in known if member is not None and member.live == live]
+    def node(self, number: int, live: bool) -> RunNode | None:
+        known = [self.supervisor.members.get(self.ids[task]) for task in self.tasks]
+        fit = [node for node in known if node is not None and node.live == live]
         return fit[number % len(fit)] if fit else None
 
-    def task(self, member: Member) -> str:
-        return next(task for task, run_id in self.ids.items() if run_id == member.id)
+    def task(self, node: RunNode) -> str:
+        return next(task for task, run_id in self.ids.items() if run_id == node.id)
 
     async def tell(self, step: tuple) -> None:
         word, *rest = step
         if word in ("end", "fail", "read", "stop", "resume", "steer"):
-            child = self.member(rest[0], live=word not in ("read", "resume"))
+            child = self.node(rest[0], live=word not in ("read", "resume"))
             if child is not None:
                 await getattr(self, word)(child, *rest[1:])
         else:
@@ -86,7 +86,7 @@ class Story:
         self.tasks.append(task)
         self.ids[task] = child.id
 
-    async def end(self, child: Member) -> None:
+    async def end(self, child: RunNode) -> None:
         if child.live:
             task = self.task(child)
             answer = f"[{task} answer {len(self.answers)}]"
@@ -94,30 +94,30 @@ class Story:
             outcome = await child.handle.wait()
             self.answers.append((task, outcome.text))
 
-    async def fail(self, child: Member) -> None:
+    async def fail(self, child: RunNode) -> None:
         task = self.task(child)
         failure = f"[{task} failure {len(self.answers)}]"
         self.scene.desk(task).fail(failure)
         await child.handle.wait()
         self.answers.append((task, failure))
 
-    async def read(self, child: Member) -> None:
+    async def read(self, child: RunNode) -> None:
         self.scene.desk("main").call("get_subagent_result", agent_id=child.id)
         await self.scene.desk("main").asked()
 
-    async def stop(self, child: Member) -> None:
+    async def stop(self, child: RunNode) -> None:
         reason = f"[{self.task(child)} stopped {len(self.answers)}]"
-        self.crew.stop(child, reason, by="agent")
+        self.supervisor.stop(child, reason, by="agent")
         await child.handle.wait()
         self.answers.append((self.task(child), ""))
 
-    async def resume(self, child: Member, mode: str) -> None:
+    async def resume(self, child: RunNode, mode: str) -> None:
         assert not child.handle.steerer("too late")
         view = await self.scene.spawn(self.main, "go on", resume=child.id, background=True, join=mode)
         assert isinstance(view, ChildView), view
         await self.scene.desk(self.task(child)).asked()
 
-    async def steer(self, child: Member) -> None:
+    async def steer(self, child: RunNode) -> None:
         assert child.handle.steerer("more")
         self.scene.desk(self.task(child)).call("ls")
         await self.scene.desk(self.task(child)).asked()
@@ -133,22 +133,22 @@ class Story:
 
     async def leave(self) -> None:
         """A person stops the parent and comes back."""
-        self.crew.stop(self.main, "Later.")
+        self.supervisor.stop(self.main, "Later.")
         await self.main.handle.wait()
-        await self.crew.resume(self.ids["main"], "back")
+        await self.supervisor.resume(self.ids["main"], "back")
         await self.scene.desk("main").asked()
 
     async def restart(self) -> None:
         """The process dies and another takes the parent up."""
-        live = [self.task(m) for m in self.crew.members.values() if m.live and m.id != self.ids["main"]]
-        for task in list(self.crew._tasks.values()):
+        live = [self.task(m) for m in self.supervisor.members.values() if m.live and m.id != self.ids["main"]]
+        for task in list(self.supervisor._tasks.values()):
             task.cancel()
-        await until(lambda: not self.crew._tasks)
-        for room in self.crew._rooms.values():
+        await until(lambda: not self.supervisor._tasks)
+        for room in self.supervisor._rooms.values():
             room.close()
-        await self.crew.world.close()
+        await self.supervisor.project.close()
         self.scene.again()
-        await self.crew.resume(self.ids["main"], "back")
+        await self.supervisor.resume(self.ids["main"], "back")
         await self.scene.desk("main").asked()
         for task in live:  # an interrupted child is taken up again by its parent, who was told of it
             view = await self.scene.spawn(self.main, "go on", resume=self.ids[task], background=True)
@@ -157,16 +157,16 @@ class Story:
 
     async def finish(self) -> None:
         for task in self.tasks:
-            child = self.crew.members.get(self.ids[task])
+            child = self.supervisor.members.get(self.ids[task])
             if child is not None:
                 await self.end(child)
         await self.scene.clock.advance(50)
         await self.turn()
 
     async def told(self) -> dict[str, Told]:
-        await self.crew.world.log.flush()
+        await self.supervisor.project.log.flush()
         found: dict[str, Told] = {}
-        for event in self.crew.world.log.reader.events(self.ids["main"]):
+        for event in self.supervisor.project.log.reader.events(self.ids["main"]):
             match event.body:
                 case MessageAdded(message) if message.origin == "notification":
                     kind, text = "announced", message.text
@@ -198,9 +198,9 @@ async def tell(folder: Path, patch: pytest.MonkeyPatch, steps: list[tuple]) -> N
         errors = 2 if "failure" in answer or "stopped" in answer else 1  # in <status> and <summary>
         assert how.announced <= errors, f"{answer} was announced twice"
         assert how.order[:1] != ["read"] or how.announced == 0, f"{answer} was announced after it was read"
-    kept = [expected for room in story.crew._rooms.values() for expected in room._expected]
+    kept = [expected for room in story.supervisor._rooms.values() for expected in room._expected]
     assert kept == [], "something is still expected"
-    await story.crew.close()
+    await story.supervisor.close()
 
 
 @pytest.mark.slow

@@ -20,16 +20,16 @@ async def test_J02_the_next_in_line_starts_when_one_ends_and_foreground_and_nest
         first = await scene.child(main, "first")
         second = await scene.spawn(main, "second", background=True)
         third = await scene.spawn(main, "third", background=True)
-        assert [view.queue_position for view in Delegate(scene.crew, main.id).children()] == [2, 1, None]
+        assert [view.queue_position for view in Delegate(scene.supervisor, main.id).children()] == [2, 1, None]
         nested = await scene.child(first, "nested")
         scene.desk("main").call("Agent", prompt="now", subagent_type="general-purpose", run_in_background=False)
         await scene.desk("now").asked()
-        assert scene.crew.queue.running == 1
+        assert scene.supervisor.queue.running == 1
         scene.desk("nested").say("done")
         await nested.handle.wait()
-        scene.crew.stop(first, "x")
+        scene.supervisor.stop(first, "x")
         await scene.desk("second").asked()
-        assert [scene.crew.members[each.id].status for each in (second, third)] == ["running", "queued"]
+        assert [scene.supervisor.members[each.id].status for each in (second, third)] == ["running", "queued"]
 
 
 async def test_J03_one_that_cannot_start_any_more_is_an_error_and_the_line_goes_on(scene):
@@ -44,12 +44,12 @@ async def test_J03_one_that_cannot_start_any_more_is_an_error_and_the_line_goes_
         second = await scene.spawn(main, "second", background=True)
         shutil.rmtree(other)
         scene.desk("first").say("done")
-        outcome = await scene.crew.members[second.id].handle.wait()
+        outcome = await scene.supervisor.members[second.id].handle.wait()
         assert (outcome.ended, "does not exist any more" in outcome.failure.message) == ("error", True)
         other.mkdir()
         third = await scene.spawn(main, "third", background=True)
         await scene.desk("third").asked()
-        assert scene.crew.members[third.id].status == "running"
+        assert scene.supervisor.members[third.id].status == "running"
         await scene.clock.advance(1)
         scene.desk("main").say("hm")
         await scene.desk("main").asked()
@@ -58,18 +58,18 @@ async def test_J03_one_that_cannot_start_any_more_is_an_error_and_the_line_goes_
 
 async def test_J15_children_are_listed_newest_first_and_waiting_for_all_includes_the_queued(scene):
     async with scene:
-        await scene.crew.wait_all()
+        await scene.supervisor.wait_all()
         main = await scene.main()
         ids = [(await scene.child(main, "first")).id]
         ids += [(await scene.spawn(main, f"task {n}", background=True)).id for n in range(3)]
-        assert [view.id for view in Delegate(scene.crew, main.id).children()] == ids[::-1]
+        assert [view.id for view in Delegate(scene.supervisor, main.id).children()] == ids[::-1]
         for task in ("first", "task 0", "task 1", "task 2"):
             scene.desk(task).standing = "done"
         scene.desk("first").fail()
-        scene.crew.stop(main, "x")
-        await scene.crew.wait_all()
-        assert not scene.crew.busy
-        assert [scene.crew.members[each].status for each in ids] == ["error", *["completed"] * 3]
+        scene.supervisor.stop(main, "x")
+        await scene.supervisor.wait_all()
+        assert not scene.supervisor.busy
+        assert [scene.supervisor.members[each].status for each in ids] == ["error", *["completed"] * 3]
 
 
 async def test_J18_a_background_resume_waits_for_a_slot_and_stopped_there_never_starts(scene):
@@ -82,7 +82,7 @@ async def test_J18_a_background_resume_waits_for_a_slot_and_stopped_there_never_
         asked = len(scene.desk("child").requests)
         view = await scene.spawn(main, "go on", resume=child.id, background=True)
         assert (view.status, view.queue_position) == ("queued", 1)
-        assert Delegate(scene.crew, main.id).stop(child.id).id == child.id
+        assert Delegate(scene.supervisor, main.id).stop(child.id).id == child.id
         assert (await child.handle.wait()).ended == "stopped"
         assert len(scene.desk("child").requests) == asked
         await scene.spawn(main, "go on", resume=child.id, background=True)
@@ -114,7 +114,7 @@ async def test_what_a_person_resumes_is_announced_to_its_parent(scene):
         scene.desk("child").say("first answer")
         await child.handle.wait()
         await scene.clock.advance(1)
-        await scene.crew.resume(child.id, "for me")
+        await scene.supervisor.resume(child.id, "for me")
         await scene.desk("child").asked()
         scene.desk("child").say("answer for you")
         await child.handle.wait()

@@ -26,8 +26,8 @@ def define(scene, name, **fields):
     (folder / f"{name}.md").write_text(f"---\nname: {name}\ndescription: d\n{lines}\n---\nYou are {name}.\n")
 
 
-def launch_facts(member):
-    launch = member.handle.launch
+def launch_facts(node):
+    launch = node.handle.launch
     request = launch.request
     return {
         "prompt": request.spec.prompt,
@@ -57,7 +57,7 @@ async def test_J18_an_ended_run_goes_on_in_memory_with_its_history_and_its_count
         assert isinstance(view, ChildView)
         request = await scene.desk("child").asked()
         assert [m.text for m in request.messages if m.type != "tool"] == ["child", "", "first answer", "and now?"]
-        assert scene.crew.members[view.id] is child
+        assert scene.supervisor.members[view.id] is child
         assert launch_facts(child) == before
         scene.desk("child").say("second answer")
         outcome = await child.handle.wait()
@@ -79,7 +79,7 @@ async def test_after_a_restart_a_child_is_the_same_agent_even_if_its_file_has_ch
     define(scene, "careful", tools=["read", "bash", "write"], max_turns=99)
     (scene.folder / "project" / ".retinue" / "agents" / "careful.md").unlink()
     async with scene.again():
-        main = await scene.crew.resume(main.id, "hello again")
+        main = await scene.supervisor.resume(main.id, "hello again")
         await scene.desk("main").asked()
         wanted = {"id": child.id, "beginning": child.id[:8], "name": "worker"}[by]
         view = await scene.spawn(main, "and now?", resume=wanted, background=True)
@@ -87,7 +87,7 @@ async def test_after_a_restart_a_child_is_the_same_agent_even_if_its_file_has_ch
         assert (view.id, view.handle, view.description, view.depth) == (child.id, "worker", "careful work", 1)
         request = await scene.desk("child").asked()
         assert request.messages[-1].text == "and now?"
-        again = scene.crew.members[child.id]
+        again = scene.supervisor.members[child.id]
         assert launch_facts(again) == before
         assert again.handle.place == child.handle.place
         assert Path(before["transcript"]).is_file()
@@ -103,7 +103,7 @@ async def test_a_resume_by_a_person_gives_a_child_no_tool_that_it_did_not_have(s
         tools = launch_facts(wide)["tools"]
         assert "write" not in tools
     async with scene.again():
-        alone = await scene.crew.resume(wide.id, "go on")
+        alone = await scene.supervisor.resume(wide.id, "go on")
         await scene.desk("wide").asked()
         assert launch_facts(alone)["tools"] == tools
 
@@ -129,12 +129,12 @@ async def test_a_live_run_is_not_resumed_here_or_by_another_supervisor(scene):
         assert isinstance(refused, Refusal)
         assert refused.code == "STILL_RUNNING"
         with pytest.raises(StateError, match="already running in this process"):
-            await scene.crew.resume(child.id, "go on")
-        first = scene.crew
+            await scene.supervisor.resume(child.id, "go on")
+        first = scene.supervisor
         async with scene.again():
             with pytest.raises(StateError, match="is being run by process"):
-                await scene.crew.resume(child.id, "go on")
-        scene.crew = first
+                await scene.supervisor.resume(child.id, "go on")
+        scene.supervisor = first
         assert child.live
 
 
@@ -143,13 +143,13 @@ async def test_of_two_supervisors_that_resume_one_run_only_one_gets_it(scene):
         main = await scene.main()
         scene.desk("main").say("done")
         await main.handle.wait()
-        first = scene.crew
+        first = scene.supervisor
         async with scene.again():
             both = await asyncio.gather(
-                first.resume(main.id, "a"), scene.crew.resume(main.id, "b"), return_exceptions=True
+                first.resume(main.id, "a"), scene.supervisor.resume(main.id, "b"), return_exceptions=True
             )
             assert sorted(isinstance(each, StateError) for each in both) == [False, True]
-        scene.crew = first
+        scene.supervisor = first
 
 
 async def test_a_run_that_is_just_ending_is_resumed_when_it_has_ended(scene):
@@ -157,10 +157,10 @@ async def test_a_run_that_is_just_ending_is_resumed_when_it_has_ended(scene):
         main = await scene.main()
         scene.desk("main").say("done")
         await until(lambda: main.handle.controls.ended)
-        again = await scene.crew.resume(main.id, "one more")
+        again = await scene.supervisor.resume(main.id, "one more")
         await scene.desk("main").asked()
         assert again is main
-        assert (main.live, main.leg) == (True, 2)
+        assert (main.live, main.attempt) == (True, 2)
 
 
 async def test_a_run_that_was_cut_off_in_the_queue_starts_when_it_is_resumed(tmp_path, monkeypatch):
@@ -169,19 +169,19 @@ async def test_a_run_that_was_cut_off_in_the_queue_starts_when_it_is_resumed(tmp
     await scene.child(main, "first")
     queued = await scene.spawn(main, "second", background=True)
     # A process that dies: its tasks vanish, and the log is closed without an ending.
-    for task in list(scene.crew._tasks.values()):
+    for task in list(scene.supervisor._tasks.values()):
         task.cancel()
-    await until(lambda: not scene.crew._tasks)
-    await scene.crew.world.close()
+    await until(lambda: not scene.supervisor._tasks)
+    await scene.supervisor.project.close()
     async with scene.again():
-        again = await scene.crew.resume(queued.id)
+        again = await scene.supervisor.resume(queued.id)
         request = await scene.desk("second").asked()
         assert request.messages[0].text == "second"
         scene.desk("second").say("done")
         assert (await again.handle.wait()).ended == "completed"
-        kinds = [type(event.body) for event in scene.crew.world.log.reader.events(queued.id)]
+        kinds = [type(event.body) for event in scene.supervisor.project.log.reader.events(queued.id)]
         assert kinds[:3] == [RunCreated, RunResumed, RunStarted]
-        row = scene.crew.world.log.reader.run(queued.id)
+        row = scene.supervisor.project.log.reader.run(queued.id)
         assert row.transcript
         assert Path(row.transcript).is_file()
 
@@ -193,21 +193,21 @@ async def test_a_cancelled_resume_leaves_the_run_as_it_was(scene):
         scene.desk("child").say("done")
         await child.handle.wait()
         for steps in (*range(60), None):
-            leg = child.leg
-            task = asyncio.ensure_future(scene.crew.resume(child.id, "go on", background=True))
+            attempt = child.attempt
+            task = asyncio.ensure_future(scene.supervisor.resume(child.id, "go on", background=True))
             for _ in range(steps or 0):  # it waits for the log's thread, too
                 await asyncio.sleep(0.00005)
             if steps is None:
                 await task
             task.cancel()
             await asyncio.wait({task})
-            if child.leg > leg:
+            if child.attempt > attempt:
                 await scene.desk("child").asked()
                 scene.desk("child").say("done again")
                 await child.handle.wait()
-            row = scene.crew.world.log.reader.run(child.id)
+            row = scene.supervisor.project.log.reader.run(child.id)
             assert (row.state, row.ended) == ("ended", "completed")
-        assert child.leg > 1
+        assert child.attempt > 1
 
 
 async def test_U02_usage_of_children_is_in_every_ancestor_and_stays_after_a_restart(scene):
@@ -226,11 +226,11 @@ async def test_U02_usage_of_children_is_in_every_ancestor_and_stays_after_a_rest
         spent = main.below
         assert spent == outcome.tree_usage
     async with scene.again():
-        main = await scene.crew.resume(main.id, "hello again")
+        main = await scene.supervisor.resume(main.id, "hello again")
         await scene.desk("main").asked()
         assert main.below == spent
         await scene.spawn(main, "go on", resume=child.id, background=True)
-        again = scene.crew.members[child.id]
+        again = scene.supervisor.members[child.id]
         outcome = await again.handle.wait()
         assert main.below == outcome.tree_usage
         assert outcome.usage.input > child.usage.input
@@ -252,10 +252,10 @@ async def test_children_of_an_earlier_process_can_be_read_and_listed(scene):
         scene.desk("child").say("the whole answer")
         await child.handle.wait()
     async with scene.again():
-        main = await scene.crew.resume(main.id, "hello again")
+        main = await scene.supervisor.resume(main.id, "hello again")
         await scene.desk("main").asked()
-        await scene.crew.world.log.flush()
-        way = Delegate(scene.crew, main.id)
+        await scene.supervisor.project.log.flush()
+        way = Delegate(scene.supervisor, main.id)
         (listed,) = way.children()
         assert listed.consumed, "it was told of this end when it was resumed"
         for view in (listed, way.view(child.id), way.view("worker"), way.view(child.id[:6])):

@@ -23,7 +23,7 @@ async def test_N02_J14_a_running_agent_hears_messages_after_its_tool_calls_in_or
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")
-        way = Delegate(scene.crew, main.id)
+        way = Delegate(scene.supervisor, main.id)
         assert isinstance(way.steer(child.id, "one"), ChildView)
         assert isinstance(way.steer(child.name, "two"), ChildView)
         assert child.handle.steerer("three")
@@ -52,14 +52,14 @@ async def test_N01_a_queued_and_a_starting_agent_hear_it_when_they_start(scene):
         main = await scene.main()
         first = await scene.child(main, "first")
         queued = await scene.spawn(main, "second", background=True)
-        way = Delegate(scene.crew, main.id)
+        way = Delegate(scene.supervisor, main.id)
         assert way.steer(queued.id, "for later").status == "queued"
         assert scene.desk("second").requests == []
         starting = await scene.spawn(first, "nested", background=True)
-        assert Delegate(scene.crew, first.id).steer(starting.id, "early").status == "starting"
+        assert Delegate(scene.supervisor, first.id).steer(starting.id, "early").status == "starting"
         assert [m.text for m in (await scene.desk("nested").asked()).messages] == ["nested", "early"]
         scene.desk("nested").say("done")
-        await scene.crew.members[starting.id].handle.wait()
+        await scene.supervisor.members[starting.id].handle.wait()
         await asyncio.sleep(0.01)  # its end is on its way to the parent
         scene.desk("first").standing = "done"
         scene.desk("first").say("done")
@@ -73,7 +73,7 @@ async def test_J14_an_ended_agent_refuses_and_says_how_to_go_on(scene):
         child = await scene.child(main, "child")
         scene.desk("child").say("done")
         await child.handle.wait()
-        refused = Delegate(scene.crew, main.id).steer(child.id, "too late")
+        refused = Delegate(scene.supervisor, main.id).steer(child.id, "too late")
         assert isinstance(refused, Refusal)
         assert (refused.code, "completed" in refused.message, "Resume" in refused.message) == (
             "NOT_RUNNING",
@@ -81,7 +81,7 @@ async def test_J14_an_ended_agent_refuses_and_says_how_to_go_on(scene):
             True,
         )
         assert not child.handle.steerer("too late")
-        assert Delegate(scene.crew, main.id).steer("no-such-agent", "x").code == "AGENT_NOT_FOUND"
+        assert Delegate(scene.supervisor, main.id).steer("no-such-agent", "x").code == "AGENT_NOT_FOUND"
         assert await steers(scene, child.id) == []
 
 
@@ -89,7 +89,7 @@ async def test_B49_the_refusal_to_steer_what_a_person_stopped_does_not_advise_a_
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")
-        scene.crew.stop(child, "Stopped by the user.")
+        scene.supervisor.stop(child, "Stopped by the user.")
         await child.handle.wait()
         scene.desk("main").call("steer_subagent", agent_id=child.id, message="go on")
         await scene.desk("main").asked()
@@ -99,9 +99,9 @@ async def test_B49_the_refusal_to_steer_what_a_person_stopped_does_not_advise_a_
         refused = await scene.spawn(main, "go on", resume=child.id)
         assert isinstance(refused, Refusal) and refused.code == "STOPPED_BY_USER"
     async with scene.again():
-        main = await scene.crew.resume(main.id, "hello again")
+        main = await scene.supervisor.resume(main.id, "hello again")
         await scene.desk("main").asked()
-        refused = Delegate(scene.crew, main.id).steer(child.id, "go on")
+        refused = Delegate(scene.supervisor, main.id).steer(child.id, "go on")
         assert isinstance(refused, Refusal) and "The user stopped it: leave it" in refused.message
 
 
@@ -109,17 +109,17 @@ async def test_B49_the_advice_to_resume_what_an_agent_stopped_can_be_followed(sc
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")
-        Delegate(scene.crew, main.id).stop(child.id)
+        Delegate(scene.supervisor, main.id).stop(child.id)
         await child.handle.wait()
-        refused = Delegate(scene.crew, main.id).steer(child.id, "go on")
+        refused = Delegate(scene.supervisor, main.id).steer(child.id, "go on")
         assert isinstance(refused, Refusal) and "Resume it to go on with it." in refused.message
         assert isinstance(await scene.spawn(main, "go on", resume=child.id, background=True), ChildView)
 
 
 async def last_result(scene, run_id: str) -> str:
     """What the last tool call of a run was answered with."""
-    await scene.crew.world.log.flush()
-    bodies = [event.body for event in scene.crew.world.log.reader.events(run_id)]
+    await scene.supervisor.project.log.flush()
+    bodies = [event.body for event in scene.supervisor.project.log.reader.events(run_id)]
     return [body.result.text for body in bodies if isinstance(body, ToolEnded)][-1]
 
 
@@ -127,7 +127,7 @@ async def test_an_agent_that_is_being_stopped_takes_no_more_messages(scene):
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")
-        scene.crew.stop(child, "Enough.")
+        scene.supervisor.stop(child, "Enough.")
         assert not child.handle.steerer("one more thing")
         await child.handle.wait()
         assert await steers(scene, child.id) == []
@@ -139,7 +139,7 @@ async def test_nobody_steers_the_children_of_others(scene):
         child = await scene.child(main, "child")
         grandchild = await scene.child(child, "grandchild")
         for way, other in ((main, grandchild), (grandchild, child), (child, main)):
-            refused = Delegate(scene.crew, way.id).steer(other.id, "psst")
+            refused = Delegate(scene.supervisor, way.id).steer(other.id, "psst")
             assert isinstance(refused, Refusal)
             assert refused.code == "AGENT_NOT_FOUND"
 

@@ -16,7 +16,7 @@ def scene(tmp_path, monkeypatch):
 
 
 def bodies(scene, run_id, kind):
-    return [event.body for event in scene.crew.world.log.reader.events(run_id) if isinstance(event.body, kind)]
+    return [event.body for event in scene.supervisor.project.log.reader.events(run_id) if isinstance(event.body, kind)]
 
 
 async def test_J07_a_queued_run_that_is_stopped_never_starts_ends_once_and_is_announced_once(scene):
@@ -24,14 +24,14 @@ async def test_J07_a_queued_run_that_is_stopped_never_starts_ends_once_and_is_an
         main = await scene.main()
         first = await scene.child(main, "first")
         view = await scene.spawn(main, "second", background=True)
-        second = scene.crew.members[view.id]
-        assert (second.status, scene.crew.view(second).queue_position) == ("queued", 1)
-        assert scene.crew.stop(second, "Not needed.")
+        second = scene.supervisor.members[view.id]
+        assert (second.status, scene.supervisor.view(second).queue_position) == ("queued", 1)
+        assert scene.supervisor.stop(second, "Not needed.")
         outcome = await second.handle.wait()
         assert (outcome.ended, outcome.stopped_by, outcome.text) == ("stopped", "person", "")
         assert bodies(scene, second.id, RunStarted) == []
         assert len(bodies(scene, second.id, RunEnded)) == 1
-        assert not scene.crew.stop(second, "again")
+        assert not scene.supervisor.stop(second, "again")
         await scene.clock.advance(1)
         scene.desk("main").say("waiting")
         await scene.desk("main").asked()
@@ -43,11 +43,11 @@ async def test_a_run_that_is_stopped_before_its_first_step_ends_as_stopped(scene
     async with scene:
         main = await scene.main()
         view = await scene.spawn(main, "child", background=True)
-        child = scene.crew.members[view.id]
+        child = scene.supervisor.members[view.id]
         assert child.status == "starting"
-        assert scene.crew.stop(child, "At once.")
+        assert scene.supervisor.stop(child, "At once.")
         assert (await child.handle.wait()).ended == "stopped"
-        assert scene.crew.queue.running == 0
+        assert scene.supervisor.queue.running == 0
         assert scene.desk("child").requests == []
 
 
@@ -57,11 +57,11 @@ async def test_a_running_run_keeps_what_it_has_said_and_says_so(scene):
         child = await scene.child(main, "child")
         scene.desk("child").call("ls", "I have found the first half.")
         await until(lambda: len(scene.desk("child").requests) == 2)
-        assert scene.crew.stop(child, "Enough.")
+        assert scene.supervisor.stop(child, "Enough.")
         outcome = await child.handle.wait()
         assert (outcome.ended, outcome.text, outcome.partial) == ("stopped", "I have found the first half.", True)
         assert outcome.failure.message == "Enough."
-        assert scene.crew.queue.running == 0
+        assert scene.supervisor.queue.running == 0
 
 
 async def test_J08_the_parents_stop_ends_foreground_children_only(scene):
@@ -71,7 +71,7 @@ async def test_J08_the_parents_stop_ends_foreground_children_only(scene):
         scene.desk("main").call("Agent", prompt="foreground", subagent_type="general-purpose", run_in_background=False)
         await scene.desk("foreground").asked()
         foreground = main.children[-1]
-        scene.crew.stop(main, "Escape.")
+        scene.supervisor.stop(main, "Escape.")
         assert (await main.handle.wait()).ended == "stopped"
         outcome = await foreground.handle.wait()
         assert (outcome.ended, outcome.stopped_by) == ("stopped", "agent")
@@ -87,9 +87,9 @@ async def test_a_parents_ending_comes_after_those_of_its_foreground_children(sce
         await scene.desk("a").asked()
         scene.desk("a").call("Agent", prompt="b", subagent_type="general-purpose", run_in_background=False)
         await until(lambda: main.children[0].handle.outcome or scene.desk("a").requests)
-        scene.crew.stop(main, "Escape.")
+        scene.supervisor.stop(main, "Escape.")
         await main.handle.wait()
-        reader = scene.crew.world.log.reader
+        reader = scene.supervisor.project.log.reader
         rows = reader.list_runs(root_id=main.id)
         assert {row.state for row in rows} == {"ended"}
         assert max(reader.newest(row.id) for row in rows) == reader.newest(main.id)
@@ -101,12 +101,12 @@ async def test_stopping_a_tree_ends_background_descendants_too(scene):
         child = await scene.child(main, "child")
         grandchild = await scene.child(child, "grandchild")
         other = await scene.spawn(main, "other", background=True)
-        assert scene.crew.stop_tree(child, "All of it.") == 2
+        assert scene.supervisor.stop_tree(child, "All of it.") == 2
         assert (await child.handle.wait()).ended == "stopped"
         assert (await grandchild.handle.wait()).ended == "stopped"
         await scene.desk("other").asked()
         assert main.live
-        assert scene.crew.members[other.id].live
+        assert scene.supervisor.members[other.id].live
 
 
 async def test_J09_stopping_all_counts_queued_and_running_and_none_is_left(scene):
@@ -114,21 +114,21 @@ async def test_J09_stopping_all_counts_queued_and_running_and_none_is_left(scene
         main = await scene.main()
         await scene.child(main, "a")
         await scene.spawn(main, "b", background=True)
-        assert await scene.crew.stop_all("Closing time.") == 3
-        assert [member.status for member in scene.crew.members.values()] == ["stopped"] * 3
-        assert await scene.crew.stop_all("again") == 0
+        assert await scene.supervisor.stop_all("Closing time.") == 3
+        assert [node.status for node in scene.supervisor.members.values()] == ["stopped"] * 3
+        assert await scene.supervisor.stop_all("again") == 0
 
 
 async def test_what_a_person_stopped_is_not_resumed_by_an_agent_but_by_a_person(scene):
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")
-        scene.crew.stop(child, "Stopped by the user.")
+        scene.supervisor.stop(child, "Stopped by the user.")
         await child.handle.wait()
         refused = await scene.spawn(main, "go on", resume=child.id)
         assert isinstance(refused, Refusal)
         assert refused.code == "STOPPED_BY_USER"
-        await scene.crew.resume(child.id, "I changed my mind", background=True)
+        await scene.supervisor.resume(child.id, "I changed my mind", background=True)
         await scene.desk("child").asked()
         scene.desk("child").say("done after all")
         assert (await child.handle.wait()).ended == "completed"
@@ -138,14 +138,14 @@ async def test_what_an_agent_or_the_end_of_the_program_stopped_may_be_resumed_by
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")
-        assert isinstance(Delegate(scene.crew, main.id).stop(child.id), ChildView)
+        assert isinstance(Delegate(scene.supervisor, main.id).stop(child.id), ChildView)
         assert (await child.handle.wait()).stopped_by == "agent"
         again = await scene.spawn(main, "go on", resume=child.id, background=True)
         assert isinstance(again, ChildView)
         await scene.desk("child").asked()
     assert (await child.handle.wait()).stopped_by == "program"
     async with scene.again():
-        main = await scene.crew.resume(main.id, "hello again")
+        main = await scene.supervisor.resume(main.id, "hello again")
         await scene.desk("main").asked()
         again = await scene.spawn(main, "go on", resume=child.id, background=True)
         assert isinstance(again, ChildView)
@@ -155,10 +155,10 @@ async def test_a_user_stop_is_remembered_after_a_restart(scene):
     async with scene:
         main = await scene.main()
         child = await scene.child(main, "child")
-        scene.crew.stop(child, "Stopped by the user.")
+        scene.supervisor.stop(child, "Stopped by the user.")
         await child.handle.wait()
     async with scene.again():
-        main = await scene.crew.resume(main.id, "hello again")
+        main = await scene.supervisor.resume(main.id, "hello again")
         await scene.desk("main").asked()
         refused = await scene.spawn(main, "go on", resume=child.id[:8])
         assert isinstance(refused, Refusal)
@@ -176,7 +176,7 @@ async def test_a_spawn_that_is_cancelled_leaves_no_run_alive(scene):
             task.cancel()
             await asyncio.wait({task})
         await until(lambda: all(not child.live for child in main.children))
-        rows = scene.crew.world.log.reader.list_runs(parent_id=main.id)
+        rows = scene.supervisor.project.log.reader.list_runs(parent_id=main.id)
         assert {row.state for row in rows} <= {"ended"}
 
 
@@ -186,4 +186,4 @@ async def test_closing_the_supervisor_lets_nothing_start_any_more(scene):
     async with scene:
         main = await scene.main()
     with pytest.raises(LaunchError, match="ending"):
-        await scene.crew.start(main.handle.launch.request)
+        await scene.supervisor.start(main.handle.launch.request)

@@ -34,11 +34,11 @@ async def test_J17_kept_for_ten_minutes_then_forgotten_but_never_while_it_runs_o
         running = await scene.child(main, "running")
         waiting = await scene.spawn(main, "waiting", background=True)
         await scene.clock.advance(590)
-        assert old.id in scene.crew.members
+        assert old.id in scene.supervisor.members
         await scene.clock.advance(80)
-        assert old.id not in scene.crew.members
-        assert {main.id, running.id, waiting.id} == set(scene.crew.members)
-        assert main.children == [running, scene.crew.members[waiting.id]]
+        assert old.id not in scene.supervisor.members
+        assert {main.id, running.id, waiting.id} == set(scene.supervisor.members)
+        assert main.children == [running, scene.supervisor.members[waiting.id]]
 
 
 async def test_J17_what_was_forgotten_is_still_read_listed_and_resumed_with_all_its_usage(scene):
@@ -49,7 +49,7 @@ async def test_J17_what_was_forgotten_is_still_read_listed_and_resumed_with_all_
         await hear(scene)
         await scene.clock.advance(700)
         spent = main.below
-        way = Delegate(scene.crew, main.id)
+        way = Delegate(scene.supervisor, main.id)
         for wanted in (old.id, "old"):
             view = way.view(wanted)
             assert isinstance(view, ChildView)
@@ -59,7 +59,7 @@ async def test_J17_what_was_forgotten_is_still_read_listed_and_resumed_with_all_
         assert isinstance(view, ChildView)
         await scene.desk("old").asked()
         scene.desk("old").say("more")
-        again = scene.crew.members[old.id]
+        again = scene.supervisor.members[old.id]
         outcome = await again.handle.wait()
         assert again is not old
         assert main.below == outcome.usage
@@ -75,10 +75,10 @@ async def test_an_end_its_parent_has_not_heard_of_is_not_forgotten(scene):
         child = await scene.child(main, "child", join="group")
         other = await scene.spawn(main, "other", background=True, join="group")
         await scene.clock.advance(0.1)
-        scene.crew.stop(scene.crew.members[other.id], "x")
-        await scene.crew.members[other.id].handle.wait()
+        scene.supervisor.stop(scene.supervisor.members[other.id], "x")
+        await scene.supervisor.members[other.id].handle.wait()
         await scene.clock.advance(25)
-        assert {child.id, other.id} <= set(scene.crew.members)
+        assert {child.id, other.id} <= set(scene.supervisor.members)
         scene.desk("child").say("done")
         await child.handle.wait()
         await scene.clock.advance(1)
@@ -91,17 +91,17 @@ async def test_a_finished_parent_stays_while_anything_below_it_lives(scene):
         main = await scene.main()
         child = await scene.child(main, "child")
         grandchild = await scene.child(child, "grandchild")
-        scene.crew.stop(child, "x", by="agent")
+        scene.supervisor.stop(child, "x", by="agent")
         await child.handle.wait()
         await scene.clock.advance(1)
         await hear(scene)
         await scene.clock.advance(700)
-        assert child.id in scene.crew.members
+        assert child.id in scene.supervisor.members
         scene.desk("grandchild").say("done")
         await grandchild.handle.wait()
         await scene.clock.advance(700)
-        assert child.id not in scene.crew.members
-        assert grandchild.id not in scene.crew.members
+        assert child.id not in scene.supervisor.members
+        assert grandchild.id not in scene.supervisor.members
 
 
 async def test_when_there_is_nothing_left_to_forget_no_timer_is(scene):
@@ -110,5 +110,5 @@ async def test_when_there_is_nothing_left_to_forget_no_timer_is(scene):
         scene.desk("main").say("done")
         await main.handle.wait()
         await scene.clock.advance(700)
-        assert scene.crew.members == {}
+        assert scene.supervisor.members == {}
         assert scene.clock.pending == 0

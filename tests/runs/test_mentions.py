@@ -16,7 +16,7 @@ async def test_Y05_a_running_agent_is_steered_and_the_main_agent_has_no_turn(sce
         main = await scene.main()
         child = await scene.child(main, "child", name="scout")
         for text in ("@scout only src", "@agent-scout\nand tests"):
-            routed = await route(scene.crew, main, text)
+            routed = await route(scene.supervisor, main, text)
             assert isinstance(routed, ToAgent)
             assert (routed.action, routed.view.id) == ("steered", child.id)
         scene.desk("child").call("ls")
@@ -30,7 +30,7 @@ async def test_Y05_a_queued_agent_hears_it_when_it_starts(scene):
         main = await scene.main()
         await scene.child(main, "first", name="first")
         await scene.spawn(main, "second", background=True, name="second")
-        routed = await route(scene.crew, main, "@second look closely")
+        routed = await route(scene.supervisor, main, "@second look closely")
         assert (routed.action, routed.view.status) == ("steered", "queued")
         scene.desk("first").say("done")
         assert (await scene.desk("second").asked()).messages[-1].text == "look closely"
@@ -42,11 +42,11 @@ async def test_Y05_a_finished_agent_goes_on_in_the_background_and_its_answer_is_
         main = await scene.main()
         child = await scene.child(main, "child", name="scout")
         if stopped:
-            scene.crew.stop(child, "Stopped by the user.")
+            scene.supervisor.stop(child, "Stopped by the user.")
         else:
             scene.desk("child").say("done")
         await child.handle.wait()
-        routed = await route(scene.crew, main, "@scout and the tests?")
+        routed = await route(scene.supervisor, main, "@scout and the tests?")
         assert (routed.action, routed.view.id, routed.view.background) == ("resumed", child.id, True)
         assert (await scene.desk("child").asked()).messages[-1].text == "and the tests?"
         scene.desk("child").say("tests are fine")
@@ -63,9 +63,9 @@ async def test_Y05_an_agent_of_an_earlier_process_is_taken_up_by_its_name(scene)
         scene.desk("child").say("done")
         await child.handle.wait()
     async with scene.again():
-        main = await scene.crew.resume(main.id, "hello again")
+        main = await scene.supervisor.resume(main.id, "hello again")
         await scene.desk("main").asked()
-        routed = await route(scene.crew, main, "@scout one more thing")
+        routed = await route(scene.supervisor, main, "@scout one more thing")
         assert (routed.action, routed.view.id, routed.view.handle) == ("resumed", child.id, "scout")
 
 
@@ -85,13 +85,13 @@ async def test_Y05_what_means_no_agent_goes_to_the_main_agent_unchanged(scene, t
     async with scene:
         main = await scene.main()
         await scene.child(main, "child", name="scout")
-        assert await route(scene.crew, main, text) == ToMain(text)
+        assert await route(scene.supervisor, main, text) == ToMain(text)
 
 
 async def test_Y05_main_is_reserved_and_its_prefix_is_taken_off(scene):
     async with scene:
         main = await scene.main()
-        assert await route(scene.crew, main, "@main what now?") == ToMain("what now?")
+        assert await route(scene.supervisor, main, "@main what now?") == ToMain("what now?")
 
 
 async def test_Y05_switched_off_everything_passes(tmp_path, monkeypatch):
@@ -100,21 +100,21 @@ async def test_Y05_switched_off_everything_passes(tmp_path, monkeypatch):
         main = await scene.main()
         await scene.child(main, "child", name="scout")
         for text in ("@scout hello", "@main hello", "@explore hello"):
-            assert await route(scene.crew, main, text) == ToMain(text)
+            assert await route(scene.supervisor, main, text) == ToMain(text)
 
 
 async def test_a_type_that_nobody_runs_goes_to_the_model_or_is_started_as_the_setting_says(tmp_path, monkeypatch):
     scene = Scene(tmp_path, monkeypatch)
     async with scene:
         main = await scene.main()
-        assert await route(scene.crew, main, "@explore find it") == ToMain("@explore find it")
+        assert await route(scene.supervisor, main, "@explore find it") == ToMain("@explore find it")
     direct = Scene(tmp_path, monkeypatch, agent_mentions="direct")
     async with direct:
         main = await direct.main()
-        routed = await route(direct.crew, main, "@agent-explore find it")
+        routed = await route(direct.supervisor, main, "@agent-explore find it")
         assert (routed.action, routed.view.agent, routed.view.background) == ("started", "Explore", True)
         await direct.desk("find it").asked()
-        assert await route(direct.crew, main, "@nobody find it") == ToMain("@nobody find it")
+        assert await route(direct.supervisor, main, "@nobody find it") == ToMain("@nobody find it")
 
 
 async def test_agents_of_agents_are_addressed_by_their_names_too(scene):
@@ -122,17 +122,17 @@ async def test_agents_of_agents_are_addressed_by_their_names_too(scene):
         main = await scene.main()
         child = await scene.child(main, "child", name="scout")
         deep = await scene.child(child, "grandchild", name="deep")
-        routed = await route(scene.crew, main, "@deep hello")
+        routed = await route(scene.supervisor, main, "@deep hello")
         assert (routed.action, routed.view.id) == ("steered", deep.id)
         scene.desk("grandchild").say("done")
         await until(lambda: len(scene.desk("grandchild").requests) == 2)
         scene.desk("grandchild").say("done")
         await deep.handle.wait()
-        routed = await route(scene.crew, main, "@deep go on")
+        routed = await route(scene.supervisor, main, "@deep go on")
         assert (routed.action, routed.view.id, routed.view.parent_id) == ("resumed", deep.id, child.id)
         await scene.desk("grandchild").asked()
     async with scene.again():
-        routed = await route(scene.crew, main.id, "@deep and again")
+        routed = await route(scene.supervisor, main.id, "@deep and again")
         assert (routed.action, routed.view.id) == ("resumed", deep.id)
         await scene.desk("grandchild").asked()
 
@@ -143,11 +143,11 @@ async def test_what_cannot_be_delivered_says_why(scene):
         child = await scene.child(main, "child", name="scout")
         scene.desk("child").say("done")
         await child.handle.wait()
-        here, there = scene.crew, scene.again()
+        here, there = scene.supervisor, scene.again()
         await there.resume(child.id, "elsewhere")
         await scene.desk("child").asked()
         routed = await route(here, main, "@scout hello")
         assert isinstance(routed, Undelivered)
         assert "is being run by process" in routed.reason
         await there.close()
-        scene.crew = here
+        scene.supervisor = here

@@ -94,11 +94,11 @@ class TreeModel:
         pass
 
 
-def stop_some(crew: Supervisor, numbers: list[int]) -> None:
-    live = [member for member in crew.members.values() if member.live and member.depth]
+def stop_some(supervisor: Supervisor, numbers: list[int]) -> None:
+    live = [member for member in supervisor.members.values() if member.live and member.depth]
     if numbers and live:
         member = live[numbers.pop() % len(live)]
-        (crew.stop_tree if len(live) % 2 else crew.stop)(member, "Enough.")
+        (supervisor.stop_tree if len(live) % 2 else supervisor.stop)(member, "Enough.")
 
 
 async def grow(
@@ -113,30 +113,34 @@ async def grow(
         began = scene.clock.monotonic()
         for _ in range(PATIENCE):
             await settle(scene)
-            if not scene.crew.busy:
+            if not scene.supervisor.busy:
                 break
-            stop_some(scene.crew, left)
+            stop_some(scene.supervisor, left)
             await scene.clock.advance(1.0)
-        waiting = {member.description: member.status for member in scene.crew.members.values() if member.live}
+        waiting = {member.description: member.status for member in scene.supervisor.members.values() if member.live}
         assert waiting == {}, f"limit {limit}: {waiting}"
         outcome = await main.handle.wait()
         assert outcome.ended == "completed", outcome
         if not stops:
-            assert sorted(m.description for m in scene.crew.members.values()) == sorted(["", *dict(walk(children))])
-            assert {m.status for m in scene.crew.members.values()} == {"completed"}
+            assert sorted(m.description for m in scene.supervisor.members.values()) == sorted(
+                ["", *dict(walk(children))]
+            )
+            assert {m.status for m in scene.supervisor.members.values()} == {"completed"}
             assert scene.clock.monotonic() - began < SOON, "something waited until its bound"
-        assert (scene.crew.queue.running, scene.crew.queue.waiting) == (0, ())
+        assert (scene.supervisor.queue.running, scene.supervisor.queue.waiting) == (0, ())
 
 
 async def start(scene: Scene):
     spec = AgentSpec(name="main", prompt="You are main.")
-    return await scene.crew.start(RunRequest(spec=spec, task="main", cwd=scene.folder / "project", pinned=EVERYTHING))
+    return await scene.supervisor.start(
+        RunRequest(spec=spec, task="main", cwd=scene.folder / "project", pinned=EVERYTHING)
+    )
 
 
 async def settle(scene: Scene) -> None:
     """Lets everything happen that needs no time to pass."""
     for _ in range(3):
-        await scene.crew.world.log.flush()
+        await scene.supervisor.project.log.flush()
         for _ in range(20):
             await asyncio.sleep(0)
 

@@ -15,8 +15,8 @@ ALL = ["git_context", "first_write", "not_verified"]
 
 
 async def codes(scene: Scene, run_id: str) -> list[str]:
-    await scene.crew.world.log.flush()
-    bodies = [event.body for event in scene.crew.world.log.reader.events(run_id)]
+    await scene.supervisor.project.log.flush()
+    bodies = [event.body for event in scene.supervisor.project.log.reader.events(run_id)]
     return [body.code for body in bodies if isinstance(body, Warned) and body.code in ALL]
 
 
@@ -49,7 +49,7 @@ async def test_branch_first_change_and_missing_checks_are_said_once_each(project
 async def test_a_run_that_goes_on_says_none_of_it_again(project: Path, monkeypatch: Any) -> None:
     async with Scene(project, monkeypatch, delegation_vocabulary="devkit") as scene:
         run_id = await work(scene)
-        again = await scene.crew.resume(run_id, "more")
+        again = await scene.supervisor.resume(run_id, "more")
         await scene.desk("main").asked()
         scene.desk("main").call("write", path="c.txt", content="x")
         await scene.desk("main").asked()

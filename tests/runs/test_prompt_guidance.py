@@ -21,15 +21,15 @@ async def use(root: Path, name: str, **arguments: object) -> str:
 
 
 async def test_P3_an_agent_whose_tools_cannot_work_here_is_not_offered(tmp_path: Path) -> None:
-    world = world_of(tmp_path)
+    project = world_of(tmp_path)
     spec = AgentSpec(name="searcher", description="Searches.")
-    reading = [entry.spec for entry in world.catalog().entries if entry.name == "researcher"]
+    reading = [entry.spec for entry in project.catalog().entries if entry.name == "researcher"]
     assert [line.name for line in type_lines([*reading, spec], frozenset({"read"}))] == ["searcher"]
 
 
 async def test_P7_a_twin_that_can_start_no_agents_is_told_that_the_words_above_are_not_for_it(tmp_path: Path) -> None:
-    world = world_of(tmp_path, **{".retinue__settings.json": '{"maxSubagentDepth": 1}'})
-    twin = await seen(world, world.catalog().find("general-purpose").spec, under_main=True)
+    project = world_of(tmp_path, **{".retinue__settings.json": '{"maxSubagentDepth": 1}'})
+    twin = await seen(project, project.catalog().find("general-purpose").spec, under_main=True)
     assert not {"Agent", "get_subagent_result", "steer_subagent"} & set(names(twin))
     assert "what is said above about delegation is not for you" in twin.system
 

@@ -47,7 +47,7 @@ async def test_the_run_above_hears_the_question_and_its_steer_is_the_answer(scen
         assert "<question>Which port?</question>" in heard.text
         assert heard.text.count("</question>") == 1
         assert "<task-id>" not in heard.text
-        assert isinstance(Delegate(scene.crew, main.id).steer(child.id, "Port 8080."), ChildView)
+        assert isinstance(Delegate(scene.supervisor, main.id).steer(child.id, "Port 8080."), ChildView)
         assert result(await scene.desk("child").asked()) == "Answer of main: Port 8080."
         scene.desk("child").say("It is 8080.")
         assert not [note for note in (await child.handle.wait()).notes if not note.startswith("Record: ")]
@@ -63,7 +63,7 @@ async def test_no_secret_goes_along_with_a_question(scene):
         (message,) = main.handle.controls.pending
         assert "agent-question" in message.text
         assert key not in message.text
-        scene.crew.steer(child, "no")
+        scene.supervisor.steer(child, "no")
         await scene.desk("child").asked()
 
 
@@ -85,7 +85,7 @@ async def test_a_person_is_asked_at_once_when_the_run_above_waits_and_cannot_hea
         return InboxAnswer("blue", by="terminal")
 
     async with scene:
-        scene.crew.world.approvers.append(approve)
+        scene.supervisor.project.approvers.append(approve)
         main = await scene.main()
         foreground = asyncio.ensure_future(scene.spawn(main, "child", background=False))
         await scene.desk("child").asked()
@@ -97,8 +97,8 @@ async def test_a_person_is_asked_at_once_when_the_run_above_waits_and_cannot_hea
         scene.desk("child").say("Blue then.")
         view = await foreground
         assert view.text == "Blue then."
-        await scene.crew.world.log.flush()
-        bodies = [event.body for event in scene.crew.world.log.reader.events(view.id)]
+        await scene.supervisor.project.log.flush()
+        bodies = [event.body for event in scene.supervisor.project.log.reader.events(view.id)]
         assert any(isinstance(body, InboxOpened) for body in bodies)
         check_grammar(bodies)
 
@@ -108,12 +108,12 @@ async def test_the_answer_of_the_run_above_takes_the_question_back_from_the_inbo
         await asyncio.Event().wait()
 
     async with scene:
-        scene.crew.world.approvers.append(never)
+        scene.supervisor.project.approvers.append(never)
         main = await scene.main()
         child = await asking(scene, main)
-        reader = scene.crew.world.log.reader
+        reader = scene.supervisor.project.log.reader
         await until(lambda: [each for each in items(reader) if each.item.state == "waiting"])
-        assert scene.crew.steer(child, "Eighty.")
+        assert scene.supervisor.steer(child, "Eighty.")
         assert "Eighty." in result(await scene.desk("child").asked())
         await until(lambda: [each.item.state for each in items(reader, everything=True)] == ["withdrawn"])
 
@@ -127,7 +127,7 @@ async def test_a_sub_agent_above_has_time_to_answer_before_a_person_is_asked(tmp
         return InboxAnswer("from a person", by="terminal")
 
     async with scene:
-        scene.crew.world.approvers.append(approve)
+        scene.supervisor.project.approvers.append(approve)
         main = await scene.main()
         middle = await scene.child(main, "middle")
         child = await scene.child(middle, "child")
@@ -150,7 +150,7 @@ async def test_where_nobody_can_answer_the_agent_is_told_so_and_hears_the_answer
         view = await foreground
         assert view.text == "Which colour should it be?"
         again = asyncio.ensure_future(
-            Delegate(scene.crew, main.id).spawn(_reply(view.id, "Blue.")),
+            Delegate(scene.supervisor, main.id).spawn(_reply(view.id, "Blue.")),
         )
         request = await scene.desk("child").asked()
         assert request.messages[-1].text == "Blue."
@@ -168,7 +168,7 @@ async def test_the_run_above_that_ends_leaves_nobody_waiting(scene):
     async with scene:
         main = await scene.main()
         child = await asking(scene, main)
-        scene.crew.stop(main, "enough")
+        scene.supervisor.stop(main, "enough")
         assert "has not answered" in result(await scene.desk("child").asked())
         scene.desk("child").say("Then 80.")
         await child.handle.wait()
@@ -179,7 +179,7 @@ async def test_stopping_a_run_that_asks_ends_it_at_once_and_leaves_nothing_behin
         main = await scene.main()
         child = await asking(scene, main)
         before = asyncio.all_tasks()
-        scene.crew.stop(child, "no more")
+        scene.supervisor.stop(child, "no more")
         assert (await child.handle.wait()).ended == "stopped"
         left = [task for task in asyncio.all_tasks() & before if "question" in task.get_name()]
         assert left == []
@@ -194,7 +194,7 @@ async def test_by_setting_the_run_works_on_and_a_persons_answer_comes_as_a_messa
         return InboxAnswer("8080", by="terminal")
 
     async with scene:
-        scene.crew.world.approvers.append(approve)
+        scene.supervisor.project.approvers.append(approve)
         main = await scene.main()
         child = await scene.child(main, "child")
         scene.desk("child").call("ask_parent", question="Which port?")
@@ -217,7 +217,7 @@ async def test_by_setting_the_word_of_the_run_above_is_a_message_and_closes_the_
         child = await scene.child(main, "child")
         scene.desk("child").call("ask_parent", question="Which port?")
         await scene.desk("child").asked()
-        assert scene.crew.steer(child, "80 it is.")
+        assert scene.supervisor.steer(child, "80 it is.")
         scene.desk("child").call("ls")
         assert (await scene.desk("child").asked()).messages[-1].text == "80 it is."
         await until(lambda: not child.companion._open)
@@ -272,14 +272,14 @@ async def test_the_list_is_an_event_and_survives_compaction_and_a_new_process(sc
         assert any("[x] Read\n[>] Write" in text for text in texts)
         scene.desk("main").say("Done.")
         await main.handle.wait()
-        await scene.crew.world.log.flush()
-        bodies = [event.body for event in scene.crew.world.log.reader.events(main.id)]
+        await scene.supervisor.project.log.flush()
+        bodies = [event.body for event in scene.supervisor.project.log.reader.events(main.id)]
         check_grammar(bodies)
         assert [body.todos for body in bodies if isinstance(body, TodosUpdated)] == [
             (Todo("Read", "completed"), Todo("Write", "in_progress"))
         ]
     async with scene.again():
-        again = await scene.crew.resume(main.id, "Go on.")
+        again = await scene.supervisor.resume(main.id, "Go on.")
         await scene.desk("main").asked()
         assert again.companion.reminder().endswith("[x] Read\n[>] Write")
         scene.desk("main").say("Done again.")

@@ -27,29 +27,31 @@ async def asking(scene, main, task, path):
 
 
 def waiting(scene, child):
-    found = scene.crew.world.log.reader.select("SELECT id FROM inbox WHERE run_id=? AND state='waiting'", (child.id,))
+    found = scene.supervisor.project.log.reader.select(
+        "SELECT id FROM inbox WHERE run_id=? AND state='waiting'", (child.id,)
+    )
     return found[0][0] if found else None
 
 
 async def allow(scene, child):
     from retinue.log.inbox import find
 
-    item = find(scene.crew.world.log.reader, waiting(scene, child))
-    await scene.crew.world.desk.answer(item, InboxAnswer("allow", by="test"))
+    item = find(scene.supervisor.project.log.reader, waiting(scene, child))
+    await scene.supervisor.project.inbox_service.answer(item, InboxAnswer("allow", by="test"))
 
 
 async def test_who_waits_for_a_person_keeps_nobody_from_starting(scene):
     async with scene:
         main = await scene.main()
         first = await asking(scene, main, "first", "a.txt")
-        assert scene.crew.queue.running == 0
+        assert scene.supervisor.queue.running == 0
         second = await asking(scene, main, "second", "b.txt")
         third = await scene.child(main, "third")
-        assert scene.crew.queue.running == 1
+        assert scene.supervisor.queue.running == 1
         await allow(scene, second)
-        await until(lambda: scene.crew.queue.position(second.id) == 1)
+        await until(lambda: scene.supervisor.queue.position(second.id) == 1)
         await allow(scene, first)
-        await until(lambda: scene.crew.queue.position(first.id) == 2)
+        await until(lambda: scene.supervisor.queue.position(first.id) == 2)
         assert not (scene.folder / "project" / "a.txt").exists()
         assert not (scene.folder / "project" / "b.txt").exists()
         scene.desk("third").say("done")
@@ -62,7 +64,7 @@ async def test_who_waits_for_a_person_keeps_nobody_from_starting(scene):
         await scene.desk("first").asked()
         scene.desk("first").say("done")
         assert (await first.handle.wait()).ended == "completed"
-        assert (scene.crew.queue.running, scene.crew.queue.waiting) == (0, ())
+        assert (scene.supervisor.queue.running, scene.supervisor.queue.waiting) == (0, ())
 
 
 async def test_one_that_is_stopped_while_it_waits_for_its_slot_leaves_the_line(scene):
@@ -71,11 +73,11 @@ async def test_one_that_is_stopped_while_it_waits_for_its_slot_leaves_the_line(s
         first = await asking(scene, main, "first", "a.txt")
         await scene.child(main, "second")
         await allow(scene, first)
-        await until(lambda: scene.crew.queue.position(first.id) == 1)
-        scene.crew.stop(first, "Enough.")
+        await until(lambda: scene.supervisor.queue.position(first.id) == 1)
+        scene.supervisor.stop(first, "Enough.")
         assert (await first.handle.wait()).ended == "stopped"
-        await until(lambda: not scene.crew.queue.waiting)
-        assert scene.crew.queue.running == 1
+        await until(lambda: not scene.supervisor.queue.waiting)
+        assert scene.supervisor.queue.running == 1
         assert not (scene.folder / "project" / "a.txt").exists()
 
 

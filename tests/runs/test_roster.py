@@ -33,7 +33,7 @@ async def test_a_compaction_names_the_agents_that_still_work_and_those_whose_res
         over = await scene.spawn(main, "done", background=True, description="the end")
         await scene.desk("done").asked()
         scene.desk("done").say("fine")
-        await scene.crew.members[over.id].handle.wait()
+        await scene.supervisor.members[over.id].handle.wait()
         await read_much(scene, 6)
         before = set(scene.desks)
         assert main.handle.controls.compact()
@@ -44,7 +44,7 @@ async def test_a_compaction_names_the_agents_that_still_work_and_those_whose_res
         scene.desk(asked).say("It looked at things.")
         request = await scene.desk("main").asked()
         said = "\n".join(m.text for m in request.messages if m.type == "user")
-        child = next(m for m in scene.crew.members.values() if m.description == "the look")
+        child = next(m for m in scene.supervisor.members.values() if m.description == "the look")
         assert "It looked at things." in said
         assert f"{child.id} (general-purpose, running): the look" in said
         working, ended = said.split("still at work")[1].split("These have ended")
@@ -63,8 +63,8 @@ async def test_a_roster_is_part_of_a_conversation_whose_outputs_were_only_cut(tm
         full = message("", (ToolCall("last", "ls", {}),), Usage(main.handle.launch.model.info.window, 5))
         scene.desk("main")._reply(full)
         request = await scene.desk("main").asked()
-        await scene.crew.world.log.flush()
-        events = scene.crew.world.log.reader.events(main.id)
+        await scene.supervisor.project.log.flush()
+        events = scene.supervisor.project.log.reader.events(main.id)
         assert [event.body.method for event in events if isinstance(event.body, Compacted)] == ["pruned"]
         said = "\n".join(m.text for m in request.messages if m.type == "user")
         assert f"{view.id} (general-purpose, running): the look" in said

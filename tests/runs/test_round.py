@@ -9,11 +9,11 @@ from tests.runs.crew_scene import Scene
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec
 from retinue.runs.instructions import LARGEST
-from retinue.runs.project import Round
+from retinue.runs.project import TickCache
 
 
 async def test_an_answer_holds_until_the_next_round_of_the_event_loop():
-    answers = Round()
+    answers = TickCache()
     assert answers.keep("a", 1) == 1
     answers.keep("b", 2)
     assert (answers.get("a"), answers.get("b"), answers.get("c")) == (1, 2, None)
@@ -24,7 +24,7 @@ async def test_an_answer_holds_until_the_next_round_of_the_event_loop():
 
 
 def test_without_an_event_loop_nothing_is_kept():
-    answers = Round()
+    answers = TickCache()
     assert answers.keep("a", 1) == 1
     assert answers.get("a") is None
 
@@ -40,9 +40,9 @@ async def test_runs_that_start_together_all_get_the_instructions_and_the_next_ge
     async with Scene(tmp_path, monkeypatch) as scene:
 
         async def start(task: str) -> tuple[str, tuple[str, ...]]:
-            member = await scene.crew.start(RunRequest(spec=spec, task=task, cwd=project))
+            node = await scene.supervisor.start(RunRequest(spec=spec, task=task, cwd=project))
             await scene.desk(task).asked()
-            return member.handle.launch.system, member.handle.launch.notes
+            return node.handle.launch.system, node.handle.launch.notes
 
         for system, notes in await asyncio.gather(start("one"), start("two")):
             assert "Speak French." in system
@@ -53,4 +53,4 @@ async def test_runs_that_start_together_all_get_the_instructions_and_the_next_ge
         assert not any("AGENTS.md" in note for note in notes)
         for task in ("one", "two", "three"):
             scene.desk(task).say("done")
-        await scene.crew.wait_all()
+        await scene.supervisor.wait_all()

@@ -16,7 +16,7 @@ def scene(tmp_path, monkeypatch):
 
 async def ask(scene, method, request_id="r1", **fields):
     """As another program does it: listen on the reply's channel, then send."""
-    bus = scene.crew.outlet.bus
+    bus = scene.supervisor.bridge.bus
     reply = asyncio.get_running_loop().create_future()
     off = bus.on(f"subagents:rpc:{method}:reply:{request_id}", reply.set_result)
     bus.emit(f"subagents:rpc:{method}", {"requestId": request_id, **fields})
@@ -29,7 +29,7 @@ async def ask(scene, method, request_id="r1", **fields):
 async def test_X01_ping_gives_the_protocol_version_on_its_own_channel_only(scene):
     async with scene:
         others = []
-        scene.crew.outlet.bus.on("subagents:rpc:ping:reply:other", others.append)
+        scene.supervisor.bridge.bus.on("subagents:rpc:ping:reply:other", others.append)
         assert await ask(scene, "ping", "mine") == {"success": True, "data": {"version": 2}}
         assert PROTOCOL_VERSION == 2
         assert others == []
@@ -38,9 +38,9 @@ async def test_X01_ping_gives_the_protocol_version_on_its_own_channel_only(scene
 async def test_X01_a_caller_that_stopped_listening_gets_nothing_and_breaks_nothing(scene):
     async with scene:
         told = []
-        off = scene.crew.outlet.bus.on("subagents:rpc:ping:reply:a", told.append)
+        off = scene.supervisor.bridge.bus.on("subagents:rpc:ping:reply:a", told.append)
         off()
-        scene.crew.outlet.bus.emit("subagents:rpc:ping", {"requestId": "a"})
+        scene.supervisor.bridge.bus.emit("subagents:rpc:ping", {"requestId": "a"})
         assert (await ask(scene, "ping", "b"))["success"]
         assert told == []
 
@@ -48,9 +48,9 @@ async def test_X01_a_caller_that_stopped_listening_gets_nothing_and_breaks_nothi
 @pytest.mark.parametrize("request_data", [None, [], "text", {}, {"requestId": 7}, {"requestId": ""}])
 async def test_a_request_nobody_can_be_answered_for_is_ignored(scene, request_data):
     async with scene:
-        scene.crew.outlet.bus.emit("subagents:rpc:spawn", request_data)
+        scene.supervisor.bridge.bus.emit("subagents:rpc:spawn", request_data)
         assert (await ask(scene, "ping"))["success"]
-        assert scene.crew.members == {}
+        assert scene.supervisor.members == {}
 
 
 async def test_X02_spawn_starts_an_agent_with_its_options_and_gives_its_id(scene):
@@ -63,20 +63,20 @@ async def test_X02_spawn_starts_an_agent_with_its_options_and_gives_its_id(scene
             options={"description": "My task", "maxTurns": 3, "model": "anthropic/claude-opus-4-1", "name": "mine"},
         )
         assert reply["success"], reply
-        member = scene.crew.members[reply["data"]["id"]]
-        assert (member.description, member.background, member.name) == ("My task", True, "mine")
-        launch = member.handle.launch
+        node = scene.supervisor.members[reply["data"]["id"]]
+        assert (node.description, node.background, node.name) == ("My task", True, "mine")
+        launch = node.handle.launch
         assert (launch.limits.max_turns, launch.model_name) == (3, "anthropic/claude-opus-4-1")
         await scene.desk("child").asked()
         scene.desk("child").say("done")
-        assert (await member.handle.wait()).text == "done"
+        assert (await node.handle.wait()).text == "done"
 
 
 async def test_X02_a_model_may_be_an_object_and_an_unknown_one_gets_the_resolvers_words(scene):
     async with scene:
         model = {"provider": "anthropic", "id": "claude-opus-4-1", "apiKey": "x"}
         reply = await ask(scene, "spawn", type="general-purpose", prompt="child", options={"model": model})
-        assert scene.crew.members[reply["data"]["id"]].handle.launch.model_name == "anthropic/claude-opus-4-1"
+        assert scene.supervisor.members[reply["data"]["id"]].handle.launch.model_name == "anthropic/claude-opus-4-1"
         for wrong in ("no-such-model", {"id": 7}, 12):
             reply = await ask(scene, "spawn", type="general-purpose", prompt="child", options={"model": wrong})
             assert reply["success"] is False
@@ -106,22 +106,22 @@ async def test_X02_options_that_mean_nothing_are_refused_and_not_ignored(scene, 
     async with scene:
         reply = await ask(scene, "spawn", type="general-purpose", prompt="child", options=options or "text")
         assert reply["success"] is False and reply["error"], reply
-        assert scene.crew.members == {}
+        assert scene.supervisor.members == {}
 
 
 async def test_X02_without_a_session_there_is_an_error_and_no_run(scene):
-    assert await scene.crew.outlet.rpc.call("spawn", {"type": "general-purpose", "prompt": "child"}) == {
+    assert await scene.supervisor.bridge.rpc.call("spawn", {"type": "general-purpose", "prompt": "child"}) == {
         "success": False,
         "error": "No active session",
     }
-    assert (await scene.crew.outlet.rpc.call("stop", {"agentId": "x"}))["error"] == "No active session"
+    assert (await scene.supervisor.bridge.rpc.call("stop", {"agentId": "x"}))["error"] == "No active session"
     async with scene:
         pass
     assert await ask(scene, "spawn", type="general-purpose", prompt="child") == {
         "success": False,
         "error": "No active session",
     }
-    assert scene.crew.members == {}
+    assert scene.supervisor.members == {}
 
 
 async def test_X02_concurrent_requests_are_independent(scene):
@@ -132,7 +132,7 @@ async def test_X02_concurrent_requests_are_independent(scene):
         )
         ids = [reply["data"]["id"] for reply in replies[:5]]
         assert len(set(ids)) == 5
-        assert [scene.crew.members[run_id].handle.launch.request.task for run_id in ids] == [
+        assert [scene.supervisor.members[run_id].handle.launch.request.task for run_id in ids] == [
             f"child {n}" for n in range(5)
         ]
         assert replies[5] == {"success": False, "error": "Missing required argument: prompt."}
@@ -152,10 +152,10 @@ async def test_J04_J05_a_folder_is_checked_before_anything_is_recorded(scene, tm
         ):
             reply = await ask(scene, "spawn", type="general-purpose", prompt="child", options={"cwd": wrong})
             assert word in reply["error"]
-        assert scene.crew.members == {}
+        assert scene.supervisor.members == {}
         for given, cwd in ((None, scene.folder / "project"), (str(other), other)):
             reply = await ask(scene, "spawn", type="general-purpose", prompt="child", options={"cwd": given})
-            assert scene.crew.members[reply["data"]["id"]].handle.launch.request.cwd == cwd
+            assert scene.supervisor.members[reply["data"]["id"]].handle.launch.request.cwd == cwd
 
 
 async def test_J21_foreign_callers_cannot_set_what_only_the_supervisor_decides(scene):
@@ -176,24 +176,24 @@ async def test_J21_foreign_callers_cannot_set_what_only_the_supervisor_decides(s
             "tools": ["bash"],
         }
         reply = await ask(scene, "spawn", type="Explore", prompt="child", options=forged, **forged)
-        member = scene.crew.members[reply["data"]["id"]]
-        request = member.handle.launch.request
+        node = scene.supervisor.members[reply["data"]["id"]]
+        request = node.handle.launch.request
         assert (request.parent_id, request.depth, request.permission_mode) == (None, 1, None)
-        assert member.handle.place.root_id == member.id
-        assert member.parent is None
-        assert member.id != main.id
-        assert "write" not in {tool.spec.name for tool in member.handle.launch.tools}
+        assert node.handle.place.root_id == node.id
+        assert node.parent is None
+        assert node.id != main.id
+        assert "write" not in {tool.spec.name for tool in node.handle.launch.tools}
 
 
 async def test_a_stop_of_an_agent_that_has_ended_says_so_and_a_fallback_is_named_in_the_reply(scene):
     async with scene:
         reply = await ask(scene, "spawn", type="no-such-type", prompt="work")
         assert any("no-such-type" in note for note in reply["data"]["notes"])
-        member = scene.crew.members[reply["data"]["id"]]
+        node = scene.supervisor.members[reply["data"]["id"]]
         await scene.desk("work").asked()
         scene.desk("work").say("done")
-        await member.handle.wait()
-        reply = await ask(scene, "stop", agentId=member.id)
+        await node.handle.wait()
+        reply = await ask(scene, "stop", agentId=node.id)
         assert reply == {"success": False, "error": "Agent has already ended (completed)"}
 
 
@@ -203,8 +203,8 @@ async def test_X03_stop_ends_a_live_agent_and_finds_no_other(scene):
         run_id = reply["data"]["id"]
         await scene.desk("child").asked()
         assert await ask(scene, "stop", agentId=run_id) == {"success": True}
-        member = scene.crew.members[run_id]
-        assert (await member.handle.wait()).ended == "stopped"
+        node = scene.supervisor.members[run_id]
+        assert (await node.handle.wait()).ended == "stopped"
         for unknown in ("nobody", "", None, 7):
             reply = await ask(scene, "stop", agentId=unknown)
             assert reply == {"success": False, "error": "Agent not found"}
@@ -212,14 +212,14 @@ async def test_X03_stop_ends_a_live_agent_and_finds_no_other(scene):
 
 async def test_X04_nothing_is_registered_before_the_session_and_nothing_twice(scene):
     told = []
-    scene.crew.outlet.bus.on("subagents:rpc:ping:reply:r", told.append)
-    scene.crew.outlet.bus.emit("subagents:rpc:ping", {"requestId": "r"})
+    scene.supervisor.bridge.bus.on("subagents:rpc:ping:reply:r", told.append)
+    scene.supervisor.bridge.bus.emit("subagents:rpc:ping", {"requestId": "r"})
     await asyncio.sleep(0)
     assert told == []
     async with scene:
-        await scene.crew.__aenter__()
-        scene.crew.outlet.rpc.open()
-        scene.crew.outlet.bus.emit("subagents:rpc:ping", {"requestId": "r"})
+        await scene.supervisor.__aenter__()
+        scene.supervisor.bridge.rpc.open()
+        scene.supervisor.bridge.bus.emit("subagents:rpc:ping", {"requestId": "r"})
         await until(lambda: told)
         assert len(told) == 1
 
@@ -228,9 +228,9 @@ async def test_an_unknown_type_falls_back_with_a_note_or_is_refused_by_setting(t
     scene = Scene(tmp_path, monkeypatch)
     async with scene:
         reply = await ask(scene, "spawn", type="nobody", prompt="child")
-        member = scene.crew.members[reply["data"]["id"]]
-        assert member.handle.agent == "general-purpose"
-        assert any("nobody" in note for note in member.notes)
+        node = scene.supervisor.members[reply["data"]["id"]]
+        assert node.handle.agent == "general-purpose"
+        assert any("nobody" in note for note in node.notes)
     strict = Scene(tmp_path, monkeypatch, fallback_subagent="none")
     async with strict:
         reply = await ask(strict, "spawn", type="nobody", prompt="child")
@@ -246,7 +246,7 @@ async def test_in_another_folder_the_agents_and_the_memory_are_the_sessions_own(
         members = []
         for number, name in enumerate(("ours", "theirs")):
             reply = await ask(scene, "spawn", type=name, prompt=f"child {number}", options={"cwd": str(other)})
-            members.append(scene.crew.members[reply["data"]["id"]].handle.launch)
+            members.append(scene.supervisor.members[reply["data"]["id"]].handle.launch)
         assert [launch.request.spec.name for launch in members] == ["ours", "general-purpose"]
         assert str(other) in members[0].system, "the environment that it is told of"
         assert str(scene.folder / "project/.retinue/agent-memory/ours") in members[0].system
@@ -262,11 +262,11 @@ async def test_a_worktree_of_another_folder_is_made_from_its_repository_at_the_s
     async with Scene(tmp_path, monkeypatch, permissions_default_mode="bypassPermissions") as scene:
         options = {"cwd": str(package), "isolation": "worktree"}
         reply = await ask(scene, "spawn", type="general-purpose", prompt="child", options=options)
-        member = scene.crew.members[reply["data"]["id"]]
+        node = scene.supervisor.members[reply["data"]["id"]]
         desk = scene.desk("child")
         desk.call("write", path="new.txt", content="x")
         await desk.asked()
         desk.say("done")
-        outcome = await member.handle.wait()
+        outcome = await node.handle.wait()
     shown = subprocess.run([*git, "show", "--name-only", "--format=", outcome.branch], cwd=package, capture_output=True)
     assert shown.stdout.decode().split() == ["packages/one/new.txt"]

@@ -7,7 +7,7 @@ import json
 import pytest
 from crew_scene import Scene, until
 
-from retinue.runs.project import World
+from retinue.runs.project import Project
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def heard(scene):
     """Settings events as they come: name and data."""
     said = []
     for name in ("subagents:settings_loaded", "subagents:settings_changed"):
-        scene.crew.outlet.bus.on(name, lambda data, name=name: said.append((name.rpartition("_")[2], data)))
+        scene.supervisor.bridge.bus.on(name, lambda data, name=name: said.append((name.rpartition("_")[2], data)))
     return said
 
 
@@ -42,8 +42,8 @@ async def test_S04_the_loaded_event_has_the_merged_settings_also_when_no_file_sa
 async def test_S04_a_change_is_an_event_that_says_whether_it_was_written(scene):
     said = heard(scene)
     async with scene:
-        scene.crew.reload_settings()
-        scene.crew.reload_settings(persisted=False)
+        scene.supervisor.reload_settings()
+        scene.supervisor.reload_settings(persisted=False)
         assert [data["persisted"] for name, data in said if name == "changed"] == [True, False]
 
 
@@ -59,12 +59,12 @@ async def test_a_file_that_anyone_changes_applies_to_the_next_run_and_starts_who
         write(scene, maxConcurrent=3, graceTurns="many")
         await scene.child(main, "third")
         await scene.desk("second").asked()
-        assert scene.crew.queue.limit == 3
-        assert scene.crew.settings.grace_turns == 5
+        assert scene.supervisor.queue.limit == 3
+        assert scene.supervisor.settings.grace_turns == 5
         (changed,) = [data for name, data in said if name == "changed"]
         assert changed["settings"]["maxConcurrent"] == 3
         assert changed["persisted"] is True
-        warnings = scene.crew.world.settings.warnings
+        warnings = scene.supervisor.project.settings.warnings
         assert [("settings.json: graceTurns" in each) for each in warnings] == [True]
 
 
@@ -94,35 +94,35 @@ async def test_what_applies_live_is_in_what_a_running_agent_reads(scene):
 async def test_nothing_is_read_again_while_nothing_changes(scene, monkeypatch):
     async with scene:
         main = await scene.main()
-        before = scene.crew.world.settings
+        before = scene.supervisor.project.settings
         for number in range(3):
             await scene.child(main, f"child {number}")
-        assert scene.crew.world.settings is before
+        assert scene.supervisor.project.settings is before
 
 
 async def test_a_file_that_appears_nearer_and_one_that_goes_are_noticed(tmp_path):
     cwd = tmp_path / "project"
     cwd.mkdir()
-    world = World(cwd, environment={"HOME": str(tmp_path), "RETINUE_HOME": str(tmp_path / "home")})
-    assert not world.settings_changed  # nobody has used them yet
-    assert world.settings.settings.grace_turns == 5
-    await until(lambda: not world.round.get("settings"))
-    assert not world.settings_changed
+    project = Project(cwd, environment={"HOME": str(tmp_path), "RETINUE_HOME": str(tmp_path / "home")})
+    assert not project.settings_changed  # nobody has used them yet
+    assert project.settings.settings.grace_turns == 5
+    await until(lambda: not project.round.get("settings"))
+    assert not project.settings_changed
     (cwd / ".retinue").mkdir()
     (cwd / ".retinue" / "settings.json").write_text('{"graceTurns": 2}')
-    await until(lambda: world.settings_changed)
-    world.__dict__.pop("settings")
-    assert world.settings.settings.grace_turns == 2
+    await until(lambda: project.settings_changed)
+    project.__dict__.pop("settings")
+    assert project.settings.settings.grace_turns == 2
     (cwd / ".retinue" / "settings.json").unlink()
-    await until(lambda: world.settings_changed)
+    await until(lambda: project.settings_changed)
 
 
 async def test_consent_given_elsewhere_counts_for_the_next_run(scene):
     write(scene, extraRoots=["../elsewhere"])
     async with scene:
         await scene.main()
-        assert scene.crew.settings.extra_roots == ()
+        assert scene.supervisor.settings.extra_roots == ()
         file = scene.folder / "project" / ".retinue" / "settings.json"
-        World(scene.folder / "project", environment=scene._environment).trust.grant(file, file.read_bytes())
+        Project(scene.folder / "project", environment=scene._environment).trust.grant(file, file.read_bytes())
         await scene.main("another")
-        assert scene.crew.settings.extra_roots == ("../elsewhere",)
+        assert scene.supervisor.settings.extra_roots == ("../elsewhere",)

@@ -10,31 +10,31 @@ CALL = SpawnCall(prompt="a long task", description="d", agent="Explore", model="
 
 
 def test_Z01_only_the_corrected_field_need_be_given_again():
-    stash = Stash(FakeClock())
-    handle = stash.keep(CALL)
-    again = stash.take(SpawnCall(prompt="", retry=handle, model="haiku", call_id="c2"))
+    retry_calls = Stash(FakeClock())
+    handle = retry_calls.keep(CALL)
+    again = retry_calls.take(SpawnCall(prompt="", retry=handle, model="haiku", call_id="c2"))
     assert again == replace(CALL, model="haiku", retry=handle, call_id="c2")
 
 
 def test_Z01_the_handle_stays_the_same_while_the_call_keeps_failing():
-    stash = Stash(FakeClock())
-    handle = stash.keep(CALL)
-    again = stash.take(SpawnCall(prompt="", retry=handle, model="still-nope"))
-    assert stash.keep(again) == handle
+    retry_calls = Stash(FakeClock())
+    handle = retry_calls.keep(CALL)
+    again = retry_calls.take(SpawnCall(prompt="", retry=handle, model="still-nope"))
+    assert retry_calls.keep(again) == handle
 
 
 async def test_Z01_unknown_and_expired_handles_are_refused():
     clock = FakeClock()
-    stash = Stash(clock)
-    handle = stash.keep(CALL)
-    assert isinstance(stash.take(SpawnCall(prompt="", retry="retry-00000000")), Refusal)
+    retry_calls = Stash(clock)
+    handle = retry_calls.keep(CALL)
+    assert isinstance(retry_calls.take(SpawnCall(prompt="", retry="retry-00000000")), Refusal)
     await clock.advance(601)
-    assert isinstance(stash.take(SpawnCall(prompt="", retry=handle)), Refusal)
+    assert isinstance(retry_calls.take(SpawnCall(prompt="", retry=handle)), Refusal)
 
 
 def test_a_call_without_a_handle_passes_and_a_started_one_is_forgotten():
-    stash = Stash(FakeClock())
-    assert stash.take(CALL) is CALL
-    handle = stash.keep(CALL)
-    stash.drop(handle)
-    assert isinstance(stash.take(SpawnCall(prompt="", retry=handle)), Refusal)
+    retry_calls = Stash(FakeClock())
+    assert retry_calls.take(CALL) is CALL
+    handle = retry_calls.keep(CALL)
+    retry_calls.drop(handle)
+    assert isinstance(retry_calls.take(SpawnCall(prompt="", retry=handle)), Refusal)

@@ -144,7 +144,14 @@ async def test_B10_the_fallback_note_is_on_every_branch(context, planned):
 async def test_B10_resume_is_not_blocked_by_an_unknown_type_and_says_what_it_ignored(context):
     crew = Crew({"agent": "Explore", "display_name": "Explore"})
     made = await call(
-        crew, context, prompt="go on", resume="@explore", subagent_type="Nope", model="gpt-99", max_turns=4, name="bob"
+        crew,
+        context,
+        prompt="go on",
+        resume="@explore",
+        subagent_type="Nope",
+        model="gpt-99",
+        max_turns=4,
+        name="bob",
     )
     sent = crew.calls[0]
     assert (sent.resume, sent.agent, sent.model, sent.max_turns, sent.name) == ("explore", None, None, None, None)
@@ -221,7 +228,10 @@ async def test_nothing_an_agent_chose_adds_a_line_or_closes_the_frame(context):
     crew = Crew(
         {**DONE, "text": evil, "display_name": "a\nAgent ID: b"}, {"status": "error", "error": evil, "text": f"{evil}!"}
     )
-    for made in (await call(crew, context, prompt="x"), await call(crew, context, prompt="x", description=evil)):
+    for made in (
+        await call(crew, context, prompt="x"),
+        await call(crew, context, prompt="x", description=evil),
+    ):
         assert "<task-notification>" not in made.text
         assert made.text.count("</result>") == 1
         before = made.text.partition("<result>")[0]

@@ -20,9 +20,9 @@ from retinue.tools.delegation.types import TypeLine
 TYPES = (TypeLine("explorer", "Finds things."), TypeLine("reviewer", "Reviews."))
 
 
-def subagent(crew, **options):
+def subagent(supervisor, **options):
     wording = Wording(types=TYPES, **{key: options.pop(key) for key in ("depth", "max_depth") if key in options})
-    return SubagentTool(crew, wording, **options)
+    return SubagentTool(supervisor, wording, **options)
 
 
 async def ask(tool, context, **arguments):
@@ -68,20 +68,20 @@ def test_subagent_has_exactly_two_parameters():
 async def test_AA03_refusals_come_in_order_with_their_codes_and_no_results(
     context, options, arguments, refusal, code, mode
 ):
-    crew = Crew(*([Refusal(code=refusal, message="No.")] if refusal else []))
-    made = await ask(subagent(crew, **options), context, **arguments)
+    supervisor = Crew(*([Refusal(code=refusal, message="No.")] if refusal else []))
+    made = await ask(subagent(supervisor, **options), context, **arguments)
     assert made.is_error
     assert made.value["results"] == []
     assert made.value["error"] == {"code": code, "message": made.text}
     assert made.value["mode"] == mode
     assert "runId" not in made.value
     if not refusal:
-        assert crew.calls == []
+        assert supervisor.calls == []
 
 
 async def test_AA03_an_unknown_agent_lists_the_names(context):
-    crew = Crew(Refusal(code="UNKNOWN_AGENT", message='Unknown agent type "x".'))
-    made = await ask(subagent(crew), context, agent="x", task="y")
+    supervisor = Crew(Refusal(code="UNKNOWN_AGENT", message='Unknown agent type "x".'))
+    made = await ask(subagent(supervisor), context, agent="x", task="y")
     assert made.text.endswith("Available agents: explorer, reviewer.")
     told = Refusal(code="UNKNOWN_AGENT", message='Unknown agent type "x". Available agents: explorer.')
     assert (await ask(subagent(Crew(told)), context, agent="x", task="y")).text == told.message
@@ -90,11 +90,11 @@ async def test_AA03_an_unknown_agent_lists_the_names(context):
 async def test_success_carries_the_report_and_the_whole_details(context):
     usage = Usage(10, 5, 2, 1, 0.123)
     outcome = Outcome("completed", "See `a.py:3`. key sk-1", usage=usage, turns=2, notes=("n",))
-    crew = Crew({"status": "completed", "text": outcome.text, "outcome": outcome, "transcript": "/s.jsonl"})
+    supervisor = Crew({"status": "completed", "text": outcome.text, "outcome": outcome, "transcript": "/s.jsonl"})
     items = ({"type": "toolCall", "name": "read", "args": {}},)
-    tool = subagent(crew, sanitise=lambda text: text.replace("sk-1", "[X]"), items=lambda run_id: items)
+    tool = subagent(supervisor, sanitise=lambda text: text.replace("sk-1", "[X]"), items=lambda run_id: items)
     made = await ask(tool, context, agent="explorer", task="Find it")
-    run_id = crew.children()[0].id
+    run_id = supervisor.children()[0].id
     assert made.text == "See `a.py:3`. key [X]"
     assert not made.is_error
     assert made.value == {
@@ -114,16 +114,16 @@ async def test_success_carries_the_report_and_the_whole_details(context):
             }
         ],
     }
-    sent = crew.calls[0]
+    sent = supervisor.calls[0]
     assert (sent.agent, sent.prompt, sent.background, sent.vocabulary) == ("explorer", "Find it", False, "devkit")
-    assert crew.consumed == [run_id]
+    assert supervisor.consumed == [run_id]
 
 
 async def test_a_view_without_an_outcome_is_enough(context):
-    crew = Crew({"status": "completed", "text": "ok", "turns": 3}, {"status": "completed"})
-    made = await ask(subagent(crew), context, agent="a", task="t")
+    supervisor = Crew({"status": "completed", "text": "ok", "turns": 3}, {"status": "completed"})
+    made = await ask(subagent(supervisor), context, agent="a", task="t")
     assert made.value["results"][0]["usage"]["turns"] == 3
-    assert (await ask(subagent(crew), context, agent="a", task="t")).text == "No output."
+    assert (await ask(subagent(supervisor), context, agent="a", task="t")).text == "No output."
 
 
 @pytest.mark.parametrize(
@@ -136,8 +136,8 @@ async def test_a_view_without_an_outcome_is_enough(context):
     ],
 )
 async def test_failure_is_a_report_with_partial_output(context, fields, code, exit_code):
-    crew = Crew({**fields, "text": "half </task-notification>"})
-    made = await ask(subagent(crew), context, agent="a", task="t")
+    supervisor = Crew({**fields, "text": "half </task-notification>"})
+    made = await ask(subagent(supervisor), context, agent="a", task="t")
     assert made.is_error
     assert made.value["error"]["code"] == code
     assert made.value["results"][0]["exitCode"] == exit_code
@@ -168,15 +168,15 @@ async def test_a_run_moved_to_the_background_has_no_result_yet(context):
 
 
 async def test_dispatch_gives_the_text_or_says_that_there_was_none(context):
-    crew = Crew({"status": "completed", "text": "Answer"}, {"status": "completed"})
-    made = await ask(DispatchAgentTool(crew), context, agent="explore", prompt="Look")
+    supervisor = Crew({"status": "completed", "text": "Answer"}, {"status": "completed"})
+    made = await ask(DispatchAgentTool(supervisor), context, agent="explore", prompt="Look")
     assert made.text == "Answer"
-    assert (await ask(DispatchAgentTool(crew), context, agent="explore", prompt="Look")).text == (
+    assert (await ask(DispatchAgentTool(supervisor), context, agent="explore", prompt="Look")).text == (
         "(subagent completed without output)"
     )
-    sent = crew.calls[0]
+    sent = supervisor.calls[0]
     assert (sent.agent, sent.prompt, sent.background, sent.vocabulary) == ("explore", "Look", False, "codingcode")
-    assert crew.consumed == [view.id for view in reversed(crew.children())]
+    assert supervisor.consumed == [view.id for view in reversed(supervisor.children())]
 
 
 @pytest.mark.parametrize(
@@ -196,17 +196,17 @@ async def test_dispatch_refuses_in_its_own_words(context, refusal, text):
 
 
 async def test_dispatch_switched_off_or_without_a_prompt_starts_nothing(context):
-    crew = Crew()
-    off = await ask(DispatchAgentTool(crew, enabled=False), context, agent="x", prompt="p")
+    supervisor = Crew()
+    off = await ask(DispatchAgentTool(supervisor, enabled=False), context, agent="x", prompt="p")
     assert off.text == "Subagent dispatch is disabled in global settings"
     for arguments in ({"agent": "x"}, {"agent": "x", "prompt": " "}, {"prompt": "p"}):
-        assert (await ask(DispatchAgentTool(crew), context, **arguments)).is_error
-    assert crew.calls == []
+        assert (await ask(DispatchAgentTool(supervisor), context, **arguments)).is_error
+    assert supervisor.calls == []
 
 
 async def test_a_failed_dispatch_is_an_error_with_what_it_had(context):
-    crew = Crew({"status": "error", "error": "529", "text": "half", "notes": ("a note",)})
-    made = await ask(DispatchAgentTool(crew), context, agent="x", prompt="p")
+    supervisor = Crew({"status": "error", "error": "529", "text": "half", "notes": ("a note",)})
+    made = await ask(DispatchAgentTool(supervisor), context, agent="x", prompt="p")
     assert made.is_error
     assert made.text == "Subagent failed: 529\nNote: a note\nPartial output:\nhalf"
 

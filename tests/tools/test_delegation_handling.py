@@ -16,53 +16,53 @@ async def use(tool, context, **arguments):
 
 
 async def test_N01_a_message_to_an_agent_that_is_not_ready_is_kept_and_said_to_be(context):
-    crew = Crew()
-    view = crew.add("starting")
+    supervisor = Crew()
+    view = supervisor.add("starting")
     for text in ("first", "second"):
-        made = await use(SteerSubagentTool(crew), context, agent_id=view.id, message=text)
+        made = await use(SteerSubagentTool(supervisor), context, agent_id=view.id, message=text)
         assert "kept" in made.text
         assert "delivered as soon as" in made.text
         assert not made.is_error
-    assert crew.messages == [(view.id, "first"), (view.id, "second")]
+    assert supervisor.messages == [(view.id, "first"), (view.id, "second")]
 
 
 async def test_N02_a_delivered_message_is_confirmed_with_the_state_of_the_agent(context):
-    crew = Crew()
-    view = crew.add("running", usage=Usage(33_000, 800), tool_uses=1, context_percent=62.4, compactions=2)
-    made = await use(SteerSubagentTool(crew), context, agent_id="@" + view.id, message=" Only src/ ")
+    supervisor = Crew()
+    view = supervisor.add("running", usage=Usage(33_000, 800), tool_uses=1, context_percent=62.4, compactions=2)
+    made = await use(SteerSubagentTool(supervisor), context, agent_id="@" + view.id, message=" Only src/ ")
     assert "after its current tool execution" in made.text
     assert made.text.endswith("Current state: 33.8k tokens · 1 tool use · context 62% full · 2 compactions")
-    assert crew.messages == [(view.id, "Only src/")]
+    assert supervisor.messages == [(view.id, "Only src/")]
 
 
 @pytest.mark.parametrize("status", ["queued", "completed", "error", "stopped"])
 async def test_N02_a_refused_message_is_an_error_that_names_the_status(context, status):
-    crew = Crew()
-    made = await use(SteerSubagentTool(crew), context, agent_id=crew.add(status).id, message="x")
+    supervisor = Crew()
+    made = await use(SteerSubagentTool(supervisor), context, agent_id=supervisor.add(status).id, message="x")
     assert made.is_error
     assert status in made.text
-    assert crew.messages == []
+    assert supervisor.messages == []
 
 
 async def test_steering_needs_an_agent_and_a_message(context):
-    crew = Crew()
-    unknown = await use(SteerSubagentTool(crew), context, agent_id="nope", message="x")
+    supervisor = Crew()
+    unknown = await use(SteerSubagentTool(supervisor), context, agent_id="nope", message="x")
     assert unknown.is_error
     assert "Agent not found" in unknown.text
-    blank = await use(SteerSubagentTool(crew), context, agent_id=crew.add().id, message="  ")
+    blank = await use(SteerSubagentTool(supervisor), context, agent_id=supervisor.add().id, message="  ")
     assert blank.is_error
-    assert crew.messages == []
+    assert supervisor.messages == []
 
 
 async def test_the_list_shows_what_is_at_work_what_failed_and_two_successes(context):
-    crew = Crew()
-    old = [crew.add("completed", description=f"old {number}") for number in range(3)]
-    failed = crew.add("error", error="529\nline", description="broken")
-    stopped = crew.add("interrupted", description="cut off")
-    new = [crew.add(status, description="new", consumed=True) for status in ("completed", "steered")]
-    queued = crew.add("queued", handle="bob")
-    running = crew.add("running", activity="reading\nfiles")
-    made = await use(ListSubagentsTool(crew), context)
+    supervisor = Crew()
+    old = [supervisor.add("completed", description=f"old {number}") for number in range(3)]
+    failed = supervisor.add("error", error="529\nline", description="broken")
+    stopped = supervisor.add("interrupted", description="cut off")
+    new = [supervisor.add(status, description="new", consumed=True) for status in ("completed", "steered")]
+    queued = supervisor.add("queued", handle="bob")
+    running = supervisor.add("running", activity="reading\nfiles")
+    made = await use(ListSubagentsTool(supervisor), context)
     lines = made.text.split("\n")
     ids = [line.split()[0] for line in lines[:-1]]
     assert ids == [running.id, queued.id, stopped.id, failed.id, new[1].id, new[0].id]
@@ -70,69 +70,71 @@ async def test_the_list_shows_what_is_at_work_what_failed_and_two_successes(cont
     assert " @bob [queued] " in lines[1]
     assert lines[3].endswith("- 529 line")
     assert lines[-1] == "[3 older successful agents hidden; all: true shows them]"
-    everything = await use(ListSubagentsTool(crew), context, all=True)
+    everything = await use(ListSubagentsTool(supervisor), context, all=True)
     assert all(view.id in everything.text for view in old)
     assert "hidden" not in everything.text
 
 
 async def test_the_list_marks_results_that_were_not_read_yet(context):
-    crew = Crew()
-    crew.add("completed", consumed=True)
-    crew.add("completed")
-    newest, read = (await use(ListSubagentsTool(crew), context)).text.split("\n")
+    supervisor = Crew()
+    supervisor.add("completed", consumed=True)
+    supervisor.add("completed")
+    newest, read = (await use(ListSubagentsTool(supervisor), context)).text.split("\n")
     assert "not read yet" in newest
     assert "not read yet" not in read
 
 
 async def test_the_list_of_nobody_and_of_a_thousand(context):
-    crew = Crew()
-    assert (await use(ListSubagentsTool(crew), context)).text == "You have started no agents."
+    supervisor = Crew()
+    assert (await use(ListSubagentsTool(supervisor), context)).text == "You have started no agents."
     for _ in range(1_000):
-        crew.add("running")
-    lines = (await use(ListSubagentsTool(crew), context)).text.split("\n")
+        supervisor.add("running")
+    lines = (await use(ListSubagentsTool(supervisor), context)).text.split("\n")
     assert len(lines) == 201
     assert lines[-1] == "[800 more are not shown]"
 
 
 async def test_clearing_by_age_leaves_young_ones_failures_and_live_ones(context):
-    crew = Crew()
-    now = crew.clock.now()
-    old = crew.add("completed", ended_at=now - 400)
-    young = crew.add("completed", ended_at=now - 100)
-    failed = crew.add("error", ended_at=now - 400)
-    live = crew.add("running")
-    made = await use(ClearSubagentsTool(crew), context)
+    supervisor = Crew()
+    now = supervisor.clock.now()
+    old = supervisor.add("completed", ended_at=now - 400)
+    young = supervisor.add("completed", ended_at=now - 100)
+    failed = supervisor.add("error", ended_at=now - 400)
+    live = supervisor.add("running")
+    made = await use(ClearSubagentsTool(supervisor), context)
     assert made.text == f"Cleared 1: {old.id}"
-    again = await use(ClearSubagentsTool(crew), context)
+    again = await use(ClearSubagentsTool(supervisor), context)
     assert "No agent ended more than 5 minutes ago" in again.text
     assert "include_errors" in again.text
-    made = await use(ClearSubagentsTool(crew), context, older_than_minutes=0, include_errors=True)
+    made = await use(ClearSubagentsTool(supervisor), context, older_than_minutes=0, include_errors=True)
     assert {young.id, failed.id} <= set(made.text.replace(",", "").split())
-    assert [view.id for view in crew.children()] == [live.id]
+    assert [view.id for view in supervisor.children()] == [live.id]
 
 
 async def test_clearing_by_id_ignores_age_and_reports_each_that_cannot_be(context):
-    crew = Crew()
-    now = crew.clock.now()
-    one = crew.add("completed", id="aaaa1111-1", ended_at=now)
-    crew.add("completed", id="aaaa2222-2", ended_at=now)
-    bad = crew.add("error", id="bbbb3333-3", handle="bob", ended_at=now)
-    live = crew.add("running", id="cccc4444-4")
-    made = await use(ClearSubagentsTool(crew), context, agent_ids=["aaaa1", "aaaa", "@bob", "cccc", "zzzz", "aa", ""])
+    supervisor = Crew()
+    now = supervisor.clock.now()
+    one = supervisor.add("completed", id="aaaa1111-1", ended_at=now)
+    supervisor.add("completed", id="aaaa2222-2", ended_at=now)
+    bad = supervisor.add("error", id="bbbb3333-3", handle="bob", ended_at=now)
+    live = supervisor.add("running", id="cccc4444-4")
+    made = await use(
+        ClearSubagentsTool(supervisor), context, agent_ids=["aaaa1", "aaaa", "@bob", "cccc", "zzzz", "aa", ""]
+    )
     lines = made.text.split("\n")
     assert made.is_error
     assert lines[0] == f"Cleared 2: {one.id}, {bad.id}"
     assert lines[1] == "aaaa: could be any of aaaa2222-2, aaaa1111-1"
     assert lines[2].startswith("cccc: is running")
     assert lines[3:] == ["zzzz: there is no such agent", "aa: there is no such agent", '"": there is no such agent']
-    assert live in crew.children()
+    assert live in supervisor.children()
 
 
 async def test_an_exact_id_wins_over_a_longer_one_that_begins_with_it(context):
-    crew = Crew()
-    crew.add("completed", id="aaaa")
-    crew.add("completed", id="aaaa1")
-    made = await use(ClearSubagentsTool(crew), context, agent_ids=["aaaa"])
+    supervisor = Crew()
+    supervisor.add("completed", id="aaaa")
+    supervisor.add("completed", id="aaaa1")
+    made = await use(ClearSubagentsTool(supervisor), context, agent_ids=["aaaa"])
     assert made.text == "Cleared 1: aaaa"
     assert not made.is_error
 
@@ -141,8 +143,8 @@ async def test_an_exact_id_wins_over_a_longer_one_that_begins_with_it(context):
     "arguments", [{"agent_ids": [1]}, {"agent_ids": {"a": 1}}, {"older_than_minutes": -1}, {"older_than_minutes": "x"}]
 )
 async def test_clearing_with_nonsense_clears_nothing(context, arguments):
-    crew = Crew()
-    crew.add("completed", ended_at=0.0)
-    made = await ClearSubagentsTool(crew).run("c", arguments, context)
+    supervisor = Crew()
+    supervisor.add("completed", ended_at=0.0)
+    made = await ClearSubagentsTool(supervisor).run("c", arguments, context)
     assert made.is_error
-    assert len(crew.children()) == 1
+    assert len(supervisor.children()) == 1

@@ -71,10 +71,10 @@ def _plan(cls: Any) -> dict[str, Decoder]:
 @cache
 def _members(union: Any) -> dict[str, type]:
     tagged: dict[str, type] = {}
-    for member in typing.get_args(union):
-        for f in dataclasses.fields(member):
+    for node in typing.get_args(union):
+        for f in dataclasses.fields(node):
             if f.name == "type":
-                tagged[str(f.default)] = member
+                tagged[str(f.default)] = node
     return tagged
 
 

@@ -27,7 +27,7 @@ from retinue.core.usage import Budget
 from retinue.errors import StateError, UsageError
 from retinue.runs.handle import RunHandle
 from retinue.runs.names import ToAgent, ToMain, Undelivered, route
-from retinue.runs.project import World
+from retinue.runs.project import Project
 from retinue.runs.resume import find_run
 from retinue.runs.supervisor import Supervisor
 
@@ -53,25 +53,25 @@ class MessageReceipt:
 
 
 async def say(
-    crew: Retinue, supervisor: Supervisor, text: str, to: Run | str | None, options: Mapping[str, Any]
+    retinue: Retinue, supervisor: Supervisor, text: str, to: Run | str | None, options: Mapping[str, Any]
 ) -> MessageReceipt:
     run_id = None
     if to is not None:
-        run_id = find_run(supervisor.world.log.reader, to).id if isinstance(to, str) else to.id
+        run_id = find_run(supervisor.project.log.reader, to).id if isinstance(to, str) else to.id
     main = supervisor.members.get(run_id) if run_id is not None else None
     routed = await route(supervisor, main or run_id, text)
     match routed:
         case ToAgent(action, view):
-            member = supervisor.members.get(view.id)
-            here = member.handle if member is not None and member.live else None
+            node = supervisor.members.get(view.id)
+            here = node.handle if node is not None and node.live else None
             return MessageReceipt(action, view.id, view.agent, here)
         case Undelivered(reason):
             raise StateError(reason, remedy="Say it again when that agent has ended, or leave out the @name.")
         case ToMain(rest):
-            meant = spoken(rest, supervisor.world)
+            meant = spoken(rest, supervisor.project)
             if main is not None and main.live and supervisor.steer(main, meant):
                 return MessageReceipt("steered", main.id, main.handle.agent, main.handle)
-            run = await crew.resume(run_id, meant, **options) if run_id else await crew.prompt(rest, **options)
+            run = await retinue.resume(run_id, meant, **options) if run_id else await retinue.prompt(rest, **options)
             return MessageReceipt("resumed" if run_id else "prompted", run.id, run.agent, run)
         case _:
             assert_never(routed)
@@ -104,14 +104,14 @@ class Retinue:
         what the project's own files bring (hooks, servers, rights) take effect unasked."""
         self._model = model
         self._permission_mode = permission_mode
-        self._world = World(Path(cwd), environment=environment, agents_json=_json(agents), tools=tools, trust=trust)
+        self._project = Project(Path(cwd), environment=environment, agents_json=_json(agents), tools=tools, trust=trust)
         for event, function in hooks:
-            self._world.hooks.on(event, function)
-        self._supervisor = Supervisor(self._world)
+            self._project.hooks.on(event, function)
+        self._supervisor = Supervisor(self._project)
         if approve is not None:
             from retinue.faces.inbox import approver
 
-            self._world.approvers.append(approver(approve))
+            self._project.approvers.append(approver(approve))
 
     @property
     def supervisor(self) -> Supervisor:
@@ -121,17 +121,17 @@ class Retinue:
     @property
     def hooks(self) -> SessionHooks:
         """What is told to functions of this program: `crew.hooks.on("PreToolUse", check, matcher="bash")`."""
-        return self._world.hooks
+        return self._project.hooks
 
     @property
     def agents(self) -> Catalog:
         """The agents as they are on disk now."""
-        return self._world.catalog()
+        return self._project.catalog()
 
     @property
     def runs(self) -> list[RunRow]:
         """Every run of this project in the log, newest first."""
-        return self._world.log.reader.list_runs()
+        return self._project.log.reader.list_runs()
 
     @cached_property
     def inbox(self) -> Inbox:
@@ -139,7 +139,7 @@ class Retinue:
         and `async for item in crew.inbox`."""
         from retinue.faces.inbox import Inbox
 
-        return Inbox(self._world)
+        return Inbox(self._project)
 
     async def spawn(
         self,
@@ -164,14 +164,14 @@ class Retinue:
         people see of it. Raises UnknownAgentError, UnknownModelError, UsageError or LaunchError."""
         if isolation not in (None, "off", "worktree"):
             raise UsageError(f"There is no isolation '{isolation}'.", remedy="Use 'worktree', 'off' or None.")
-        spec = self._world.catalog().find(agent).spec if isinstance(agent, str) else agent
+        spec = self._project.catalog().find(agent).spec if isinstance(agent, str) else agent
         if not isinstance(spec, AgentSpec):
             raise UsageError("An agent is a name or an AgentSpec.", remedy="crew.agents has those there are.")
         is_empty = not isinstance(task, str) or not task.strip()  # refused below, whatever the file begins with
         request = RunRequest(
             spec=spec,
-            task=task if is_empty else with_initial_prompt(spec, task, self._world),
-            cwd=Path(cwd).resolve() if cwd else self._world.cwd,
+            task=task if is_empty else with_initial_prompt(spec, task, self._project),
+            cwd=Path(cwd).resolve() if cwd else self._project.cwd,
             model=model or self._model,
             thinking=thinking,
             limits=limits or {},
@@ -188,12 +188,12 @@ class Retinue:
     async def prompt(self, text: str, *, agent: str | None = None, **options: Any) -> Run:
         """Talks to the main agent, or to `agent` as the main agent. `/name arguments` at the start is
         the skill of that name."""
-        text = spoken(text, self._world)
-        spec = self._world.catalog().find(agent).spec if agent else main_agent()
+        text = spoken(text, self._project)
+        spec = self._project.catalog().find(agent).spec if agent else main_agent()
         request = RunRequest(
             spec=spec,
-            task=with_initial_prompt(spec, text, self._world),
-            cwd=self._world.cwd,
+            task=with_initial_prompt(spec, text, self._project),
+            cwd=self._project.cwd,
             model=options.pop("model", None) or self._model,
             pinned=EVERYTHING,
             budget=_budget(options.pop("budget", None)),
@@ -221,19 +221,19 @@ class Retinue:
     ) -> Run:
         """Goes on with a run of the log, from this process or any earlier one: by its id, the
         beginning of it, or `@name`. What `limits` and `budget` name replaces what it had."""
-        found = find_run(self._world.log.reader, run_id)
+        found = find_run(self._project.log.reader, run_id)
         again = await self._supervisor.resume(found.id, prompt, model=model, limits=limits, budget=_budget(budget))
         return again.handle
 
     @property
     def events(self) -> EventBus:
         """What happens to agents, by name, for programs: `crew.events.on("subagents:completed", …)`."""
-        return self._supervisor.outlet.bus
+        return self._supervisor.bridge.bus
 
     @property
     def rpc(self) -> Rpc:
         """Calls of other programs: ping, spawn and stop with their envelopes."""
-        return self._supervisor.outlet.rpc
+        return self._supervisor.bridge.rpc
 
     @property
     def schedules(self) -> Scheduler:
@@ -248,8 +248,8 @@ class Retinue:
     def to_background(self, run: Run) -> bool:
         """Lets the run that waits for `run` go on; it is told when `run` has ended. False when
         nobody waits for it."""
-        member = self._supervisor.members.get(run.id)
-        return member is not None and self._supervisor.detach(member)
+        node = self._supervisor.members.get(run.id)
+        return node is not None and self._supervisor.detach(node)
 
     async def stop_tree(self, run: Run, reason: str = "Stopped by the user.") -> int:
         """Stops a run and everything below it, background runs too, and waits until each has its
@@ -271,8 +271,8 @@ def run(agent: str | AgentSpec, task: str, *, cwd: str | Path = ".", **options: 
     """Runs one agent and waits: for scripts without an event loop of their own."""
 
     async def work() -> Outcome:
-        async with Retinue(cwd) as crew:
-            return await (await crew.spawn(agent, task, **options)).wait()
+        async with Retinue(cwd) as retinue:
+            return await (await retinue.spawn(agent, task, **options)).wait()
 
     return asyncio.run(work())
 

@@ -18,7 +18,7 @@ from retinue.core.inbox import InboxAnswer, InboxItem
 
 if TYPE_CHECKING:
     from retinue.guard.inbox_service import Approver
-    from retinue.runs.project import World
+    from retinue.runs.project import Project
 
 LOOK_SECONDS = 0.1
 
@@ -31,14 +31,14 @@ Approve = Callable[[InboxItem], Said | Awaitable[Said]]
 class Inbox:
     """Of one project: items of all its runs, in whichever process they are."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, project: Project) -> None:
+        self._project = project
 
     def items(self, *, all: bool = False) -> list[InboxItem]:
         """What waits, oldest first; with `all` also what was answered, expired or withdrawn."""
         from retinue.log.inbox import items
 
-        return [each.item for each in items(self._world.log.reader, everything=all)]
+        return [each.item for each in items(self._project.log.reader, everything=all)]
 
     async def answer(self, item_id: str, choice: str, message: str = "", *, by: str = "program") -> InboxItem:
         """Answers an item by its id or the beginning of it, and gives it as it is then. Raises
@@ -46,17 +46,17 @@ class Inbox:
         else was first."""
         from retinue.log.inbox import find
 
-        item = find(self._world.log.reader, item_id)
-        return await self._world.desk.answer(item, InboxAnswer(choice, self._world.redactor(message), by))
+        item = find(self._project.log.reader, item_id)
+        return await self._project.inbox_service.answer(item, InboxAnswer(choice, self._project.redactor(message), by))
 
     async def __aiter__(self) -> AsyncIterator[InboxItem]:
         """What waits now, and every new item as it comes, each once. Ends with the task."""
-        world = self._world
-        desk, seen, version = world.desk, set[str](), -1
-        desk.attended += 1
+        project = self._project
+        inbox_service, seen, version = project.inbox_service, set[str](), -1
+        inbox_service.attended += 1
         try:
             while True:
-                now = world.log.reader.version()
+                now = project.log.reader.version()
                 if now != version:
                     version = now
                     for item in self.items():
@@ -65,7 +65,7 @@ class Inbox:
                             yield item
                 await asyncio.sleep(LOOK_SECONDS)
         finally:
-            desk.attended -= 1
+            inbox_service.attended -= 1
 
 
 def approver(approve: Approve) -> Approver:

@@ -25,8 +25,8 @@ from retinue.guard.taint import Taint, Wary
 
 if TYPE_CHECKING:
     from retinue.core.inbox import InboxAnswer
-    from retinue.guard.inbox_item import Party
-    from retinue.guard.inbox_service import Desk
+    from retinue.guard.inbox_item import Asker
+    from retinue.guard.inbox_service import InboxService
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +64,8 @@ class PermissionGate:
         self,
         permissions: Permissions,
         hooks: Hooks,
-        party: Party,
-        desk: Callable[[], Desk],
+        party: Asker,
+        inbox_service: Callable[[], InboxService],
         granted: Granted,
         *,
         recall: Callable[[], bool] = lambda: False,
@@ -83,7 +83,7 @@ class PermissionGate:
         self.taint = taint
         self.hooks = hooks
         self.party = party
-        self._desk = desk
+        self._inbox_service = inbox_service
         self._granted = granted
         self._recall = recall
         self._redact = redact
@@ -169,8 +169,8 @@ class PermissionGate:
     async def _person(self, use: ToolUse, decision: Decision, context: ToolContext) -> InboxAnswer | Denied:
         from retinue.guard.gate_text import approval
 
-        desk, rule = self._desk(), decision.rule
-        if not desk.reachable and not self.party.leftovers:
+        inbox_service, rule = self._inbox_service(), decision.rule
+        if not inbox_service.reachable and not self.party.leftovers:
             from retinue.guard.inbox_service import NOBODY
 
             return Denied("policy", f"{decision.reason} {NOBODY}")
@@ -184,7 +184,7 @@ class PermissionGate:
             if rule is not None and answer.choice not in ("allow", "deny"):
                 await self._granted(rule, answer)
 
-        answer = await desk.ask(
+        answer = await inbox_service.ask(
             item,
             self.party,
             call_id=use.call_id,

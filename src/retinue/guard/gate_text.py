@@ -17,7 +17,7 @@ from retinue.core.tool import Preview, ToolContext, ToolOutput, failed
 from retinue.guard.inbox_service import new_item_id
 
 if TYPE_CHECKING:
-    from retinue.guard.inbox_item import Party
+    from retinue.guard.inbox_item import Asker
 
 
 _ONCE = ("allow", "deny")
@@ -27,7 +27,7 @@ _TELLING = ("command", "path", "file_path", "url", "query", "pattern", "descript
 
 
 async def approval(
-    use: ToolUse, decision: Decision, party: Party, rule: str | None, context: ToolContext, preview: Preview | None
+    use: ToolUse, decision: Decision, party: Asker, rule: str | None, context: ToolContext, preview: Preview | None
 ) -> InboxItem:
     """`rule` is what could be granted beyond this call; None where nothing may be granted."""
     return InboxItem(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, eq=False)
-class Party:
+class Asker:
     """`record` writes an event of the run down; `leftovers` says that an earlier attempt of it asked
     things of which nothing came yet."""
 
@@ -59,7 +59,7 @@ class Asked:
 
     item: InboxItem
     mark: str
-    party: Party
+    party: Asker
     call_id: str | None
     done: asyncio.Future[InboxItem]
     covered: Callable[[], bool] | None = None

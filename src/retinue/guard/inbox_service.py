@@ -20,18 +20,18 @@ from retinue.core.clock import SYSTEM_CLOCK, Clock, Timer
 from retinue.core.events import InboxClosed, InboxOpened
 from retinue.core.inbox import InboxAnswer, InboxItem, InboxState
 from retinue.errors import AnsweredError, RetinueError, StateError, UsageError
-from retinue.guard.inbox_item import NOBODY, Approver, Asked, InboxPolicy, Party, cancelled, new_item_id, subject
+from retinue.guard.inbox_item import NOBODY, Approver, Asked, Asker, InboxPolicy, cancelled, new_item_id, subject
 from retinue.log.inbox import adopt, closed, fingerprint, give, put, settle, take, withdraw
 
 if TYPE_CHECKING:
     from retinue.log.store import Log
 
-__all__ = ["LOOK_SECONDS", "NOBODY", "Approver", "Desk", "InboxPolicy", "new_item_id"]
+__all__ = ["LOOK_SECONDS", "NOBODY", "Approver", "InboxPolicy", "InboxService", "new_item_id"]
 
 LOOK_SECONDS = 0.2
 
 
-class Desk:
+class InboxService:
     """Use from one event loop. `approvers` are asked beside the inbox, all at once; `attended`
     counts those in this process who watch the inbox."""
 
@@ -67,7 +67,7 @@ class Desk:
     async def ask(
         self,
         item: InboxItem,
-        party: Party,
+        party: Asker,
         *,
         call_id: str | None = None,
         covered: Callable[[], bool] | None = None,
@@ -93,7 +93,7 @@ class Desk:
         text: str,
         options: tuple[str, ...] = (),
         *,
-        party: Party,
+        party: Asker,
         call_id: str | None = None,
         detail: str = "",
         default: str = "",
@@ -131,20 +131,20 @@ class Desk:
                 with suppress(AnsweredError):
                     await self.answer(asked.item, InboxAnswer("allow", by="an earlier answer"))
 
-    async def run_ended(self, party: Party) -> None:
+    async def run_ended(self, party: Asker) -> None:
         """Withdraw what an earlier attempt of the run asked and this one did not ask again."""
         now = self._clock.now()
         await self._log.transact(lambda connection: withdraw(connection, party.place.run_id, now))
 
     # One item
 
-    def _same(self, party: Party, mark: str) -> Asked | None:
+    def _same(self, party: Asker, mark: str) -> Asked | None:
         for asked in self._asked.values():
             if asked.mark == mark and asked.party is party and not asked.done.done():
                 return asked
         return None
 
-    async def _left_over(self, party: Party, mark: str) -> InboxItem | None:
+    async def _left_over(self, party: Asker, mark: str) -> InboxItem | None:
         now = self._clock.now()
         return await self._log.transact(lambda connection: adopt(connection, party.place.run_id, mark, now))
 
@@ -152,7 +152,7 @@ class Desk:
         self,
         item: InboxItem,
         answer: InboxAnswer,
-        party: Party,
+        party: Asker,
         call_id: str | None,
         granted: Callable[[InboxAnswer], Awaitable[None]] | None,
     ) -> InboxAnswer:
@@ -169,7 +169,7 @@ class Desk:
         item: InboxItem,
         old: InboxItem | None,
         mark: str,
-        party: Party,
+        party: Asker,
         call_id: str | None,
         covered: Callable[[], bool] | None,
         granted: Callable[[InboxAnswer], Awaitable[None]] | None,
@@ -185,7 +185,7 @@ class Desk:
         asked.task = asyncio.create_task(self._attend(asked), name=f"inbox {item.id}")
         return asked
 
-    async def _join(self, party: Party, mark: str, call_id: str | None) -> InboxAnswer:
+    async def _join(self, party: Asker, mark: str, call_id: str | None) -> InboxAnswer:
         """Another call of the run that asks the same: it waits for the same answer, and the log
         also says that nothing of it has run."""
         asked = self._same(party, mark)

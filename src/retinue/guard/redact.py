@@ -218,8 +218,8 @@ class Redactor:
         """Whether a value is secret because of the name it has: `{"api_key": "…"}`."""
         if not isinstance(key, str) or not isinstance(value, str):
             return False
-        member = f'"{key}": "'
-        return self(f'{member}{value}"').startswith(f"{member}{REDACTED.decode()}") and value != REDACTED.decode()
+        node = f'"{key}": "'
+        return self(f'{node}{value}"').startswith(f"{node}{REDACTED.decode()}") and value != REDACTED.decode()
 
 
 def _spellings(values: tuple[str, ...]) -> tuple[str, ...]:

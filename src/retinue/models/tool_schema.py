@@ -110,7 +110,7 @@ class _Folding:
             return out
         for key in COMBINED:
             members = [each for each in _list(schema.get(key)) if isinstance(each, Mapping)]
-            variants = [self.fold(member, depth + 1) for member in members if self._left > 0]
+            variants = [self.fold(node, depth + 1) for node in members if self._left > 0]
             if variants:
                 self._merge(out, key, variants)
         return out

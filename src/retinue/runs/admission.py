@@ -12,21 +12,21 @@ from retinue.errors import SpawnDeniedError
 
 if TYPE_CHECKING:
     from retinue.log.rows import RunPlace
-    from retinue.runs.member import Member
+    from retinue.runs.node import RunNode
     from retinue.runs.plan import Launch
-    from retinue.runs.project import World
+    from retinue.runs.project import Project
 
 
 @asynccontextmanager
 async def admission(
-    launch: Launch, place: RunPlace, world: World, parent: Member | None, *, resumed: bool = False
+    launch: Launch, place: RunPlace, project: Project, parent: RunNode | None, *, resumed: bool = False
 ) -> AsyncIterator[RunHooks]:
     """The one gate through which every run comes, whoever asks for it. Return its hooks; they
     are released if what follows fails. Raise SpawnDeniedError or PromptBlockedError."""
-    hooks = RunHooks(launch, place, world)
+    hooks = RunHooks(launch, place, project)
     try:
         if launch.request.depth > 0 and not resumed:
-            await _ask_to_spawn(hooks, world, place, parent)
+            await _ask_to_spawn(hooks, project, place, parent)
         if parent is None:
             await hooks.prompted(resumed=resumed)
         if launch.isolation is not None and launch.isolation.own and not resumed:
@@ -39,10 +39,10 @@ async def admission(
         raise
 
 
-async def _ask_to_spawn(hooks: RunHooks, world: World, place: RunPlace, parent: Member | None) -> None:
+async def _ask_to_spawn(hooks: RunHooks, project: Project, place: RunPlace, parent: RunNode | None) -> None:
     launch = hooks.launch
     request = launch.request
-    spawner = hooks_for(parent, world) if parent is not None else RunHooks(launch, place, world, own=False)
+    spawner = hooks_for(parent, project) if parent is not None else RunHooks(launch, place, project, own=False)
     if not spawner.listens("SubagentSpawn"):
         return
     fields = {

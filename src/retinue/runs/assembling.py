@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from retinue.core.spec import PermissionMode
     from retinue.log.query import LogReader
     from retinue.runs.plan import Launch
-    from retinue.runs.project import World
+    from retinue.runs.project import Project
 
 
 GUIDE = "retinue-guide"
@@ -82,7 +82,7 @@ def _title(page: Path) -> str:
 
 def assemble(
     request: RunRequest,
-    world: World,
+    project: Project,
     parent: str | None,
     tools: Mapping[str, Tool],
     notes: list[str],
@@ -93,42 +93,42 @@ def assemble(
 ) -> tuple[PromptPart, ...]:
     """The parts of the system prompt. `parent` is the prompt of the run that starts this one.
     Reads files and makes none; what could not be used is noted."""
-    spec, settings = request.spec, world.settings.settings
+    spec, settings = request.spec, project.settings.settings
     place = ("environment", request.cwd)
-    environment = world.round.get(place) or world.round.keep(place, detect(request.cwd))
-    skills = skills_text(request, world, tools, notes)
+    environment = project.round.get(place) or project.round.keep(place, detect(request.cwd))
+    skills = skills_text(request, project, tools, notes)
     if spec.prompt_mode == "append" and parent and skills in parent:
         skills = ""  # a twin has read it already
     if is_guide(spec):
         skills = documentation_block()
     extras = Extras(skills=skills, memory=memory.block() if memory else "")
     if settings.instructions_enabled and reads_instructions(spec, request.depth, parent):
-        instructions, not_taken = _instructions(request.cwd, world)
+        instructions, not_taken = _instructions(request.cwd, project)
         notes.extend(not_taken)
         extras = replace(extras, instructions=instructions)
     if request.depth == 0 and settings.inject_delegation_policy and STARTING & tools.keys():
-        extras = replace(extras, delegation=policy_text(world, request))
+        extras = replace(extras, delegation=policy_text(project, request))
     if isolation is not None:
         from retinue.capabilities.worktree.tools import worktree_notice
 
         extras = replace(
             extras, worktree=worktree_notice(isolation.top, isolation.main, from_dirty=settings.worktree_from_dirty)
         )
-    extras = replace(extras, mode=_mode_line(mode, world, tools))
+    extras = replace(extras, mode=_mode_line(mode, project, tools))
     bridge = "" if STARTING & tools.keys() else _NO_AGENTS
     return prompt_parts(spec, environment, parent=parent, depth=request.depth, extras=extras, bridge=bridge)
 
 
-def _instructions(cwd: Path, world: World) -> tuple[str, list[str]]:
+def _instructions(cwd: Path, project: Project) -> tuple[str, list[str]]:
     """The instruction files for runs in `cwd`, and what was not taken of them. Read once for runs
     that start together."""
     from retinue.runs.instructions import project_instructions
 
     def read() -> tuple[str, list[str]]:
         notes: list[str] = []
-        return project_instructions(cwd, world.environment, notes), notes
+        return project_instructions(cwd, project.environment, notes), notes
 
-    return world.round.once(("instructions", cwd), read)
+    return project.round.once(("instructions", cwd), read)
 
 
 _NO_AGENTS = "\n- You have no tool to start agents: what is said above about delegation is not for you."
@@ -139,7 +139,7 @@ _NOBODY = (
 _UNATTENDED: frozenset[PermissionMode] = frozenset({"default", "acceptEdits", "plan"})
 
 
-def _mode_line(mode: PermissionMode, world: World, tools: Mapping[str, Tool]) -> str:
+def _mode_line(mode: PermissionMode, project: Project, tools: Mapping[str, Tool]) -> str:
     """What the run must know of its mode before it meets a refusal."""
     lines = []
     if mode == "plan" and "exit_plan" in tools:
@@ -149,14 +149,14 @@ def _mode_line(mode: PermissionMode, world: World, tools: Mapping[str, Tool]) ->
         )
     elif mode == "plan":
         lines.append("Plan mode: you only read. Study what you need, then end with the plan as your answer.")
-    if mode in _UNATTENDED and not world.can_ask:
+    if mode in _UNATTENDED and not project.can_ask:
         lines.append(
             "Nobody can approve anything here: what does not run unasked is denied. Say what you could not do."
         )
     return "\n".join(lines)
 
 
-def prompt_above(request: RunRequest, world: World, parent: Launch | None) -> str | None:
+def prompt_above(request: RunRequest, project: Project, parent: Launch | None) -> str | None:
     """The prompt of the run that starts this one, as far as this one may know it: an agent that
     omits the files with instructions does not get them through its parent either."""
     if parent is None:
@@ -166,7 +166,7 @@ def prompt_above(request: RunRequest, world: World, parent: Launch | None) -> st
         system = system[: parent.inherited]  # a twin of a twin: nothing is said twice
     if not spec.omit_instructions or spec.prompt_mode != "append":
         return system
-    told, _ = _instructions(parent.request.cwd, world)
+    told, _ = _instructions(parent.request.cwd, project)
     return system.replace(told, "") if told else system
 
 
@@ -202,11 +202,11 @@ def restored(reader: LogReader, created: RunCreated | None, parent_id: str | Non
     return (base if inherits is True else base[:inherits]) + text
 
 
-def why_absent(launch: Launch, world: World, name: str) -> str:
+def why_absent(launch: Launch, project: Project, name: str) -> str:
     """Why a run has not got a tool that exists, for its model; empty where its file decided it."""
-    if name in world.unavailable:
-        return world.unavailable[name]
-    if name in ("ask_parent", "ask_user") and not world.can_ask:
+    if name in project.unavailable:
+        return project.unavailable[name]
+    if name in ("ask_parent", "ask_user") and not project.can_ask:
         return _NOBODY
     if not launch.readonly or TOOLS.get(name, READ_ONLY) <= READ_ONLY:
         return ""

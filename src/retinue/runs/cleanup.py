@@ -22,7 +22,7 @@ from retinue.errors import RetinueError
 
 if TYPE_CHECKING:
     from retinue.log.query import LogReader
-    from retinue.runs.member import Member
+    from retinue.runs.node import RunNode
     from retinue.runs.supervisor import Supervisor
 
 
@@ -87,13 +87,13 @@ SWEEP_SECONDS = 60.0
 class Sweeper:
     """Of one supervisor. `watch` when a run has ended; it looks until there is nothing to forget."""
 
-    def __init__(self, crew: Supervisor) -> None:
-        self._crew = crew
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
         self._timer: Timer | None = None
 
     def watch(self) -> None:
         if self._timer is None:
-            self._timer = self._crew.clock.call_later(SWEEP_SECONDS, self._sweep)
+            self._timer = self._supervisor.clock.call_later(SWEEP_SECONDS, self._sweep)
 
     def close(self) -> None:
         if self._timer is not None:
@@ -102,16 +102,16 @@ class Sweeper:
 
     def _sweep(self) -> None:
         self._timer = None
-        before = self._crew.clock.now() - KEEP_SECONDS
-        for member in reversed(list(self._crew.members.values())):  # children before their parents
-            if member.finished is not None and member.finished <= before and _is_done_with(member):
-                self._crew.forget(member)
-        if any(not member.live for member in self._crew.members.values()):
+        before = self._supervisor.clock.now() - KEEP_SECONDS
+        for node in reversed(list(self._supervisor.members.values())):  # children before their parents
+            if node.finished is not None and node.finished <= before and _is_done_with(node):
+                self._supervisor.forget(node)
+        if any(not node.live for node in self._supervisor.members.values()):
             self.watch()
 
 
-def _is_done_with(member: Member) -> bool:
-    if any(child.live for child in member.descendants()):
+def _is_done_with(node: RunNode) -> bool:
+    if any(child.live for child in node.descendants()):
         return False
-    parent = member.parent
-    return parent is None or not parent.live or not member.background or member.consumed or member.announced
+    parent = node.parent
+    return parent is None or not parent.live or not node.background or node.consumed or node.announced

@@ -19,7 +19,7 @@ from retinue.core.request import RunRequest
 from retinue.errors import OverBudgetError, RetinueError, SpawnDeniedError, StateError
 from retinue.runs.ceiling import startable_types
 from retinue.runs.fanout import FanOut, free_agents
-from retinue.runs.member import Member
+from retinue.runs.node import RunNode
 from retinue.runs.plan import choose_model
 from retinue.runs.quote import QuotedAgent, quote
 from retinue.runs.readout import conversation_text, spoken_lines
@@ -44,55 +44,55 @@ class Delegate:
     """Bound to the run `run_id` of `supervisor`; made before the run exists, used while it does."""
 
     def __init__(self, supervisor: Supervisor, run_id: str) -> None:
-        self._crew = supervisor
+        self._supervisor = supervisor
         self._run_id = run_id
 
     @cached_property
     def _fan_out(self) -> FanOut:
         """Count the agents this run starts, so that very many of them need consent."""
-        crew = self._crew
+        supervisor = self._supervisor
         return FanOut(
-            free_agents(crew.settings, can_ask=crew.world.can_ask),
-            lambda wanted: quote(wanted, crew.world.log.reader, at_once=crew.queue.limit),
-            ask=(lambda found: ask_quote(self._me, crew.world, found)) if crew.world.can_ask else None,
-            clock=crew.clock,
+            free_agents(supervisor.settings, can_ask=supervisor.project.can_ask),
+            lambda wanted: quote(wanted, supervisor.project.log.reader, at_once=supervisor.queue.limit),
+            ask=(lambda found: ask_quote(self._me, supervisor.project, found)) if supervisor.project.can_ask else None,
+            clock=supervisor.clock,
         )
 
     @property
-    def _me(self) -> Member:
-        return self._crew.members[self._run_id]
+    def _me(self) -> RunNode:
+        return self._supervisor.members[self._run_id]
 
     async def spawn(self, call: SpawnCall) -> ChildView | Refusal:
-        whole = self._crew.stash.take(call)
+        whole = self._supervisor.retry_calls.take(call)
         if isinstance(whole, Refusal):
             return whole
         if whole.resume:
             return await self._resume(whole)
-        self._crew.notice_settings()
+        self._supervisor.notice_settings()
         refusal = self._premature(whole)
         if refusal is not None:
             return refusal
         found = resolve_type(
             whole.agent,
-            self._crew.world.catalog(),
-            self._crew.settings,
+            self._supervisor.project.catalog(),
+            self._supervisor.settings,
             vocabulary=whole.vocabulary,
             strict=self._me.depth > 0,
             allowed=startable_types(self._me.handle.launch.request.spec),
         )
         if isinstance(found, Refusal):
             return self._stashed(found, whole)
-        options = merge(found.spec, whole, self._crew.settings)
+        options = merge(found.spec, whole, self._supervisor.settings)
         notes = tuple(note for note in (found.note, *(f"ignored: {each}" for each in options.ignored)) if note)
         request = await self._request(found.spec, whole, options)
         try:
             unasked = None if self._fan_out.take() else await self._consent(request, whole.call_id)
             if unasked is not None:
                 return Refusal(code="FAN_OUT", message=unasked)
-            child = await self._crew.start(
+            child = await self._supervisor.start(
                 request,
                 parent=self._me,
-                description=self._crew.world.redactor(whole.description) or found.spec.name,
+                description=self._supervisor.project.redactor(whole.description) or found.spec.name,
                 background=options.background,
                 name=whole.name,
                 call_id=whole.call_id,
@@ -101,23 +101,23 @@ class Delegate:
             )
         except RetinueError as error:
             return self._stashed(Refusal(code=error.code, message=str(error)), whole)
-        self._crew.stash.drop(whole.retry)
+        self._supervisor.retry_calls.drop(whole.retry)
         return await self._until_done(child, whole)
 
     async def _consent(self, request: RunRequest, call_id: str | None) -> str | None:
         """Why the agent must not be started; None when it may. Raise UnknownModelError."""
         me = self._me.handle
-        model = (await choose_model(request, self._crew.world, [], me.launch)).info
+        model = (await choose_model(request, self._supervisor.project, [], me.launch)).info
         with me.controls.waiting(call_id):
             return await self._fan_out.admit(QuotedAgent(request.spec.name, model))
 
     async def schedule(self, call: SpawnCall) -> Scheduled | Refusal:
         from retinue.capabilities.schedule.start import schedule_call
 
-        whole = self._crew.stash.take(call)
+        whole = self._supervisor.retry_calls.take(call)
         if isinstance(whole, Refusal):
             return whole
-        found = await schedule_call(self._crew, self._me, whole)
+        found = await schedule_call(self._supervisor, self._me, whole)
         return self._stashed(found, whole) if isinstance(found, Refusal) else found
 
     async def _resume(self, call: SpawnCall) -> ChildView | Refusal:
@@ -135,7 +135,7 @@ class Delegate:
                 message=f'Agent "{child.id}" was stopped by the user and is not resumed by another agent.',
             )
         try:
-            again = await self._crew.resume(
+            again = await self._supervisor.resume(
                 child.id,
                 call.prompt,
                 budget=call.budget,
@@ -148,28 +148,28 @@ class Delegate:
             return Refusal(code=error.code, message=str(error))
         return await self._until_done(again, call)
 
-    def _in_background(self, child: Member | Past, call: SpawnCall) -> bool:
+    def _in_background(self, child: RunNode | Past, call: SpawnCall) -> bool:
         """Whether a resumed run works there: as for one that is started, its file has the say."""
-        of_file = child.handle.launch.request.spec.background if isinstance(child, Member) else child.pinned
-        by_default = self._crew.settings.background_by_default
+        of_file = child.handle.launch.request.spec.background if isinstance(child, RunNode) else child.pinned
+        by_default = self._supervisor.settings.background_by_default
         return next((said for said in (of_file, call.background) if said is not None), by_default)
 
-    async def _until_done(self, child: Member, call: SpawnCall) -> ChildView:
+    async def _until_done(self, child: RunNode, call: SpawnCall) -> ChildView:
         """A foreground run is waited for; cancelling the wait stops it, and lasts until it has
         stopped. Moving it to the background ends the wait."""
         if child.background:
-            return self._crew.view(child)
+            return self._supervisor.view(child)
         with self._me.handle.controls.waiting(call.call_id):
             try:
                 await child.settled_or_detached()
             except asyncio.CancelledError:
                 if not child.background:
-                    self._crew.stop(child, "Stopped with the agent that waited for it.", by="agent")
+                    self._supervisor.stop(child, "Stopped with the agent that waited for it.", by="agent")
                     await child.handle.wait_settled()
                 raise
         if not child.live:
             self.consume(child.id)
-        return self._crew.view(child)
+        return self._supervisor.view(child)
 
     def view(self, agent_id: str) -> ChildView | Refusal:
         child = self._own(agent_id)
@@ -179,7 +179,7 @@ class Delegate:
         child = self._own(agent_id)
         if isinstance(child, Refusal):
             return child
-        me, clock = self._me, self._crew.clock
+        me, clock = self._me, self._supervisor.clock
         deadline = clock.monotonic() + seconds
         with me.handle.controls.waiting(call_id):
             ended = asyncio.ensure_future(self._end_of(child))
@@ -197,54 +197,56 @@ class Delegate:
                 ended.cancel()
         return Waited(view=self._seen(child), end="completed")
 
-    async def _end_of(self, child: Member | Past) -> None:
+    async def _end_of(self, child: RunNode | Past) -> None:
         """Return when it is over, wherever it runs."""
-        if isinstance(child, Member):
+        if isinstance(child, RunNode):
             await child.handle.wait_settled()
             return
-        while self._crew.world.log.reader.run(child.id).state in LIVE:
-            await self._crew.clock.sleep(POLL_SECONDS)
+        while self._supervisor.project.log.reader.run(child.id).state in LIVE:
+            await self._supervisor.clock.sleep(POLL_SECONDS)
 
     def consume(self, agent_id: str) -> None:
         child = self._own(agent_id)
-        if isinstance(child, Refusal) or child.live or (isinstance(child, Member) and child.consumed):
+        if isinstance(child, Refusal) or child.live or (isinstance(child, RunNode) and child.consumed):
             return
         try:
-            self._crew.world.log.append(self._me.handle.place, ResultRead(child.id))
+            self._supervisor.project.log.append(self._me.handle.place, ResultRead(child.id))
         except StateError:  # this run is over or cannot be recorded: it has not read anything
             return
-        if isinstance(child, Member):
-            self._crew.room(self._me).consumed(child)
+        if isinstance(child, RunNode):
+            self._supervisor.room(self._me).consumed(child)
 
     def steer(self, agent_id: str, message: str) -> ChildView | Refusal:
         child = self._own(agent_id)
         if isinstance(child, Refusal):
             return child
-        if not isinstance(child, Member) or not self._crew.steer(child, message):
+        if not isinstance(child, RunNode) or not self._supervisor.steer(child, message):
             advice = "Resume it to go on with it."
             if child.stopped_by == "person":
                 advice = "The user stopped it: leave it, and tell the user what is missing."
             message = f'Agent "{child.id}" is not running ({child.status}): the message was not delivered. {advice}'
             return Refusal(code="NOT_RUNNING", message=message)
-        return self._crew.view(child)
+        return self._supervisor.view(child)
 
     def stop(self, agent_id: str) -> ChildView | Refusal:
         child = self._own(agent_id)
         if isinstance(child, Refusal):
             return child
         reason = "Stopped by the agent that started it."
-        if not isinstance(child, Member) or not self._crew.stop(child, reason, by="agent"):
+        if not isinstance(child, RunNode) or not self._supervisor.stop(child, reason, by="agent"):
             return Refusal(code="NOT_RUNNING", message=f'Agent "{child.id}" has already ended ({child.status}).')
-        return self._crew.view(child)
+        return self._supervisor.view(child)
 
     def children(self) -> tuple[ChildView, ...]:
-        here = [self._crew.view(child) for child in reversed(self._me.children) if child.id not in self._me.cleared]
+        here = [
+            self._supervisor.view(child) for child in reversed(self._me.children) if child.id not in self._me.cleared
+        ]
         known = {child.id for child in self._me.children} | self._me.cleared
         older = children(self._reader, self._run_id, MOST_LISTED, without=known)
         return (*here, *(child.view() for child in older))
 
     def clear(self, agent_ids: tuple[str, ...], older_than_minutes: float, include_errors: bool) -> tuple[str, ...]:
-        now = self._crew.clock.now()
+        now = self._supervisor.clock.now()
         cleared = []
         for child in self.children():
             if child.live or (agent_ids and child.id not in agent_ids):
@@ -266,18 +268,18 @@ class Delegate:
 
     @property
     def _reader(self) -> LogReader:
-        return self._crew.world.log.reader
+        return self._supervisor.project.log.reader
 
-    def _seen(self, child: Member | Past) -> ChildView:
-        if isinstance(child, Member):
-            return self._crew.view(child)
+    def _seen(self, child: RunNode | Past) -> ChildView:
+        if isinstance(child, RunNode):
+            return self._supervisor.view(child)
         return past(self._reader, self._reader.run(child.id)).view()
 
-    def _own(self, agent_id: str) -> Member | Past | Refusal:
+    def _own(self, agent_id: str) -> RunNode | Past | Refusal:
         """The child that an id, a beginning of one or a name means; nobody else's runs exist
         here. Children of earlier processes are found in the log."""
         wanted = agent_id.strip().removeprefix("@")
-        mine, meant = self._me.children, self._crew.members.get(wanted)
+        mine, meant = self._me.children, self._supervisor.members.get(wanted)
         if meant is not None and meant.parent is self._me and wanted not in self._me.cleared:
             return meant
         for child in mine:
@@ -297,7 +299,7 @@ class Delegate:
         return Refusal(code="AGENT_NOT_FOUND", message=message)
 
     def _premature(self, call: SpawnCall) -> Refusal | None:
-        settings, depth = self._crew.settings, self._me.depth + 1
+        settings, depth = self._supervisor.settings, self._me.depth + 1
         if depth > settings.max_subagent_depth:
             message = (
                 f"Agents may be nested {settings.max_subagent_depth} deep at most; this one would be number {depth}."
@@ -316,14 +318,14 @@ class Delegate:
         me = self._me.handle
         task = call.prompt
         if options.inherit_context:
-            await self._crew.world.log.flush()
-            task = inherited_context(self._crew.world.log.reader.conversation(me.id).messages) + task
+            await self._supervisor.project.log.flush()
+            task = inherited_context(self._supervisor.project.log.reader.conversation(me.id).messages) + task
         parent = me.launch.request
         if options.isolated:
             spec = replace(spec, isolated=True, subagents=False)
         return RunRequest(
             spec=spec,
-            task=with_initial_prompt(spec, task, self._crew.world),
+            task=with_initial_prompt(spec, task, self._supervisor.project),
             cwd=parent.cwd,
             model=options.model if options.model != spec.model.name else None,
             thinking=options.thinking,
@@ -343,4 +345,4 @@ class Delegate:
         if refusal.code in _FINAL:
             return refusal
         kept = replace(call, isolation=None) if call.isolation == "worktree" else call
-        return replace(refusal, retry=self._crew.stash.keep(kept))
+        return replace(refusal, retry=self._supervisor.retry_calls.keep(kept))

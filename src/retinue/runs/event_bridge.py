@@ -27,7 +27,7 @@ from retinue.runs.rpc import Rpc
 
 if TYPE_CHECKING:
     from retinue.log.follow import Subscription
-    from retinue.runs.member import Member
+    from retinue.runs.node import RunNode
     from retinue.runs.supervisor import Supervisor
     from retinue.settings.table import Settings
 
@@ -39,20 +39,20 @@ class Outlet:
     """What other programs hear of one supervisor and may ask of it: made when first used. A main
     agent is no sub-agent: only what is started below it, or without one, is announced."""
 
-    def __init__(self, crew: Supervisor) -> None:
-        self._crew = crew
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
         self.bus = EventBus(self._listened)
-        self.rpc = Rpc(crew, self.bus)
+        self.rpc = Rpc(supervisor, self.bus)
         self._subscription: Subscription | None = None
         self._task: asyncio.Task[None] | None = None
-        if crew.opened:
+        if supervisor.opened:
             self.open()
 
     def open(self) -> None:
         """The supervisor has begun: programs may call, and hear that they may."""
         self.rpc.open()
         self._listened()
-        self.bus.emit(SETTINGS_LOADED, {"settings": settings_data(self._crew.settings)})
+        self.bus.emit(SETTINGS_LOADED, {"settings": settings_data(self._supervisor.settings)})
         self.bus.emit(READY, {})
 
     async def close(self) -> None:
@@ -61,9 +61,9 @@ class Outlet:
             self._subscription.close()
             await asyncio.wait({self._task})
 
-    def steered(self, member: Member, text: str) -> None:
-        if member.depth > 0:
-            self._emit(STEERED, member, {"message": text})
+    def steered(self, node: RunNode, text: str) -> None:
+        if node.depth > 0:
+            self._emit(STEERED, node, {"message": text})
 
     def scheduled(self, data: Mapping[str, Any]) -> None:
         self.bus.emit(SCHEDULED, dict(data))
@@ -72,13 +72,13 @@ class Outlet:
         self.bus.emit(SCHEDULER_READY, {"jobCount": jobs})
 
     def settings_changed(self, persisted: bool) -> None:
-        data = {"settings": settings_data(self._crew.settings), "persisted": persisted}
+        data = {"settings": settings_data(self._supervisor.settings), "persisted": persisted}
         self.bus.emit(SETTINGS_CHANGED, data)
 
     def _listened(self) -> None:
         """The log is followed from the first listener on that is not our own."""
-        if self._task is None and self._crew.opened and self.bus.heard:
-            self._subscription = self._crew.world.log.subscribe()
+        if self._task is None and self._supervisor.opened and self.bus.heard:
+            self._subscription = self._supervisor.project.log.subscribe()
             self._task = asyncio.create_task(self._follow(self._subscription), name="event bus")
 
     async def _follow(self, subscription: Subscription) -> None:
@@ -87,43 +87,43 @@ class Outlet:
                 self._announce(event)
 
     def _announce(self, event: Event) -> None:
-        member = self._crew.members.get(event.run_id)
-        if member is None or member.depth == 0:
+        node = self._supervisor.members.get(event.run_id)
+        if node is None or node.depth == 0:
             return
-        name, fields = self._fields(member, event.body, event.at)
-        self._emit(name, member, fields)
+        name, fields = self._fields(node, event.body, event.at)
+        self._emit(name, node, fields)
 
-    def _emit(self, name: str, member: Member, fields: dict[str, Any]) -> None:
-        data = {key: value for key, value in {**_identity(member), **fields}.items() if value is not None}
-        self.bus.emit(name, data, above=_above(member), nested=member.depth > 1)
+    def _emit(self, name: str, node: RunNode, fields: dict[str, Any]) -> None:
+        data = {key: value for key, value in {**_identity(node), **fields}.items() if value is not None}
+        self.bus.emit(name, data, above=_above(node), nested=node.depth > 1)
 
-    def _fields(self, member: Member, body: Body, at: float) -> tuple[str, dict[str, Any]]:
+    def _fields(self, node: RunNode, body: Body, at: float) -> tuple[str, dict[str, Any]]:
         match body:
             case RunCreated():
                 return CREATED, {
-                    "isBackground": member.background,
-                    "status": "queued" if self._must_queue(member) else "running",
+                    "isBackground": node.background,
+                    "status": "queued" if self._must_queue(node) else "running",
                     "startedAt": _milliseconds(at),
                     "toolUses": 0,
-                    "invocation": _invocation(member),
+                    "invocation": _invocation(node),
                 }
             case RunEnded(outcome):
-                return COMPLETED if outcome.ended in SUCCESS else FAILED, _ending(member, outcome, at)
+                return COMPLETED if outcome.ended in SUCCESS else FAILED, _ending(node, outcome, at)
             case Compacted():
                 return COMPACTED, {
                     "reason": body.reason,
                     "tokensBefore": body.tokens_before,
-                    "compactionCount": member.compactions,
+                    "compactionCount": node.compactions,
                 }
             case _:
                 return STARTED, {}
 
-    def _must_queue(self, member: Member) -> bool:
+    def _must_queue(self, node: RunNode) -> bool:
         """Whether a run that is about to begin has to wait for a slot."""
-        queue = self._crew.queue
-        if queue.position(member.id) is not None:
+        queue = self._supervisor.queue
+        if queue.position(node.id) is not None:
             return True
-        waits = member.status == "queued" and member.background and member.depth <= 1
+        waits = node.status == "queued" and node.background and node.depth <= 1
         return waits and queue.running >= queue.limit
 
 
@@ -136,41 +136,41 @@ def settings_data(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _identity(member: Member) -> dict[str, Any]:
-    parent = member.handle.place.parent_id
+def _identity(node: RunNode) -> dict[str, Any]:
+    parent = node.handle.place.parent_id
     return {
-        "id": member.id,
-        "type": member.handle.agent,
-        "description": member.description,
-        "depth": member.depth,
+        "id": node.id,
+        "type": node.handle.agent,
+        "description": node.description,
+        "depth": node.depth,
         "parentId": parent,
-        "parentAgentId": parent if member.depth > 1 else None,
+        "parentAgentId": parent if node.depth > 1 else None,
     }
 
 
-def _above(member: Member) -> tuple[str, ...]:
+def _above(node: RunNode) -> tuple[str, ...]:
     """The ids of the runs above it, the nearest first."""
     ids = []
-    above = member.parent
+    above = node.parent
     while above is not None:
         ids.append(above.id)
         above = above.parent
     return tuple(ids)
 
 
-def _invocation(member: Member) -> dict[str, Any]:
-    launch = member.handle.launch
+def _invocation(node: RunNode) -> dict[str, Any]:
+    launch = node.handle.launch
     return {
         "model": launch.model_name,
         "thinking": launch.thinking,
         "maxTurns": launch.limits.max_turns,
         "isolated": bool(launch.request.spec.isolated),
         "isolation": launch.request.isolation,
-        "runInBackground": member.background,
+        "runInBackground": node.background,
     }
 
 
-def _ending(member: Member, outcome: Outcome, at: float) -> dict[str, Any]:
+def _ending(node: RunNode, outcome: Outcome, at: float) -> dict[str, Any]:
     return {
         "status": outcome.ended,
         "result": outcome.text,
@@ -179,7 +179,7 @@ def _ending(member: Member, outcome: Outcome, at: float) -> dict[str, Any]:
         "durationMs": outcome.duration_ms,
         "tokens": _tokens(outcome.usage),
         "usage": _usage(outcome.usage),
-        "startedAt": _milliseconds(member.began) if member.began else None,
+        "startedAt": _milliseconds(node.began) if node.began else None,
         "completedAt": _milliseconds(at),
     }
 

@@ -49,8 +49,8 @@ from retinue.tools.reach import label
 if TYPE_CHECKING:
     from retinue.log.replay import Conversation
     from retinue.runs.handle import RunHandle
-    from retinue.runs.member import Member
-    from retinue.runs.project import World
+    from retinue.runs.node import RunNode
+    from retinue.runs.project import Project
 
 
 _MOST_DENIALS = 10
@@ -59,72 +59,72 @@ _NO_TRACE_NEEDED = READ_ONLY | {"spawn"}
 appended before, with it."""
 
 
-async def execute(member: Member, world: World, past: Conversation | None = None, post: str = "") -> None:
+async def execute(node: RunNode, project: Project, past: Conversation | None = None, post: str = "") -> None:
     """Runs to the end and settles the handle. Only cancellation leaves the run without an
     ending; the log then shows it as interrupted, which is what it is. `post` is what a resumed
     run hears before its prompt: the ends of children it does not know of yet."""
-    handle = member.handle
+    handle = node.handle
     try:
-        await finish(member, world, await _record(member, world, past, post))
+        await finish(node, project, await _record(node, project, past, post))
     except asyncio.CancelledError:
-        _cut_off(member, StateError(f"Run {handle.id} was cut off.", remedy=f"retinue runs resume {handle.id}"))
+        _cut_off(node, StateError(f"Run {handle.id} was cut off.", remedy=f"retinue runs resume {handle.id}"))
         raise
     except StateError as error:
-        _cut_off(member, error)
+        _cut_off(node, error)
     except Exception as error:  # a defect of ours must still give the run an ending
         failure = Failure("internal", f"Retinue failed: {type(error).__name__}: {error}", "Please report this.")
-        await finish(member, world, Outcome("error", failure=failure, model=handle.launch.model_name))
+        await finish(node, project, Outcome("error", failure=failure, model=handle.launch.model_name))
         raise
     finally:
-        await part(member)
-        world.guards.pop(member.id, None)
-        await hooks_for(member, world).close()
+        await part(node)
+        project.guards.pop(node.id, None)
+        await hooks_for(node, project).close()
 
 
-async def finish(member: Member, world: World, outcome: Outcome) -> None:
+async def finish(node: RunNode, project: Project, outcome: Outcome) -> None:
     """The run's ending: in the log first, then for everyone who waits. A log that cannot be
     written leaves it without one, and says so to them."""
-    member.handle.controls.close()
-    asked = await part(member)
-    await release(member, world)
-    hooks = hooks_for(member, world)
+    node.handle.controls.close()
+    asked = await part(node)
+    await release(node, project)
+    hooks = hooks_for(node, project)
     await hooks.ended(outcome)
-    if member.audit is not None:
-        outcome = await member.audit.finish(outcome)
-    if member.handle.launch.isolation is not None:
-        outcome = await left(member, world, outcome)
+    if node.audit is not None:
+        outcome = await node.audit.finish(outcome)
+    if node.handle.launch.isolation is not None:
+        outcome = await left(node, project, outcome)
     await hooks.close()
-    whole = _complete(outcome, member, (*hooks.notes, *asked))
-    if world.redactor.suspects(dump(whole)):
-        whole = world.redactor.data(whole)  # so no parent hears a secret
+    whole = _complete(outcome, node, (*hooks.notes, *asked))
+    if project.redactor.suspects(dump(whole)):
+        whole = project.redactor.data(whole)  # so no parent hears a secret
     ended = RunEnded(whole)
     try:
-        world.log.append(member.handle.place, ended)
-        await world.log.flush()
+        project.log.append(node.handle.place, ended)
+        await project.log.flush()
     except StateError as error:
-        _cut_off(member, error)
+        _cut_off(node, error)
         return
-    member.observe(ended)
-    member.handle.settle(ended.outcome)
+    node.observe(ended)
+    node.handle.settle(ended.outcome)
 
 
-def _cut_off(member: Member, error: StateError) -> None:
-    member.handle.controls.close()
-    member.lost()
-    member.handle.break_off(error)
+def _cut_off(node: RunNode, error: StateError) -> None:
+    node.handle.controls.close()
+    node.lost()
+    node.handle.break_off(error)
 
 
-async def _record(member: Member, world: World, past: Conversation | None, post: str) -> Outcome:
-    handle = member.handle
-    log, place, launch = world.log, handle.place, handle.launch
+async def _record(node: RunNode, project: Project, past: Conversation | None, post: str) -> Outcome:
+    handle = node.handle
+    log, place, launch = project.log, handle.place, handle.launch
     for opening in _openings(handle, past):
         log.append(place, opening)
-        member.observe(opening)
-    hooks = hooks_for(member, world)
+        node.observe(opening)
+    hooks = hooks_for(node, project)
     await hooks.began()
-    audit = member.audit = Audit(member, world, resumed=past is not None)
+    audit = node.audit = Audit(node, project, resumed=past is not None)
     harmless = {tool.spec.name for tool in launch.tools if tool.spec.effects <= _NO_TRACE_NEEDED} - {"apply_patch"}
-    job = _job(member, world, audit, past, post)
+    job = _job(node, project, audit, past, post)
     outcome: Outcome | None = None
     stopped: tuple[str, ...] = ()
     try:
@@ -134,7 +134,7 @@ async def _record(member: Member, world: World, past: Conversation | None, post:
                     outcome = body.outcome
                     break
                 log.append(place, body)
-                member.observe(body)
+                node.observe(body)
                 audit.observe(body)
                 if hooks.watches:
                     await hooks.watch(body)
@@ -148,16 +148,16 @@ async def _record(member: Member, world: World, past: Conversation | None, post:
     return replace(outcome, notes=(*outcome.notes, *stopped)) if stopped else outcome
 
 
-def _complete(outcome: Outcome, member: Member, notes: tuple[str, ...]) -> Outcome:
+def _complete(outcome: Outcome, node: RunNode, notes: tuple[str, ...]) -> Outcome:
     """With what only the supervisor knows: notes of the launch, who stopped it, and the cost of
     the whole tree."""
     nothing = Usage()
-    tree = outcome.usage + member.below if member.children or member.below != nothing else None
+    tree = outcome.usage + node.below if node.children or node.below != nothing else None
     return replace(
         outcome,
-        notes=(*member.handle.launch.notes, *notes, *outcome.notes, *_denials(outcome)),
+        notes=(*node.handle.launch.notes, *notes, *outcome.notes, *_denials(outcome)),
         tree_usage=tree,
-        stopped_by=member.stopped_by if outcome.ended == "stopped" else None,
+        stopped_by=node.stopped_by if outcome.ended == "stopped" else None,
     )
 
 
@@ -188,26 +188,26 @@ def _code(launch: Launch, note: str) -> str:
     return FILE_PROBLEM if is_file_note(launch.request.spec, note) else "launch"
 
 
-def _job(member: Member, world: World, audit: Audit, past: Conversation | None, post: str) -> Job:
-    handle, settings = member.handle, world.settings.settings
+def _job(node: RunNode, project: Project, audit: Audit, past: Conversation | None, post: str) -> Job:
+    handle, settings = node.handle, project.settings.settings
     launch = handle.launch
     request = launch.request
-    hooks = hooks_for(member, world)
+    hooks = hooks_for(node, project)
     prior = Prior(past.usage, past.turn, past.tool_uses, past.compactions) if past else Prior()
-    guarded = gatekeeper(member, world, diagnosed(launch, world, audit.tools), resumed=past is not None)
-    context, tools = audit.context(_context(handle, world, launch)), guarded(launch.tools)
+    guarded = gatekeeper(node, project, diagnosed(launch, project, audit.tools), resumed=past is not None)
+    context, tools = audit.context(_context(handle, project, launch)), guarded(launch.tools)
     if any(tool.spec.name == "bash_output" for tool in launch.tools):
         context.commands = BackgroundCommands()
-    context.transcripts = lambda: [child.handle.launch.transcript or "" for child in member.children]
-    context.companion = companion = companion_for(member, world, resumed=past is not None)
+    context.transcripts = lambda: [child.handle.launch.transcript or "" for child in node.children]
+    context.companion = companion = companion_for(node, project, resumed=past is not None)
     make_folder(launch)
-    connect(member, world, tools)
+    connect(node, project, tools)
     connect_patches(launch, tools)
-    late = late_tools(member, world, guarded, past is not None)
+    late = late_tools(node, project, guarded, past is not None)
     if launch.mode == "plan" and request.parent_id is None:
         from retinue.runs.plan_mode import PlanMode
 
-        plan, served = PlanMode(member, world, context, guarded, tools), late
+        plan, served = PlanMode(node, project, context, guarded, tools), late
         companion.plan = plan
         late = lambda: (*served(), *plan.tools)  # noqa: E731 - as short as what it replaces
 
@@ -228,9 +228,9 @@ def _job(member: Member, world: World, audit: Audit, past: Conversation | None, 
         first_turn=past.turn + 1 if past else 1,
         prior=prior,
         compaction=Compaction(compaction_share(launch, settings.compaction_at)),
-        remind=lambda: "\n\n".join(filter(None, (roster(member), companion.reminder()))),
-        account=member.account,
-        absent=lambda name: why_absent(launch, world, name),
+        remind=lambda: "\n\n".join(filter(None, (roster(node), companion.reminder()))),
+        account=node.account,
+        absent=lambda name: why_absent(launch, project, name),
         late_tools=late,
         before_end=hooks.before_end,
         before_compact=hooks.before_compact,
@@ -260,20 +260,20 @@ def _messages(
     return (user(briefed(past.created.task)), *news, user(prompt, "steer"))
 
 
-def _context(handle: RunHandle, world: World, launch: Launch) -> ToolContext:
-    roots = (launch.request.cwd, *(world.cwd / root for root in world.settings.settings.extra_roots))
+def _context(handle: RunHandle, project: Project, launch: Launch) -> ToolContext:
+    roots = (launch.request.cwd, *(project.cwd / root for root in project.settings.settings.extra_roots))
     context = ToolContext(
         run_id=handle.id,
-        roots=tuple(map(world.real_path, roots)),
-        outputs=Path(world.state, "outputs", handle.id),
-        environment=world.tool_environment,
+        roots=tuple(map(project.real_path, roots)),
+        outputs=Path(project.state, "outputs", handle.id),
+        environment=project.tool_environment,
         tool_timeout=launch.limits.tool_seconds,
         child=launch.request.parent_id is not None,
-        reach=reach_of(world, handle.id),
-        withheld=lambda: withheld_from(handle.id, world),
+        reach=reach_of(project, handle.id),
+        withheld=lambda: withheld_from(handle.id, project),
         takes_documents=lambda: launch.model.info.documents,
-        convert=lambda call_id, path, context: convert_to_text(world, call_id, path, context),
+        convert=lambda call_id, path, context: convert_to_text(project, call_id, path, context),
     )
     context = confined(context, launch.isolation)
-    put_up_walls(lambda: handle.launch, world, context)
+    put_up_walls(lambda: handle.launch, project, context)
     return context

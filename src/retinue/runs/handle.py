@@ -14,7 +14,7 @@ from retinue.loop.controls import Controls
 if TYPE_CHECKING:
     from retinue.capabilities.hooks.attach import RunHooks
     from retinue.log.rows import RunPlace
-    from retinue.runs.member import Member
+    from retinue.runs.node import RunNode
     from retinue.runs.plan import Launch
     from retinue.runs.supervisor import Supervisor
 
@@ -23,13 +23,13 @@ class RunHandle:
     """A run of this process. It exists in the log before anyone holds its handle, and goes on
     whether or not anyone keeps it."""
 
-    def __init__(self, crew: Supervisor, place: RunPlace, launch: Launch) -> None:
+    def __init__(self, supervisor: Supervisor, place: RunPlace, launch: Launch) -> None:
         self.place = place
         self.launch = launch
         self.controls = Controls()
-        self._crew = crew
+        self._supervisor = supervisor
         self.hooks: RunHooks | None = None
-        self._log = crew.world.log
+        self._log = supervisor.project.log
         self._made_at = time.time()
         self._ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
@@ -99,8 +99,8 @@ class RunHandle:
 
     def steerer(self, text: str) -> bool:
         """The same, at once."""
-        member = self._member()
-        return member is not None and self._crew.steer(member, text)
+        node = self._node()
+        return node is not None and self._supervisor.steer(node, text)
 
     async def stop(self, reason: str = "Stopped by the user.") -> bool:
         """End the run as `stopped` and keep what it has said. False once it has ended."""
@@ -108,13 +108,13 @@ class RunHandle:
 
     def stopper(self, reason: str) -> bool:
         """The same, at once."""
-        member = self._member()
-        return member is not None and self._crew.stop(member, reason)
+        node = self._node()
+        return node is not None and self._supervisor.stop(node, reason)
 
-    def _member(self) -> Member | None:
+    def _node(self) -> RunNode | None:
         """The run, unless this is the handle of an earlier leg of it, or it was forgotten."""
-        member = self._crew.members.get(self.id)
-        return member if member is not None and member.handle is self else None
+        node = self._supervisor.members.get(self.id)
+        return node if node is not None and node.handle is self else None
 
     async def wait(self) -> Outcome:
         """The outcome, whatever it is: a failed run does not raise. Cancelling the wait leaves
@@ -136,10 +136,10 @@ class RunHandle:
             self._ended.exception()  # seen: it is raised to those who wait, not at exit
 
 
-def handle_for(crew: Supervisor, place: RunPlace, launch: Launch, hooks: RunHooks) -> RunHandle:
+def handle_for(supervisor: Supervisor, place: RunPlace, launch: Launch, hooks: RunHooks) -> RunHandle:
     """The handle of a leg that `crew` is about to begin. Of an earlier leg it steers and stops
     nothing any more."""
-    handle = RunHandle(crew, place, launch)
+    handle = RunHandle(supervisor, place, launch)
     hooks.attach(handle)
     if launch.gate is not None:
         launch.gate.waiting = handle.controls.waiting

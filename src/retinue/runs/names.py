@@ -20,7 +20,7 @@ from retinue.core.lean import dataclass
 from retinue.errors import RetinueError
 from retinue.runs.delegate import Delegate
 from retinue.runs.handles import RESERVED, Mention, parse_mention, without_prefix
-from retinue.runs.member import Member
+from retinue.runs.node import RunNode
 from retinue.runs.resume import Past, past
 
 if TYPE_CHECKING:
@@ -54,83 +54,85 @@ class Undelivered:
 Routed = ToMain | ToAgent | Undelivered
 
 
-async def route(crew: Supervisor, main: Member | str | None, text: str) -> Routed:
+async def route(supervisor: Supervisor, main: RunNode | str | None, text: str) -> Routed:
     """Where a line of input goes, and brings it there. `main` is the run whose agents are
     addressed, by its id if it does not run here: then an agent that has ended goes on by itself,
     and `main` hears of its end when it is taken up. Without one, only agents of this process
     that have no parent are meant."""
-    mode = crew.settings.agent_mentions
+    mode = supervisor.settings.agent_mentions
     mention = parse_mention(text) if mode != "off" else None
     if mention is None:
         return ToMain(text)
     if mention.handle in RESERVED:
         return ToMain(mention.message)
     for name in filter(None, (mention.handle, without_prefix(mention.handle))):
-        found = _find(crew, main, name)
+        found = _find(supervisor, main, name)
         if found is not None:
-            return await _deliver(crew, main, found, mention.message)
-    if mode == "direct" and isinstance(main, Member):
-        started = await _start(crew, main, mention)
+            return await _deliver(supervisor, main, found, mention.message)
+    if mode == "direct" and isinstance(main, RunNode):
+        started = await _start(supervisor, main, mention)
         if started is not None:
             return started
     return ToMain(text)
 
 
-def _find(crew: Supervisor, main: Member | str | None, name: str) -> Member | Past | None:
+def _find(supervisor: Supervisor, main: RunNode | str | None, name: str) -> RunNode | Past | None:
     """The agent of that name, of `main` or of agents below it. Of several, one that lives goes
     before one that does not, and the newest before the others."""
-    main_id = main.id if isinstance(main, Member) else main
-    named = [each for each in reversed(list(crew.members.values())) if each.name == name and _is_below(each, main_id)]
+    main_id = main.id if isinstance(main, RunNode) else main
+    named = [
+        each for each in reversed(list(supervisor.members.values())) if each.name == name and _is_below(each, main_id)
+    ]
     found = next((each for each in named if each.live), named[0] if named else None)
     if found is not None or main_id is None:
         return found
-    reader = crew.world.log.reader
+    reader = supervisor.project.log.reader
     rows = [row for row in reader.named(name) if row.id != main_id and row.root_id == reader.run(main_id).root_id]
     row = next((row for row in rows if row.state in LIVE), rows[0] if rows else None)
     return past(reader, row) if row is not None else None
 
 
-def _is_below(member: Member, main_id: str | None) -> bool:
+def _is_below(node: RunNode, main_id: str | None) -> bool:
     """Without a main run, those that have no parent are meant."""
-    place = member.handle.place
+    place = node.handle.place
     if main_id is None:
         return place.parent_id is None
-    return member.id != main_id and (place.parent_id == main_id or place.root_id == main_id)
+    return node.id != main_id and (place.parent_id == main_id or place.root_id == main_id)
 
 
-async def _deliver(crew: Supervisor, main: Member | str | None, agent: Member | Past, message: str) -> Routed:
-    if isinstance(agent, Member) and crew.steer(agent, message):
-        return ToAgent("steered", crew.view(agent))
+async def _deliver(supervisor: Supervisor, main: RunNode | str | None, agent: RunNode | Past, message: str) -> Routed:
+    if isinstance(agent, RunNode) and supervisor.steer(agent, message):
+        return ToAgent("steered", supervisor.view(agent))
     if isinstance(agent, Past) and agent.live:
-        return await _send(crew, agent, message)
-    parent = agent.parent if isinstance(agent, Member) else None
-    if parent is None and isinstance(main, Member) and _parent_of(agent) == main.id:
+        return await _send(supervisor, agent, message)
+    parent = agent.parent if isinstance(agent, RunNode) else None
+    if parent is None and isinstance(main, RunNode) and _parent_of(agent) == main.id:
         parent = main
     try:
-        again = await crew.resume(agent.id, message, parent=parent, background=parent is not None)
+        again = await supervisor.resume(agent.id, message, parent=parent, background=parent is not None)
     except RetinueError as error:
         return Undelivered(str(error))
-    return ToAgent("resumed", crew.view(again))
+    return ToAgent("resumed", supervisor.view(again))
 
 
-def _parent_of(agent: Member | Past) -> str | None:
-    return agent.handle.place.parent_id if isinstance(agent, Member) else agent.row.parent_id
+def _parent_of(agent: RunNode | Past) -> str | None:
+    return agent.handle.place.parent_id if isinstance(agent, RunNode) else agent.row.parent_id
 
 
-async def _send(crew: Supervisor, agent: Past, message: str) -> Routed:
+async def _send(supervisor: Supervisor, agent: Past, message: str) -> Routed:
     """To an agent that another process runs."""
     from retinue.log.commands import RunCommand, send
 
-    (answer,) = await send(crew.world.state, [RunCommand(agent.id, "steer", message)])
+    (answer,) = await send(supervisor.project.state, [RunCommand(agent.id, "steer", message)])
     return ToAgent("steered", agent.view()) if answer.accepted else Undelivered(answer.text)
 
 
-async def _start(crew: Supervisor, main: Member, mention: Mention) -> Routed | None:
+async def _start(supervisor: Supervisor, main: RunNode, mention: Mention) -> Routed | None:
     """A new agent, if the name is a type. None when it is none."""
-    types = {name.casefold() for name in crew.world.catalog().names}
+    types = {name.casefold() for name in supervisor.project.catalog().names}
     wanted = next((name for name in (mention.handle, without_prefix(mention.handle)) if name in types), None)
     if wanted is None:
         return None
     call = SpawnCall(prompt=mention.message, description=mention.message[:60], agent=wanted, background=True)
-    found = await Delegate(crew, main.id).spawn(call)
+    found = await Delegate(supervisor, main.id).spawn(call)
     return Undelivered(found.message) if isinstance(found, Refusal) else ToAgent("started", found)

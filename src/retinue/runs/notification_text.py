@@ -25,8 +25,8 @@ from retinue.tools.delegation.frame import as_data
 
 if TYPE_CHECKING:
     from retinue.core.permission import ToolEffect
-    from retinue.runs.member import Member
-    from retinue.runs.project import World
+    from retinue.runs.node import RunNode
+    from retinue.runs.project import Project
     from retinue.settings.table import Settings
 
 
@@ -45,13 +45,13 @@ def notices_wanted(settings: Settings) -> bool:
 class ChangeNotices:
     """Of one main run. What an earlier leg of it has said is not said again."""
 
-    def __init__(self, member: Member, world: World, *, resumed: bool) -> None:
-        self._member = member
-        self._world = world
+    def __init__(self, node: RunNode, project: Project, *, resumed: bool) -> None:
+        self._node = node
+        self._project = project
         self._wrote = self._checked = False
         self._said: set[str] = set()
         if resumed:
-            earlier = world.log.reader.ordered(member.id, ("run.warned",))
+            earlier = project.log.reader.ordered(node.id, ("run.warned",))
             self._said = {event.body.code for _, event in earlier if isinstance(event.body, Warned)}
 
     def observe(self, body: ToolEnded) -> None:
@@ -62,8 +62,8 @@ class ChangeNotices:
             from retinue.capabilities.audit.undo import relative
 
             self._wrote = True
-            undo = f"retinue runs undo {self._member.id}"
-            first = relative(changed[0], str(self._member.handle.launch.request.cwd))
+            undo = f"retinue runs undo {self._node.id}"
+            first = relative(changed[0], str(self._node.handle.launch.request.cwd))
             self._say("first_write", f"It begins to change files: {first}. To put them back: {undo}")
 
     def finish(self) -> None:
@@ -74,14 +74,14 @@ class ChangeNotices:
     def _tell_branch(self) -> None:
         if "git_context" in self._said:
             return
-        environment = detect(self._member.handle.launch.request.cwd)
+        environment = detect(self._node.handle.launch.request.cwd)
         if environment.branch:
             self._say("git_context", f"It works on branch {environment.branch}.")
 
     def _say(self, code: str, text: str) -> None:
         if code not in self._said:
             self._said.add(code)
-            self._world.log.append(self._member.handle.place, Warned(code, text))
+            self._project.log.append(self._node.handle.place, Warned(code, text))
 
 
 def is_check(effect: ToolEffect) -> bool:
@@ -172,7 +172,7 @@ def notification(
     return "\n\n".join([head, *blocks, *_group_total(views, show_cost), hint])
 
 
-def roster(parent: Member) -> str:
+def roster(parent: RunNode) -> str:
     """The children of a run that it must not forget: those at work, and those whose result it
     has not read."""
     live = [child for child in parent.children if child.live]
@@ -187,7 +187,7 @@ def roster(parent: Member) -> str:
     return "\n\n".join(parts)
 
 
-def _roster_line(child: Member) -> str:
+def _roster_line(child: RunNode) -> str:
     return f"- {child.id} ({child.handle.agent}, {child.status}): {escape(child.description)}"
 
 

@@ -27,7 +27,7 @@ from retinue.core.delegation import JoinMode
 from retinue.core.lean import dataclass
 from retinue.core.messages import UserMessage
 from retinue.loop.controls import Controls
-from retinue.runs.member import Member
+from retinue.runs.node import RunNode
 from retinue.runs.notification_text import notification
 
 GATHER_SECONDS = 0.1
@@ -143,15 +143,15 @@ HOLD_SECONDS = 0.2
 class _Expected:
     """One end that is to come, or on its way. `leg` tells it from ends before and after."""
 
-    child: Member
-    leg: int
+    child: RunNode
+    attempt: int
     keeping: ExitStack = field(default_factory=ExitStack)
 
     @property
     def due(self) -> bool:
         """Whether the parent has yet to hear of this end. A child that was resumed since will
         have another, which is announced instead."""
-        return self.leg == self.child.leg and not self.child.consumed and not self.child.announced
+        return self.attempt == self.child.attempt and not self.child.consumed and not self.child.announced
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,12 +161,12 @@ class _Unheard:
     controls: Controls
     message: UserMessage
     deliveries: tuple[Delivery, ...]
-    children: tuple[tuple[Member, int], ...]
+    children: tuple[tuple[RunNode, int], ...]
 
     def can_grow(self, controls: Controls) -> bool:
         """Whether later ends may join it. A child that was resumed since cannot be told of anew:
         the message holds the answer that it gave before."""
-        return self.controls is controls and all(child.leg == leg for child, leg in self.children)
+        return self.controls is controls and all(child.attempt == attempt for child, attempt in self.children)
 
 
 class Mailroom:
@@ -174,7 +174,7 @@ class Mailroom:
 
     def __init__(
         self,
-        parent: Member,
+        parent: RunNode,
         clock: Clock,
         *,
         show_cost: Callable[[], bool],
@@ -190,17 +190,17 @@ class Mailroom:
         self._timer: Timer | None = None
         self._unheard: _Unheard | None = None
 
-    def started(self, child: Member, mode: JoinMode) -> None:
-        expected = _Expected(child, child.leg)
+    def started(self, child: RunNode, mode: JoinMode) -> None:
+        expected = _Expected(child, child.attempt)
         self._keep_open(expected)
         self._expected[_key(child)] = expected
         self._joins.started(_key(child), mode)
 
-    def ended(self, child: Member) -> None:
+    def ended(self, child: RunNode) -> None:
         if _key(child) in self._expected:
             self._joins.ended(_key(child))
 
-    def consumed(self, child: Member) -> None:
+    def consumed(self, child: RunNode) -> None:
         """The parent has the result itself: nothing keeps it from ending."""
         child.consumed = True
         expected = self._expected.get(_key(child))
@@ -208,14 +208,16 @@ class Mailroom:
             expected.keeping.close()
         self._take_out(child)
 
-    def _take_out(self, child: Member) -> None:
+    def _take_out(self, child: RunNode) -> None:
         """What the parent has read it need not hear, if it has not heard it yet."""
         before = self._unheard
         if before is None or all(each is not child for each, _ in before.children):
             return
         if before.controls.withdraw(before.message):
             self._unheard = None
-            rest = tuple((each, leg) for each, leg in before.children if each is not child and each.leg == leg)
+            rest = tuple(
+                (each, attempt) for each, attempt in before.children if each is not child and each.attempt == attempt
+            )
             if rest:
                 self._announce(before.deliveries, rest)
 
@@ -261,7 +263,7 @@ class Mailroom:
         self._rest()
         deliveries, self._held = tuple(self._held), []
         arrived = [self._expected.pop(key) for delivery in deliveries for key in delivery.runs]
-        unread = tuple((expected.child, expected.leg) for expected in arrived if expected.due)
+        unread = tuple((expected.child, expected.attempt) for expected in arrived if expected.due)
         try:
             if unread:
                 self._announce(deliveries, unread)
@@ -269,10 +271,10 @@ class Mailroom:
             for expected in arrived:
                 expected.keeping.close()
 
-    def _announce(self, deliveries: tuple[Delivery, ...], unread: tuple[tuple[Member, int], ...]) -> None:
+    def _announce(self, deliveries: tuple[Delivery, ...], unread: tuple[tuple[RunNode, int], ...]) -> None:
         controls, before = self._parent.handle.controls, self._unheard
         if before is not None and before.can_grow(controls) and controls.withdraw(before.message):
-            known = tuple((child, leg) for child, leg in before.children if not child.consumed)
+            known = tuple((child, attempt) for child, attempt in before.children if not child.consumed)
             deliveries, unread = (*before.deliveries, *deliveries), (*known, *unread)
         text = notification(
             [child.view() for child, _ in unread],
@@ -290,5 +292,5 @@ class Mailroom:
             child.announced = True
 
 
-def _key(child: Member) -> str:
-    return f"{child.id} {child.leg}"
+def _key(child: RunNode) -> str:
+    return f"{child.id} {child.attempt}"

@@ -28,7 +28,7 @@ from retinue.tools.delegation.types import type_lines
 
 if TYPE_CHECKING:
     from retinue.runs.plan import Launch
-    from retinue.runs.project import World
+    from retinue.runs.project import Project
     from retinue.settings.table import Settings
 
 
@@ -131,20 +131,20 @@ def connect_patches(launch: Launch, tools: tuple[Tool, ...]) -> None:
             tool.tools = {each.spec.name: each for each in tools if each.spec.name in ("read", "edit", "write")}
 
 
-def offered_tools(delegation: Delegation, world: World, request: RunRequest, notes: list[str]) -> dict[str, Tool]:
+def offered_tools(delegation: Delegation, project: Project, request: RunRequest, notes: list[str]) -> dict[str, Tool]:
     """The tools with which the run of `request` may start others."""
-    settings = world.settings.settings
+    settings = project.settings.settings
     template = None
     if settings.tool_description_mode == "custom":
-        found = find_template(request.cwd, world.environment)
+        found = find_template(request.cwd, project.environment)
         notes.extend(found.warnings)
         template = found.text
     in_repository = repository_root(request.cwd) is not None
     wording = Wording(
-        types=type_lines(_listed(world, request), frozenset(world.tools)),
+        types=type_lines(_listed(project, request), frozenset(project.tools)),
         mode=settings.tool_description_mode,
         template=template,
-        agent_dir=_agent_dir(world),
+        agent_dir=_agent_dir(project),
         depth=request.depth,
         max_depth=settings.max_subagent_depth,
         background=settings.background_by_default,
@@ -157,17 +157,17 @@ def offered_tools(delegation: Delegation, world: World, request: RunRequest, not
         delegation,
         vocabulary=settings.delegation_vocabulary,
         wording=wording,
-        live=lambda: _live(world.settings.settings),
+        live=lambda: _live(project.settings.settings),
         enabled=settings.subagents_enabled,
-        sanitise=lambda text: _sanitised(text, world),
-        items=lambda run_id: _items(run_id, world),
+        sanitise=lambda text: _sanitised(text, project),
+        items=lambda run_id: _items(run_id, project),
     )
 
 
-def _agent_dir(world: World) -> str:
+def _agent_dir(project: Project) -> str:
     """Where a person's own agents are, as they would write it."""
-    folder = world.home / "agents"
-    return Wording().agent_dir if folder == home(world.environment) / ".retinue" / "agents" else str(folder)
+    folder = project.home / "agents"
+    return Wording().agent_dir if folder == home(project.environment) / ".retinue" / "agents" else str(folder)
 
 
 def _default_type(settings: Settings, *, nested: bool) -> str | None:
@@ -186,26 +186,26 @@ def _live(settings: Settings) -> Live:
     )
 
 
-def _sanitised(text: str, world: World) -> str:
+def _sanitised(text: str, project: Project) -> str:
     from retinue.guard.redact import sanitise
 
-    return sanitise(text, world.environment)
+    return sanitise(text, project.environment)
 
 
-def _items(run_id: str, world: World) -> tuple[Mapping[str, Any], ...]:
+def _items(run_id: str, project: Project) -> tuple[Mapping[str, Any], ...]:
     """What a run that has ended said and called, from the log."""
     from retinue.loop.result import display_items
 
-    bodies = (event.body for event in world.log.reader.events(run_id))
+    bodies = (event.body for event in project.log.reader.events(run_id))
     return display_items(body.message for body in bodies if isinstance(body, AssistantEnded))
 
 
-def policy_text(world: World, request: RunRequest) -> str:
+def policy_text(project: Project, request: RunRequest) -> str:
     """The lines in the main agent's prompt that say when to delegate, and to whom."""
-    specs = _listed(world, request)
-    named = {line.name for line in type_lines(specs, frozenset(world.tools))}
+    specs = _listed(project, request)
+    named = {line.name for line in type_lines(specs, frozenset(project.tools))}
     return delegation_policy(
-        [spec for spec in specs if spec.name in named], world.settings.settings.delegation_vocabulary
+        [spec for spec in specs if spec.name in named], project.settings.settings.delegation_vocabulary
     )
 
 
@@ -217,17 +217,17 @@ _UNLISTED = {
 """Shipped agents that double one of the list, or that commands start. They can be called by name."""
 
 
-def _listed(world: World, request: RunRequest) -> tuple[AgentSpec, ...]:
+def _listed(project: Project, request: RunRequest) -> tuple[AgentSpec, ...]:
     """The agents that a run is told of, unless it may start only those that its file names."""
-    found = _startable(world, request)
+    found = _startable(project, request)
     if startable_types(request.spec) is not None:
         return found
-    unlisted = _UNLISTED[world.settings.settings.delegation_vocabulary]
+    unlisted = _UNLISTED[project.settings.settings.delegation_vocabulary]
     return tuple(spec for spec in found if spec.source != "builtin" or spec.name not in unlisted)
 
 
-def _startable(world: World, request: RunRequest) -> tuple[AgentSpec, ...]:
+def _startable(project: Project, request: RunRequest) -> tuple[AgentSpec, ...]:
     named = startable_types(request.spec)
     allowed = None if named is None else {name.casefold() for name in named}
-    entries = world.catalog().offered(world.settings.settings.delegation_vocabulary)
+    entries = project.catalog().offered(project.settings.settings.delegation_vocabulary)
     return tuple(entry.spec for entry in entries if allowed is None or entry.name.casefold() in allowed)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from retinue.capabilities.memory.block import Memory
     from retinue.capabilities.worktree.attach import Isolation
     from retinue.models.protocol import Model
-    from retinue.runs.project import World
+    from retinue.runs.project import Project
     from retinue.settings.table import Settings
 
 
@@ -92,7 +92,7 @@ class ChosenTools:
 
 async def prepare(
     request: RunRequest,
-    world: World,
+    project: Project,
     delegation: Delegation | None = None,
     parent: Launch | None = None,
     isolation: Isolation | None = None,
@@ -105,26 +105,26 @@ async def prepare(
     that does not exist."""
     check(request.spec, request)
     notes: list[str] = []
-    notes += file_notes(request.spec, world.catalog() if request.spec.path else None)
-    request = replace(consented(request, world, notes), ceiling=ceiling_of(request, parent))
-    selection = await choose_model(request, world, notes, parent)
-    served = await serve(request, world, notes, has_parent=parent is not None)
-    extended = await extend(request, world, notes)
-    mode = mode_for(request, world, parent.mode if parent else None, notes)
-    readonly = is_readonly(request, mode, world.settings.settings, notes)
-    kit = choose_tools(request, world, notes, delegation, served, extended, readonly, mode, heard=heard)
+    notes += file_notes(request.spec, project.catalog() if request.spec.path else None)
+    request = replace(consented(request, project, notes), ceiling=ceiling_of(request, parent))
+    selection = await choose_model(request, project, notes, parent)
+    served = await serve(request, project, notes, has_parent=parent is not None)
+    extended = await extend(request, project, notes)
+    mode = mode_for(request, project, parent.mode if parent else None, notes)
+    readonly = is_readonly(request, mode, project.settings.settings, notes)
+    kit = choose_tools(request, project, notes, delegation, served, extended, readonly, mode, heard=heard)
     tools = kit.tools if served is None else served.settle(kit.tools, selection.info.window)
     tools = with_patches(tools, selection.info.id)
     named = {tool.spec.name: tool for tool in tools}
-    above = prompt_above(request, world, parent)
-    parts = assemble(request, world, above, named, notes, mode=mode, isolation=isolation, memory=kit.memory)
+    above = prompt_above(request, project, parent)
+    parts = assemble(request, project, above, named, notes, mode=mode, isolation=isolation, memory=kit.memory)
     system = joined(parts)
-    gate = _gate(selection, world, system, tools)
+    gate = _gate(selection, project, system, tools)
 
     def gate_for(chosen: ModelSelection) -> LimiterGate | None:
         if chosen.provider.id == selection.provider.id:
             return gate
-        other = _gate(chosen, world, system, tools)
+        other = _gate(chosen, project, system, tools)
         if gate is not None and other is not None:
             other.waiting = gate.waiting
         return other
@@ -135,12 +135,12 @@ async def prepare(
         request = replace(request, thinking=thinking)  # recorded with the run, which may go on without its parent
     return Launch(
         request=request,
-        model=build_model(selection, world.transport, gate_for=gate_for),
+        model=build_model(selection, project.transport, gate_for=gate_for),
         gate=gate,
         model_name=selection.info.full_name,
         system=system,
         tools=tools,
-        limits=_limits(request, world.settings.settings, notes, parent),
+        limits=_limits(request, project.settings.settings, notes, parent),
         thinking=thinking,
         isolation=isolation,
         served=served,
@@ -169,7 +169,9 @@ def check(spec: AgentSpec, request: RunRequest) -> None:
         raise LaunchError(f"The working directory {request.cwd} does not exist.", remedy="Choose another with --cwd.")
 
 
-async def choose_model(request: RunRequest, world: World, notes: list[str], parent: Launch | None) -> ModelSelection:
+async def choose_model(
+    request: RunRequest, project: Project, notes: list[str], parent: Launch | None
+) -> ModelSelection:
     """The model of the run. Asked again in the same moment, it costs nothing."""
     of_file = request.spec.model.name
     if "model" in request.pinned and request.model and of_file:
@@ -177,7 +179,7 @@ async def choose_model(request: RunRequest, world: World, notes: list[str], pare
         of_file = None
     above = parent.model.info if parent else None
     key = ("model", request.model, of_file, request.spec.model.fallbacks, above.full_name if above else None)
-    selection: ModelSelection | None = world.round.get(key)
+    selection: ModelSelection | None = project.round.get(key)
     if selection is None:
         try:
             selection = await select_model(
@@ -185,45 +187,47 @@ async def choose_model(request: RunRequest, world: World, notes: list[str], pare
                 file_model=of_file,
                 fallbacks=request.spec.model.fallbacks,
                 parent=above,
-                settings=world.settings.settings,
-                environment=world.environment,
-                transport=world.transport,
+                settings=project.settings.settings,
+                environment=project.environment,
+                transport=project.transport,
             )
         except UnknownModelError as error:
-            raise UnknownModelError(error.message, remedy=with_consent(error.remedy, "providers", world)) from None
-        selection = await _with_real_window(selection, world)
-        world.round.keep(key, selection)
+            raise UnknownModelError(error.message, remedy=with_consent(error.remedy, "providers", project)) from None
+        selection = await _with_real_window(selection, project)
+        project.round.keep(key, selection)
     notes.extend(selection.warnings)
     return selection
 
 
-async def _with_real_window(selection: ModelSelection, world: World) -> ModelSelection:
+async def _with_real_window(selection: ModelSelection, project: Project) -> ModelSelection:
     """A server on this machine is asked how much its model can hold there."""
     if not selection.provider.runs_models:
         return selection
     from retinue.models.local_window import with_local_window
     from retinue.models.providers import Providers
 
-    described = Providers(world.settings.settings, world.environment).has_window(selection.provider, selection.info.id)
-    tell = world.on_wait
-    info, note = await with_local_window(selection.provider, selection.info, world.transport, described, tell)
+    described = Providers(project.settings.settings, project.environment).has_window(
+        selection.provider, selection.info.id
+    )
+    tell = project.on_wait
+    info, note = await with_local_window(selection.provider, selection.info, project.transport, described, tell)
     warnings = (*selection.warnings, note) if note else selection.warnings
     return selection._replace(info=info, warnings=warnings)
 
 
-def _gate(selection: ModelSelection, world: World, system: str, tools: tuple[Tool, ...]) -> LimiterGate | None:
+def _gate(selection: ModelSelection, project: Project, system: str, tools: tuple[Tool, ...]) -> LimiterGate | None:
     """All runs of this user at one provider share one limiter; embedded models need none."""
     provider = selection.provider
     if provider.api == "embedded" and provider.id in ("offline", "local"):
         return None
     prefix = shared_prefix(provider, selection.info.id, system, [tool.spec for tool in tools])
-    limiters = process_limiters(world.home)
+    limiters = process_limiters(project.home)
     return limiters.gate_for(provider.id, account_of(provider), prefix)
 
 
 def choose_tools(
     request: RunRequest,
-    world: World,
+    project: Project,
     notes: list[str],
     delegation: Delegation | None,
     served: Served | None,
@@ -236,20 +240,20 @@ def choose_tools(
     """What the run may use, by its file, its rights and the rules. `heard` says that the run above
     it can answer questions. Raise LaunchError for a file
     whose list leaves nothing."""
-    spec, settings = request.spec, world.settings.settings
+    spec, settings = request.spec, project.settings.settings
     may_spawn = delegation is not None and _may_spawn(request, settings)
     policy = with_skills(_with_subagents(spec), spec)
     scoped, brought = extended.scoped(spec, policy if readonly else _with_output(policy, spec))
     notes.extend(scoped.notes)
-    available = {**suited(request, world.tools, can_ask=world.can_ask, heard=heard, mode=mode), **brought}
-    if "exit_plan" in available and not world.can_ask:
+    available = {**suited(request, project.tools, can_ask=project.can_ask, heard=heard, mode=mode), **brought}
+    if "exit_plan" in available and not project.can_ask:
         from retinue.tools.exit_plan import FinalPlanTool
 
         available["exit_plan"] = FinalPlanTool()
     if may_spawn and delegation is not None:
-        available = {**available, **offered_tools(delegation, world, request, notes)}
+        available = {**available, **offered_tools(delegation, project, request, notes)}
     if SKILL not in available:  # a program may have one of its own
-        available = {**available, **skill_tools(request, world, spawns=may_spawn)}
+        available = {**available, **skill_tools(request, project, spawns=may_spawn)}
 
     def choose(tools: Mapping[str, Tool]) -> Chosen:
         return select_tools(
@@ -260,7 +264,7 @@ def choose_tools(
             denied_above=request.ceiling.denied,
             allow_spawn=may_spawn,
             agent=spec.name,
-            absent=world.unavailable,
+            absent=project.unavailable,
         )
 
     if served is not None:
@@ -274,11 +278,11 @@ def choose_tools(
     # What a shipped agent can do without is left out of its tools and not worth a note.
     missing = () if spec.source == "builtin" else selection.missing
     notes.extend(note for note in selection.notes if note in missing or note not in selection.missing)
-    allowed = permitted(selection.tools, request, world, notes)
+    allowed = permitted(selection.tools, request, project, notes)
     offered = useful_tools({tool.spec.name: tool for tool in allowed}, spec)
-    spare = spare_tools(request, world, lambda tools: permitted(tools, request, world, []))
-    memory = memory_for(request, world, offered, spare, notes, readonly=readonly)
-    beyond = in_documentation if is_guide(spec) else files_of_skills(request, world, offered)
+    spare = spare_tools(request, project, lambda tools: permitted(tools, request, project, []))
+    memory = memory_for(request, project, offered, spare, notes, readonly=readonly)
+    beyond = in_documentation if is_guide(spec) else files_of_skills(request, project, offered)
     reached = reaching(offered, memory, spare, beyond)
     patterns = Patterns(selection.allowed_patterns, selection.denied_patterns, spec.tools.rules)
     return ChosenTools(reached, patterns, memory, missing)

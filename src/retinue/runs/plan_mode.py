@@ -21,8 +21,8 @@ from retinue.runs.plan import choose_tools
 if TYPE_CHECKING:
     from retinue.core.spec import PermissionMode
     from retinue.core.tool import Tool, ToolContext
-    from retinue.runs.member import Member
-    from retinue.runs.project import World
+    from retinue.runs.node import RunNode
+    from retinue.runs.project import Project
 
 QUESTION = "Carry out this plan?"
 OPTIONS = ("Yes, and accept edits", "Yes, and ask before each change", "No, go on planning")
@@ -35,14 +35,14 @@ class PlanMode:
 
     def __init__(
         self,
-        member: Member,
-        world: World,
+        node: RunNode,
+        project: Project,
         context: ToolContext,
         wrap: Callable[[tuple[Tool, ...]], tuple[Tool, ...]],
         guarded: tuple[Tool, ...],
     ) -> None:
-        self._member = member
-        self._world = world
+        self._node = node
+        self._project = project
         self._context = context
         self._wrap = wrap
         self._guarded = guarded
@@ -51,14 +51,16 @@ class PlanMode:
 
     async def hand_in(self, plan: str, call_id: str) -> Reply:
         """Ask a person whether the plan is to be carried out. After a yes the mode is another one."""
-        member, guard = self._member, self._world.guards.get(self._member.id)
-        if member.handle.launch.mode != "plan":
+        node, guard = self._node, self._project.guards.get(self._node.id)
+        if node.handle.launch.mode != "plan":
             return Reply("answered", "Plan mode is over already: go on with your work.")
-        if guard is None or not self._world.can_ask:
+        if guard is None or not self._project.can_ask:
             return Reply("nobody")
-        plan = self._world.redactor(plan)
-        with member.handle.controls.waiting(call_id):
-            answer = await self._world.desk.question(QUESTION, OPTIONS, party=guard.party, call_id=call_id, detail=plan)
+        plan = self._project.redactor(plan)
+        with node.handle.controls.waiting(call_id):
+            answer = await self._project.inbox_service.question(
+                QUESTION, OPTIONS, party=guard.party, call_id=call_id, detail=plan
+            )
         if answer.by in _NOBODY:
             return Reply("nobody")
         said = " ".join(filter(None, (answer.choice, answer.message))).strip()
@@ -71,25 +73,25 @@ class PlanMode:
 
     async def _leave(self, mode: PermissionMode) -> str:
         """Give the run the tools and the rights of `mode`. Return what its model should know."""
-        member, world = self._member, self._world
-        launch, notes = member.handle.launch, list[str]()
+        node, project = self._node, self._project
+        launch, notes = node.handle.launch, list[str]()
         request = replace(launch.request, permission_mode=mode)
-        if is_readonly(request, mode, world.settings.settings, notes):
+        if is_readonly(request, mode, project.settings.settings, notes):
             return "Approved, but this agent is read-only in every mode: end with the plan as your answer."
-        extended = await extend(request, world, notes)
-        kit = choose_tools(request, world, notes, None, launch.served, extended, False, mode)
+        extended = await extend(request, project, notes)
+        kit = choose_tools(request, project, notes, None, launch.served, extended, False, mode)
         known = {tool.spec.name for tool in launch.tools}
         chosen = with_patches((*launch.tools, *kit.tools), launch.model.info.id)
         new = tuple({tool.spec.name: tool for tool in chosen if tool.spec.name not in known}.values())
         changed = replace(launch, request=request, mode=mode, readonly=False, tools=(*launch.tools, *new))
-        member.handle.launch = changed
-        world.guards[member.id].permissions.mode = mode
+        node.handle.launch = changed
+        project.guards[node.id].permissions.mode = mode
         renew_walls(self._context)
         self.tools = self._wrap(new)
         connect_patches(changed, (*self._guarded, *self.tools))
         body = Warned(APPROVED, f"The plan was approved: the permission mode is {mode} now.")
-        world.log.append(member.handle.place, body)
-        member.observe(body)
+        project.log.append(node.handle.place, body)
+        node.observe(body)
         names = ", ".join(tool.spec.name for tool in new)
         gained = f" You have got more tools: {names}." if names else ""
         return f"Approved. Plan mode is over: carry out the plan now, and check it.{gained}"

@@ -27,7 +27,7 @@ from retinue.runs.task import LONGEST_TASK
 
 if TYPE_CHECKING:
     from retinue.core.spec import PermissionMode
-    from retinue.runs.project import World
+    from retinue.runs.project import Project
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,32 +50,32 @@ class Preview:
         return overhead(self.system, [tool.spec for tool in self.tools])
 
 
-async def preview(request: RunRequest, world: World, under: Preview | None = None) -> Preview:
+async def preview(request: RunRequest, project: Project, under: Preview | None = None) -> Preview:
     """`under` is what the run that starts it would see; None for one that a person starts.
     Raise LaunchError where a launch would."""
     check(request.spec, request)
     notes: list[str] = []
-    request = consented(request, world, notes)
-    mode = mode_for(request, world, under.mode if under else None, notes)
-    readonly = is_readonly(request, mode, world.settings.settings, notes)
-    delegation = Delegate(Supervisor(world), "preview")
-    extended = await extend(request, world, notes)
-    kit = choose_tools(request, world, notes, delegation, None, extended, readonly, mode)
+    request = consented(request, project, notes)
+    mode = mode_for(request, project, under.mode if under else None, notes)
+    readonly = is_readonly(request, mode, project.settings.settings, notes)
+    delegation = Delegate(Supervisor(project), "preview")
+    extended = await extend(request, project, notes)
+    kit = choose_tools(request, project, notes, delegation, None, extended, readonly, mode)
     named = {tool.spec.name: tool for tool in kit.tools}
-    parts = assemble(request, world, under.system if under else None, named, notes, mode=mode, memory=kit.memory)
+    parts = assemble(request, project, under.system if under else None, named, notes, mode=mode, memory=kit.memory)
     if len(request.task) > LONGEST_TASK and "read" in named:
         longest = f"{LONGEST_TASK:,}"
         notes.append(f"a task of more than {longest} characters is handed over as a file: it would see the beginning")
-    if request.spec.isolation == "worktree" and world.settings.settings.worktree_isolation:
+    if request.spec.isolation == "worktree" and project.settings.settings.worktree_isolation:
         notes.append("it works in a worktree of its own: that folder, and the notice about it, are not shown")
-    if _has_servers(request, world):
+    if _has_servers(request, project):
         notes.append("tools of MCP servers are not shown (see: retinue servers check)")
     return Preview(parts, kit.tools, request.task, mode, tuple(notes))
 
 
-def _has_servers(request: RunRequest, world: World) -> bool:
-    spec, settings = request.spec, world.settings.settings
+def _has_servers(request: RunRequest, project: Project) -> bool:
+    spec, settings = request.spec, project.settings.settings
     if not may_have_servers(spec):
         return False
-    named = bool(spec.servers or spec.required_servers or settings.mcp_servers or world.extensions.has_servers)
-    return named or any_file(world.cwd, world.environment, claude=settings.mcp_claude_servers)
+    named = bool(spec.servers or spec.required_servers or settings.mcp_servers or project.extensions.has_servers)
+    return named or any_file(project.cwd, project.environment, claude=settings.mcp_claude_servers)

@@ -33,12 +33,12 @@ from retinue.settings.places import retinue_home, state_folder
 
 if TYPE_CHECKING:
     from retinue.agents.catalog import Catalog
-    from retinue.capabilities.audit.attach import Vault
+    from retinue.capabilities.audit.attach import CheckpointStore
     from retinue.capabilities.lsp.attach import Languages
     from retinue.capabilities.permissions.gatekeeper import Guard
     from retinue.capabilities.plugins.attach import Extensions
     from retinue.capabilities.web.attach import Browsing
-    from retinue.guard.inbox_service import Approver, Desk, InboxPolicy
+    from retinue.guard.inbox_service import Approver, InboxPolicy, InboxService
     from retinue.guard.redact import Redactor
     from retinue.guard.trust import Trust
     from retinue.http.transport import Transport
@@ -49,40 +49,40 @@ if TYPE_CHECKING:
 _KEYS = ("BRAVE_SEARCH_API_KEY", "TAVILY_API_KEY", "EXA_API_KEY")
 
 
-def unavailable_tools(world: World) -> dict[str, str]:
+def unavailable_tools(project: Project) -> dict[str, str]:
     """Each tool that cannot work here, with the reason as a sentence for a model."""
     found = {}
-    if not _has_language_server(world):
+    if not _has_language_server(project):
         found["lsp"] = "no language server is installed."
     if find_spec("markitdown") is None:
         found["convert_content"] = "the converter of documents is not installed."
-    if not _can_search(world):
+    if not _can_search(project):
         found["web_search"] = "no search service is set up."
     return found
 
 
-def _has_language_server(world: World) -> bool:
+def _has_language_server(project: Project) -> bool:
     if find_spec("lsprotocol") is None:
         return False
     from retinue.capabilities.lsp.catalog import server_kinds
 
-    search = world.environment.get("PATH")
-    kinds = server_kinds(world.settings.settings.lsp_servers)
+    search = project.environment.get("PATH")
+    kinds = server_kinds(project.settings.settings.lsp_servers)
     return any(kind.enabled and kind.program(search) is not None for kind in kinds)
 
 
-def _can_search(world: World) -> bool:
+def _can_search(project: Project) -> bool:
     """Whether some service can be asked. The usual cases are told without loading the services."""
-    settings = world.settings.settings
+    settings = project.settings.settings
     if settings.web_provider == "auto" and (
-        find_spec("ddgs") is not None or settings.web_searxng_url or any(map(world.environment.get, _KEYS))
+        find_spec("ddgs") is not None or settings.web_searxng_url or any(map(project.environment.get, _KEYS))
     ):
         return True
     from retinue.capabilities.web.base import WebError
     from retinue.capabilities.web.search import Search
 
     try:
-        return bool(Search(settings, world.environment, world.transport).order())
+        return bool(Search(settings, project.environment, project.transport).order())
     except WebError:
         return False
 
@@ -90,7 +90,7 @@ def _can_search(world: World) -> bool:
 T = TypeVar("T")
 
 
-class Round:
+class TickCache:
     """Empty again in every round. Without a running event loop nothing is kept."""
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class Round:
         return value
 
 
-class World:
+class Project:
     """One project seen from one process: its agents, settings, log and connections."""
 
     def __init__(
@@ -133,7 +133,7 @@ class World:
         self.environment: Mapping[str, str] = process_environment() if environment is None else environment
         self.agents_json = agents_json
         self.custom_tools = tuple(tools)
-        self.round = Round()
+        self.round = TickCache()
         self._trust_everything = trust
         self._settings_seen: Signature = ()
         self.session_settings: dict[str, Any] = {}
@@ -228,18 +228,18 @@ class World:
         return Redactor(self.environment)
 
     @cached_property
-    def desk(self) -> Desk:
+    def inbox_service(self) -> InboxService:
         """Where runs ask people. Made when one first has to."""
-        from retinue.guard.inbox_service import Desk
+        from retinue.guard.inbox_service import InboxService
 
-        return Desk(self.log, self.approvers, policy=self._policy, redact=self.redactor.data, clock=self.clock)
+        return InboxService(self.log, self.approvers, policy=self._policy, redact=self.redactor.data, clock=self.clock)
 
     @property
     def can_ask(self) -> bool:
         """Whether anyone may answer what a run asks, here or in another process."""
         if self.approvers or self.settings.settings.permissions_headless == "wait":
             return True
-        return "desk" in self.__dict__ and self.desk.interactive
+        return "inbox_service" in self.__dict__ and self.inbox_service.interactive
 
     def _policy(self) -> InboxPolicy:
         from retinue.guard.inbox_service import InboxPolicy
@@ -302,13 +302,13 @@ class World:
         return {name: value for name, value in without.items() if name in passed or value not in hidden}
 
     @cached_property
-    def vault(self) -> Vault:
+    def checkpoints(self) -> CheckpointStore:
         """The record of who changed which file, and what was there before."""
-        from retinue.capabilities.audit.attach import Vault
+        from retinue.capabilities.audit.attach import CheckpointStore
 
         settings = self.settings.settings
         folder = self.state / "checkpoints"
-        return Vault(folder, enabled=settings.checkpoints_enabled)
+        return CheckpointStore(folder, enabled=settings.checkpoints_enabled)
 
     def end_leftovers(self, *, again: bool = False) -> tuple[str, ...]:
         """End what commands of dead processes still do, and return what that was; once is enough
@@ -322,11 +322,11 @@ class World:
 
     async def close(self) -> None:
         await close_servers()
-        if "vault" in self.__dict__ and self.vault.used:
+        if "checkpoints" in self.__dict__ and self.checkpoints.used:
             from retinue.capabilities.audit.retention import tidy
 
             await tidy(self)
-        for name in ("languages", "transport", "vault", "log"):
+        for name in ("languages", "transport", "checkpoints", "log"):
             part = self.__dict__.pop(name, None)
             if part is not None:
                 await part.close()

@@ -17,8 +17,8 @@ from retinue.runs.execute import execute, finish
 if TYPE_CHECKING:
     from retinue.log.replay import Conversation
     from retinue.loop.controls import Controls
-    from retinue.runs.member import Member
-    from retinue.runs.project import World
+    from retinue.runs.node import RunNode
+    from retinue.runs.project import Project
 
 
 class RunQueue:
@@ -91,45 +91,45 @@ class RunQueue:
 Place = asyncio.Future[None]
 
 
-def take_place(member: Member, queue: RunQueue) -> Place | None:
+def take_place(node: RunNode, queue: RunQueue) -> Place | None:
     """A place in the line, or None for who needs none: whoever waits for a nested or a
     foreground run may hold a slot."""
     place = None
-    if member.background and member.queues and member.depth <= 1 and not member.handle.controls.stopping:
-        place = queue.join(member.id)
-    member.queue = queue if place is not None else None
-    member.status = "queued" if place is not None and not place.done() else "starting"
+    if node.background and node.queues and node.depth <= 1 and not node.handle.controls.stopping:
+        place = queue.join(node.id)
+    node.queue = queue if place is not None else None
+    node.status = "queued" if place is not None and not place.done() else "starting"
     return place
 
 
 async def attend(
-    member: Member, world: World, queue: RunQueue, place: Place | None, past: Conversation | None, post: str
+    node: RunNode, project: Project, queue: RunQueue, place: Place | None, past: Conversation | None, post: str
 ) -> None:
     """Everything of one leg. However it ends, the run has its ending and the slot is free."""
-    controls, cwd = member.handle.controls, member.handle.launch.request.cwd
+    controls, cwd = node.handle.controls, node.handle.launch.request.cwd
     waits = place is not None and not place.done()
     try:
         if place is not None:
             await _slot(controls, place)
         if controls.stopping:
-            await _never_started(member, world, "stopped", Failure("stopped", "Stopped before it had started."))
+            await _never_started(node, project, "stopped", Failure("stopped", "Stopped before it had started."))
         elif waits and not cwd.is_dir():  # it may have waited for long
             gone = f"The working directory {cwd} does not exist any more."
-            await _never_started(member, world, "error", Failure("not_found", gone, "Make it again and resume."))
+            await _never_started(node, project, "error", Failure("not_found", gone, "Make it again and resume."))
         else:
-            member.status = "starting"
-            with serving(member.handle.launch):
-                await execute(member, world, past, post)
+            node.status = "starting"
+            with serving(node.handle.launch):
+                await execute(node, project, past, post)
     finally:
-        queue.leave(member.id)
+        queue.leave(node.id)
 
 
-async def abandon(member: Member, world: World) -> None:
+async def abandon(node: RunNode, project: Project) -> None:
     """Whoever asked for the run is gone before it began: it ends where it is."""
-    member.stopped_by = "agent"
+    node.stopped_by = "agent"
     failure = Failure("stopped", "Stopped with the call that asked for it, before it had started.")
-    await _never_started(member, world, "stopped", failure)
-    member.account.close()
+    await _never_started(node, project, "stopped", failure)
+    node.account.close()
 
 
 async def _slot(controls: Controls, place: Place) -> None:
@@ -142,5 +142,5 @@ async def _slot(controls: Controls, place: Place) -> None:
             raise
 
 
-async def _never_started(member: Member, world: World, ended: Ended, failure: Failure) -> None:
-    await finish(member, world, Outcome(ended, failure=failure, model=member.handle.launch.model_name))
+async def _never_started(node: RunNode, project: Project, ended: Ended, failure: Failure) -> None:
+    await finish(node, project, Outcome(ended, failure=failure, model=node.handle.launch.model_name))

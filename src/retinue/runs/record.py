@@ -27,7 +27,7 @@ from retinue.settings.places import home
 
 if TYPE_CHECKING:
     from retinue.log.query import LogReader
-    from retinue.runs.project import World
+    from retinue.runs.project import Project
 
 RESUME_PROMPT = "Go on with your task from where you were."
 NEWS_PROMPT = "Hear what became of the agents that you started."
@@ -87,21 +87,21 @@ def created(launch: Launch, tag: Tag) -> RunCreated:
     )
 
 
-def transcript_for(request: RunRequest, world: World, run_id: str, notes: list[str]) -> str | None:
+def transcript_for(request: RunRequest, project: Project, run_id: str, notes: list[str]) -> str | None:
     """Where the transcript of a run goes; None for none. Its file may name a folder (`session_dir`):
     that of a project only one of the project, so that cloning it does not write elsewhere."""
-    session, chosen = request.spec.session, world.settings.settings.output_transcript
+    session, chosen = request.spec.session, project.settings.settings.output_transcript
     if not wants_transcript(session.transcript, chosen, session.persist):
         return None
     if session.directory is None:
-        return transcript_path(world.state, run_id)
+        return transcript_path(project.state, run_id)
     said = session.directory
     if said == "~" or said.startswith("~/"):
-        said = str(home(world.environment)) + said[1:]
+        said = str(home(project.environment)) + said[1:]
     folder = (request.cwd / said).resolve()
-    if request.spec.source in ("project", "plugin") and not folder.is_relative_to(world.cwd):
+    if request.spec.source in ("project", "plugin") and not folder.is_relative_to(project.cwd):
         notes.append(f"session_dir {session.directory} is not in the project: its transcript is kept with the others.")
-        return transcript_path(world.state, run_id)
+        return transcript_path(project.state, run_id)
     return str(folder / f"{run_id}.jsonl")
 
 

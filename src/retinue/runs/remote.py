@@ -16,7 +16,7 @@ from retinue.errors import StateError
 
 if TYPE_CHECKING:
     from retinue.log.commands import CommandAnswer, Ear, RunCommand
-    from retinue.runs.member import Member
+    from retinue.runs.node import RunNode
     from retinue.runs.supervisor import Supervisor
 
 LOOK_SECONDS = 0.2
@@ -27,8 +27,8 @@ SETTINGS_EVERY = 5
 class Commands:
     """Of one supervisor. `watch` when a run begins; it looks until none lives."""
 
-    def __init__(self, crew: Supervisor) -> None:
-        self._crew = crew
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
         self._timer: Timer | None = None
         self._ear: Ear | None = None
         self._serving: asyncio.Task[None] | None = None
@@ -36,7 +36,7 @@ class Commands:
 
     def watch(self) -> None:
         if self._timer is None:
-            self._timer = self._crew.clock.call_later(LOOK_SECONDS, self._look)
+            self._timer = self._supervisor.clock.call_later(LOOK_SECONDS, self._look)
 
     def close(self) -> None:
         if self._timer is not None:
@@ -47,19 +47,19 @@ class Commands:
 
     def _look(self) -> None:
         self._timer = None
-        if not self._crew.busy:
+        if not self._supervisor.busy:
             return
         if self._ear is None:
             from retinue.log.commands import Ear  # a short run ends before anyone looks
 
-            log = self._crew.world.log
+            log = self._supervisor.project.log
             self._ear = Ear(log.reader, log.owner)
         if self._serving is None and self._ear.hears():
             self._serving = asyncio.create_task(self._serve(self._ear), name="commands of other processes")
             self._serving.add_done_callback(self._served)
         self._looks += 1
         if self._looks % SETTINGS_EVERY == 0:
-            self._crew.notice_settings()  # such as how many may work at once
+            self._supervisor.notice_settings()  # such as how many may work at once
         self.watch()
 
     def _served(self, task: asyncio.Task[None]) -> None:
@@ -70,7 +70,7 @@ class Commands:
     async def _serve(self, ear: Ear) -> None:
         from retinue.log.commands import answer, take
 
-        log = self._crew.world.log
+        log = self._supervisor.project.log
         try:
             taken = await log.transact(lambda connection: take(connection, log.owner))
             answers = [(each.number, self.obey(each.command)) for each in taken]
@@ -84,36 +84,36 @@ class Commands:
         """What becomes of one command, at once."""
         from retinue.log.commands import CommandAnswer
 
-        member = self._crew.members.get(command.run_id)
-        if member is None or not member.live:
-            status = member.status if member is not None else "gone"
+        node = self._supervisor.members.get(command.run_id)
+        if node is None or not node.live:
+            status = node.status if node is not None else "gone"
             return CommandAnswer(
                 command.run_id, False, f"Not delivered: the run has ended ({status}). {_resume(command)}"
             )
         try:
-            done, text = self._do(member, command)
+            done, text = self._do(node, command)
         except Exception as error:  # noqa: BLE001 - whoever asked must hear of it
             return CommandAnswer(command.run_id, False, f"Retinue failed: {type(error).__name__}: {error}")
         if not done:
             text = f"Not delivered: the run is just ending. {_resume(command)}"
         return CommandAnswer(command.run_id, done, text)
 
-    def _do(self, member: Member, command: RunCommand) -> tuple[bool, str]:
-        crew, kind = self._crew, command.kind
+    def _do(self, node: RunNode, command: RunCommand) -> tuple[bool, str]:
+        supervisor, kind = self._supervisor, command.kind
         match kind:
             case "steer":
-                when = "when it starts" if member.status == "queued" else "after its current tool calls"
-                return crew.steer(member, command.text), f"Delivered: it reads this {when}."
+                when = "when it starts" if node.status == "queued" else "after its current tool calls"
+                return supervisor.steer(node, command.text), f"Delivered: it reads this {when}."
             case "stop":
-                return crew.stop(member, "Stopped by the user."), "It is stopping."
+                return supervisor.stop(node, "Stopped by the user."), "It is stopping."
             case "stop-tree":
-                count = crew.stop_tree(member, "Stopped by the user.")
+                count = supervisor.stop_tree(node, "Stopped by the user.")
                 others = f", and {count - 1} below it" if count > 1 else ""
                 return count > 0, f"It is stopping{others}."
             case "compact":
-                return member.handle.controls.compact(), "It shortens its conversation before its next request."
+                return node.handle.controls.compact(), "It shortens its conversation before its next request."
             case "background":
-                if crew.detach(member):
+                if supervisor.detach(node):
                     return True, "It goes on in the background."
                 return True, "Nobody waits for it: there is nothing to move."
             case _:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from retinue.log.query import LogReader
     from retinue.log.replay import Conversation
     from retinue.log.rows import RunRow
-    from retinue.runs.member import Member
+    from retinue.runs.node import RunNode
     from retinue.runs.plan import Launch
 
 _HEAD = "What became of agents you started, while you were not running:"
@@ -180,7 +180,7 @@ def children(reader: LogReader, parent_id: str, limit: int, without: Collection[
     return [replace(past(reader, row), heard=ears is not None and ears.heard(row)) for row in rows]
 
 
-def undelivered(reader: LogReader, parent_id: str, members: Mapping[str, Member]) -> list[ChildView]:
+def undelivered(reader: LogReader, parent_id: str, members: Mapping[str, RunNode]) -> list[ChildView]:
     """The children of a run that have ended, or were interrupted, since it last heard of them.
     Those that still run are left out: their end is brought when it comes."""
     rows = [row for row in reversed(reader.list_runs(parent_id=parent_id)) if row.state not in LIVE]

@@ -36,8 +36,8 @@ class Rpc:
     """Answers on the bus from `open` on. After the supervisor is closed it still answers, with
     an error, so that nobody waits for a reply that never comes."""
 
-    def __init__(self, crew: Supervisor, bus: EventBus) -> None:
-        self._crew = crew
+    def __init__(self, supervisor: Supervisor, bus: EventBus) -> None:
+        self._supervisor = supervisor
         self._bus = bus
         self._registered: list[Callable[[], None]] = []
 
@@ -78,8 +78,8 @@ class Rpc:
         self._bus.emit(f"{CHANNEL}{method}:reply:{number}", await self.call(method, request))
 
     async def _spawn(self, request: Mapping[str, Any]) -> Envelope:
-        crew = self._crew
-        if not crew.opened:
+        supervisor = self._supervisor
+        if not supervisor.opened:
             return _failure(NO_SESSION)
         options = request.get("options") or {}
         if not isinstance(options, Mapping):
@@ -87,7 +87,7 @@ class Rpc:
         prompt = request.get("prompt")
         if not isinstance(prompt, str) or not prompt.strip():
             return _failure("Missing required argument: prompt.")
-        found = resolve_type(_text(request, "type"), crew.world.catalog(), crew.settings)
+        found = resolve_type(_text(request, "type"), supervisor.project.catalog(), supervisor.settings)
         if isinstance(found, Refusal):
             return _failure(found.message)
         model, budget = _model(options.get("model")), options.get("budget")
@@ -95,8 +95,8 @@ class Rpc:
             return _failure("isolation must be 'worktree' or 'off'.")
         run = RunRequest(
             spec=found.spec,
-            task=with_initial_prompt(found.spec, prompt, crew.world),
-            cwd=_folder(options.get("cwd")) or crew.world.cwd,
+            task=with_initial_prompt(found.spec, prompt, supervisor.project),
+            cwd=_folder(options.get("cwd")) or supervisor.project.cwd,
             model=model,
             thinking=_text(options, "thinking"),
             limits=_limits(options.get("maxTurns")),
@@ -106,23 +106,23 @@ class Rpc:
             isolation="worktree" if options.get("isolation") == "worktree" else None,
             depth=1,
         )
-        member = await crew.start(
+        node = await supervisor.start(
             run,
             description=_text(options, "description") or found.spec.name,
             background=options.get("isBackground") is not False,
             name=_text(options, "name"),
             notes=(found.note,) if found.note else (),
         )
-        return _success({"id": member.id, **({"notes": list(member.notes)} if member.notes else {})})
+        return _success({"id": node.id, **({"notes": list(node.notes)} if node.notes else {})})
 
     def _stop(self, request: Mapping[str, Any]) -> Envelope:
-        if not self._crew.opened:
+        if not self._supervisor.opened:
             return _failure(NO_SESSION)
-        member = self._crew.members.get(_text(request, "agentId") or "")
-        if member is None:
+        node = self._supervisor.members.get(_text(request, "agentId") or "")
+        if node is None:
             return _failure("Agent not found")
-        if not member.live or not self._crew.stop(member, "Stopped by another program.", by="program"):
-            return _failure(f"Agent has already ended ({member.status})")
+        if not node.live or not self._supervisor.stop(node, "Stopped by another program.", by="program"):
+            return _failure(f"Agent has already ended ({node.status})")
         return _success()
 
 

@@ -12,7 +12,7 @@ from retinue.capabilities.mcp.config import ServerConfig, read_server
 from retinue.capabilities.mcp.process import CannotStartError, find_program
 from retinue.capabilities.mcp.scope import Configured, ServerScope
 from retinue.capabilities.mcp.servers import is_trusted, project_servers
-from retinue.runs.project import World
+from retinue.runs.project import Project
 
 if TYPE_CHECKING:
     from retinue.agents.lint.finding import CheckResult
@@ -28,30 +28,30 @@ class ServerLint:
 
     def __init__(self, cwd: Path) -> None:
         self._cwd = cwd
-        self._world: World | None = None
+        self._project: Project | None = None
 
     def __call__(self, subject: LintSubject) -> Iterator[CheckResult]:
         spec = subject.parsed.spec
         if spec is None or spec.isolated or not (spec.servers or spec.required_servers):
             return
-        if self._world is None:
-            self._world = World(self._cwd)
-        configured = project_servers(self._world)
+        if self._project is None:
+            self._project = Project(self._cwd)
+        configured = project_servers(self._project)
         inline = [server.name for server in spec.servers or () if server.config is not None]
         for name in ServerScope(spec, None).missing([*configured.servers, *inline]):
             reason = f"The agent requires the MCP server '{name}', which is not configured here: it is refused."
             key = _key(subject, "required_servers")
             yield subject.found("server-not-configured", reason, _ADD, key=key, word=name, severity="error")
         for server in spec.servers or ():
-            yield from self._named(subject, server, configured, self._world)
+            yield from self._named(subject, server, configured, self._project)
 
     def _named(
-        self, subject: LintSubject, server: ServerRef, configured: Configured, world: World
+        self, subject: LintSubject, server: ServerRef, configured: Configured, project: Project
     ) -> Iterator[CheckResult]:
         key = _key(subject, "servers")
         if server.config is not None:
             where = subject.parsed.file
-            config = read_server(server.name, server.config, world.environment, origin=where, inline=True)
+            config = read_server(server.name, server.config, project.environment, origin=where, inline=True)
         else:
             config = configured.servers.get(server.name)
         if config is None:
@@ -61,20 +61,20 @@ class ServerLint:
                 remedy = _ADD if meant is None else f"Did you mean '{meant}'?"
                 yield subject.found("server-not-configured", reason, remedy, key=key, word=server.name)
             return
-        why = config.problem or self._missing_program(config, world)
+        why = config.problem or self._missing_program(config, project)
         if why is not None:
             reason = f"The MCP server '{server.name}' ({config.origin}) cannot be used: {why}."
             yield subject.found("server-unusable", reason, key=key, word=server.name)
-        elif not config.inline and not is_trusted(config, world):
+        elif not config.inline and not is_trusted(config, project):
             reason = f"The MCP server '{server.name}' does not start: {config.origin} is not trusted."
             remedy = f"Consent with: retinue trust add {config.origin}"
             yield subject.found("server-unusable", reason, remedy, key=key, word=server.name, severity="info")
 
-    def _missing_program(self, config: ServerConfig, world: World) -> str | None:
+    def _missing_program(self, config: ServerConfig, project: Project) -> str | None:
         if config.transport != "stdio":
             return None
         try:
-            find_program(config, world.cwd, world.environment)
+            find_program(config, project.cwd, project.environment)
         except CannotStartError as error:
             return str(error)
         return None

@@ -11,11 +11,11 @@ import pytest
 import pytest_asyncio
 
 from retinue.core.tool import ToolContext, ToolOutput
-from retinue.runs.project import World
+from retinue.runs.project import Project
 
 
-class Desk:
-    """`await desk(path="x.pdf")` converts in one run."""
+class Converter:
+    """`await converter(path="x.pdf")` converts in one run."""
 
     def __init__(self, root: Path, home: Path, **variables: str) -> None:
         self.root = root
@@ -25,7 +25,7 @@ class Desk:
             "RETINUE_HOME": str(home / "retinue"),
             "RETINUE_WEB_ALLOW_HOSTS": '["127.0.0.1"]',
         }
-        self.world = World(root, environment={**environment, **variables})
+        self.world = Project(root, environment={**environment, **variables})
         self.context = ToolContext("run-1", (root,), home / "outputs")
 
     def put(self, name: str, content: bytes | str) -> str:
@@ -49,14 +49,14 @@ class Desk:
 
 
 @pytest_asyncio.fixture
-async def desks(tmp_path: Path) -> AsyncIterator[Callable[..., Desk]]:
-    made: list[Desk] = []
+async def converters(tmp_path: Path) -> AsyncIterator[Callable[..., Converter]]:
+    made: list[Converter] = []
     root, home = tmp_path.resolve() / "work", tmp_path.resolve() / "home"
     root.mkdir()
     home.mkdir()
 
-    def make(**variables: str) -> Desk:
-        made.append(Desk(root, home, **variables))
+    def make(**variables: str) -> Converter:
+        made.append(Converter(root, home, **variables))
         return made[-1]
 
     yield make
@@ -65,6 +65,6 @@ async def desks(tmp_path: Path) -> AsyncIterator[Callable[..., Desk]]:
 
 
 @pytest.fixture
-def desk(desks: Callable[..., Desk]) -> Desk:
+def converter(converters: Callable[..., Converter]) -> Converter:
     pytest.importorskip("markitdown", reason="pip install 'retinue[convert]'")
-    return desks()
+    return converters()

@@ -10,7 +10,7 @@ from typing import Any
 
 from retinue.capabilities.lsp.pool import LanguageServerPool, Slot
 from retinue.core.tool import ToolContext, ToolOutput
-from retinue.runs.project import World
+from retinue.runs.project import Project
 
 FAKE = Path(__file__).with_name("fake_server.py")
 
@@ -55,11 +55,11 @@ class Bench:
     def __init__(self, root: Path, home: Path, **variables: str) -> None:
         self.root = root
         environment = {"HOME": str(home), "PATH": os.environ["PATH"], "RETINUE_HOME": str(home / "retinue")}
-        self.world = World(root, environment={**environment, **variables})
+        self.project = Project(root, environment={**environment, **variables})
         self.context = ToolContext("run-1", (root,), home / "outputs")
 
     async def ask(self, action: str, /, **arguments: Any) -> ToolOutput:
-        tool = self.world.languages.tools()["lsp"]
+        tool = self.project.languages.tools()["lsp"]
         return await tool.run("call-1", {"action": action, **arguments}, self.context)
 
     async def text(self, action: str, /, **arguments: Any) -> str:
@@ -75,7 +75,7 @@ class Bench:
 
     @property
     def pool(self) -> LanguageServerPool:
-        return self.world.languages.pool
+        return self.project.languages.pool
 
     @property
     def slot(self) -> Slot:

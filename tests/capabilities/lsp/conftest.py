@@ -27,7 +27,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Callable[..., Bench]]:
     (tmp_path / "home").mkdir()
     yield make
     for each in made:
-        await each.world.close()
+        await each.project.close()
 
 
 @pytest.fixture

@@ -60,11 +60,11 @@ async def test_AB07_privileged_actions_are_refused_by_default_and_always_in_a_ch
 
 async def test_AB07_what_is_not_allowed_is_neither_offered_nor_done(bench: Make) -> None:
     made = faking(bench, "ok", RETINUE_ALLOWED_LSP_ACTIONS='["symbols", "rename"]')
-    tool = made.world.languages.tools()["lsp"]
+    tool = made.project.languages.tools()["lsp"]
     assert tool.spec.parameters["properties"]["action"]["enum"] == ["symbols"]
     assert (await made.error("hover", file="a.fake", line=1, column=1)).startswith("LSP_ACTION_NOT_ALLOWED")
-    assert bench(RETINUE_ALLOWED_LSP_ACTIONS="[]").world.languages.tools() == {}
-    assert bench(RETINUE_ALLOW_LSP_TOOLS="false").world.languages.tools() == {}
+    assert bench(RETINUE_ALLOWED_LSP_ACTIONS="[]").project.languages.tools() == {}
+    assert bench(RETINUE_ALLOW_LSP_TOOLS="false").project.languages.tools() == {}
 
 
 async def test_AB07_paths_outside_of_the_workspace_are_refused(bench: Make) -> None:
@@ -113,14 +113,14 @@ async def test_AB07_at_most_64_files_and_2_MiB(bench: Make) -> None:
 )
 async def test_bad_input_is_named(bench: Make, arguments: dict[str, object]) -> None:
     made = faking(bench, "ok")
-    output = await made.world.languages.tools()["lsp"].run("c", arguments, made.context)
+    output = await made.project.languages.tools()["lsp"].run("c", arguments, made.context)
     assert output.is_error and output.text.startswith("INVALID_INPUT: "), output.text
     assert output.effect.code == "INVALID_INPUT"
 
 
 async def test_other_spellings_are_understood(bench: Make) -> None:
     made = faking(bench, "ok")
-    tool = made.world.languages.tools()["lsp"]
+    tool = made.project.languages.tools()["lsp"]
     said = await tool.run("c", {"operation": "hover", "filePath": "a.fake", "line": "3", "character": 3}, made.context)
     assert "hover 2:3" in said.text, "the emoji before it takes two units of UTF-16"
 
@@ -192,7 +192,7 @@ async def test_AB07_a_server_that_fails_stays_broken_until_it_is_restarted(bench
 async def test_a_program_that_is_no_server_is_ended(bench: Make, tmp_path: Path, how: str) -> None:
     starts = tmp_path / "starts"
     made = faking(bench, how, STARTS=str(starts))
-    made.world.languages = Languages(made.world, start_seconds=2)
+    made.project.languages = Languages(made.project, start_seconds=2)
     said = await made.error("hover", file="a.fake", line=1, column=1)
     assert said.startswith(("LSP_SERVER_FAILED", "LSP_TIMEOUT"))
     await until(lambda: not any(alive(int(pid)) for pid in starts.read_text().split()))
@@ -209,7 +209,7 @@ async def test_a_question_that_kills_the_server_is_asked_twice_and_then_told(ben
 async def test_no_answer_in_time_leaves_the_server_usable(bench: Make, tmp_path: Path) -> None:
     starts = tmp_path / "starts"
     made = faking(bench, "hangs", STARTS=str(starts))
-    made.world.languages = Languages(made.world, seconds=0.3)
+    made.project.languages = Languages(made.project, seconds=0.3)
     assert (await made.error("hover", file="a.fake", line=1, column=1)).startswith("LSP_TIMEOUT")
     assert "1 warning" in await made.text("diagnostics", file="a.fake")
     assert len(starts.read_text().split()) == 1
@@ -251,7 +251,7 @@ async def test_what_a_server_asks_of_us(bench: Make, tmp_path: Path) -> None:
 
 async def test_servers_can_change_nothing(bench: Make) -> None:
     made = faking(bench, "touch", RETINUE_LSP_SANDBOX="on")
-    if not can_sandbox(made.world.settings.settings):
+    if not can_sandbox(made.project.settings.settings):
         said = await made.error("hover", file="a.fake", line=1, column=1)
         assert "nothing here can confine it" in said
         return
@@ -270,7 +270,7 @@ from retinue.core.tool import ToolContext
 from retinue.runs.project import World
 async def main():
     root = Path({str(made.root)!r})
-    world = World(root, environment={dict(made.world.environment)!r})
+    world = World(root, environment={dict(made.project.environment)!r})
     tool = world.languages.tools()["lsp"]
     question = {{"action": "hover", "file": "a.fake", "line": 1, "column": 1}}
     await tool.run("c", question, ToolContext("r", (root,), root))

@@ -108,7 +108,7 @@ async def test_proposals_change_nothing(shop: Bench) -> None:
         assert "running, process" in await allowing.text("restart")
         assert allowing.slot.starts == started + 1
     finally:
-        await allowing.world.close()
+        await allowing.project.close()
 
 
 async def test_AB07_two_concurrent_starts_make_one_process(shop: Bench) -> None:
@@ -137,20 +137,20 @@ async def test_nothing_is_left_when_the_world_closes(shop: Bench) -> None:
     session = shop.slot.session
     assert session is not None
     family = [session.pid, *_children(session.pid)]
-    await shop.world.close()
+    await shop.project.close()
     assert not any(map(alive, family))
 
 
 async def test_a_server_that_nobody_asks_is_ended_and_started_again(shop: Bench) -> None:
     resting = Bench(shop.root, shop.root.parent / "home")
-    resting.world.languages = Languages(resting.world, idle_seconds=0)
+    resting.project.languages = Languages(resting.project, idle_seconds=0)
     try:
         await resting.text("definition", query="cheapest")
         await until(lambda: not resting.slot.ready)
         assert "app/shop.py" in await resting.text("definition", query="cheapest")
         assert resting.slot.starts == 2
     finally:
-        await resting.world.close()
+        await resting.project.close()
 
 
 @pytest.mark.slow
@@ -172,7 +172,7 @@ async def test_this_package_itself(bench: object, tmp_path: Path) -> None:
             "diagnostics", file="retinue/capabilities/lsp/connection.py", severity="error"
         )
     finally:
-        await made.world.close()
+        await made.project.close()
 
 
 def _children(pid: int) -> list[int]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from retinue.capabilities.plugins.importing import PluginTools, load_tools
 from retinue.capabilities.plugins.plugin import Plugin, Plugins
-from retinue.runs.project import World
+from retinue.runs.project import Project as OpenProject
 
 TOOL = """
 from retinue import tool
@@ -46,12 +46,12 @@ class Project:
         file.write_text(content if isinstance(content, str) else json.dumps(content))
         return file
 
-    def world(self, **options: Any) -> World:
-        return World(self.cwd, environment=self.environment, **options)
+    def project(self, **options: Any) -> OpenProject:
+        return OpenProject(self.cwd, environment=self.environment, **options)
 
     @property
     def plugins(self) -> Plugins:
-        return self.world().extensions.plugins
+        return self.project().extensions.plugins
 
     def one(self) -> Plugin:
         """The only plugin there is, without a fault."""

@@ -157,7 +157,7 @@ def test_agents_of_a_plugin_are_listed_under_both_names_and_bring_no_rights(proj
         "mcpServers: [{x: {command: y}}]\n---\nHi."
     )
     project.write("kit/agents/deep/reviewer.md", text)
-    catalog = project.world().catalog()
+    catalog = project.project().catalog()
     entry = catalog.find("kit:deep:reviewer")
     assert entry is catalog.find("reviewer")
     spec = entry.spec

@@ -129,9 +129,9 @@ def test_I04_packages_are_found_by_their_entry_points_without_importing_them(pro
 import json, sys
 sys.path.insert(0, {str(site)!r})
 from retinue.capabilities.plugins.importing import load_tools
-from retinue.runs.project import World
+from retinue.runs.project import Project
 from pathlib import Path
-world = World(Path({str(project.cwd)!r}), environment={environment!r})
+world = Project(Path({str(project.cwd)!r}), environment={environment!r})
 found = world.extensions.plugins
 names = [entry.qualified_name for entry in world.catalog().entries if entry.source == "plugin"]
 before = "acme_weather" in sys.modules

@@ -17,7 +17,7 @@ HOOK = {"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "${CLAUDE_P
 def test_hooks_know_their_folder_and_a_broken_entry_takes_no_other_along(project):
     project.write("kit/hooks/hooks.json", HOOK, user=True)
     project.write("bad/hooks/hooks.json", {"hooks": {"Nothing": [1], "Stop": [{"hooks": "x"}]}}, user=True)
-    world = project.world()
+    world = project.project()
     problems: list[str] = []
     handlers = world.extensions.hooks(problems)
     (mine,) = [each for each in handlers if each.kind == "exec"]
@@ -32,34 +32,34 @@ def test_hooks_know_their_folder_and_a_broken_entry_takes_no_other_along(project
 def test_hooks_and_servers_of_a_project_have_no_effect_without_consent(project):
     project.write("kit/hooks/hooks.json", HOOK)
     project.write("kit/.mcp.json", {"mcpServers": {"db": {"command": "db", "trustAnnotations": True}}})
-    world = project.world()
+    world = project.project()
     assert world.extensions.hooks([]) == []
     assert project_servers(world).servers == {}
     (subject,) = world.extensions.subjects([])
     assert subject.what == ("hook Stop: ${CLAUDE_PLUGIN_ROOT}/x -v", "MCP server db: db")
     world.trust.grant(subject.path, *subject.contents, what=subject.what)
-    again = project.world()
+    again = project.project()
     assert len(again.extensions.hooks([])) == 1
     server = project_servers(again).servers["db"]
     assert server.trust_annotations is False
     assert server.env["CLAUDE_PLUGIN_ROOT"] == str(subject.path)
     project.write("kit/x", "#!/bin/sh")
-    assert project.world().extensions.hooks([]) == []
+    assert project.project().extensions.hooks([]) == []
 
 
 def test_of_two_plugins_with_one_server_the_first_has_it_and_settings_replace_both(project):
     for name in ("a", "b"):
         project.write(f"{name}/.mcp.json", {"mcpServers": {"db": {"command": name}}}, user=True)
-    assert project_servers(project.world()).servers["db"].command == "a"
+    assert project_servers(project.project()).servers["db"].command == "a"
     settings = project.home / ".retinue" / "settings.json"
     settings.write_text(json.dumps({"mcpServers": {"db": {"command": "mine"}}}))
-    assert project_servers(project.world()).servers["db"].command == "mine"
+    assert project_servers(project.project()).servers["db"].command == "mine"
 
 
 def test_a_file_that_names_a_plugin_means_its_servers_too(project):
     project.write("kit/.mcp.json", {"db": {"command": "db"}}, user=True)
     project.write("other/.mcp.json", {"mcpServers": {"web": {"command": "web"}}}, user=True)
-    extensions = project.world().extensions
+    extensions = project.project().extensions
 
     def servers(**tools):
         meant = extensions.with_servers(AgentSpec(name="a", dialect="pi", tools=ToolPolicy(**tools)))
@@ -74,7 +74,7 @@ def test_a_file_that_names_a_plugin_means_its_servers_too(project):
 def test_an_agent_of_a_plugin_brings_no_code_by_path(project):
     (project.cwd / "own.py").write_text(TOOL)
     tools = ToolPolicy(extensions=("./own.py",))
-    shop = project.world().extensions.workshop
+    shop = project.project().extensions.workshop
     (made,) = shop.brought(AgentSpec(name="a", source="plugin", tools=tools))
     assert isinstance(made, FailedPlugin)
     assert [
@@ -93,18 +93,18 @@ def test_what_cannot_be_bound_is_said_and_never_runs(project, tmp_path):
     file = project.write("kit/tools.py", TOOL)
     (tmp_path / "outside").write_text("x")
     (file.parent / "link").symlink_to(tmp_path / "outside")
-    extensions = project.world().extensions
+    extensions = project.project().extensions
     assert extensions.subjects([]) == []
     (note,) = extensions.notes()
     assert "nobody can consent to it: link is a link that leads out of the plugin" in note
-    assert project.world(trust=True).extensions.notes() == []
+    assert project.project(trust=True).extensions.notes() == []
 
 
 async def test_runs_that_start_together_share_one_import_and_a_change_is_imported_anew(project):
     count = project.cwd / "count"
     code = f"open({str(count)!r}, 'a').write('x')\n{TOOL}"
     file = project.write("kit/tools.py", code, user=True)
-    world = project.world()
+    world = project.project()
     shop, plugins = world.extensions.workshop, list(world.extensions.plugins.found)
     spec = AgentSpec(name="a")
     made = await asyncio.gather(*(shop.extended(plugins, [], spec, []) for _ in range(20)))
@@ -119,12 +119,12 @@ async def test_runs_that_start_together_share_one_import_and_a_change_is_importe
 async def test_two_plugins_with_one_tool_and_a_program_with_its_own(project):
     for name in ("a", "b"):
         project.write(f"{name}/tools.py", TOOL.replace("sunny", name), user=True)
-    world = project.world()
+    world = project.project()
     notes: list[str] = []
     plugins = list(world.extensions.plugins.found)
     made = await world.extensions.workshop.extended(plugins, [], AgentSpec(name="x"), notes)
     assert made.tools["forecast"].function("Rome") == "Rome: a"
     assert notes == ["Plugin 'b': its tool 'forecast' is left out: there is another of that name."]
-    own = project.world(tools=[made.tools["forecast"]])
+    own = project.project(tools=[made.tools["forecast"]])
     made = await own.extensions.workshop.extended(plugins, [], AgentSpec(name="x"), [])
     assert made.tools == {}

@@ -36,7 +36,7 @@ async def test_a_month_with_two_daemons(tmp_path: Path, monkeypatch: pytest.Monk
     scene.clock = FakeClock(start)
     scene.desk("tidy up").standing = "tidied"
     monkeypatch.setattr(scheduler_module, "start_job", _instantly)
-    scene.crew.clock = scene.clock
+    scene.supervisor.clock = scene.clock
     async with posts(scene, 2) as processes:
         for name, when in JOBS.items():
             await processes[0].scheduler.add("Explore", "tidy up", when, name=name, zone="Europe/Berlin")
@@ -59,7 +59,7 @@ async def test_a_month_with_two_daemons(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def _judge(scheduler: Scheduler, start: float, end: float, awake: list[tuple[float, float]]) -> None:
-    reader = scheduler._crew.world.log.reader
+    reader = scheduler._supervisor.project.log.reader
     for job in scheduler.jobs():
         slots = schedules.slots(reader, job.id, 10_000)
         fired = Counter(slot for slot, result, _ in slots if result == "fired")
@@ -70,7 +70,7 @@ def _judge(scheduler: Scheduler, start: float, end: float, awake: list[tuple[flo
                 assert slot in fired, (job.name, datetime.fromtimestamp(slot, BERLIN))
 
 
-async def _instantly(crew: object, job: object, run_id: str) -> None:
+async def _instantly(supervisor: object, job: object, run_id: str) -> None:
     """The slot is what is tested here, not the run."""
 
 
@@ -84,7 +84,7 @@ async def test_a_process_that_dies_between_claim_and_start_loses_no_slot_that_po
         job = await post.scheduler.add("Explore", "tidy up", "1h", missed=missed)
         scene.clock._passed += 3_600
         dead = job.next_at
-        await post.crew.world.log.transact(
+        await post.supervisor.project.log.transact(
             lambda db: schedules.claim(
                 db, job, dead, dead + 3_600, "fired", owner="a process that died", now=dead, run_id="never-started"
             )

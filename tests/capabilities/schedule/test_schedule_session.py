@@ -21,7 +21,7 @@ def scene(tmp_path, monkeypatch):
 
 async def ask(scene: Scene, main, schedule: str = "10s") -> Scheduled:
     call = SpawnCall(prompt="look again", description="watch", name="watch", agent="general-purpose", schedule=schedule)
-    found = await Delegate(scene.crew, main.id).schedule(call)
+    found = await Delegate(scene.supervisor, main.id).schedule(call)
     assert isinstance(found, Scheduled), found
     return found
 
@@ -30,7 +30,7 @@ async def test_a_session_without_a_screen_fires_what_its_agents_have_scheduled(s
     async with scene:
         main = await scene.main()
         await ask(scene, main)
-        assert scene.crew.schedules.active
+        assert scene.supervisor.schedules.active
         await scene.clock.advance(11)
         await scene.desk("look again").asked()
         assert [child.description for child in main.children] == ["watch"]
@@ -40,18 +40,18 @@ async def test_a_job_of_an_idle_session_is_its_child_and_the_session_is_told_of_
     told: list[str] = []
     async with scene:
         main = await scene.main()
-        scene.crew.idle_news = told.append
+        scene.supervisor.idle_news = told.append
         await ask(scene, main, "1h")
         scene.desk("main").say("scheduled")
         await main.handle.wait()
-        fired = await scene.crew.schedules.run_now("watch")
+        fired = await scene.supervisor.schedules.run_now("watch")
         assert fired.error is None
         await scene.desk("look again").asked()
         scene.desk("look again").say("nothing new")
-        await until(lambda: not scene.crew.busy)
+        await until(lambda: not scene.supervisor.busy)
         await scene.clock.advance(0.2)
         assert told == [main.id]
-        assert [view.text for view in scene.crew.news_for(main.id)] == ["nothing new"]
+        assert [view.text for view in scene.supervisor.news_for(main.id)] == ["nothing new"]
 
 
 @pytest.mark.parametrize(
@@ -63,15 +63,15 @@ async def test_a_job_that_fires_when_its_session_is_gone_has_no_more_rights_than
         main = await scene.main(**options)
         await ask(scene, main, "1h")
     async with scene.again():
-        fired = await scene.crew.schedules.run_now("watch")
+        fired = await scene.supervisor.schedules.run_now("watch")
         assert fired.run_id is not None, fired.error
         await scene.desk("look again").asked()
-        run = scene.crew.members[fired.run_id]
+        run = scene.supervisor.members[fired.run_id]
         assert run.handle.launch.readonly
         assert not {"write", "edit"} & {tool.spec.name for tool in run.handle.launch.tools}
         assert run.handle.place.parent_id == main.id, "its main agent hears of it when it is taken up"
         scene.desk("look again").say("nothing new")
         await run.handle.wait()
-        again = await scene.crew.resume(main.id, "Go on.")
+        again = await scene.supervisor.resume(main.id, "Go on.")
         await scene.desk("main").asked()
         assert await scene.heard(again) == [run.id]

@@ -20,10 +20,10 @@ from tests.runs.crew_scene import Scene, until
 class Post:
     """One process: a supervisor whose scheduler tells the test what it did."""
 
-    def __init__(self, crew: Supervisor) -> None:
-        self.crew = crew
+    def __init__(self, supervisor: Supervisor) -> None:
+        self.supervisor = supervisor
         self.heard: list[Fired] = []
-        self.scheduler = crew.schedules = Scheduler(crew, self.heard.append)
+        self.scheduler = supervisor.schedules = Scheduler(supervisor, self.heard.append)
 
 
 @pytest.fixture
@@ -36,21 +36,21 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
 @asynccontextmanager
 async def posts(scene: Scene, count: int = 1) -> AsyncIterator[list[Post]]:
     """`count` processes on one log and one clock."""
-    crews = [scene.crew, *(scene.again() for _ in range(count - 1))]
-    for crew in crews:
-        await crew.__aenter__()
+    supervisors = [scene.supervisor, *(scene.again() for _ in range(count - 1))]
+    for supervisor in supervisors:
+        await supervisor.__aenter__()
     try:
-        yield [Post(crew) for crew in crews]
+        yield [Post(supervisor) for supervisor in supervisors]
     finally:
-        for crew in crews:
-            await crew.close()
+        for supervisor in supervisors:
+            await supervisor.close()
 
 
 async def look(*processes: Post) -> list[Fired]:
     """Every process looks at once; what each decided, and every run has ended."""
     found = await asyncio.gather(*(post.scheduler.tick() for post in processes))
     for post in processes:
-        await post.crew.wait_all()
+        await post.supervisor.wait_all()
     return [fired for each in found for fired in each]
 
 
@@ -62,7 +62,7 @@ async def test_R07_an_interval_fires_again_and_again(scene: Scene) -> None:
             scene.clock._passed += 600
             (fired,) = await look(post)
             assert fired.run_id is not None
-            assert post.crew.world.log.reader.run(fired.run_id).ended == "completed"
+            assert post.supervisor.project.log.reader.run(fired.run_id).ended == "completed"
         assert post.scheduler.jobs()[0].runs == 3
 
 
@@ -90,13 +90,13 @@ async def test_R07_a_job_that_is_off_never_fires_and_on_again_passes_over(scene:
 
 async def test_R07_it_starts_past_a_full_queue(scene: Scene) -> None:
     async with posts(scene) as (post,):
-        post.crew.queue.limit = 1
+        post.supervisor.queue.limit = 1
         main = await scene.main()
         await scene.child(main, "busy")
         await post.scheduler.add("Explore", "tidy up", "10m")
         scene.clock._passed += 600
         (fired,) = await post.scheduler.tick()
-        await until(lambda: not post.crew.members[fired.run_id].live)
+        await until(lambda: not post.supervisor.members[fired.run_id].live)
 
 
 async def test_R07_an_agent_that_is_gone_is_an_error_and_the_next_slot_stays_armed(tmp_path, monkeypatch) -> None:
@@ -122,14 +122,14 @@ async def test_R08_how_the_last_run_went_is_its_status(scene: Scene) -> None:
         await post.scheduler.add("Explore", "tidy up", "10m")
         scene.clock._passed += 600
         await look(post)
-        assert last_status(post.crew, post.scheduler.jobs()[0]) == "success"
+        assert last_status(post.supervisor, post.scheduler.jobs()[0]) == "success"
         await post.scheduler.add("Explore", "go wrong", "+10m", name="wrong")
         scene.clock._passed += 600
         await post.scheduler.tick()
         await scene.desk("go wrong").asked()
         scene.desk("go wrong").fail()
-        await post.crew.wait_all()
-        assert last_status(post.crew, post.scheduler.find("wrong")) == "error"
+        await post.supervisor.wait_all()
+        assert last_status(post.supervisor, post.scheduler.find("wrong")) == "error"
 
 
 async def test_R10_names_are_unique_and_jobs_are_found_by_id_prefix_and_name(scene: Scene) -> None:
@@ -182,7 +182,7 @@ async def test_overlap_is_passed_over_and_counted(scene: Scene) -> None:
             (passed,) = await post.scheduler.tick()
             assert passed.why == "overlap"
         scene.desk("take long").say("done")
-        await post.crew.wait_all()
+        await post.supervisor.wait_all()
         (job,) = post.scheduler.jobs()
         assert (job.runs, job.skipped) == (1, 3)
 
@@ -218,7 +218,9 @@ async def test_a_clock_that_is_set_back_fires_nothing_twice(scene: Scene) -> Non
         for _ in range(60):
             scene.clock._passed += 60
             await look(post)
-        slots = [slot for slot, result, _ in schedules.slots(post.crew.world.log.reader, post.scheduler.jobs()[0].id)]
+        slots = [
+            slot for slot, result, _ in schedules.slots(post.supervisor.project.log.reader, post.scheduler.jobs()[0].id)
+        ]
         assert len(slots) == len(set(slots)) == post.scheduler.jobs()[0].runs
 
 
@@ -242,7 +244,7 @@ async def test_a_job_of_a_live_session_runs_below_it_and_its_end_is_told(scene: 
         scene.clock._passed += 600
         (fired,) = await post.scheduler.tick()
         assert fired.run_id is not None
-        child = post.crew.members[fired.run_id]
+        child = post.supervisor.members[fired.run_id]
         assert child.parent is main
         await until(lambda: not child.live)
         await scene.clock.advance(1)
@@ -253,13 +255,13 @@ async def test_a_job_of_a_live_session_runs_below_it_and_its_end_is_told(scene: 
 
 async def test_another_process_leaves_it_to_the_session_for_a_while(scene: Scene) -> None:
     async with posts(scene, 2) as (one, other):
-        scene.crew = one.crew
+        scene.supervisor = one.supervisor
         main = await scene.main()
         await one.scheduler.add("Explore", "tidy up", "10m", session_id=main.id)
         scene.clock._passed += 600
         assert await other.scheduler.tick() == []
         (fired,) = await one.scheduler.tick()
-        assert one.crew.members[fired.run_id].parent is main
+        assert one.supervisor.members[fired.run_id].parent is main
 
 
 async def test_switching_scheduling_off_stops_everything_at_once(scene: Scene) -> None:
@@ -267,7 +269,7 @@ async def test_switching_scheduling_off_stops_everything_at_once(scene: Scene) -
         await post.scheduler.add("Explore", "tidy up", "10m")
         (scene.folder / "project/.retinue").mkdir(exist_ok=True)
         (scene.folder / "project/.retinue/settings.json").write_text('{"schedulingEnabled": false}')
-        post.crew.reload_settings()
+        post.supervisor.reload_settings()
         scene.clock._passed += 600
         assert await look(post) == []
         with pytest.raises(UsageError, match="switched off"):
@@ -294,7 +296,7 @@ async def until_quiet(post: Post) -> None:
 async def test_the_bus_tells_of_jobs(scene: Scene) -> None:
     async with posts(scene) as (post,):
         told: list[tuple[str, str]] = []
-        post.crew.outlet.bus.on("subagents:scheduled", lambda data: told.append((data["type"], data["name"])))
+        post.supervisor.bridge.bus.on("subagents:scheduled", lambda data: told.append((data["type"], data["name"])))
         await post.scheduler.add("Explore", "tidy up", "10m", name="tidy")
         scene.clock._passed += 600
         await look(post)
@@ -305,7 +307,7 @@ async def test_the_bus_tells_of_jobs(scene: Scene) -> None:
 async def test_the_bus_tells_that_jobs_are_fired_from_now_on_and_how_many_are_enabled(scene: Scene) -> None:
     async with posts(scene) as (post,):
         told: list[int] = []
-        post.crew.outlet.bus.on("subagents:scheduler_ready", lambda data: told.append(data["jobCount"]))
+        post.supervisor.bridge.bus.on("subagents:scheduler_ready", lambda data: told.append(data["jobCount"]))
         await post.scheduler.add("Explore", "tidy up", "10m", name="one")
         await post.scheduler.add("Explore", "tidy up", "10m", name="two")
         await post.scheduler.enable("two", False)

@@ -26,8 +26,8 @@ NOW = 1_800_000_000.0
 async def opened(
     project: Any, *, size: tuple[int, int] = (80, 24), **options: Any
 ) -> AsyncIterator[tuple[RetinueApp, Pilot[int]]]:
-    async with Retinue(project.cwd, environment=project.environment) as crew:
-        app = RetinueApp(crew, **options)
+    async with Retinue(project.cwd, environment=project.environment) as retinue:
+        app = RetinueApp(retinue, **options)
         async with app.run_test(size=size) as pilot:
             await pilot.pause()
             yield app, pilot
@@ -37,13 +37,13 @@ class SnapApp(RetinueApp):
     """For pictures: opens its crew itself, and time stands still in it."""
 
     def __init__(self, project: Any, **environment: str) -> None:
-        crew = Retinue(project.cwd, environment={**project.environment, **environment})
-        crew.supervisor.clock = FakeClock(NOW)
-        super().__init__(crew)
+        retinue = Retinue(project.cwd, environment={**project.environment, **environment})
+        retinue.supervisor.clock = FakeClock(NOW)
+        super().__init__(retinue)
         self.motion = False
 
     async def run_async(self, **options: Any) -> int | None:
-        async with self.crew:
+        async with self.retinue:
             return await super().run_async(**options)
 
 
@@ -65,7 +65,7 @@ async def press(pilot: Pilot[int], *keys: str) -> None:
 
 async def put_item(app: RetinueApp, item: InboxItem) -> None:
     """As a run of another process would."""
-    await app.crew.supervisor.world.log.transact(lambda connection: put(connection, item, item.id))
+    await app.retinue.supervisor.project.log.transact(lambda connection: put(connection, item, item.id))
 
 
 def quick(patch: pytest.MonkeyPatch) -> None:

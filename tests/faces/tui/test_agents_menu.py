@@ -87,7 +87,7 @@ async def test_the_menu_says_what_there_is(home, serve):
         assert "Agent types (" in first and "Create new agent" in first and "Settings" in first
         assert "Running agents" not in first, "only when there are some"
         await press(pilot, "f3")
-        run = await app.crew.spawn("general-purpose", "look")
+        run = await app.retinue.spawn("general-purpose", "look")
         await run.wait()
         await press(pilot, *"/agents", "enter")
         await until(pilot, lambda: "Running agents (1) — 0 running, 1 done" in picture(app))
@@ -101,10 +101,10 @@ async def test_the_menu_says_what_there_is(home, serve):
 
 async def test_scheduled_jobs_are_a_row_while_this_session_fires_them(home):
     async with opened(home) as (app, pilot):
-        await app.crew.schedules.add("Explore", "look", "2h")
+        await app.retinue.schedules.add("Explore", "look", "2h")
         await press(pilot, "f3")
         await until(pilot, lambda: "Scheduled jobs (1)" in picture(app))
-        await app.crew.schedules.end()
+        await app.retinue.schedules.end()
         await until(pilot, lambda: "Scheduled jobs" not in picture(app))
 
 
@@ -130,10 +130,10 @@ async def test_switching_an_own_agent_off_and_on_leaves_its_file_as_it_was(home)
     async with opened(home) as (app, pilot):
         await types(app, pilot, "mine")
         await press(pilot, "d")
-        await until(pilot, lambda: not app.crew.agents.find("mine").enabled)
+        await until(pilot, lambda: not app.retinue.agents.find("mine").enabled)
         assert b"# keep" in path.read_bytes()
         await press(pilot, "d")
-        await until(pilot, lambda: app.crew.agents.find("mine").enabled)
+        await until(pilot, lambda: app.retinue.agents.find("mine").enabled)
     assert path.read_bytes() == before
 
 
@@ -152,14 +152,14 @@ async def test_eject_gives_a_copy_that_means_the_same(home, place):
     folder = home.cwd if place == "project" else home.home
     path = folder / ".retinue" / "agents" / "Plan.md"
     async with opened(home) as (app, pilot):
-        before = app.crew.agents.find("Plan").spec
+        before = app.retinue.agents.find("Plan").spec
         await types(app, pilot, "Plan")
         await act(app, pilot, "eject")
         await until(pilot, lambda: isinstance(app.screen, Pick))
         await press(pilot, *(["down"] if place == "user" else []), "enter")
         await until(pilot, path.exists)
         await until(pilot, lambda: "is yours now" in picture(app))
-        after = app.crew.agents.find("Plan")
+        after = app.retinue.agents.find("Plan")
         assert after.path == str(path) and after.spec.prompt == before.prompt and after.spec.tools == before.tools
 
 
@@ -183,7 +183,7 @@ async def test_a_built_in_agent_cannot_be_deleted(home):
         await types(app, pilot, "Plan")
         await press(pilot, "delete")
         await until(pilot, lambda: "not possible" in picture(app))
-        assert Path(app.crew.agents.find("Plan").path).exists()
+        assert Path(app.retinue.agents.find("Plan").path).exists()
 
 
 async def test_reset_deletes_what_stands_before_the_built_in_agent(home):
@@ -197,7 +197,7 @@ async def test_reset_deletes_what_stands_before_the_built_in_agent(home):
         assert ".retinue/agents/Plan.md" in seen and "~/" in seen, "both are named"
         await press(pilot, "y")
         await until(pilot, lambda: not mine.exists() and not users.exists())
-        await until(pilot, lambda: app.crew.agents.find("Plan").source == "builtin")
+        await until(pilot, lambda: app.retinue.agents.find("Plan").source == "builtin")
 
 
 async def test_editing_without_a_terminal_to_leave_happens_in_the_app(home, monkeypatch):
@@ -221,7 +221,7 @@ async def test_editing_without_a_terminal_to_leave_happens_in_the_app(home, monk
 async def test_a_broken_file_is_listed_and_can_be_edited(home):
     path = agent(home, "\0\0", "broken")
     async with opened(home) as (app, pilot):
-        failed = [each.path for each in app.crew.agents.failed if each.problem.severity == "error"]
+        failed = [each.path for each in app.retinue.agents.failed if each.problem.severity == "error"]
         assert failed == [str(path)]
         await types(app, pilot, f"failed: {path}")
         assert "broken.md" in picture(app)
@@ -230,7 +230,7 @@ async def test_a_broken_file_is_listed_and_can_be_edited(home):
         await until(pilot, lambda: isinstance(app.screen, Write))
         app.screen.query_one("TextArea").text = MINE
         await press(pilot, "ctrl+s")
-        await until(pilot, lambda: "mine" in app.crew.agents.names)
+        await until(pilot, lambda: "mine" in app.retinue.agents.names)
 
 
 async def test_everything_about_an_agent_is_shown(home):

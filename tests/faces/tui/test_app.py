@@ -42,7 +42,7 @@ async def test_escape_stops_the_main_agent_and_no_background_agent(tmp_path, mon
         await type_in(pilot, "go")
         await scene.desk("go").asked()
         child = await scene.child(
-            app.crew.supervisor.members[app.session.main_id], "slow work", description="slow work"
+            app.retinue.supervisor.members[app.session.main_id], "slow work", description="slow work"
         )
         await until(pilot, lambda: "slow work" in picture(app))
         await pilot.press("escape")
@@ -93,7 +93,7 @@ async def test_Y05_a_mention_says_who_has_it(tmp_path, monkeypatch) -> None:
     async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
         await type_in(pilot, "go")
         await scene.desk("go").asked()
-        await scene.child(app.crew.supervisor.members[app.session.main_id], "look", name="scout")
+        await scene.child(app.retinue.supervisor.members[app.session.main_id], "look", name="scout")
         app._prompt.put("@sc")
         await until(pilot, lambda: app._prompt.choices.open)
         assert "@scout" in picture(app)
@@ -137,7 +137,7 @@ async def test_themes_change_and_are_remembered(tmp_path, monkeypatch) -> None:
         assert app.theme == "retinue-dark"
         await type_in(pilot, "/theme light")
         await until(pilot, lambda: app.theme == "retinue-light")
-        assert app.crew.supervisor.settings.theme == "light"
+        assert app.retinue.supervisor.settings.theme == "light"
         await type_in(pilot, "/theme purple")
         await until(pilot, lambda: "There is no theme 'purple'" in picture(app))
 
@@ -238,7 +238,7 @@ async def test_it_fits_into_terminals_of_any_size_and_resizes(tmp_path, monkeypa
     async with watching(tmp_path, monkeypatch, size=size) as (scene, app, pilot):
         await type_in(pilot, "go")
         await scene.desk("go").asked()
-        await scene.child(app.crew.supervisor.members[app.session.main_id], "work")
+        await scene.child(app.retinue.supervisor.members[app.session.main_id], "work")
         await pilot.resize_terminal(60, 20)
         await pilot.pause(0.1)
         await pilot.resize_terminal(*size)
@@ -281,9 +281,9 @@ async def test_an_agent_sets_up_the_status_line(tmp_path, monkeypatch) -> None:
         assert {tool.name for tool in request.tools} >= {"read", "bash"}
         save_settings(
             {"statusLine.template": "on {branch}[ with {model}]!"},
-            cwd=app.world.cwd,
+            cwd=app.project.cwd,
             target="user",
-            environment=app.world.environment,
+            environment=app.project.environment,
         )
         scene.desk("show the branch first").say("The line shows the branch.")
         await until(pilot, lambda: "The line shows the branch." in picture(app))
@@ -325,7 +325,7 @@ async def test_foreground_agents_can_be_moved_to_the_background(tmp_path, monkey
         await scene.desk("long").asked()
         await pilot.press("ctrl+b")
         await until(pilot, lambda: len(desk.requests) == 2)
-        child = next(each for each in app.crew.supervisor.members.values() if each.id != app.session.main_id)
+        child = next(each for each in app.retinue.supervisor.members.values() if each.id != app.session.main_id)
         assert child.live and child.background
 
 
@@ -334,7 +334,7 @@ async def test_tools_that_an_agent_asks_for_and_that_are_missing_are_one_line_on
 ) -> None:
     monkeypatch.setattr(
         "retinue.runs.project.unavailable_tools",
-        lambda world: {"web_search": "no search service is set up."},
+        lambda project: {"web_search": "no search service is set up."},
     )
     file = tmp_path / "project" / ".retinue" / "agents" / "asker.md"
     file.parent.mkdir(parents=True)
@@ -344,7 +344,7 @@ async def test_tools_that_an_agent_asks_for_and_that_are_missing_are_one_line_on
     async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
         await type_in(pilot, "go")
         await scene.desk("go").asked()
-        main = scene.crew.members[app.session.main_id]
+        main = scene.supervisor.members[app.session.main_id]
         for task in ("one", "two"):
             await scene.child(main, task, agent="asker")
         line = 'web_search requested by agent "asker" is missing: no search service is set up.'
@@ -354,7 +354,7 @@ async def test_tools_that_an_agent_asks_for_and_that_are_missing_are_one_line_on
 
 async def test_the_line_says_what_a_launch_waits_for(tmp_path, monkeypatch) -> None:
     async with watching(tmp_path, monkeypatch) as (_, app, pilot):
-        app.world.on_wait("waiting for the server 'ollama' to load qwen3", 4.2)
+        app.project.on_wait("waiting for the server 'ollama' to load qwen3", 4.2)
         await until(pilot, lambda: "waiting for the server 'ollama' to load qwen3, 4 s" in picture(app))
 
 
@@ -365,7 +365,7 @@ async def test_the_problems_of_an_agents_file_are_shown_once_however_often_it_ru
         file.write_text("---\nname: worker\ndescription: works\ncolour: red\n---\nDo the work you are given.\n")
         await type_in(pilot, "go")
         await scene.desk("go").asked()
-        main = app.crew.supervisor.members[app.session.main_id]
+        main = app.retinue.supervisor.members[app.session.main_id]
         for task in ("first", "second"):
             await scene.child(main, task, agent="worker", description=task)
             await until(pilot, lambda task=task: task in picture(app))

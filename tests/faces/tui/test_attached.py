@@ -19,9 +19,9 @@ async def test_words_reach_the_run_and_its_agents_through_the_log(talk) -> None:
         await t.session.say("go")
         desk = t.scene.desk("go")
         await desk.asked()
-        main = t.crew.supervisor.members[t.session.main_id]
+        main = t.retinue.supervisor.members[t.session.main_id]
         child = await t.scene.child(main, "look", name="scout")
-        attached = Attached(t.crew.supervisor.world.state, main.id)
+        attached = Attached(t.retinue.supervisor.project.state, main.id)
         assert (await attached.say("hurry")).how == "sent"
         assert (await attached.say("@agent-scout only src")).agent == "agent-scout"
         assert "shortens" in await attached.compact()
@@ -42,12 +42,12 @@ async def test_a_whole_tree_is_followed_from_its_beginning_to_its_end(talk) -> N
         await t.session.say("go")
         desk = t.scene.desk("go")
         await desk.asked()
-        main = t.crew.supervisor.members[t.session.main_id]
+        main = t.retinue.supervisor.members[t.session.main_id]
         first = await t.scene.child(main, "first")
         seen = []
 
         async def watch() -> None:
-            async for event in follow_tree(t.crew.supervisor.world.state, main.id):
+            async for event in follow_tree(t.retinue.supervisor.project.state, main.id):
                 seen.append(event)
 
         watching = asyncio.create_task(watch())

@@ -119,7 +119,7 @@ async def test_a_board_learns_from_the_log_what_it_did_not_see(tmp_path, monkeyp
         await scene.desk("count the files").asked()
         scene.desk("count the files").say("three")
         await child.handle.wait()
-        log = scene.crew.world.log
+        log = scene.supervisor.project.log
         await log.flush()
         board = Board(acquaint=acquainted_by(log))
         events = log.reader.events(child.id)

@@ -13,12 +13,12 @@ from tests.faces.tui.watch_scene import picture, until, watching
 
 
 def main_of(app):
-    return app.crew.supervisor.members[app.session.main_id]
+    return app.retinue.supervisor.members[app.session.main_id]
 
 
 async def told(app, run_id: str) -> int:
     """How often the main agent was told of an end, by its log."""
-    log = app.crew.supervisor.world.log
+    log = app.retinue.supervisor.project.log
     await log.flush()
     added = [event.body for event in log.reader.events(app.session.main_id) if isinstance(event.body, MessageAdded)]
     return sum(announced(each.message.text).count(run_id) for each in added if each.message.origin == "notification")
@@ -91,7 +91,7 @@ async def test_a_schedule_of_an_idle_conversation_reports_to_it(tmp_path, monkey
         await until(pilot, lambda: len(scene.desk("go").requests) == 2)
         scene.desk("go").say("Scheduled.")
         await until(pilot, lambda: app.session.state == "idle")
-        fired = await app.crew.schedules.run_now("watch")
+        fired = await app.retinue.schedules.run_now("watch")
         assert fired.run_id is not None, fired.error
         await scene.desk("look again").asked()
         scene.desk("look again").say("Nothing new.")

@@ -58,7 +58,7 @@ def asking(project, serve, monkeypatch):
 
 
 async def asked(app, pilot):
-    run = await app.crew.spawn("general-purpose", "edit the file")
+    run = await app.retinue.spawn("general-purpose", "edit the file")
     await until(pilot, lambda: isinstance(app.screen, InboxScreen) and "gamma" in picture(app))
     return run
 
@@ -82,7 +82,7 @@ async def test_every_answer_has_a_key(asking, keys, choice, changed):
         await press(pilot, *keys)
         outcome = await run.wait()
         await until(pilot, lambda: not isinstance(app.screen, InboxScreen))
-        given = app.crew.inbox.items(all=True)[0].answer
+        given = app.retinue.inbox.items(all=True)[0].answer
     assert (given.choice, given.by) == (choice, "terminal app")
     assert given.message == ("not now" if "m" in keys else "")
     assert ("gamma" in (asking.cwd / "f0.txt").read_text()) is changed
@@ -112,7 +112,7 @@ async def test_nobody_loses_keys_while_typing(asking):
     async with opened(asking) as (app, pilot):
         prompt = app.query_one(Prompt)
         prompt.text = "I am just about to"
-        run = await app.crew.spawn("general-purpose", "edit the file")
+        run = await app.retinue.spawn("general-purpose", "edit the file")
         await until(pilot, lambda: app.facts.get("inbox") == 1)
         await press(pilot, "y")
         assert not isinstance(app.screen, InboxScreen)
@@ -132,7 +132,7 @@ async def test_a_key_pressed_before_the_item_was_seen_answers_nothing(asking, mo
     async with opened(asking) as (app, pilot):
         run = await asked(app, pilot)
         await press(pilot, "y", "n", "enter")
-        assert [item.state for item in app.crew.inbox.items()] == ["waiting"]
+        assert [item.state for item in app.retinue.inbox.items()] == ["waiting"]
         assert isinstance(app.screen, InboxScreen)
         monkeypatch.setattr(InboxScreen, "settle_seconds", 0.0)
         await press(pilot, "n")
@@ -145,7 +145,7 @@ async def test_words_typed_into_the_inbox_are_no_answers(asking, monkeypatch):
         monkeypatch.setattr(InboxScreen, "settle_seconds", 3600.0)
         app.screen._shown_at -= 7200.0  # it was seen long ago; then someone types
         await press(pilot, *"/inbox")
-        assert [item.state for item in app.crew.inbox.items()] == ["waiting"]
+        assert [item.state for item in app.retinue.inbox.items()] == ["waiting"]
         monkeypatch.setattr(InboxScreen, "settle_seconds", 0.0)
         await press(pilot, "n")
         await run.wait()
@@ -162,7 +162,7 @@ async def test_items_of_other_processes_are_there_and_do_not_open_the_inbox(aski
         assert "2 waiting" in picture(app)
         await press(pilot, "y")
         await until(pilot, lambda: "1 waiting" in picture(app))
-        reader = app.crew.supervisor.world.log.reader
+        reader = app.retinue.supervisor.project.log.reader
         assert find(reader, ITEM.id).answer.choice == "allow"
         await press(pilot, "2")
         await until(pilot, lambda: "nothing waits" in picture(app))
@@ -179,7 +179,7 @@ async def test_a_question_takes_words(asking):
         await press(pilot, "enter")
         assert isinstance(app.screen, Ask), "nothing is no answer"
         await press(pilot, *"blue", "enter")
-        reader = app.crew.supervisor.world.log.reader
+        reader = app.retinue.supervisor.project.log.reader
         await until(pilot, lambda: find(reader, QUESTION.id).state == "answered")
         assert find(reader, QUESTION.id).answer.choice == "blue"
 
@@ -192,7 +192,7 @@ async def test_a_question_with_options_takes_other_words_too(asking):
         await press(pilot, "enter")
         assert isinstance(app.screen, Pick)
         await press(pilot, "end", "enter", *"blue", "enter")
-        reader = app.crew.supervisor.world.log.reader
+        reader = app.retinue.supervisor.project.log.reader
         await until(pilot, lambda: find(reader, QUESTION.id).state == "answered")
         assert find(reader, QUESTION.id).answer.choice == "blue"
 
@@ -202,11 +202,11 @@ async def test_who_comes_second_is_told_who_was_first(asking, monkeypatch):
         await put_item(app, ITEM)
         await press(pilot, "f2")
         await until(pilot, lambda: "make deploy" in picture(app))
-        folder = app.crew.supervisor.world.state
+        folder = app.retinue.supervisor.project.state
         await asyncio.to_thread(answer, folder, ITEM, InboxAnswer("deny", by="somebody else"))
         await press(pilot, "y")
         await until(pilot, lambda: "somebody else" in picture(app) or "nothing waits" in picture(app))
-        assert find(app.crew.supervisor.world.log.reader, ITEM.id).answer.choice == "deny"
+        assert find(app.retinue.supervisor.project.log.reader, ITEM.id).answer.choice == "deny"
         await press(pilot, "h")
         await until(pilot, lambda: "somebody else" in picture(app))
 
@@ -221,14 +221,14 @@ async def test_an_answer_holds_no_secret(asking):
         await until(pilot, lambda: isinstance(app.screen, Ask))
         app.screen.query_one("Input").value = f"use {secret}"
         await press(pilot, "enter")
-        reader = app.crew.supervisor.world.log.reader
+        reader = app.retinue.supervisor.project.log.reader
         await until(pilot, lambda: find(reader, QUESTION.id).state == "answered")
         assert secret not in find(reader, QUESTION.id).answer.choice
 
 
 async def test_very_many_items_are_counted_and_listed_in_part(asking):
     async with opened(asking) as (app, pilot):
-        log = app.crew.supervisor.world.log
+        log = app.retinue.supervisor.project.log
         many = [replace(ITEM, id=f"b{number:09d}", created_at=NOW + number) for number in range(150)]
         await log.transact(lambda connection: [put(connection, item, item.id) for item in many])
         await until(pilot, lambda: app.facts.get("inbox") == 150)

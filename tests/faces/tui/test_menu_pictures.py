@@ -77,7 +77,7 @@ async def every_answer(app, pilot) -> None:
 
 
 async def menu(app, pilot) -> None:
-    await app.crew.schedules.add("auditor", "look", "2h", name="morning look")
+    await app.retinue.schedules.add("auditor", "look", "2h", name="morning look")
     await press(pilot, "f3")
     await until(pilot, lambda: "Scheduled jobs (1)" in picture(app))
 
@@ -116,11 +116,11 @@ async def typing(app, pilot) -> None:
 
 
 async def schedules(app, pilot) -> None:
-    crew = app.crew
-    await crew.schedules.add("auditor", "What changed since yesterday?", "2h", name="morning look")
-    job = await crew.schedules.add("fixer", "Fix what is broken", "+30m", name="look again")
-    await crew.schedules.enable(job.id, False)
-    await crew.supervisor.world.log.transact(
+    retinue = app.retinue
+    await retinue.schedules.add("auditor", "What changed since yesterday?", "2h", name="morning look")
+    job = await retinue.schedules.add("fixer", "Fix what is broken", "+30m", name="look again")
+    await retinue.schedules.enable(job.id, False)
+    await retinue.supervisor.project.log.transact(
         lambda db: db.execute(
             "UPDATE schedules SET id=CASE name WHEN 'morning look' THEN 'aaaa1111' ELSE 'bbbb2222' END"
         )

@@ -48,7 +48,7 @@ async def test_a_job_is_added_step_by_step(home):
         await until(pilot, lambda: "called" in picture(app))
         await press(pilot, *"morning", "enter")
         await until(pilot, lambda: "morning: next in" in picture(app))
-        (job,) = app.crew.schedules.jobs()
+        (job,) = app.retinue.schedules.jobs()
     assert (job.name, job.agent, job.prompt, job.kind) == ("morning", "Plan", "look", "cron")
 
 
@@ -61,32 +61,32 @@ async def test_leaving_at_any_step_adds_nothing(home, steps):
             await press(pilot, *keys)
         await press(pilot, "escape")
         await until(pilot, lambda: isinstance(app.screen, SchedulesScreen))
-        assert app.crew.schedules.jobs() == []
+        assert app.retinue.schedules.jobs() == []
 
 
 async def test_run_now_switch_and_remove(home, serve):
     serve(lambda request: Reply(text="done"))
     async with opened(home) as (app, pilot):
-        job = await app.crew.schedules.add("Explore", "look", "2h", name="mine")
+        job = await app.retinue.schedules.add("Explore", "look", "2h", name="mine")
         await shown(app, pilot)
         await press(pilot, "r")
         await until(pilot, lambda: "started as run" in picture(app))
-        run = app.crew.schedules.find(job.id).last_run
+        run = app.retinue.schedules.find(job.id).last_run
         assert run is not None
-        await app.crew.supervisor.members[run].handle.wait()
+        await app.retinue.supervisor.members[run].handle.wait()
         await press(pilot, "space")
-        await until(pilot, lambda: not app.crew.schedules.find(job.id).enabled)
+        await until(pilot, lambda: not app.retinue.schedules.find(job.id).enabled)
         await until(pilot, lambda: "✗" in picture(app).splitlines()[1])
         await press(pilot, "space")
-        await until(pilot, lambda: app.crew.schedules.find(job.id).enabled)
+        await until(pilot, lambda: app.retinue.schedules.find(job.id).enabled)
         await press(pilot, "d")
         await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
         await press(pilot, "enter")
-        assert app.crew.schedules.jobs(), "Enter keeps it"
+        assert app.retinue.schedules.jobs(), "Enter keeps it"
         await press(pilot, "d")
         await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
         await press(pilot, "y")
-        await until(pilot, lambda: not app.crew.schedules.jobs())
+        await until(pilot, lambda: not app.retinue.schedules.jobs())
 
 
 async def test_a_job_that_cannot_start_says_why(home):
@@ -95,21 +95,21 @@ async def test_a_job_that_cannot_start_says_why(home):
     (folder / "gone.md").write_text("---\nname: gone\ndescription: x\n---\nx")
     (home.cwd / ".retinue" / "settings.json").write_text('{"fallbackSubagent": "none"}')
     async with opened(home) as (app, pilot):
-        await app.crew.schedules.add("gone", "look", "2h", name="mine")
+        await app.retinue.schedules.add("gone", "look", "2h", name="mine")
         (folder / "gone.md").unlink()
         await shown(app, pilot)
         await press(pilot, "r")
         await until(pilot, lambda: "gone" in picture(app).splitlines()[-3] or "nknown" in picture(app))
-        assert app.crew.runs == []
+        assert app.retinue.runs == []
 
 
 async def test_a_job_removed_elsewhere_meanwhile_is_gone(home):
     async with opened(home) as (app, pilot):
-        job = await app.crew.schedules.add("Explore", "look", "2h", name="mine")
+        job = await app.retinue.schedules.add("Explore", "look", "2h", name="mine")
         await shown(app, pilot)
         await press(pilot, "d")
         await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
-        await app.crew.schedules.remove(job.id)
+        await app.retinue.schedules.remove(job.id)
         await press(pilot, "y")
         await until(pilot, lambda: "was removed" in picture(app))
 

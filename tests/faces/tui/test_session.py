@@ -17,10 +17,10 @@ from tests.runs.crew_scene import Scene, until
 class Talking:
     """A session fed with the events of the log, as the app does it."""
 
-    def __init__(self, scene: Scene, crew: Retinue) -> None:
-        self.scene, self.crew = scene, crew
-        self.session = Session(crew)
-        self.feed = Feed(crew.supervisor.world.log, self._take)
+    def __init__(self, scene: Scene, retinue: Retinue) -> None:
+        self.scene, self.retinue = scene, retinue
+        self.session = Session(retinue)
+        self.feed = Feed(retinue.supervisor.project.log, self._take)
         self.seen: list[object] = []
         self._tasks: list[asyncio.Task[bool]] = []
 
@@ -44,9 +44,9 @@ def talk(tmp_path, monkeypatch):
     @asynccontextmanager
     async def opened(**settings):
         scene = Scene(tmp_path, monkeypatch, **settings)
-        async with Retinue(tmp_path / "project", environment=scene._environment) as crew:
-            scene.crew = crew.supervisor
-            talking = Talking(scene, crew)
+        async with Retinue(tmp_path / "project", environment=scene._environment) as retinue:
+            scene.supervisor = retinue.supervisor
+            talking = Talking(scene, retinue)
             talking.feed.open()
             yield talking
             for desk in scene.desks.values():
@@ -115,7 +115,7 @@ async def test_an_interruption_stops_the_main_agent_and_leaves_the_background_al
         await t.session.say("go")
         desk = t.scene.desk("go")
         await desk.asked()
-        main = t.crew.supervisor.members[t.session.main_id]
+        main = t.retinue.supervisor.members[t.session.main_id]
         child = await t.scene.child(main, "in the background")
         assert t.session.interrupt()
         await t.state("idle")
@@ -136,7 +136,7 @@ async def test_while_it_only_waits_for_agents_words_reach_it_at_once_and_escape_
         await t.session.say("go")
         desk = t.scene.desk("go")
         await desk.asked()
-        main = t.crew.supervisor.members[t.session.main_id]
+        main = t.retinue.supervisor.members[t.session.main_id]
         child = await t.scene.child(main, "slow")
         desk.say("they work on it")
         await t.state("holding")
@@ -179,7 +179,7 @@ async def test_resend_that_cannot_start_puts_the_words_back(talk, monkeypatch) -
         async def refuse(*_, **__):
             raise StateError("The log is full.")
 
-        monkeypatch.setattr(t.crew, "resume", refuse)
+        monkeypatch.setattr(t.retinue, "resume", refuse)
         with pytest.raises(StateError):
             await t.session.resend()
         assert t.session.queue == ["waiting words"]
@@ -200,7 +200,7 @@ async def test_Y05_a_mention_goes_to_the_agent_and_costs_main_no_turn(talk) -> N
         await t.session.say("go")
         desk = t.scene.desk("go")
         await desk.asked()
-        main = t.crew.supervisor.members[t.session.main_id]
+        main = t.retinue.supervisor.members[t.session.main_id]
         child = await t.scene.child(main, "look around", name="scout")
         said = await t.session.say("@scout only in src")
         assert (said.how, said.agent) == ("steered", "scout")
@@ -229,8 +229,8 @@ async def test_another_model_is_used_from_the_next_words_on(talk) -> None:
         await t.state("idle")
         await t.session.say("still?")
         await t.state("idle")
-        await t.crew.supervisor.world.log.flush()
-        past = t.crew.supervisor.world.log.reader.conversation(t.session.main_id)
+        await t.retinue.supervisor.project.log.flush()
+        past = t.retinue.supervisor.project.log.reader.conversation(t.session.main_id)
         assert past.started.model == "anthropic/claude-haiku-4-5"
         assert t.session.run.launch.model_name == "anthropic/claude-haiku-4-5"
 

@@ -51,7 +51,7 @@ async def test_a_number_is_typed_and_written_where_one_chose(home, target):
         app.screen.query_one("Input").value = "7"
         await press(pilot, "enter")
         await until(pilot, lambda: "maxConcurrent = 7" in picture(app))
-        assert app.crew.supervisor.queue.limit == 7, "it holds at once"
+        assert app.retinue.supervisor.queue.limit == 7, "it holds at once"
     written = {name: file(home, name) for name in ("project", "local", "user")}
     assert written.pop(target) == {"maxConcurrent": 7}
     assert not any(written.values())
@@ -67,7 +67,7 @@ async def test_words_are_chosen_and_everything_else_in_the_file_stays(home):
         await until(pilot, lambda: isinstance(app.screen, Pick))
         await press(pilot, "home", "enter")
         await until(pilot, lambda: 'widgetMode = "all"' in picture(app))
-        assert app.crew.supervisor.settings.widget_mode == "all"
+        assert app.retinue.supervisor.settings.widget_mode == "all"
     assert json.loads(path.read_text()) == {"unknownThing": [1, 2], "fleetView": True, "widgetMode": "all"}
 
 
@@ -107,7 +107,7 @@ async def test_a_stronger_layer_is_named(home, monkeypatch):
         app.screen.query_one("Input").value = "3"
         await press(pilot, "enter")
         await until(pilot, lambda: "no effect here" in " ".join(picture(app).split()))
-        assert app.crew.supervisor.settings.grace_turns == 9
+        assert app.retinue.supervisor.settings.grace_turns == 9
 
 
 async def test_a_file_that_cannot_be_written_leaves_it_to_the_session(home):
@@ -116,27 +116,27 @@ async def test_a_file_that_cannot_be_written_leaves_it_to_the_session(home):
     path.write_text("{ broken")
     told = []
     async with opened(home) as (app, pilot):
-        app.crew.events.on("subagents:settings_changed", told.append)
+        app.retinue.events.on("subagents:settings_changed", told.append)
         await at(app, pilot, "maxConcurrent")
         await press(pilot, "enter")
         await until(pilot, lambda: isinstance(app.screen, Ask))
         app.screen.query_one("Input").value = "6"
         await press(pilot, "enter")
         await until(pilot, lambda: "session only; failed to persist" in " ".join(picture(app).split()))
-        assert app.crew.supervisor.queue.limit == 6
+        assert app.retinue.supervisor.queue.limit == 6
     assert path.read_text() == "{ broken"
     assert [each["persisted"] for each in told] == [False]
 
 
 async def test_turning_scheduling_off_stops_it_at_once(home):
     async with opened(home) as (app, pilot):
-        assert app.crew.schedules.active
+        assert app.retinue.schedules.active
         await at(app, pilot, "schedulingEnabled")
         for wanted, active in (("end", False), ("home", True)):
             await press(pilot, "enter")
             await until(pilot, lambda: isinstance(app.screen, Pick))
             await press(pilot, wanted, "enter")
-            await until(pilot, lambda active=active: app.crew.schedules.active is active)
+            await until(pilot, lambda active=active: app.retinue.schedules.active is active)
 
 
 async def test_finding_settings_by_words(home):

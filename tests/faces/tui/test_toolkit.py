@@ -7,7 +7,7 @@ import pytest
 from retinue.faces.cli.doctor_checks import DoctorFinding
 from retinue.faces.tui.screens import toolkit as toolkit_reports
 from retinue.faces.tui.screens.toolkit import REPORTS, Report, ToolkitScreen, chosen, doctor_lines, made, program
-from retinue.runs.project import World
+from retinue.runs.project import Project as OpenProject
 from tests.faces.tui.screen_scene import at_home, opened, picture, press, until
 from tests.program.conftest import project
 
@@ -95,7 +95,7 @@ async def test_a_report_that_breaks_says_so(home):
     async def broken(world, words):
         raise RuntimeError("no idea")
 
-    world = World(home.cwd, environment=home.environment)
+    world = OpenProject(home.cwd, environment=home.environment)
     assert await made(Report("x", "", broken), world, []) == [
         ("Toolkit command failed: RuntimeError: no idea", "error")
     ]
@@ -110,7 +110,7 @@ async def test_a_report_that_breaks_says_so(home):
 
 
 async def test_a_command_of_its_own_is_run_in_another_process(home, monkeypatch, capfd):
-    world = World(home.cwd, environment=home.environment)
+    world = OpenProject(home.cwd, environment=home.environment)
     lines = await made(Report("settings", "", program("settings")), world, ["get", "graceTurns"])
     assert ("5", "") in lines
     lines = await made(Report("settings", "", program("settings")), world, ["get", "nonsense-9"])

@@ -177,7 +177,7 @@ async def test_a_run_that_goes_on_while_it_is_looked_at_is_followed_again(stage)
     stage.desk.say("first answer")
     await stage.see("first answer")
     await child.handle.wait()
-    await stage.scene.crew.resume(child.id, "and the tests?")
+    await stage.scene.supervisor.resume(child.id, "and the tests?")
     await stage.see("and the tests?")
     await stage.desk.asked()
     stage.desk.say("second answer")
@@ -188,7 +188,7 @@ async def test_a_viewer_that_opens_in_the_middle_of_an_answer_shows_its_beginnin
     from retinue.core.events import TextDelta
 
     child = await stage.agent()
-    log = stage.scene.crew.world.log
+    log = stage.scene.supervisor.project.log
     log.append(child.handle.place, TextDelta("It begins like this, "))
     await log.flush()
     await stage.open(child.id)
@@ -231,12 +231,12 @@ async def elsewhere(project, serve):  # noqa: F811
     serve(answer)
     process = project.start("run", "Explore", "find the parser")
     try:
-        async with Retinue(project.cwd, environment=project.environment) as crew:
-            app = RetinueApp(crew)
+        async with Retinue(project.cwd, environment=project.environment) as retinue:
+            app = RetinueApp(retinue)
             async with app.run_test(size=(100, 40)) as pilot:
                 stage = Stage(None, app, pilot)
-                await until(pilot, lambda: crew.runs and crew.runs[0].tool_uses)
-                yield stage, crew.runs[0].id, process
+                await until(pilot, lambda: retinue.runs and retinue.runs[0].tool_uses)
+                yield stage, retinue.runs[0].id, process
     finally:
         process.kill()
         process.communicate()
@@ -266,11 +266,11 @@ async def test_a_run_whose_process_dies_is_shown_as_interrupted(elsewhere) -> No
 async def test_an_ended_run_of_an_earlier_process_is_read_from_the_log(project, serve) -> None:  # noqa: F811
     serve(lambda request: Reply("The parser is in src."))
     assert project.retinue("run", "Explore", "find the parser").returncode == 0
-    async with Retinue(project.cwd, environment=project.environment) as crew:
-        app = RetinueApp(crew)
+    async with Retinue(project.cwd, environment=project.environment) as retinue:
+        app = RetinueApp(retinue)
         async with app.run_test(size=(80, 24)) as pilot:
             stage = Stage(None, app, pilot)
-            await stage.open(crew.runs[0].id)
+            await stage.open(retinue.runs[0].id)
             await stage.see("The parser is in src.")
             await stage.see("✓ ")
             assert "x stop" not in picture(app)

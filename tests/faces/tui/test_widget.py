@@ -77,7 +77,7 @@ async def test_without_motion_the_sign_stands_still(tmp_path, monkeypatch) -> No
 
 async def test_it_follows_the_width_and_leaves_room_for_the_conversation(stage) -> None:
     scene, app, pilot, main = stage
-    scene.crew.queue.limit = 30
+    scene.supervisor.queue.limit = 30
     for number in range(20):
         await scene.child(main, f"t{number}", description=f"Part {number} of a long piece of work 検索")
     await see(app, pilot, "20 running")

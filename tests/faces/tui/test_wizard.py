@@ -86,7 +86,7 @@ async def test_step_by_step(home):
         for how, value in STEPS:
             await how(app, pilot, value)
         await until(pilot, lambda: "Written: .retinue/agents/helper.md" in picture(app))
-        spec = app.crew.agents.find("helper").spec
+        spec = app.retinue.agents.find("helper").spec
     assert spec.description == 'Helps: with "tests" # always', "a colon and a # survive"
     assert spec.tools.allow == ("read", "edit")
     assert (spec.model.name, spec.model.thinking) == ("openai/gpt-5.5: x", "high")
@@ -106,7 +106,7 @@ async def test_a_personal_agent_with_what_is_proposed(home):
         await pick(app, pilot, "inherit")
         await write(app, pilot)
         await until(pilot, lambda: "Written: ~/.retinue/agents/helper.md" in picture(app))
-        spec = app.crew.agents.find("helper").spec
+        spec = app.retinue.agents.find("helper").spec
     text = target(home, user=True).read_text()
     assert spec.tools.allow == ("read", "grep", "find", "ls")
     assert "model" not in text and "thinking" not in text
@@ -189,8 +189,8 @@ async def test_an_agent_writes_it_and_the_file_is_checked(home, serve):
         await described(app, pilot)
         await approve(app, pilot)
         await until(pilot, lambda: "Written: .retinue/agents/helper.md" in picture(app))
-        assert app.crew.agents.find("helper").spec.tools.allow == ("read",)
-        row = app.crew.runs[0]
+        assert app.retinue.agents.find("helper").spec.tools.allow == ("read",)
+        row = app.retinue.runs[0]
         assert row.agent == "general-purpose"
     task = str(server.requests[0].body["messages"][0])
     assert "It helps with {tests}." in task and str(target(home)) in task
@@ -232,9 +232,9 @@ async def test_it_has_few_turns(home, serve):
     async with opened(home) as (app, pilot):
         await described(app, pilot)
         await until(pilot, lambda: "was not written" in " ".join(picture(app).split()), 60)
-        limits = app.crew.supervisor.settings
+        limits = app.retinue.supervisor.settings
         assert TURNS <= len(server.requests) <= TURNS + limits.grace_turns + 1
-        assert app.crew.runs[0].ended in ("steered", "aborted")
+        assert app.retinue.runs[0].ended in ("steered", "aborted")
 
 
 async def test_esc_stops_the_writing_agent(home, serve):
@@ -242,10 +242,10 @@ async def test_esc_stops_the_writing_agent(home, serve):
     async with opened(home) as (app, pilot):
         await described(app, pilot)
         await until(pilot, lambda: isinstance(app.screen, GenerateScreen) and "general-purpose" in picture(app))
-        await until(pilot, lambda: app.crew.runs and app.crew.runs[0].state == "running")
+        await until(pilot, lambda: app.retinue.runs and app.retinue.runs[0].state == "running")
         await press(pilot, "escape")
         await until(pilot, lambda: isinstance(app.screen, AgentsScreen))
-        assert app.crew.runs[0].ended == "stopped"
+        assert app.retinue.runs[0].ended == "stopped"
     assert not target(home).exists()
 
 

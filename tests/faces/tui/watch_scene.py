@@ -22,11 +22,11 @@ async def watching(
 ) -> AsyncIterator[tuple[Scene, RetinueApp, Pilot[int]]]:
     """`still`: for the supervisor time passes only as `scene.clock` is told."""
     scene = Scene(folder, patch, **settings)
-    async with Retinue(folder / "project", environment=scene._environment) as crew:
-        scene.crew = crew.supervisor
+    async with Retinue(folder / "project", environment=scene._environment) as retinue:
+        scene.supervisor = retinue.supervisor
         if still:
-            scene.crew.clock = scene.crew.world.clock = scene.clock
-        app = RetinueApp(crew)
+            scene.supervisor.clock = scene.supervisor.project.clock = scene.clock
+        app = RetinueApp(retinue)
         async with app.run_test(size=size) as pilot:
             await pilot.pause()
             yield scene, app, pilot

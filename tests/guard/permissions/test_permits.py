@@ -13,7 +13,7 @@ from retinue.core.permission import ToolUse
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec
 from retinue.core.toolnames import TOOLS
-from retinue.runs.project import World
+from retinue.runs.project import Project as OpenProject
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path / "project"
 
 
-def world(folder: Path, *, trust: bool = False, **files: Any) -> World:
+def world(folder: Path, *, trust: bool = False, **files: Any) -> OpenProject:
     places = {
         "user": folder.parent / "home" / ".retinue" / "settings.json",
         "project": folder / ".retinue" / "settings.json",
@@ -31,7 +31,7 @@ def world(folder: Path, *, trust: bool = False, **files: Any) -> World:
     }
     for name, permissions in files.items():
         places[name].write_text(json.dumps({"permissions": permissions}))
-    return World(folder, environment={"HOME": str(folder.parent / "home")}, trust=trust)
+    return OpenProject(folder, environment={"HOME": str(folder.parent / "home")}, trust=trust)
 
 
 def request(project: Path, **spec: Any) -> RunRequest:

@@ -120,7 +120,7 @@ class _Steps:
         return self.shell(f"note commit $(head); echo {mark} > a-{mark}; git add a-{mark}; "
                           f"git commit -q --amend -m {mark}; note commit $(head)")  # fmt: skip
 
-    def stash(self) -> Step:
+    def retry_calls(self) -> Step:
         mark = self.mark()
         return self.shell(f"echo {mark} > t-{mark}; git stash push -q -u; note commit $(git rev-parse refs/stash)")
 
@@ -147,7 +147,16 @@ class _Steps:
         return steps
 
     def wanderer(self) -> list[Step]:
-        ways = [self.commit, self.side, self.abandon, self.amend, self.stash, self.pack, self.dirt, self.quiet_commit]
+        ways = [
+            self.commit,
+            self.side,
+            self.abandon,
+            self.amend,
+            self.retry_calls,
+            self.pack,
+            self.dirt,
+            self.quiet_commit,
+        ]
         steps = [self.commit()]
         steps += [make() for make in self.chosen.sample(ways, self.chosen.randint(2, 4))]
         return [*steps, self.conflict()] if self.chosen.random() < 0.15 else steps

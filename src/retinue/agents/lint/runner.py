@@ -233,12 +233,12 @@ def check_names(subjects: Iterable[LintSubject]) -> Iterator[Finding]:
             folders[_home(subject.parsed.file)].append(subject)
     for members in folders.values():
         names: dict[str, list[LintSubject]] = defaultdict(list)
-        for member in members:
-            if member.parsed.spec is not None:
-                names[member.parsed.spec.name.casefold()].append(member)
+        for node in members:
+            if node.parsed.spec is not None:
+                names[node.parsed.spec.name.casefold()].append(node)
         for same in names.values():
-            for member in same:
-                yield from _against(member, [other for other in same if other is not member])
+            for node in same:
+                yield from _against(node, [other for other in same if other is not node])
 
 
 def _against(subject: LintSubject, others: Sequence[LintSubject]) -> Iterator[Finding]:

@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from retinue.capabilities.audit.ledger_store import LedgerStore
     from retinue.capabilities.audit.shadow import Shadow
     from retinue.capabilities.audit.undo import UndoneFile
-    from retinue.runs.member import Member
-    from retinue.runs.project import World
+    from retinue.runs.node import RunNode
+    from retinue.runs.project import Project
 
 MOST_NAMED = 20
 _CHANGING = frozenset({"write", "execute"})
 
 
-class Vault:
+class CheckpointStore:
     """The ledger and the shadow repository of a project, as one process holds them."""
 
     def __init__(self, folder: Path, *, enabled: bool) -> None:
@@ -70,17 +70,17 @@ class Vault:
 class Audit:
     """Made when the run starts; `finish` completes its outcome."""
 
-    def __init__(self, member: Member, world: World, *, resumed: bool) -> None:
-        self._member = member
-        self._world = world
+    def __init__(self, node: RunNode, project: Project, *, resumed: bool) -> None:
+        self._node = node
+        self._project = project
         self._resumed = resumed
         self._turn = 0
         self._effects: dict[str, ToolEffect] = {}
         self._roots: tuple[Path, ...] = ()
         self._complained = False
         self._notices: ChangeNotices | None = None
-        if member.parent is None and notices_wanted(world.settings.settings):
-            self._notices = ChangeNotices(member, world, resumed=resumed)
+        if node.parent is None and notices_wanted(project.settings.settings):
+            self._notices = ChangeNotices(node, project, resumed=resumed)
         self.seen: dict[str, str] = {}
 
     @cached_property
@@ -88,8 +88,10 @@ class Audit:
         from retinue.capabilities.audit.ledger import RunLedger
         from retinue.capabilities.audit.ledger_store import Who
 
-        vault, handle = self._world.vault, self._member.handle
-        made = RunLedger(vault.store, vault.shadow if vault.enabled else None, Who(handle.id, handle.agent))
+        checkpoints, handle = self._project.checkpoints, self._node.handle
+        made = RunLedger(
+            checkpoints.store, checkpoints.shadow if checkpoints.enabled else None, Who(handle.id, handle.agent)
+        )
         made.turn = self._turn
         return made
 
@@ -97,8 +99,8 @@ class Audit:
     def _checkpoints(self) -> Checkpoints:
         from retinue.capabilities.audit.checkpoint import Checkpoints
 
-        vault = self._world.vault
-        made = Checkpoints(vault.shadow, vault.store, self.ledger, self._roots)
+        checkpoints = self._project.checkpoints
+        made = Checkpoints(checkpoints.shadow, checkpoints.store, self.ledger, self._roots)
         if self._resumed:
             made.recover()
         return made
@@ -129,9 +131,9 @@ class Audit:
         """The checkpoint before a call. False when there is none; people are told once why."""
         from retinue.capabilities.audit.shadow import CheckpointError
 
-        if not self._world.vault.enabled:
+        if not self._project.checkpoints.enabled:
             return False
-        about = self._world.redactor(command)  # it is kept, and says what the command was
+        about = self._project.redactor(command)  # it is kept, and says what the command was
         work = asyncio.ensure_future(asyncio.to_thread(lambda: self._checkpoints.begin(call_id, about)))
         try:
             await asyncio.shield(work)
@@ -165,7 +167,7 @@ class Audit:
     def _complain(self, text: str) -> None:
         if not self._complained:
             self._complained = True
-            self._world.log.append(self._member.handle.place, Warned("checkpoint", text))
+            self._project.log.append(self._node.handle.place, Warned("checkpoint", text))
 
     # At its end
 
@@ -180,7 +182,7 @@ class Audit:
             self._effects.clear()  # an ended run stays in memory for a while
 
     async def _finished(self, outcome: Outcome) -> Outcome:
-        spec = self._member.handle.launch.request.spec
+        spec = self._node.handle.launch.request.spec
         notes: list[str] = []
         if self._notices is not None:
             self._notices.finish()
@@ -195,11 +197,11 @@ class Audit:
         from retinue.capabilities.audit.ledger_store import Who
         from retinue.capabilities.audit.undo import Undo, UndoScope
 
-        handle = self._member.handle
-        below = tuple(child.id for child in self._member.descendants())
+        handle = self._node.handle
+        below = tuple(child.id for child in self._node.descendants())
 
         def work() -> list[UndoneFile]:
-            undo = Undo(self._world.state)
+            undo = Undo(self._project.state)
             try:
                 return undo.run(UndoScope(Who(handle.id, handle.agent), below=below))
             finally:
@@ -207,7 +209,7 @@ class Audit:
 
         done = await asyncio.to_thread(work)
         event = undone_event(done, by="rollback")
-        self._world.log.append(handle.place, event)
+        self._project.log.append(handle.place, event)
         if not done:
             return "rollback: on-failure: it had changed no files."
         kept = f" Not put back: {name_first(event.kept, 10)}." if event.kept else ""
@@ -217,14 +219,14 @@ class Audit:
     def _tell(self) -> list[str]:
         """The line of record, and which files a parent that had read them must read again."""
         files = self._files()
-        below = [member.handle.outcome for member in self._member.descendants()]
+        below = [node.handle.outcome for node in self._node.descendants()]
         line = record_line(
             [*self._earlier(), *self._effects.values()],
             self._shown(files),
             below=[len(each.evidence.commands) if each else 0 for each in below],
-            complete=self._world.vault.enabled and not self._complained,
+            complete=self._project.checkpoints.enabled and not self._complained,
         )
-        parent = self._member.parent
+        parent = self._node.parent
         known = parent.audit.seen if parent is not None and parent.audit is not None else {}
         stale = [path for path in files if path in known and known[path] != files[path]]
         if not stale:
@@ -235,9 +237,9 @@ class Audit:
     def _files(self) -> dict[str, str | None]:
         """Paths changed in this tree, with the hash they have now as far as it is known."""
         found: dict[str, str | None] = {}
-        if self._world.vault.used:
-            ids = [self._member.id, *(child.id for child in self._member.descendants())]
-            for row in self._world.vault.store.of_runs(ids):
+        if self._project.checkpoints.used:
+            ids = [self._node.id, *(child.id for child in self._node.descendants())]
+            for row in self._project.checkpoints.store.of_runs(ids):
                 if not any(entry is not None and entry.is_folder for entry in (row.before, row.after)):
                     found[row.path] = row.after_hash
         for effect in self._effects.values():
@@ -256,7 +258,7 @@ class Audit:
         """Return what the run did before it was resumed."""
         if not self._resumed:
             return []
-        found = self._world.log.reader.ordered(self._member.id, ("tool.ended",))
+        found = self._project.log.reader.ordered(self._node.id, ("tool.ended",))
         bodies = [event.body for _, event in found if isinstance(event.body, ToolEnded)]
         return [body.effect for body in bodies if body.call_id not in self._effects]
 

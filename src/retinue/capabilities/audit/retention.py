@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from retinue.capabilities.audit.ledger_store import LedgerStore
     from retinue.log.query import LogReader
     from retinue.log.rows import RunRow
-    from retinue.runs.project import World
+    from retinue.runs.project import Project
 
 
 GRACE = 24 * 3600.0
@@ -131,16 +131,16 @@ _AT_THE_END_SECONDS = 20.0
 """The longest that the end of a process may be held up by it."""
 
 
-async def tidy(world: World) -> None:
+async def tidy(project: Project) -> None:
     """What the end of a process that made checkpoints does about it. Never fails."""
-    days = world.settings.settings.checkpoints_keep_days
+    days = project.settings.settings.checkpoints_keep_days
     if days is None:
         return
     from retinue.capabilities.audit.shadow import CheckpointError
     from retinue.errors import RetinueError
 
     with suppress(CheckpointError, RetinueError, OSError):
-        await asyncio.to_thread(_daily, world.log.reader, world.state, days)
+        await asyncio.to_thread(_daily, project.log.reader, project.state, days)
 
 
 def expired(rows: Iterable[RunRow], state: Path, before: float) -> list[RunRow]:

@@ -22,7 +22,7 @@ from retinue.tools.processes import ProcessEnd, in_thread, run_program
 if TYPE_CHECKING:
     from retinue.capabilities.convert.document import Download
     from retinue.capabilities.web.fetcher import Fetched
-    from retinue.runs.project import World
+    from retinue.runs.project import Project
 
 
 EXTRA = "pip install 'retinue[convert]'"
@@ -127,46 +127,46 @@ def _parsed(said: bytes) -> dict[str, Any] | None:
     return answer if isinstance(answer, dict) else None
 
 
-def convert_tools(world: World) -> dict[str, Tool]:
+def convert_tools(project: Project) -> dict[str, Tool]:
     """The tool, unless the settings take it away."""
-    if not world.settings.settings.convert_enabled:
+    if not project.settings.settings.convert_enabled:
         return {}
     from retinue.capabilities.convert.tool import ConvertContentTool
 
-    tool = ConvertContentTool(lambda: _confinement(world), lambda: _download(world))
+    tool = ConvertContentTool(lambda: _confinement(project), lambda: _download(project))
     return {tool.name: tool}
 
 
-async def convert_to_text(world: World, call_id: str, path: str, context: ToolContext) -> str:
+async def convert_to_text(project: Project, call_id: str, path: str, context: ToolContext) -> str:
     """Return a document as text, for a model that does not take it as it is. Raise ToolError."""
     from retinue.capabilities.convert.tool import ConvertContentTool
     from retinue.tools.arguments import ToolError
 
-    tool = world.tools.get("convert_content")
-    if tool is None and world.settings.settings.convert_enabled:
+    tool = project.tools.get("convert_content")
+    if tool is None and project.settings.settings.convert_enabled:
         check_installed()
     if not isinstance(tool, ConvertContentTool):
         raise ToolError(f"{path} is a PDF, and converting is switched off here (convert.enabled).")
     return await tool.text_of(call_id, path, context)
 
 
-def _confinement(world: World) -> Confinement | None:
+def _confinement(project: Project) -> Confinement | None:
     """A sandbox in which nothing can be changed and nobody reached; None where there is none, and
     the converter has only its limits of memory and time."""
-    if not can_sandbox(world.settings.settings):
+    if not can_sandbox(project.settings.settings):
         return None
     from retinue.guard.sandbox.box import Box
     from retinue.guard.sandbox.policy import SandboxPolicy
 
-    hidden: tuple[Path, ...] = (world.home,)
-    return Box(SandboxPolicy(hidden=hidden, network="off", home=home(world.environment)), "convert")
+    hidden: tuple[Path, ...] = (project.home,)
+    return Box(SandboxPolicy(hidden=hidden, network="off", home=home(project.environment)), "convert")
 
 
-def _download(world: World) -> Download | None:
-    if not world.settings.settings.web_enabled:
+def _download(project: Project) -> Download | None:
+    if not project.settings.settings.web_enabled:
         return None
 
     async def download(url: str, most: int, permit: Callable[[str], str | None]) -> Fetched:
-        return await world.browsing.web.download(url, most=most, permit=permit)
+        return await project.browsing.web.download(url, most=most, permit=permit)
 
     return download

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from retinue.capabilities.hooks.handler import Handler
     from retinue.log.rows import RunPlace
     from retinue.runs.handle import RunHandle
-    from retinue.runs.member import Member
+    from retinue.runs.node import RunNode
     from retinue.runs.plan import Launch
-    from retinue.runs.project import World
+    from retinue.runs.project import Project
 
 MOST_CONTINUATIONS = 8
 """How often in a row hooks may keep a run from ending."""
@@ -60,10 +60,10 @@ _ERRORS = {
 class RunHooks:
     """The hooks of one run, from before it is recorded until it has ended."""
 
-    def __init__(self, launch: Launch, place: RunPlace, world: World, *, own: bool = True) -> None:
+    def __init__(self, launch: Launch, place: RunPlace, project: Project, *, own: bool = True) -> None:
         self.launch = launch
         self._place = place
-        self._world = world
+        self._project = project
         self.preface: list[str] = []
         """What hooks want the model to know before its first prompt."""
         self.notes: list[str] = []
@@ -75,11 +75,11 @@ class RunHooks:
         self._told_end = self._began = self._in_session = False
         problems: list[str] = []
         hooks: tuple[Handler, ...] = ()
-        if own and launch.request.spec.hooks and not world.settings.settings.disable_all_hooks:
+        if own and launch.request.spec.hooks and not project.settings.settings.disable_all_hooks:
             from retinue.capabilities.hooks.sources import agent_hooks
 
             hooks = tuple(agent_hooks(launch.request.spec, problems))
-        self._handlers = world.hooks.handlers(hooks)
+        self._handlers = project.hooks.handlers(hooks)
         self.notes += problems
         self.watches = not _WATCHED.isdisjoint(self._handlers)
 
@@ -116,22 +116,22 @@ class RunHooks:
         from retinue.capabilities.hooks.run import HandlerEnv
         from retinue.tools.processes import run_program
 
-        world, request = self._world, self.launch.request
+        project, request = self._project, self.launch.request
         around = HandlerEnv(
             cwd=request.cwd,
-            project=world.cwd,
-            environment=world.environment,
+            project=project.cwd,
+            environment=project.environment,
             start=run_program,
-            transport=lambda: world.transport,
+            transport=lambda: project.transport,
             owner=self._place.run_id,
-            passed=world.settings.settings.sandbox_pass_environment,
+            passed=project.settings.settings.sandbox_pass_environment,
         )
         return HookBus(
             self._handlers,
             around,
             self._who(),
-            fail_open=world.settings.settings.hooks_fail_open,
-            outputs=world.state / "outputs" / self._place.run_id,
+            fail_open=project.settings.settings.hooks_fail_open,
+            outputs=project.state / "outputs" / self._place.run_id,
             report=lambda failure: self._warn("hook_failed", failure),
         )
 
@@ -156,7 +156,7 @@ class RunHooks:
             self._early.append(Warned(code, text))
             return
         try:
-            self._world.log.append(self._place, Warned(code, text))
+            self._project.log.append(self._place, Warned(code, text))
         except StateError:  # it cannot be recorded any more: the outcome says it
             self.notes.append(text)
 
@@ -184,7 +184,7 @@ class RunHooks:
         has happened. Raise PromptBlockedError."""
         if not (self.listens("PreModelSwitch") or self.listens("PostModelSwitch")):
             return
-        earlier = self._world.log.reader.ordered(self._place.run_id, ("run.started",))
+        earlier = self._project.log.reader.ordered(self._place.run_id, ("run.started",))
         models = [event.body.model for _, event in earlier if isinstance(event.body, RunStarted)]
         model, asked = self.launch.model_name, self.launch.request.model
         if not models or models[-1] == model:
@@ -338,10 +338,10 @@ class RunHooks:
             self.preface.append(context)
 
 
-def hooks_for(member: Member, world: World) -> RunHooks:
+def hooks_for(node: RunNode, project: Project) -> RunHooks:
     """The hooks of a run; made on the way for one that came past the gate."""
-    handle = member.handle
+    handle = node.handle
     if handle.hooks is None:
-        RunHooks(handle.launch, handle.place, world).attach(handle)
+        RunHooks(handle.launch, handle.place, project).attach(handle)
     assert handle.hooks is not None
     return handle.hooks

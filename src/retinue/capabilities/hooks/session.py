@@ -17,7 +17,7 @@ from retinue.core.toolnames import canonical
 if TYPE_CHECKING:
     from retinue.capabilities.hooks.handler import Handler
     from retinue.capabilities.hooks.sources import HookSources
-    from retinue.runs.project import World
+    from retinue.runs.project import Project
     from retinue.settings.load import Loaded
 
 
@@ -123,8 +123,8 @@ class SessionHooks:
     """What everyone's runs hear of: hooks of the settings files, and functions of the program.
     Files are read when the first run starts, and again after the settings were reloaded."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, project: Project) -> None:
+        self._project = project
         self._functions: list[Handler] = []
         self._read: tuple[Loaded, HookSources] | None = None
         self._grouped: Handlers | None = None
@@ -165,14 +165,14 @@ class SessionHooks:
         """What the files have, and what is wrong with them."""
         from retinue.capabilities.hooks.sources import session_hooks
 
-        world = self._world
-        if self._read is None or self._read[0] is not world.settings:
-            found = session_hooks(world.cwd, world.settings, world.trust, world.environment)
-            if world.extensions.has_hooks and not world.settings.settings.disable_all_hooks:
+        project = self._project
+        if self._read is None or self._read[0] is not project.settings:
+            found = session_hooks(project.cwd, project.settings, project.trust, project.environment)
+            if project.extensions.has_hooks and not project.settings.settings.disable_all_hooks:
                 problems = list(found.problems)
-                handlers = (*found.handlers, *world.extensions.hooks(problems))
+                handlers = (*found.handlers, *project.extensions.hooks(problems))
                 found = replace(found, handlers=handlers, problems=tuple(problems))
-            self._read, self._grouped = (world.settings, found), None
+            self._read, self._grouped = (project.settings, found), None
         return self._read[1]
 
     def handlers(self, own: tuple[Handler, ...] = ()) -> Handlers:
@@ -195,9 +195,9 @@ class SessionHooks:
         """Look once, without loading anything: most projects have no hooks."""
         from retinue.capabilities.hooks.sources import hook_files
 
-        world = self._world
-        if self._empty is not world.settings:
-            said = any(layer.values.get("hooks") for layer in world.settings.layers)
-            said = said or bool(hook_files(world.cwd, world.environment)) or world.extensions.has_hooks
-            self._empty = None if said else world.settings
+        project = self._project
+        if self._empty is not project.settings:
+            said = any(layer.values.get("hooks") for layer in project.settings.layers)
+            said = said or bool(hook_files(project.cwd, project.environment)) or project.extensions.has_hooks
+            self._empty = None if said else project.settings
         return self._empty is not None

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from retinue.capabilities.mcp.process import ErrorLog, ServerProcess
     from retinue.core.tool import Confinement
     from retinue.runs.plan import Launch
-    from retinue.runs.project import World
+    from retinue.runs.project import Project
 
 ANSWER_SECONDS, START_SECONDS, IDLE_SECONDS = 30.0, 30.0, 300.0
 Wrap = Callable[[tuple[Tool, ...]], tuple[Tool, ...]]
@@ -37,19 +37,19 @@ class Languages:
 
     def __init__(
         self,
-        world: World,
+        project: Project,
         *,
         seconds: float = ANSWER_SECONDS,
         start_seconds: float = START_SECONDS,
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
         """A server may take `seconds` to answer, `start_seconds` to start; unasked for `idle_seconds` it is ended."""
-        self._world = world
+        self._project = project
         self._seconds, self._start_seconds, self._idle_seconds = seconds, start_seconds, idle_seconds
 
     def tools(self) -> dict[str, Tool]:
         """The tool with which agents ask; none where the settings take it away."""
-        settings = self._world.settings.settings
+        settings = self._project.settings.settings
         actions = settings.allowed_lsp_actions
         if not settings.allow_lsp_tools or not actions:
             return {}
@@ -63,12 +63,12 @@ class Languages:
         from retinue.capabilities.lsp.catalog import server_kinds
         from retinue.capabilities.lsp.pool import LanguagePoolOptions, LanguageServerPool
 
-        settings = self._world.settings.settings
+        settings = self._project.settings.settings
         return LanguageServerPool(
             LanguagePoolOptions(
                 kinds=server_kinds(settings.lsp_servers),
                 spawn=self._spawn,
-                search=self._world.environment.get("PATH"),
+                search=self._project.environment.get("PATH"),
                 confined=self._confines,
                 trusting=self._trusting,
                 seconds=self._seconds,
@@ -84,19 +84,19 @@ class Languages:
 
     @property
     def _trusting(self) -> bool:
-        return self._world.settings.settings.lsp_sandbox == "off"
+        return self._project.settings.settings.lsp_sandbox == "off"
 
     @property
     def _confines(self) -> bool:
-        return not self._trusting and can_sandbox(self._world.settings.settings)
+        return not self._trusting and can_sandbox(self._project.settings.settings)
 
     async def _spawn(self, kind: ServerKind, argv: tuple[str, ...], root: Path) -> WatchedServer:
         from retinue.capabilities.lsp.errors import ServerFailedError
         from retinue.capabilities.mcp.process import CannotStartError, ErrorLog, ServerProcess
 
-        world = self._world
-        log = ErrorLog(world.state / "logs" / f"lsp-{kind.name}.log", world.redactor)
-        environment = {**world.tool_environment, **kind.environment}
+        project = self._project
+        log = ErrorLog(project.state / "logs" / f"lsp-{kind.name}.log", project.redactor)
+        environment = {**project.tool_environment, **kind.environment}
         box = self._box(kind, root) if self._confines else None
         command = list(argv)
         if box is not None:
@@ -113,7 +113,7 @@ class Languages:
         from retinue.guard.sandbox.box import Box
         from retinue.guard.sandbox.policy import SandboxPolicy
 
-        environment = self._world.environment
+        environment = self._project.environment
         policy = SandboxPolicy(
             hidden=(retinue_home(environment),), shown=(root,), network="off", home=home(environment)
         )
@@ -147,23 +147,25 @@ class WatchedServer:
             await asyncio.to_thread(self._box.close)
 
 
-def diagnosed(launch: Launch, world: World, inner: Wrap) -> Wrap:
+def diagnosed(launch: Launch, project: Project, inner: Wrap) -> Wrap:
     """Put what language servers say about an edited file beside the result of the edit, around
     what `inner` puts around tools. Only for runs that may ask language servers themselves."""
-    wanted = world.settings.settings.lsp_diagnostics_after_edit
+    wanted = project.settings.settings.lsp_diagnostics_after_edit
     may_ask = any(tool.spec.name == "lsp" for tool in launch.tools)
     if wanted == "off" or not may_ask or (wanted == "main" and launch.request.parent_id is not None):
         return inner
-    return lambda tools: tuple(Diagnosed(tool, world) if tool.spec.name in _EDITING else tool for tool in inner(tools))
+    return lambda tools: tuple(
+        Diagnosed(tool, project) if tool.spec.name in _EDITING else tool for tool in inner(tools)
+    )
 
 
 class Diagnosed:
     """A tool that edits, followed by a look at what it left."""
 
-    def __init__(self, tool: Tool, world: World) -> None:
+    def __init__(self, tool: Tool, project: Project) -> None:
         self.inner = tool
         self.spec = tool.spec
-        self._world = world
+        self._project = project
 
     async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
         output = await self.inner.run(call_id, arguments, context)
@@ -172,6 +174,6 @@ class Diagnosed:
             return output
         from retinue.capabilities.lsp.diagnostics import after_edit
 
-        seconds = self._world.settings.settings.lsp_diagnostics_seconds
-        said = await after_edit(self._world.languages.pool, paths, context, seconds)
+        seconds = self._project.settings.settings.lsp_diagnostics_seconds
+        said = await after_edit(self._project.languages.pool, paths, context, seconds)
         return replace(output, content=(*output.content, Text(said))) if said else output

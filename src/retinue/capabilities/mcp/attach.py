@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from retinue.capabilities.mcp.tool import ElicitQuestion
     from retinue.core.spec import ToolPolicy
     from retinue.log.query import LogReader
-    from retinue.runs.member import Member
+    from retinue.runs.node import RunNode
     from retinue.runs.plan import Launch
-    from retinue.runs.project import World
+    from retinue.runs.project import Project
     from retinue.tools.tool_search import Deferred
 
 SEARCH = "tool_search"
@@ -48,22 +48,22 @@ _SHARE_SHOWN = 0.1
 Choose = Callable[[Mapping[str, Tool]], ToolSelection]
 
 
-async def serve(request: RunRequest, world: World, notes: list[str], *, has_parent: bool) -> Served | None:
+async def serve(request: RunRequest, project: Project, notes: list[str], *, has_parent: bool) -> Served | None:
     """The servers of a run, with the tools they are known to have; None for a run that has none,
     which costs nothing. Raise LaunchError when a required server is missing."""
-    spec, settings = request.spec, world.settings.settings
+    spec, settings = request.spec, project.settings.settings
     if not may_have_servers(spec):
         return None
-    named = bool(spec.servers or spec.required_servers or settings.mcp_servers) or world.extensions.has_servers
-    if not named and not any_file(world.cwd, world.environment, claude=settings.mcp_claude_servers):
+    named = bool(spec.servers or spec.required_servers or settings.mcp_servers) or project.extensions.has_servers
+    if not named and not any_file(project.cwd, project.environment, claude=settings.mcp_claude_servers):
         return None
     from retinue.capabilities.mcp.servers import chosen_servers, habits_of
 
-    meant = world.extensions.with_servers(spec)
+    meant = project.extensions.with_servers(spec)
     above = request.ceiling.servers
     scope = ServerScope(meant, None if above is None else frozenset(above))
-    configs = chosen_servers(request, world, scope, notes)
-    served = Served(request, world, scope, configs, habits_of(world), has_parent=has_parent)
+    configs = chosen_servers(request, project, scope, notes)
+    served = Served(request, project, scope, configs, habits_of(project), has_parent=has_parent)
     await served.start(notes)
     return served if configs else None
 
@@ -74,7 +74,7 @@ class Served:
     def __init__(
         self,
         request: RunRequest,
-        world: World,
+        project: Project,
         scope: ServerScope,
         configs: tuple[ServerConfig, ...],
         habits: PoolOptions,
@@ -83,10 +83,10 @@ class Served:
     ) -> None:
         from retinue.capabilities.mcp.pool import loop_pool
 
-        self._settings = world.settings.settings
+        self._settings = project.settings.settings
         self._spec = request.spec
         self._scope = scope
-        self._roots = _roots(request, world)
+        self._roots = _roots(request, project)
         pool, owner = loop_pool(), str(next(_owners))
         self.servers: tuple[Server, ...] = tuple(
             pool.server(config, habits, self._roots, owner if config.inline else "") for config in configs
@@ -262,25 +262,25 @@ def serving(launch: Launch) -> AbstractContextManager[None]:
 
 
 def late_tools(
-    member: Member, world: World, wrap: Callable[[tuple[Tool, ...]], tuple[Tool, ...]], resumed: bool
+    node: RunNode, project: Project, wrap: Callable[[tuple[Tool, ...]], tuple[Tool, ...]], resumed: bool
 ) -> Callable[[], tuple[Tool, ...]]:
     """What the loop of a run asks for tools that it gets later. `wrap` guards them."""
-    served = member.handle.launch.served
+    served = node.handle.launch.served
     if served is None:
         return tuple
     served.wrap = wrap
-    served.person = partial(_question, member, world)
+    served.person = partial(_question, node, project)
     if resumed:
-        served.recall(world.log.reader, member.id)
+        served.recall(project.log.reader, node.id)
     return served.late
 
 
-async def _question(member: Member, world: World, call_id: str, question: ElicitQuestion) -> str | None:
+async def _question(node: RunNode, project: Project, call_id: str, question: ElicitQuestion) -> str | None:
     """Through the inbox, like everything people are asked."""
-    guard = world.guards.get(member.id)
+    guard = project.guards.get(node.id)
     if guard is None:
         return None
-    answer = await world.desk.question(
+    answer = await project.inbox_service.question(
         question.title, question.options, party=guard.party, call_id=call_id, detail=question.detail
     )
     return None if answer.by in ("policy", "expiry") else answer.choice
@@ -293,8 +293,8 @@ async def close_servers() -> None:
         await pool.loop_pool().close_unused()
 
 
-def _roots(request: RunRequest, world: World) -> tuple[Path, ...]:
-    roots = (request.cwd, *(world.cwd / root for root in world.settings.settings.extra_roots))
+def _roots(request: RunRequest, project: Project) -> tuple[Path, ...]:
+    roots = (request.cwd, *(project.cwd / root for root in project.settings.settings.extra_roots))
     return tuple(root.expanduser().resolve() for root in roots)
 
 

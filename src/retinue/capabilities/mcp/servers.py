@@ -15,40 +15,42 @@ from retinue.errors import LaunchError
 
 if TYPE_CHECKING:
     from retinue.guard.trust_subjects import TrustSubject
-    from retinue.runs.project import World
+    from retinue.runs.project import Project
 
 _SETTINGS_FILES = ("settings.json", "settings.local.json")
 _START_SECONDS = 120.0
 """How long a server may take to start when nobody waits for it any more."""
 
 
-def project_servers(world: World) -> Configured:
+def project_servers(project: Project) -> Configured:
     """Every server that is configured here."""
-    found: Configured | None = world.round.get("servers")
+    found: Configured | None = project.round.get("servers")
     if found is None:
-        settings = world.settings.settings
+        settings = project.settings.settings
         found = configured_servers(
-            world.cwd,
-            world.environment,
+            project.cwd,
+            project.environment,
             settings=settings.mcp_servers,
             origin=lambda name: settings.origin(f"mcp_servers.{name}"),
             claude=settings.mcp_claude_servers,
-            extra=world.extensions.servers(),
+            extra=project.extensions.servers(),
         )
-        world.round.keep("servers", found)
+        project.round.keep("servers", found)
     return found
 
 
-def chosen_servers(request: RunRequest, world: World, scope: ServerScope, notes: list[str]) -> tuple[ServerConfig, ...]:
+def chosen_servers(
+    request: RunRequest, project: Project, scope: ServerScope, notes: list[str]
+) -> tuple[ServerConfig, ...]:
     """The servers of a run. Raise LaunchError when one that it requires cannot be among them."""
     spec = request.spec
-    configured = project_servers(world)
+    configured = project_servers(project)
     notes += configured.problems if request.parent_id is None else ()
     chosen = {name: config for name, config in configured.servers.items() if scope.wants(name)}
     for server in spec.servers or ():
         if server.config is not None:
             where = spec.path or f"agent {spec.name}"
-            config = read_server(server.name, server.config, world.environment, origin=where, inline=True)
+            config = read_server(server.name, server.config, project.environment, origin=where, inline=True)
             if config is not None:
                 chosen[server.name] = config
         elif server.name not in configured.servers:
@@ -59,25 +61,25 @@ def chosen_servers(request: RunRequest, world: World, scope: ServerScope, notes:
             f"The agent '{spec.name}' requires MCP servers that are not configured here: {', '.join(missing)}.",
             remedy="Add them to mcpServers in the settings, or to .mcp.json. See: retinue servers list",
         )
-    return tuple(config for config in chosen.values() if _may_start(config, world, scope, spec.name, notes))
+    return tuple(config for config in chosen.values() if _may_start(config, project, scope, spec.name, notes))
 
 
-def is_trusted(config: ServerConfig, world: World) -> bool:
+def is_trusted(config: ServerConfig, project: Project) -> bool:
     """Whether a server may start: the user's own may, a project's after consent to its file."""
     if config.personal:
         return True
     try:
-        return world.trust.is_trusted(Path(config.origin), Path(config.origin).read_bytes())
+        return project.trust.is_trusted(Path(config.origin), Path(config.origin).read_bytes())
     except OSError:
         return False
 
 
-def server_subjects(world: World) -> list[TrustSubject]:
+def server_subjects(project: Project) -> list[TrustSubject]:
     """The files of the project that bring servers, for `retinue trust`."""
     from retinue.guard.trust_subjects import TrustSubject
 
     brought: dict[str, list[str]] = {}
-    for config in project_servers(world).servers.values():
+    for config in project_servers(project).servers.values():
         if not config.personal and Path(config.origin).name not in _SETTINGS_FILES:
             brought.setdefault(config.origin, []).append(f"MCP server {config.name}: {config.target[:160]}")
     found = []
@@ -87,21 +89,21 @@ def server_subjects(world: World) -> list[TrustSubject]:
     return found
 
 
-def habits_of(world: World) -> PoolOptions:
-    home, settings = world.home, world.settings.settings
+def habits_of(project: Project) -> PoolOptions:
+    home, settings = project.home, project.settings.settings
     return PoolOptions(
-        cwd=world.cwd,
-        environment=world.environment,
+        cwd=project.cwd,
+        environment=project.environment,
         logs=home / "logs" / "mcp",
         memory=ListingMemory(home / "cache" / "mcp"),
-        redact=world.redactor,
+        redact=project.redactor,
         start_seconds=max(_START_SECONDS, settings.mcp_start_timeout_seconds),
     )
 
 
-def _may_start(config: ServerConfig, world: World, scope: ServerScope, agent: str, notes: list[str]) -> bool:
+def _may_start(config: ServerConfig, project: Project, scope: ServerScope, agent: str, notes: list[str]) -> bool:
     why = config.problem
-    if why is None and not is_trusted(config, world):
+    if why is None and not is_trusted(config, project):
         why = f"{config.origin} is not trusted. Consent with: retinue trust add {config.origin}"
     if why is None:
         return True

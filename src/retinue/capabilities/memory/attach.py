@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from retinue.capabilities.memory.block import Memory
     from retinue.core.request import RunRequest
     from retinue.runs.plan import Launch
-    from retinue.runs.project import World
+    from retinue.runs.project import Project
 
 _FILE_TOOLS = ("read", "write", "edit")
 _WHY = "your memory"
@@ -34,7 +34,7 @@ _IGNORE = b"# Memories of agents on this machine: not for the repository.\n*\n"
 
 def memory_for(
     request: RunRequest,
-    world: World,
+    project: Project,
     tools: Mapping[str, Tool],
     spare: Mapping[str, Tool],
     notes: list[str],
@@ -44,14 +44,14 @@ def memory_for(
     """The memory that the run's file asks for, or None. `tools` are those it has, `spare` the file
     tools that nothing forbids it. Makes nothing. What stands in the way is noted."""
     spec = request.spec
-    if spec.memory is None or not world.settings.settings.memory_enabled:
+    if spec.memory is None or not project.settings.settings.memory_enabled:
         return None
     from retinue.capabilities.memory.block import Memory
     from retinue.capabilities.memory.store import other_places, own_place
 
     try:
-        own = own_place(spec.name, spec.memory, world.cwd, world.environment)
-        others = other_places(spec.name, spec.memory, world.cwd, world.environment)
+        own = own_place(spec.name, spec.memory, project.cwd, project.environment)
+        others = other_places(spec.name, spec.memory, project.cwd, project.environment)
     except UsageError as error:
         notes.append(f"it has no memory: {error.message}")
         return None
@@ -66,12 +66,12 @@ def memory_for(
 
 
 def spare_tools(
-    request: RunRequest, world: World, permitted: Callable[[Mapping[str, Tool]], Any]
+    request: RunRequest, project: Project, permitted: Callable[[Mapping[str, Tool]], Any]
 ) -> Mapping[str, Tool]:
     """The file tools that neither the agent's file, an agent above it nor a rule takes from the run."""
     if request.spec.memory is None:
         return {}
-    available = {name: world.tools[name] for name in _FILE_TOOLS if name in world.tools}
+    available = {name: project.tools[name] for name in _FILE_TOOLS if name in project.tools}
     policy = ToolPolicy(allow=tuple(available), deny=request.spec.tools.deny)
     chosen = select_tools(policy, available, denied_above=request.ceiling.denied).tools
     return {tool.spec.name: tool for tool in permitted(chosen)}
@@ -158,9 +158,9 @@ class OwnMemory:
         self._inner.grant(rule)
 
 
-def with_memory(permissions: Permissions, launch: Launch, world: World) -> Permissions:
+def with_memory(permissions: Permissions, launch: Launch, project: Project) -> Permissions:
     """For the gate of one run."""
     if launch.memory is None or not launch.memory.writable:
         return permissions
     tools = {tool.spec.name: tool for tool in launch.tools if isinstance(tool, ReachingWriter)}
-    return OwnMemory(permissions, tools, launch.request.cwd.resolve(), str(home(world.environment)))
+    return OwnMemory(permissions, tools, launch.request.cwd.resolve(), str(home(project.environment)))

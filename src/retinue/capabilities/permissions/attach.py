@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from retinue.core.tool import Tool
     from retinue.guard.permissions.policy import PermissionPolicy
     from retinue.models.protocol import Model
-    from retinue.runs.project import World
+    from retinue.runs.project import Project
 
 
 LONGEST_SECONDS = 30.0
@@ -46,10 +46,10 @@ VERDICT_TOKENS = 1_000
 Classify = Callable[[ToolUse, Decision], Awaitable[Decision]]
 
 
-def classifier_for(policy: PermissionPolicy, world: World) -> Classify | None:
+def classifier_for(policy: PermissionPolicy, project: Project) -> Classify | None:
     """What `permissions.autoModel` makes of a question; None where it has no say. The model is
     connected for the first question."""
-    name = world.settings.settings.permissions_auto_model
+    name = project.settings.settings.permissions_auto_model
     if policy.mode != "auto" or name is None:
         return None
     known: list[Model] = []
@@ -59,7 +59,7 @@ def classifier_for(policy: PermissionPolicy, world: World) -> Classify | None:
 
         async with asyncio.timeout(LONGEST_SECONDS):
             if not known:
-                known.append(await _model(name, world))
+                known.append(await _model(name, project))
             # Thinking counts towards the limit and is on by default: it would leave no room for the verdict.
             request = ModelRequest(
                 system=system, messages=(user(question),), max_output=VERDICT_TOKENS, thinking="off", tool_choice="none"
@@ -78,19 +78,19 @@ def classifier_for(policy: PermissionPolicy, world: World) -> Classify | None:
     return classify
 
 
-async def _model(name: str, world: World) -> Model:
+async def _model(name: str, project: Project) -> Model:
     from retinue.models.select import build_model, select_model
 
     selection = await select_model(
         name,
-        settings=world.settings.settings,
-        environment=world.environment,
-        transport=world.transport,
+        settings=project.settings.settings,
+        environment=project.environment,
+        transport=project.transport,
     )
-    if not selection.provider.origin.personal and not world.trust.everything:
+    if not selection.provider.origin.personal and not project.trust.everything:
         # A server that a project names must not be the one that judges what is done in it.
         raise LaunchError(f"{selection.provider.id} is a server of the project's: it does not judge calls.")
-    return build_model(selection, world.transport)
+    return build_model(selection, project.transport)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ _NAMES = {
 
 def permissions_for(
     request: RunRequest,
-    world: World,
+    project: Project,
     parent: PermissionPolicy | None,
     patterns: Patterns,
     notes: list[str],
@@ -144,32 +144,32 @@ def permissions_for(
 
         rules += preset_rules()
     if parent is not None:
-        mode = mode_for(request, world, parent.mode, notes)
+        mode = mode_for(request, project, parent.mode, notes)
         above, roots = parent.place, parent.place.roots
         others = roots if roots[0] == where else roots[1:]
-        place = RunFolders.of(where, others, above.home, copied, above.programs, above.consented, world.real)
+        place = RunFolders.of(where, others, above.home, copied, above.programs, above.consented, project.real)
         return parent.fork(mode, rules, place=place, limits=limits, presets=presets)
-    mode = mode_for(request, world, None, notes)
-    sources = _sources(world)
-    extra = (*world.settings.settings.extra_roots, *sources.directories)
-    home = world.environment.get("HOME") or str(Path.home())
-    folders, programs = (str(world.cwd / each) for each in extra), world.environment.get("PATH", "")
+    mode = mode_for(request, project, None, notes)
+    sources = _sources(project)
+    extra = (*project.settings.settings.extra_roots, *sources.directories)
+    home = project.environment.get("HOME") or str(Path.home())
+    folders, programs = (str(project.cwd / each) for each in extra), project.environment.get("PATH", "")
 
     def consented(path: Path, content: bytes) -> bool:
-        return world.trust.is_trusted(path, content)
+        return project.trust.is_trusted(path, content)
 
-    place = RunFolders.of(where, folders, home, copied, programs, consented, world.real)
+    place = RunFolders.of(where, folders, home, copied, programs, consented, project.real)
     every = (*sources.rules, *rules)
-    walls, masks = _walls(world, every, notes)
+    walls, masks = _walls(project, every, notes)
     return PermissionPolicy(mode, place, every, limits=limits, presets=presets, walls=walls, masks=masks)
 
 
-def _walls(world: World, rules: Sequence[Rule], notes: list[str]) -> tuple[bool, bool]:
+def _walls(project: Project, rules: Sequence[Rule], notes: list[str]) -> tuple[bool, bool]:
     """Whether commands that nobody allowed can be walled in here, and whether files that rules
     deny can be kept from all others. What cannot be enforced is noted."""
     from retinue.capabilities.sandbox.attach import can_mask, can_sandbox
 
-    settings = world.settings.settings
+    settings = project.settings.settings
     walls = can_sandbox(settings)
     about = next((rule for rule in rules if rule.kind != "allow" and is_about_files(rule)), None)
     if about is None:
@@ -183,28 +183,28 @@ def _walls(world: World, rules: Sequence[Rule], notes: list[str]) -> tuple[bool,
     return walls, masks
 
 
-def mode_for(request: RunRequest, world: World, above: PermissionMode | None, notes: list[str]) -> PermissionMode:
+def mode_for(request: RunRequest, project: Project, above: PermissionMode | None, notes: list[str]) -> PermissionMode:
     """The mode that the run's policy will have, for those who decide before there is one.
     `above` is the parent's mode; None for a run without a parent, which then also notes what is
     wrong with the rules."""
-    sources, spec = _sources(world), request.spec
+    sources, spec = _sources(project), request.spec
     if above is None:
         notes += sources.notes
     mode = effective_mode(
         above or request.permission_mode or sources.mode or "default",
         spec,
-        trusted=spec.permission_mode is None or world.trust.trusts(spec),
+        trusted=spec.permission_mode is None or project.trust.trusts(spec),
         bypass_disabled=sources.bypass_disabled,
         notes=notes,
     )
-    if mode == "auto" and above != "auto" and not world.settings.settings.permissions_auto_model:
+    if mode == "auto" and above != "auto" and not project.settings.settings.permissions_auto_model:
         notes.append("The mode auto has no model to judge calls (permissions.autoModel): it asks as default does.")
     return mode
 
 
-def permitted(tools: Mapping[str, Tool], request: RunRequest, world: World, notes: list[str]) -> tuple[Tool, ...]:
+def permitted(tools: Mapping[str, Tool], request: RunRequest, project: Project, notes: list[str]) -> tuple[Tool, ...]:
     """The tools that no rule takes away by name: what is always denied, no model need see."""
-    denied = [rule for rule in _sources(world).rules if rule.kind == "deny" and rule.bare]
+    denied = [rule for rule in _sources(project).rules if rule.kind == "deny" and rule.bare]
     if not denied:
         return tuple(tools.values())
     kept = []
@@ -217,14 +217,14 @@ def permitted(tools: Mapping[str, Tool], request: RunRequest, world: World, note
     return tuple(kept)
 
 
-def rule_notes(world: World) -> tuple[str, ...]:
+def rule_notes(project: Project) -> tuple[str, ...]:
     """What is wrong with the permission rules of all files, one sentence each."""
-    return tuple(_sources(world).notes)
+    return tuple(_sources(project).notes)
 
 
-def _trusted(world: World, path: Path) -> bool:
+def _trusted(project: Project, path: Path) -> bool:
     try:
-        return world.trust.is_trusted(path, path.read_bytes())
+        return project.trust.is_trusted(path, path.read_bytes())
     except OSError:
         return False
 
@@ -261,59 +261,59 @@ def _made(tool: str, pattern: str, kind: Any, source: str, base: str, notes: lis
     return whole if isinstance(whole, Rule) else None
 
 
-def _sources(world: World) -> Sources:
+def _sources(project: Project) -> Sources:
     """Read once for runs that start together; files that change count for the next."""
-    found: Sources | None = world.round.get("permissions")
+    found: Sources | None = project.round.get("permissions")
     if found is None:
         notes: list[str] = []
         blocks = [
-            *claude_blocks(world.cwd, world.environment, notes),
-            *_own_blocks(world, notes),
+            *claude_blocks(project.cwd, project.environment, notes),
+            *_own_blocks(project, notes),
             *policy_blocks(notes),
         ]
-        found = gather(blocks, lambda path: _trusted(world, path))
-        found.notes[:0] = [*notes, *_unknown_tools(found.rules, world)]
-        world.round.keep("permissions", found)
+        found = gather(blocks, lambda path: _trusted(project, path))
+        found.notes[:0] = [*notes, *_unknown_tools(found.rules, project)]
+        project.round.keep("permissions", found)
     return found
 
 
-def _unknown_tools(rules: Sequence[Rule], world: World) -> list[str]:
+def _unknown_tools(rules: Sequence[Rule], project: Project) -> list[str]:
     """What to say about rules for tools that there are none of: most likely a slip in a name."""
     notes = []
     for rule in rules:
         name = next(iter(rule.tools)) if len(rule.tools) == 1 else ""
         if name and not name.startswith("mcp__") and not canonical(name):
-            notes += _about_unknown(rule, name, world)
+            notes += _about_unknown(rule, name, project)
     return notes
 
 
-def _about_unknown(rule: Rule, name: str, world: World) -> list[str]:
+def _about_unknown(rule: Rule, name: str, project: Project) -> list[str]:
     from difflib import get_close_matches
 
     from retinue.agents.lint.tools import ELSEWHERE
     from retinue.agents.own_names import in_dialect
 
-    if name.lower() in ELSEWHERE or any(name.lower() == own.lower() for own in world.tools):
+    if name.lower() in ELSEWHERE or any(name.lower() == own.lower() for own in project.tools):
         return []
     near = get_close_matches(name.lower(), [alias for alias in ALIASES if len(alias) > 3], n=1, cutoff=0.8)
-    if not near and any(plugin.code for plugin in world.extensions.plugins.found):
+    if not near and any(plugin.code for plugin in project.extensions.plugins.found):
         return []  # which tools a plugin has is known only when it is imported
     meant = f"; did you mean {in_dialect(near[0], 'claude')[0]}?" if near else ""
     lost = "it allows nothing" if rule.kind == "allow" else "it does NOT protect anything until it is corrected"
     return [f"{rule.source}: the {rule.kind} rule {rule.text!r} names a tool that does not exist{meant} ({lost})"]
 
 
-def _own_blocks(world: World, notes: list[str]) -> list[Block]:
+def _own_blocks(project: Project, notes: list[str]) -> list[Block]:
     """Our own settings, layer by layer; what the files got wrong about them is named."""
     blocks = []
-    for layer in world.settings.layers:
+    for layer in project.settings.layers:
         content = {name: layer.values[key] for key, name in _NAMES.items() if key in layer.values}
         if content:
-            base = world.cwd
+            base = project.cwd
             if layer.origin.layer in ("user", "project", "local"):
                 base = Path(layer.origin.where).parent.parent
             blocks.append(Block(layer.origin.where, os.fspath(base), content, not layer.origin.personal))
-    for problem in world.settings.problems:
+    for problem in project.settings.problems:
         if problem.field.startswith("permissions.deny"):
             notes.append(f"{problem}: it does NOT protect anything until it is corrected")
         elif not problem.field:

@@ -25,16 +25,16 @@ from retinue.core.tool import Preview, Tool
 from retinue.core.toolnames import TOOLS
 from retinue.errors import RetinueError
 from retinue.guard.gate import PermissionGate, gated
-from retinue.guard.inbox_item import Party
+from retinue.guard.inbox_item import Asker
 from retinue.guard.permissions.policy import PermissionPolicy
 
 if TYPE_CHECKING:
     from retinue.core.inbox import InboxAnswer
     from retinue.guard.permissions.policy import PermissionPolicy
     from retinue.guard.taint import Taint
-    from retinue.runs.member import Member
+    from retinue.runs.node import RunNode
     from retinue.runs.plan import Launch
-    from retinue.runs.project import World
+    from retinue.runs.project import Project
     from retinue.runs.quote import Quote
 
 
@@ -112,41 +112,41 @@ Wrap = Callable[[tuple[Tool, ...]], tuple[Tool, ...]]
 class Guard:
     """What stands between a run and its tools, while it lives."""
 
-    member: Member
+    node: RunNode
     permissions: PermissionPolicy
-    party: Party
+    party: Asker
     taint: Taint | None = None
     recalled: set[str] = field(default_factory=set)
 
-    def is_of(self, other: Member) -> bool:
+    def is_of(self, other: RunNode) -> bool:
         """Whether its run is one of the same agent: the same name, from the same source."""
-        mine, its = self.member.handle.launch.request.spec, other.handle.launch.request.spec
+        mine, its = self.node.handle.launch.request.spec, other.handle.launch.request.spec
         return (mine.name, mine.source) == (its.name, its.source)
 
 
-def gatekeeper(member: Member, world: World, inner: Wrap, *, resumed: bool = False) -> Wrap:
+def gatekeeper(node: RunNode, project: Project, inner: Wrap, *, resumed: bool = False) -> Wrap:
     """Put every tool of a run that begins behind its gate, outside of what `inner` puts around
     it. `resumed` runs may have asked something before: they take the answer when they ask it
     again."""
-    guard = Guard(member, _permissions(member, world), _party(member, world, resumed), taint_of(member, world))
-    world.guards[member.id] = guard
+    guard = Guard(node, _permissions(node, project), _party(node, project, resumed), taint_of(node, project))
+    project.guards[node.id] = guard
 
     async def granted(rule: str, answer: InboxAnswer) -> None:
-        await grant(guard, world, rule, answer)
+        await grant(guard, project, rule, answer)
 
     gate = PermissionGate(
-        with_memory(guard.permissions, member.handle.launch, world),
-        hooks_for(member, world),
+        with_memory(guard.permissions, node.handle.launch, project),
+        hooks_for(node, project),
         guard.party,
-        lambda: world.desk,
+        lambda: project.inbox_service,
         granted,
-        recall=lambda: _recall(guard, world),
-        redact=lambda text: world.redactor(text),
-        classify=classifier_for(guard.permissions, world),
-        previews=lambda name: _preview(member, name),
+        recall=lambda: _recall(guard, project),
+        redact=lambda text: project.redactor(text),
+        classify=classifier_for(guard.permissions, project),
+        previews=lambda name: _preview(node, name),
         taint=guard.taint,
     )
-    isolation = member.handle.launch.isolation
+    isolation = node.handle.launch.isolation
     if isolation is None:
         return lambda tools: gated(inner(tools), gate)
     from retinue.capabilities.worktree.tools import kept_home
@@ -154,22 +154,22 @@ def gatekeeper(member: Member, world: World, inner: Wrap, *, resumed: bool = Fal
     return lambda tools: kept_home(gated(inner(tools), gate), isolation)
 
 
-def _preview(member: Member, name: str) -> Preview | None:
-    tool = next((tool for tool in member.handle.launch.tools if tool.spec.name == name), None)
+def _preview(node: RunNode, name: str) -> Preview | None:
+    tool = next((tool for tool in node.handle.launch.tools if tool.spec.name == name), None)
     return getattr(tool, "preview", None)
 
 
-def _permissions(member: Member, world: World) -> PermissionPolicy:
+def _permissions(node: RunNode, project: Project) -> PermissionPolicy:
     """Forked from those of the parent as they are now. A program vouches for tools of its own,
     unless a rule forbids or asks. What is wrong with the patterns of its
     file is said once: the rest of the notes the launch has said."""
-    handle = member.handle
+    handle = node.handle
     launch, notes = handle.launch, list[str]()
-    above = world.guards.get(member.parent.id) if member.parent is not None else None
+    above = project.guards.get(node.parent.id) if node.parent is not None else None
     parent = above.permissions if above else None
-    made = permissions_for(launch.request, world, parent, launch.patterns, notes, launch.bounds, launch.isolation)
+    made = permissions_for(launch.request, project, parent, launch.patterns, notes, launch.bounds, launch.isolation)
     if above is None:
-        for tool in world.custom_tools:
+        for tool in project.custom_tools:
             if tool.spec.name not in TOOLS:
                 with suppress(ValueError):  # a name that no rule can hold is asked about
                     made.grant(tool.spec.name)
@@ -177,64 +177,64 @@ def _permissions(member: Member, world: World) -> PermissionPolicy:
     if new:
         handle.launch = replace(launch, notes=(*launch.notes, *new))
         for note in new:
-            world.log.append(handle.place, Warned("launch", note))
+            project.log.append(handle.place, Warned("launch", note))
     return made
 
 
-def _party(member: Member, world: World, resumed: bool) -> Party:
-    handle = member.handle
+def _party(node: RunNode, project: Project, resumed: bool) -> Asker:
+    handle = node.handle
 
     def record(body: Body) -> None:
-        world.log.append(handle.place, body)
-        member.observe(body)
+        project.log.append(handle.place, body)
+        node.observe(body)
 
-    about = member.description or " ".join(handle.launch.request.task.split())[:_ABOUT]
-    party = Party(handle.place, handle.agent, handle.controls, record, description=about, resting=member.resting)
+    about = node.description or " ".join(handle.launch.request.task.split())[:_ABOUT]
+    party = Asker(handle.place, handle.agent, handle.controls, record, description=about, resting=node.resting)
     if resumed:
         from retinue.log.inbox import leftovers
 
-        party.leftovers = leftovers(world.log.reader, handle.id)
+        party.leftovers = leftovers(project.log.reader, handle.id)
     return party
 
 
-def withheld_from(run_id: str, world: World) -> Callable[[str], bool] | None:
+def withheld_from(run_id: str, project: Project) -> Callable[[str], bool] | None:
     """Which files a search of the run must leave out; None where all may be read."""
-    guard = world.guards.get(run_id)
+    guard = project.guards.get(run_id)
     return guard.permissions.withheld() if guard is not None else None
 
 
-async def release(member: Member, world: World) -> None:
+async def release(node: RunNode, project: Project) -> None:
     """The run is over: it has no rights any more, and what it had asked is withdrawn."""
-    guard = world.guards.pop(member.id, None)
+    guard = project.guards.pop(node.id, None)
     if guard is not None and guard.party.leftovers:
         with suppress(RetinueError):  # a log that cannot be written is reported by those who write runs
-            await world.desk.run_ended(guard.party)
+            await project.inbox_service.run_ended(guard.party)
 
 
-async def grant(guard: Guard, world: World, rule: str, answer: InboxAnswer) -> None:
+async def grant(guard: Guard, project: Project, rule: str, answer: InboxAnswer) -> None:
     """Grant `rule` to those the answer names, and let calls go on that wait for nothing else."""
     match answer.choice:
         case "allow-run":
             guard.permissions.grant(rule)
         case "allow-agent":
-            await _keep(guard, world, rule, answer.by)
-            for other in [each for each in world.guards.values() if each.is_of(guard.member)]:
+            await _keep(guard, project, rule, answer.by)
+            for other in [each for each in project.guards.values() if each.is_of(guard.node)]:
                 other.permissions.grant(rule)
         case "always":
-            await _write(guard, world, rule)
-            for other in list(world.guards.values()):
+            await _write(guard, project, rule)
+            for other in list(project.guards.values()):
                 other.permissions.grant(rule)
         case _:
             return
-    await world.desk.rejudge()
+    await project.inbox_service.rejudge()
 
 
-async def ask_quote(member: Member, world: World, quote: Quote) -> bool:
+async def ask_quote(node: RunNode, project: Project, quote: Quote) -> bool:
     """Whether a person agrees that the run starts very many agents."""
     from retinue.core.inbox import InboxItem
     from retinue.guard.inbox_service import new_item_id
 
-    guard = world.guards.get(member.id)
+    guard = project.guards.get(node.id)
     if guard is None:
         return False
     place = guard.party.place
@@ -251,50 +251,50 @@ async def ask_quote(member: Member, world: World, quote: Quote) -> bool:
         reason="This run has started as many agents as it may without being asked (quoteAbove).",
         options=("allow", "deny"),
     )
-    answer = await world.desk.ask(item, guard.party)
+    answer = await project.inbox_service.ask(item, guard.party)
     return answer.choice == "allow"
 
 
-async def _keep(guard: Guard, world: World, rule: str, by: str) -> None:
+async def _keep(guard: Guard, project: Project, rule: str, by: str) -> None:
     from retinue.log.inbox import grant as store
 
-    spec = guard.member.handle.launch.request.spec
-    await world.log.transact(lambda connection: store(connection, spec.name, spec.source, rule, by))
+    spec = guard.node.handle.launch.request.spec
+    await project.log.transact(lambda connection: store(connection, spec.name, spec.source, rule, by))
 
 
-async def _write(guard: Guard, world: World, rule: str) -> None:
+async def _write(guard: Guard, project: Project, rule: str) -> None:
     """The rule as a line of the project's local settings. A file that cannot be written leaves
     it to this session, and the run says so."""
     from retinue.capabilities.trust.attach import consent_stays
     from retinue.settings.write import Append, save_settings, target_file
 
-    with consent_stays(world, target_file(world.cwd, "local", world.environment)):
+    with consent_stays(project, target_file(project.cwd, "local", project.environment)):
         saved = await asyncio.to_thread(
             save_settings,
             {"permissions.allow": Append(rule)},
-            cwd=world.cwd,
+            cwd=project.cwd,
             target="local",
-            environment=world.environment,
+            environment=project.environment,
         )
     if saved.persisted:
-        world.__dict__.pop("settings", None)
+        project.__dict__.pop("settings", None)
     else:
         text = f"{rule} is allowed for this session only: {saved.problem}"
         guard.party.record(Warned("settings", text))
 
 
-def _recall(guard: Guard, world: World) -> bool:
+def _recall(guard: Guard, project: Project) -> bool:
     """What people allowed this agent, or an agent above it, in earlier runs or elsewhere."""
     from retinue.log.inbox import granted
 
     new = False
-    member: Member | None = guard.member
-    while member is not None:
-        spec = member.handle.launch.request.spec
-        for rule in granted(world.log.reader, spec.name, spec.source):
+    node: RunNode | None = guard.node
+    while node is not None:
+        spec = node.handle.launch.request.spec
+        for rule in granted(project.log.reader, spec.name, spec.source):
             if rule not in guard.recalled:
                 guard.recalled.add(rule)
                 guard.permissions.grant(rule)
                 new = True
-        member = member.parent
+        node = node.parent
     return new

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from retinue.capabilities.plugins.tools import Workshop
     from retinue.core.spec import AgentSpec
     from retinue.guard.trust_subjects import TrustSubject
-    from retinue.runs.project import World
+    from retinue.runs.project import Project
 
 
 def visible_plugins(cwd: Path, environment: Mapping[str, str], loaded: Loaded) -> Plugins:
@@ -67,17 +67,17 @@ class Extensions:
     """One per process and project. Folders are looked at again in every round of the event loop;
     what has not changed costs a few calls of `stat`."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, project: Project) -> None:
+        self._project = project
         self._workshop: Workshop | None = None
 
     @property
     def plugins(self) -> Plugins:
-        world = self._world
-        found: Plugins | None = world.round.get("plugins")
+        project = self._project
+        found: Plugins | None = project.round.get("plugins")
         if found is None:
-            found = visible_plugins(world.cwd, world.environment, world.settings)
-            world.round.keep("plugins", found)
+            found = visible_plugins(project.cwd, project.environment, project.settings)
+            project.round.keep("plugins", found)
         return found
 
     @property
@@ -96,14 +96,14 @@ class Extensions:
         if self._workshop is None:
             from retinue.capabilities.plugins.tools import Workshop
 
-            self._workshop = Workshop(self._world)
+            self._workshop = Workshop(self._project)
         return self._workshop
 
     def why_not(self, plugin: Plugin) -> str | None:
         """Why what a plugin runs has no effect; None if it has."""
-        if plugin.personal or not plugin.acts or self._world.trust.everything:
+        if plugin.personal or not plugin.acts or self._project.trust.everything:
             return None
-        round_, key = self._world.round, ("plugin", plugin.place)
+        round_, key = self._project.round, ("plugin", plugin.place)
         known: str | None = round_.get(key)
         if known is None:
             known = round_.keep(key, self._unconsented(plugin))
@@ -113,7 +113,7 @@ class Extensions:
         from retinue.capabilities.plugins.tools import UnboundError, content_digest
 
         try:
-            if self._world.trust.is_trusted(plugin.place, content_digest(plugin.place)):
+            if self._project.trust.is_trusted(plugin.place, content_digest(plugin.place)):
                 return ""
         except UnboundError as error:
             return f"nobody can consent to it: {error}"
@@ -144,9 +144,9 @@ class Extensions:
             if not plugin.hooks or self.why_not(plugin) is not None:
                 continue
             roots = self._roots(plugin)
-            project = None if plugin.personal else self._world.cwd
+            folder = None if plugin.personal else self._project.cwd
             for table in plugin.hooks:
-                made = read_hooks(table.value, f"plugin '{plugin.name}'", "claude", problems, project)
+                made = read_hooks(table.value, f"plugin '{plugin.name}'", "claude", problems, folder)
                 found += [_rooted(handler, roots) for handler in made]
         return found
 
@@ -192,7 +192,7 @@ class Extensions:
     def _roots(self, plugin: Plugin) -> dict[str, str]:
         """What programs of a plugin find in their environment. Python among them keeps its caches
         elsewhere: those in the folder are not part of what was consented to."""
-        caches = self._world.home / "cache" / "python"
+        caches = self._project.home / "cache" / "python"
         return {**dict.fromkeys(ROOTS, str(plugin.place)), "PYTHONPYCACHEPREFIX": str(caches)}
 
     # Consent

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from retinue.capabilities.plugins.importing import PluginTools
     from retinue.core.request import RunRequest
     from retinue.core.spec import AgentSpec, PermissionMode, ToolPolicy
-    from retinue.runs.project import World
+    from retinue.runs.project import Project
 
 
 MOST_FILES = 5_000
@@ -123,24 +123,24 @@ class Extended:
 NOTHING = Extended()
 
 
-async def extend(request: RunRequest, world: World, notes: list[str]) -> Extended:
+async def extend(request: RunRequest, project: Project, notes: list[str]) -> Extended:
     """Costs nothing for a run of a project without plugins whose file says nothing of them."""
     spec = request.spec
-    plugins = world.extensions.plugins
+    plugins = project.extensions.plugins
     if request.parent_id is None:
-        notes += world.extensions.notes()
+        notes += project.extensions.notes()
     said = spec.tools.selectors or spec.tools.exclude_extensions or spec.tools.extensions is not None
     if spec.isolated or not (plugins.found or said):
         return NOTHING
-    shop = world.extensions.workshop
+    shop = project.extensions.workshop
     brought: list[tuple[Plugin, str]] = []
     for path, made in zip(own_paths(spec), shop.brought(spec), strict=True):
-        why = made.reason if isinstance(made, FailedPlugin) else world.extensions.why_not(made)
+        why = made.reason if isinstance(made, FailedPlugin) else project.extensions.why_not(made)
         if isinstance(made, Plugin) and why is None:
             brought.append((made, path.lower()))
         else:
             notes.append(f'{PREFIX}extension "{path}" is not loaded: {why} (agent "{spec.name}")')
-    usable = [plugin for plugin in plugins.found if world.extensions.why_not(plugin) is None]
+    usable = [plugin for plugin in plugins.found if project.extensions.why_not(plugin) is None]
     return await shop.extended(usable, brought, spec, notes if request.parent_id is None else [])
 
 
@@ -193,8 +193,8 @@ def companions(tools: Mapping[str, Tool]) -> frozenset[str]:
 class Workshop:
     """Imports each plugin once, and again when its files have changed."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, project: Project) -> None:
+        self._project = project
         self._loaded: dict[str, tuple[str, asyncio.Future[PluginTools]]] = {}
 
     def brought(self, spec: AgentSpec) -> list[Plugin | FailedPlugin]:
@@ -207,7 +207,7 @@ class Workshop:
             if spec.source == "plugin":
                 made.append(FailedPlugin(path, "an agent of a plugin cannot bring code"))
             else:
-                whole = self._world.cwd / Path(path).expanduser()
+                whole = self._project.cwd / Path(path).expanduser()
                 personal = spec.source in _OWN_SOURCES
                 made.append(read_path(whole, "agent", personal=personal))
         return made
@@ -234,7 +234,7 @@ class Workshop:
         notes += [f"{title}: {problem}" for problem in loaded.problems]
         mine = {}
         for name, tool in loaded.tools.items():
-            if name in taken or name in self._world.tools:
+            if name in taken or name in self._project.tools:
                 notes.append(f"{title}: its tool '{name}' is left out: there is another of that name.")
             else:
                 mine[name] = tool
@@ -264,7 +264,7 @@ class Workshop:
             return frozenset()
         from retinue.capabilities.mcp.servers import project_servers
 
-        names = frozenset(name.lower() for name in project_servers(self._world).servers)
+        names = frozenset(name.lower() for name in project_servers(self._project).servers)
         return names | {"mcp"} if names else names
 
 

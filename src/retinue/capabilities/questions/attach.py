@@ -27,10 +27,10 @@ from retinue.tools.delegation.frame import as_data
 
 if TYPE_CHECKING:
     from retinue.core.inbox import InboxAnswer
-    from retinue.guard.inbox_item import Party
-    from retinue.runs.member import Member
+    from retinue.guard.inbox_item import Asker
+    from retinue.runs.node import RunNode
     from retinue.runs.plan_mode import PlanMode
-    from retinue.runs.project import World
+    from retinue.runs.project import Project
 
 _NOBODY = frozenset({"policy", "expiry"})
 _SHOWN = 200
@@ -53,12 +53,12 @@ class _Question:
 class RunCompanion:
     """Of one run, for one leg of it."""
 
-    def __init__(self, member: Member, world: World, *, resumed: bool) -> None:
-        self._member = member
-        self._world = world
+    def __init__(self, node: RunNode, project: Project, *, resumed: bool) -> None:
+        self._node = node
+        self._project = project
         self._open: list[_Question] = []
         self._unanswered: list[str] = []
-        self.todos: tuple[Todo, ...] = _written(world, member.id) if resumed else ()
+        self.todos: tuple[Todo, ...] = _written(project, node.id) if resumed else ()
         self.plan: PlanMode | None = None
         """Where a run in plan mode hands in its plan."""
 
@@ -67,8 +67,8 @@ class RunCompanion:
     def write_todos(self, todos: tuple[Todo, ...]) -> None:
         self.todos = todos
         body = TodosUpdated(todos)
-        self._world.log.append(self._member.handle.place, body)
-        self._member.observe(body)
+        self._project.log.append(self._node.handle.place, body)
+        self._node.observe(body)
 
     def reminder(self) -> str:
         """The list, for a conversation that has just been shortened."""
@@ -83,20 +83,20 @@ class RunCompanion:
     # Questions
 
     async def ask(self, question: str, options: tuple[str, ...], call_id: str) -> Reply:
-        redact = self._world.redactor  # what is asked leaves the run: no secret goes along
+        redact = self._project.redactor  # what is asked leaves the run: no secret goes along
         question, options = redact(question), tuple(map(redact, options))
         above = self._listener()
-        if above is None and not self._world.can_ask:
+        if above is None and not self._project.can_ask:
             self._unanswered.append(question)
             return Reply("nobody", "nobody is there who could.")
-        waits = self._world.settings.settings.questions == "wait"
+        waits = self._project.settings.settings.questions == "wait"
         asked = _Question(os.urandom(3).hex(), question, options, asyncio.get_running_loop().create_future(), waits)
         self._open.append(asked)
         if above is not None and not above.handle.controls.steer(self._put(asked), "notification"):
             above = None
         if waits:
             try:
-                with self._member.handle.controls.waiting(call_id):
+                with self._node.handle.controls.waiting(call_id):
                     reply = await self._answered(asked, above, self._party(), call_id)
             finally:
                 self._open.remove(asked)
@@ -128,23 +128,23 @@ class RunCompanion:
     def notes(self) -> tuple[str, ...]:
         """What whoever reads the result should know: they can still answer."""
         return tuple(
-            f"It asked and was not answered: {_cut(text)} Resume {self._member.id} with the answer."
+            f"It asked and was not answered: {_cut(text)} Resume {self._node.id} with the answer."
             for text in dict.fromkeys(self._unanswered)
         )
 
-    def _listener(self) -> Member | None:
+    def _listener(self) -> RunNode | None:
         """The run above, if it can hear and answer. One that waits for this run cannot."""
-        above = self._member.parent
-        if above is None or not above.live or not self._member.background:
+        above = self._node.parent
+        if above is None or not above.live or not self._node.background:
             return None
         return above if can_answer(above.handle.launch) else None
 
-    def _party(self) -> Party | None:
-        guard = self._world.guards.get(self._member.id)
+    def _party(self) -> Asker | None:
+        guard = self._project.guards.get(self._node.id)
         return guard.party if guard is not None else None
 
     async def _answered(
-        self, asked: _Question, above: Member | None, party: Party | None, call_id: str | None
+        self, asked: _Question, above: RunNode | None, party: Asker | None, call_id: str | None
     ) -> Reply:
         """The first answer there is. Nothing of this goes on when it returns or is cancelled."""
         tasks: dict[str, asyncio.Task[Any]] = {}
@@ -153,7 +153,7 @@ class RunCompanion:
             tasks[name] = asyncio.create_task(work, name=f"question {asked.id} {name}")
 
         def ask_person() -> bool:
-            if "person" in tasks or party is None or not self._world.can_ask:
+            if "person" in tasks or party is None or not self._project.can_ask:
                 return "person" in tasks
             begin("person", self._person(asked, party, call_id))
             return True
@@ -162,7 +162,7 @@ class RunCompanion:
             begin("above", _result(asked.heard))
             if above is not None:
                 begin("end", above.handle.wait_settled())
-                begin("patience", self._member.clock.sleep(PARENT_SECONDS))
+                begin("patience", self._node.clock.sleep(PARENT_SECONDS))
             if (above is None or above.depth == 0) and not ask_person() and above is None:
                 return Reply("nobody", "nobody is there who could.")
             while True:
@@ -179,7 +179,7 @@ class RunCompanion:
                 task.cancel()
             await asyncio.gather(*tasks.values(), return_exceptions=True)
 
-    def _reply(self, tasks: dict[str, asyncio.Task[Any]], above: Member | None) -> Reply | None:
+    def _reply(self, tasks: dict[str, asyncio.Task[Any]], above: RunNode | None) -> Reply | None:
         """What the tasks that are done come to; None when others may still bring an answer."""
         heard, person = tasks["above"], tasks.get("person")
         if heard.done():
@@ -193,13 +193,15 @@ class RunCompanion:
             return None  # the run above may still say something
         return Reply("nobody", "it was put to the user, too.")
 
-    async def _person(self, asked: _Question, party: Party, call_id: str | None) -> InboxAnswer | None:
+    async def _person(self, asked: _Question, party: Asker, call_id: str | None) -> InboxAnswer | None:
         """What a person answers; None when nobody did."""
-        detail = f"Asked by {self._member.handle.agent}: {self._member.description}".rstrip(": ")
-        answer = await self._world.desk.question(asked.text, asked.options, party=party, call_id=call_id, detail=detail)
+        detail = f"Asked by {self._node.handle.agent}: {self._node.description}".rstrip(": ")
+        answer = await self._project.inbox_service.question(
+            asked.text, asked.options, party=party, call_id=call_id, detail=detail
+        )
         return None if answer.by in _NOBODY else answer
 
-    async def _later(self, asked: _Question, above: Member | None) -> None:
+    async def _later(self, asked: _Question, above: RunNode | None) -> None:
         """Bring the answer as a message, while the run works on. What the run above says reaches
         it as any other message; a person's answer is brought here."""
         party = self._party()
@@ -209,24 +211,24 @@ class RunCompanion:
             reply = await self._answered(asked, above, quiet, None)
             if reply.kind == "answered" and not asked.heard.done():
                 text = f'The answer to your question "{_cut(asked.text)}": {reply.text}'
-                self._member.handle.controls.steer(text)
+                self._node.handle.controls.steer(text)
             elif reply.kind == "nobody":
                 self._unanswered.append(asked.text)
         self._open.remove(asked)
 
     def _put(self, asked: _Question) -> str:
         """The question as the run above reads it: framed, so that it cannot pass for more."""
-        member = self._member
+        node = self._node
         lines = [
             "<agent-question>",
-            f"<agent-id>{member.id}</agent-id>",
+            f"<agent-id>{node.id}</agent-id>",
             f"<question-id>{asked.id}</question-id>",
-            f"<agent>{escape(' '.join(f'{member.handle.agent}: {member.description}'.split()))}</agent>",
+            f"<agent>{escape(' '.join(f'{node.handle.agent}: {node.description}'.split()))}</agent>",
             f"<question>{escape(as_data(asked.text))}</question>",
             *(f"<option>{escape(as_data(option))}</option>" for option in asked.options),
             "</agent-question>",
             f"An agent you started asks this{' and waits' if asked.waits else '; it works on meanwhile'}. "
-            f'Answer with {STEER} (agent_id "{member.id}"): your message is the answer.',
+            f'Answer with {STEER} (agent_id "{node.id}"): your message is the answer.',
         ]
         return "\n".join(lines)
 
@@ -237,22 +239,22 @@ def todo_line(todo: Todo) -> str:
     return f"[{mark}] {todo.content}"
 
 
-def companion_for(member: Member, world: World, *, resumed: bool) -> RunCompanion:
+def companion_for(node: RunNode, project: Project, *, resumed: bool) -> RunCompanion:
     """Made when a leg of the run begins."""
-    member.companion = RunCompanion(member, world, resumed=resumed)
-    return member.companion
+    node.companion = RunCompanion(node, project, resumed=resumed)
+    return node.companion
 
 
-async def part(member: Member) -> tuple[str, ...]:
+async def part(node: RunNode) -> tuple[str, ...]:
     """The run is over. Return what its result should say."""
-    if member.companion is None:
+    if node.companion is None:
         return ()
-    await member.companion.close()
-    return member.companion.notes
+    await node.companion.close()
+    return node.companion.notes
 
 
-def _written(world: World, run_id: str) -> tuple[Todo, ...]:
-    found = world.log.reader.ordered(run_id, ("todos.updated",))
+def _written(project: Project, run_id: str) -> tuple[Todo, ...]:
+    found = project.log.reader.ordered(run_id, ("todos.updated",))
     body = found[-1][1].body if found else None
     return body.todos if isinstance(body, TodosUpdated) else ()
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from retinue.guard.sandbox.policy import Network, SandboxLimits
     from retinue.guard.sandbox.policy import SandboxPolicy as SandboxPolicy
     from retinue.runs.plan import Launch
-    from retinue.runs.project import World
+    from retinue.runs.project import Project
     from retinue.settings.table import Settings
 
 _MEGABYTE = 1024 * 1024
@@ -65,21 +65,21 @@ def can_mask(settings: Settings) -> bool:
     return masks_work()
 
 
-def put_up_walls(current: Callable[[], Launch], world: World, context: ToolContext) -> None:
+def put_up_walls(current: Callable[[], Launch], project: Project, context: ToolContext) -> None:
     """Give a run's shells their walls. Nothing is made before the first program starts. `current`
     gives the run's launch, whose rights grow when plan mode ends."""
-    settings, launch = world.settings.settings, current()
+    settings, launch = project.settings.settings, current()
     if not any(tool.spec.confinable for tool in launch.tools) or not can_sandbox(settings):
         return
     from retinue.guard.walls import RunWalls
 
     def permissions() -> PermissionPolicy:
-        return world.guards[context.run_id].permissions
+        return project.guards[context.run_id].permissions
 
     def make_policy(clearance: Clearance) -> SandboxPolicy | None:
         if current().readonly or clearance == "walls":
-            return _readonly_policy(launch, world, context)
-        return _open_policy(launch, world, context, clearance)
+            return _readonly_policy(launch, project, context)
+        return _open_policy(launch, project, context, clearance)
 
     context.confine = RunWalls(context.run_id, permissions, make_policy, _objects_of(context))
     if launch.readonly:
@@ -94,29 +94,29 @@ def renew_walls(context: ToolContext) -> None:
         context.confine.renew()
 
 
-def _readonly_policy(launch: Launch, world: World, context: ToolContext) -> SandboxPolicy:
+def _readonly_policy(launch: Launch, project: Project, context: ToolContext) -> SandboxPolicy:
     from retinue.guard.sandbox.policy import SandboxPolicy as SandboxPolicy
 
-    settings, isolation = world.settings.settings, launch.isolation
+    settings, isolation = project.settings.settings, launch.isolation
     more = (*isolation.writable, *isolation.shown) if isolation is not None else ()
     return SandboxPolicy(
         reach="system",
-        hidden=(world.home, *_hidden(settings, world)),
-        shown=(context.outputs, *context.roots, *more, *_shown(settings, world)),
+        hidden=(project.home, *_hidden(settings, project)),
+        shown=(context.outputs, *context.roots, *more, *_shown(settings, project)),
         network=_network(settings),
         limits=_limits(settings),
         pass_environment=settings.sandbox_pass_environment,
-        home=home(world.environment),
-        path=world.tool_environment.get("PATH"),
+        home=home(project.environment),
+        path=project.tool_environment.get("PATH"),
     )
 
 
-def _open_policy(launch: Launch, world: World, context: ToolContext, clearance: Clearance) -> SandboxPolicy | None:
+def _open_policy(launch: Launch, project: Project, context: ToolContext, clearance: Clearance) -> SandboxPolicy | None:
     """What a command may do that somebody said yes to: everything but what is hidden and kept."""
     from retinue.guard.sandbox.policy import SandboxPolicy as SandboxPolicy
     from retinue.guard.sandbox.policy import protected_places
 
-    settings, isolation = world.settings.settings, launch.isolation
+    settings, isolation = project.settings.settings, launch.isolation
     whole = settings.sandbox_mode == "workspace"
     narrow = whole or isolation is not None
     if not narrow and not can_mask(settings):
@@ -129,28 +129,28 @@ def _open_policy(launch: Launch, world: World, context: ToolContext, clearance: 
         writable = context.roots
         kept = tuple(place for root in context.roots for place in protected_places(root))
     if clearance != "person":
-        kept = (*kept, *_protected(launch, world, context))
+        kept = (*kept, *_protected(launch, project, context))
     unasked = clearance == "mode" or narrow
     secret = clearance == "mode" or whole
     return SandboxPolicy(
         change="listed" if narrow else "all",
         writable=writable,
         readonly=kept,
-        hidden=(*((world.home,) if unasked else ()), *_hidden(settings, world)),
+        hidden=(*((project.home,) if unasked else ()), *_hidden(settings, project)),
         shown=(context.outputs, *context.roots, *writable, *(isolation.shown if isolation else ())),
         network=_network(settings) if whole else "on",
         limits=_limits(settings),
         pass_environment=settings.sandbox_pass_environment,
-        home=home(world.environment) if secret else None,
+        home=home(project.environment) if secret else None,
     )
 
 
-def _protected(launch: Launch, world: World, context: ToolContext) -> tuple[Path, ...]:
+def _protected(launch: Launch, project: Project, context: ToolContext) -> tuple[Path, ...]:
     from retinue.guard.permissions.critical import protected_paths
 
-    rules = world.guards[context.run_id].permissions.allowing
+    rules = project.guards[context.run_id].permissions.allowing
     named = [rule.specifier.lower() for rule in rules if rule.specifier and "edit" in rule.tools]
-    return protected_paths(context.roots, home(world.environment), named)
+    return protected_paths(context.roots, home(project.environment), named)
 
 
 def _objects_of(context: ToolContext) -> Callable[[tuple[str, ...]], tuple[Path, ...]]:
@@ -187,12 +187,12 @@ def _network(settings: Settings) -> Network:
     return chosen or "off"
 
 
-def _shown(settings: Settings, world: World) -> tuple[Path, ...]:
-    return tuple(world.cwd / Path(place).expanduser() for place in settings.sandbox_shown)
+def _shown(settings: Settings, project: Project) -> tuple[Path, ...]:
+    return tuple(project.cwd / Path(place).expanduser() for place in settings.sandbox_shown)
 
 
-def _hidden(settings: Settings, world: World) -> tuple[Path, ...]:
-    return tuple(world.cwd / Path(place).expanduser() for place in settings.sandbox_hidden)
+def _hidden(settings: Settings, project: Project) -> tuple[Path, ...]:
+    return tuple(project.cwd / Path(place).expanduser() for place in settings.sandbox_hidden)
 
 
 def _limits(settings: Settings) -> SandboxLimits:

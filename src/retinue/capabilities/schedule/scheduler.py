@@ -48,8 +48,8 @@ Heard = Callable[[Fired], None]
 class Scheduler:
     """The jobs of one project, as one process sees them. Costs nothing until `begin`."""
 
-    def __init__(self, crew: Supervisor, heard: Heard = lambda fired: None) -> None:
-        self._crew = crew
+    def __init__(self, supervisor: Supervisor, heard: Heard = lambda fired: None) -> None:
+        self._supervisor = supervisor
         self._heard = heard
         self._timer: Timer | None = None
         self._task: asyncio.Task[list[Fired]] | None = None
@@ -63,7 +63,7 @@ class Scheduler:
 
     def jobs(self) -> list[ScheduledJob]:
         """All of the project, the next one first."""
-        return schedules.jobs(self._crew.world.log.reader)
+        return schedules.jobs(self._supervisor.project.log.reader)
 
     async def add(
         self,
@@ -79,12 +79,12 @@ class Scheduler:
         options: Mapping[str, Any] | None = None,
     ) -> ScheduledJob:
         """Raise UsageError for what is no schedule, an agent nobody knows, a name that is taken."""
-        settings, now = self._crew.settings, self._crew.clock.now()
+        settings, now = self._supervisor.settings, self._supervisor.clock.now()
         if not settings.scheduling_enabled:
             raise UsageError("Scheduling is switched off here.", remedy="retinue settings set schedulingEnabled true")
         if not prompt.strip():
             raise UsageError("The task is empty.", remedy="Say what the agent should do.")
-        spec = self._crew.world.catalog().find(agent).spec
+        spec = self._supervisor.project.catalog().find(agent).spec
         when = parse_schedule(schedule, now, zone)
         job = ScheduledJob(
             id=secrets.token_hex(4),
@@ -105,34 +105,34 @@ class Scheduler:
             anchor=now,
             next_at=next_after(when, now, now),
         )
-        added = await self._crew.world.log.transact(lambda db: schedules.add(db, job, MOST_JOBS))
+        added = await self._supervisor.project.log.transact(lambda db: schedules.add(db, job, MOST_JOBS))
         self._emit("added", added)
         return added
 
     async def remove(self, wanted: str) -> ScheduledJob:
         job = self.find(wanted)
-        await self._crew.world.log.transact(lambda db: schedules.remove(db, job.id))
+        await self._supervisor.project.log.transact(lambda db: schedules.remove(db, job.id))
         self._emit("removed", job)
         return job
 
     async def enable(self, wanted: str, enabled: bool) -> ScheduledJob:
         """Switching on again passes over what was due meanwhile. Raise UsageError for a job
         whose only time is over."""
-        job, now = self.find(wanted), self._crew.clock.now()
+        job, now = self.find(wanted), self._supervisor.clock.now()
         next_at = next_after(when_of(job), now, job.anchor) if enabled else job.next_at
         if enabled and next_at is None:
             raise UsageError(f"The time of {job.name} is over.", remedy="Remove it and add it anew.")
-        await self._crew.world.log.transact(lambda db: schedules.enable(db, job.id, enabled, next_at))
+        await self._supervisor.project.log.transact(lambda db: schedules.enable(db, job.id, enabled, next_at))
         self._emit("updated", replace(job, enabled=enabled, next_at=next_at))
         return self.find(job.id)
 
     def find(self, wanted: str) -> ScheduledJob:
-        return schedules.find(self._crew.world.log.reader, wanted)
+        return schedules.find(self._supervisor.project.log.reader, wanted)
 
     async def run_now(self, wanted: str) -> Fired:
         """Start a job at once, besides its slots."""
         job = self.find(wanted)
-        return await self._start(job, self._crew.clock.now(), new_run_id())
+        return await self._start(job, self._supervisor.clock.now(), new_run_id())
 
     # Time
 
@@ -140,9 +140,9 @@ class Scheduler:
         """From now on this process fires, too."""
         if self._timer is not None:
             return
-        self._timer = self._crew.clock.call_later(0.0, self._look)
-        if "outlet" in self._crew.__dict__:
-            self._crew.outlet.scheduler_ready(sum(job.enabled for job in self.jobs()))
+        self._timer = self._supervisor.clock.call_later(0.0, self._look)
+        if "bridge" in self._supervisor.__dict__:
+            self._supervisor.bridge.scheduler_ready(sum(job.enabled for job in self.jobs()))
 
     async def end(self) -> None:
         if self._timer is not None:
@@ -152,16 +152,16 @@ class Scheduler:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def _look(self) -> None:
-        self._timer = self._crew.clock.call_later(TICK_SECONDS, self._look)
+        self._timer = self._supervisor.clock.call_later(TICK_SECONDS, self._look)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self.tick(), name="schedules")
             self._task.add_done_callback(lambda task: None if task.cancelled() else task.exception())
 
     async def tick(self) -> list[Fired]:
         """One look: everything that is due is decided. Failures are in what it gives."""
-        if not self._crew.settings.scheduling_enabled:
+        if not self._supervisor.settings.scheduling_enabled:
             return []
-        now, reader = self._crew.clock.now(), self._crew.world.log.reader
+        now, reader = self._supervisor.clock.now(), self._supervisor.project.log.reader
         fired: list[Fired] = []
         for job in schedules.due(reader, now):
             decided = plan(job, now)
@@ -176,7 +176,7 @@ class Scheduler:
         return fired
 
     async def _decide(self, job: ScheduledJob, decided: NextSlot, now: float) -> list[Fired]:
-        log = self._crew.world.log
+        log = self._supervisor.project.log
         why = "missed" if decided.act == "pass" else "overlap" if self._still_runs(job) else ""
         run_id = None if why else new_run_id()
         passed = decided.passed + (why == "overlap")
@@ -202,17 +202,17 @@ class Scheduler:
     async def _start(self, job: ScheduledJob, slot: float, run_id: str) -> Fired:
         error = None
         try:
-            await start_job(self._crew, job, run_id)
+            await start_job(self._supervisor, job, run_id)
         except RetinueError as failure:
             error = str(failure)
         started = None if error else run_id
-        await self._crew.world.log.transact(lambda db: schedules.record(db, job.id, slot, started, error))
+        await self._supervisor.project.log.transact(lambda db: schedules.record(db, job.id, slot, started, error))
         self._emit("error" if error else "fired", job, agentId=started, error=error)
         return Fired(job, slot, started, error)
 
     async def _adopt(self, orphan: Orphan, now: float) -> list[Fired]:
         """A process died between claiming a slot and starting its run."""
-        log, again = self._crew.world.log, orphan.job.missed == "catch-up"
+        log, again = self._supervisor.project.log, orphan.job.missed == "catch-up"
         result: schedules.Result = "fired" if again else "missed"
         if not await log.transact(lambda db: schedules.reclaim(db, orphan, log.owner, result, now)):
             return []
@@ -224,22 +224,22 @@ class Scheduler:
         if job.last_run is None:
             return False
         try:
-            return self._crew.world.log.reader.run(job.last_run).state in LIVE
+            return self._supervisor.project.log.reader.run(job.last_run).state in LIVE
         except (UnknownRunError, StateError):
             return False
 
     def _leave_to_session(self, job: ScheduledJob, now: float) -> bool:
         """Its session lives in another process, which can tell its main agent of the end."""
-        if job.session_id is None or session_of(self._crew, job) is not None or job.next_at is None:
+        if job.session_id is None or session_of(self._supervisor, job) is not None or job.next_at is None:
             return False
         try:
-            alive = self._crew.world.log.reader.run(job.session_id).state in LIVE
+            alive = self._supervisor.project.log.reader.run(job.session_id).state in LIVE
         except (UnknownRunError, StateError):
             return False
         return alive and now - job.next_at < COURTESY_SECONDS
 
     def _emit(self, what: str, job: ScheduledJob, **more: Any) -> None:
         """For programs that listen; nobody does before the bus is first used."""
-        if "outlet" in self._crew.__dict__:
+        if "bridge" in self._supervisor.__dict__:
             data = {"type": what, "jobId": job.id, "name": job.name, "schedule": job.text, **more}
-            self._crew.outlet.scheduled(data)
+            self._supervisor.bridge.scheduled(data)

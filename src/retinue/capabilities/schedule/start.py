@@ -23,34 +23,34 @@ from retinue.runs.plan import prepare
 from retinue.runs.resolution import merge, resolve_type
 
 if TYPE_CHECKING:
-    from retinue.runs.member import Member
+    from retinue.runs.node import RunNode
     from retinue.runs.supervisor import Supervisor
 
 
-async def start_job(crew: Supervisor, job: ScheduledJob, run_id: str) -> Member:
+async def start_job(supervisor: Supervisor, job: ScheduledJob, run_id: str) -> RunNode:
     """In the background and past the queue. Its end is announced to the session's main agent: at
     once where that is here, and else when it is taken up. Raise RetinueError when it cannot start."""
-    found = resolve_type(job.agent, crew.world.catalog(), crew.settings)
+    found = resolve_type(job.agent, supervisor.project.catalog(), supervisor.settings)
     if isinstance(found, Refusal):
         raise LaunchError(found.message, remedy=f"Correct the job: retinue schedule list. It is named {job.name}.")
-    parent = session_of(crew, job)
+    parent = session_of(supervisor, job)
     options = dict(job.options)
     rights = options.pop("rights", None)
-    request = request_for(crew, found.spec, job.prompt, options, parent)
+    request = request_for(supervisor, found.spec, job.prompt, options, parent)
     if parent is None:
-        request = _of_absent_session(crew, job, request, rights)
+        request = _of_absent_session(supervisor, job, request, rights)
     notes = (f"started by the schedule {job.name} ({job.text})", *((found.note,) if found.note else ()))
-    return await crew.start(
+    return await supervisor.start(
         request, parent=parent, description=job.name, background=True, notes=notes, run_id=run_id, queued=False
     )
 
 
-def session_of(crew: Supervisor, job: ScheduledJob) -> Member | None:
+def session_of(supervisor: Supervisor, job: ScheduledJob) -> RunNode | None:
     """The main run the job belongs to, if it is of this process, at work or idle."""
-    return crew.members.get(job.session_id or "")
+    return supervisor.members.get(job.session_id or "")
 
 
-def rights_of(me: Member, request: RunRequest) -> dict[str, Any]:
+def rights_of(me: RunNode, request: RunRequest) -> dict[str, Any]:
     """What a job may not do because the run that asks for it may not, for when that is gone."""
     launch = me.handle.launch
     ceiling = ceiling_of(request, launch)
@@ -59,32 +59,32 @@ def rights_of(me: Member, request: RunRequest) -> dict[str, Any]:
     return {"ceiling": ceiling.said(), "mode": launch.mode}
 
 
-def _of_absent_session(crew: Supervisor, job: ScheduledJob, request: RunRequest, rights: Any) -> RunRequest:
+def _of_absent_session(supervisor: Supervisor, job: ScheduledJob, request: RunRequest, rights: Any) -> RunRequest:
     """A child of the session all the same, whose main agent hears of it when it is taken up; with
     no more rights than the run had that asked for the job."""
     if isinstance(rights, Mapping):
         ceiling = Ceiling.read(rights.get("ceiling"))
         request = replace(request, ceiling=ceiling, permission_mode=rights.get("mode"))
     try:
-        row = crew.world.log.reader.run(job.session_id) if job.session_id else None
+        row = supervisor.project.log.reader.run(job.session_id) if job.session_id else None
     except RetinueError:
         row = None
     return request if row is None else replace(request, parent_id=row.id, root_id=row.root_id)
 
 
 def request_for(
-    crew: Supervisor, spec: AgentSpec, prompt: str, options: Mapping[str, Any], parent: Member | None
+    supervisor: Supervisor, spec: AgentSpec, prompt: str, options: Mapping[str, Any], parent: RunNode | None
 ) -> RunRequest:
     """What a job asks for, as a call of the Agent tool would: the file decides first."""
     call = SpawnCall(prompt=prompt, agent=spec.name, **options)
-    merged = merge(spec, call, crew.settings)
+    merged = merge(spec, call, supervisor.settings)
     if merged.isolated:
         spec = replace(spec, subagents=False)
     above = parent.handle.launch.request if parent else None
     return RunRequest(
         spec=spec,
-        task=with_initial_prompt(spec, prompt, crew.world),
-        cwd=above.cwd if above else crew.world.cwd,
+        task=with_initial_prompt(spec, prompt, supervisor.project),
+        cwd=above.cwd if above else supervisor.project.cwd,
         model=merged.model if merged.model != spec.model.name else None,
         thinking=merged.thinking,
         limits={} if merged.max_turns is None else {"max_turns": merged.max_turns or None},
@@ -97,16 +97,16 @@ def request_for(
     )
 
 
-async def schedule_call(crew: Supervisor, me: Member, call: SpawnCall) -> Scheduled | Refusal:
+async def schedule_call(supervisor: Supervisor, me: RunNode, call: SpawnCall) -> Scheduled | Refusal:
     """Type, model and tools are checked as for a run that starts now. The job belongs to the
     session of `me`: its main agent hears of the ends while it lives."""
-    refusal = _refusal(crew, me, call)
+    refusal = _refusal(supervisor, me, call)
     if refusal is not None:
         return refusal
     found = resolve_type(
         call.agent,
-        crew.world.catalog(),
-        crew.settings,
+        supervisor.project.catalog(),
+        supervisor.settings,
         strict=me.depth > 0,
         allowed=startable_types(me.handle.launch.request.spec),
     )
@@ -118,9 +118,9 @@ async def schedule_call(crew: Supervisor, me: Member, call: SpawnCall) -> Schedu
         if getattr(call, name) is not None
     }
     try:
-        request = request_for(crew, found.spec, call.prompt, options, me)
-        await prepare(request, crew.world, None, me.handle.launch)
-        job = await crew.schedules.add(
+        request = request_for(supervisor, found.spec, call.prompt, options, me)
+        await prepare(request, supervisor.project, None, me.handle.launch)
+        job = await supervisor.schedules.add(
             found.spec.name,
             call.prompt,
             call.schedule or "",
@@ -130,13 +130,13 @@ async def schedule_call(crew: Supervisor, me: Member, call: SpawnCall) -> Schedu
         )
     except RetinueError as error:
         return Refusal(code=error.code, message=str(error))
-    crew.schedules.begin()  # whatever kind of session this is, it fires while it runs
+    supervisor.schedules.begin()  # whatever kind of session this is, it fires while it runs
     due = datetime.fromtimestamp(job.next_at, zone_of(job.zone)).isoformat() if job.next_at else "(unknown)"
     return Scheduled(id=job.id, name=job.name, kind=job.kind, next_run=due, notes=(found.note,) if found.note else ())
 
 
-def _refusal(crew: Supervisor, me: Member, call: SpawnCall) -> Refusal | None:
-    if not crew.settings.scheduling_enabled:
+def _refusal(supervisor: Supervisor, me: RunNode, call: SpawnCall) -> Refusal | None:
+    if not supervisor.settings.scheduling_enabled:
         return Refusal(code="UNSUPPORTED", message="Scheduling is switched off in this project: leave out `schedule`.")
     for given, name in ((call.resume, "resume"), (call.inherit_context, "inherit_context")):
         if given:
@@ -144,7 +144,7 @@ def _refusal(crew: Supervisor, me: Member, call: SpawnCall) -> Refusal | None:
     if call.background is False:
         message = "A scheduled agent always works in the background: leave out `run_in_background: false`."
         return Refusal(code="INVALID_INPUT", message=message)
-    if me.depth + 1 > crew.settings.max_subagent_depth:
-        deepest = crew.settings.max_subagent_depth
+    if me.depth + 1 > supervisor.settings.max_subagent_depth:
+        deepest = supervisor.settings.max_subagent_depth
         return Refusal(code="SUBAGENT_DEPTH_EXCEEDED", message=f"Agents may be nested {deepest} deep at most.")
     return None

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from retinue.capabilities.skills.tool import Loaded
     from retinue.core.request import RunRequest
     from retinue.guard.trust_subjects import TrustSubject
-    from retinue.runs.member import Member
-    from retinue.runs.project import World
+    from retinue.runs.node import RunNode
+    from retinue.runs.project import Project
 
 
 LONGEST = 1536
@@ -113,18 +113,18 @@ def _one_line(text: str) -> str:
 SKILL = "skill"
 
 
-def library_of(world: World) -> Library | None:
+def library_of(project: Project) -> Library | None:
     """The skills that can be seen from here; None where no folder of skills exists."""
-    known: tuple[Library | None] | None = world.round.get("skills")
+    known: tuple[Library | None] | None = project.round.get("skills")
     if known is None:
-        known = world.round.keep("skills", (_library(world),))
+        known = project.round.keep("skills", (_library(project),))
     return known[0]
 
 
-def _library(world: World) -> Library | None:
+def _library(project: Project) -> Library | None:
     from retinue.capabilities.skills.parse import skill_roots
 
-    roots = skill_roots(world.cwd, world.environment, extra=_extra(world), plugins=world.extensions.skills)
+    roots = skill_roots(project.cwd, project.environment, extra=_extra(project), plugins=project.extensions.skills)
     existing = [root for root in roots if os.path.isdir(root.path)]  # noqa: PTH112 - asked at every launch
     if not existing:
         return None
@@ -133,23 +133,23 @@ def _library(world: World) -> Library | None:
     return Library(existing)
 
 
-def _extra(world: World) -> tuple[str, ...]:
+def _extra(project: Project) -> tuple[str, ...]:
     """A project's files name only folders of the project: what is in them, agents can read."""
-    settings = world.settings.settings
+    settings = project.settings.settings
     if not settings.skills_paths or settings.origin("skills_paths").personal:
         return settings.skills_paths
-    project = (repository_root(world.cwd) or world.cwd).resolve()
-    resolved = ((each, (world.cwd / Path(each).expanduser()).resolve()) for each in settings.skills_paths)
-    return tuple(each for each, path in resolved if project in (path, *path.parents))
+    root = (repository_root(project.cwd) or project.cwd).resolve()
+    resolved = ((each, (project.cwd / Path(each).expanduser()).resolve()) for each in settings.skills_paths)
+    return tuple(each for each, path in resolved if root in (path, *path.parents))
 
 
-def skill_tools(request: RunRequest, world: World, *, spawns: bool) -> dict[str, Tool]:
+def skill_tools(request: RunRequest, project: Project, *, spawns: bool) -> dict[str, Tool]:
     """The tool that loads skills, for a run that may have it. `spawns`: skills that want an
     agent of their own can have one."""
     spec = request.spec
     if not _on_demand(spec):
         return {}
-    library = library_of(world)
+    library = library_of(project)
     if library is None or not library.invocable():
         return {}
     from retinue.capabilities.skills.tool import SkillTool
@@ -181,7 +181,7 @@ def with_skills(policy: ToolPolicy, spec: AgentSpec) -> ToolPolicy:
     return policy
 
 
-def skills_text(request: RunRequest, world: World, tools: Mapping[str, Tool], notes: list[str]) -> str:
+def skills_text(request: RunRequest, project: Project, tools: Mapping[str, Tool], notes: list[str]) -> str:
     """What the prompt says of skills: those the file names whole, a line for each that can be
     loaded."""
     names = _preloaded_names(request.spec)
@@ -189,7 +189,7 @@ def skills_text(request: RunRequest, world: World, tools: Mapping[str, Tool], no
         return ""
     from retinue.capabilities.skills.library import Library
 
-    library = library_of(world) or Library(())
+    library = library_of(project) or Library(())
     parts = [preloaded(names, library, notes)] if names else []
     if SKILL in tools:
         parts.append(listing(library.invocable()))
@@ -197,7 +197,7 @@ def skills_text(request: RunRequest, world: World, tools: Mapping[str, Tool], no
 
 
 def files_of_skills(
-    request: RunRequest, world: World, tools: Mapping[str, Tool]
+    request: RunRequest, project: Project, tools: Mapping[str, Tool]
 ) -> Callable[[str], Path | None] | None:
     """The folder of the skill that a resolved path leads into, if the run may read it; None for a
     run without skills."""
@@ -206,7 +206,7 @@ def files_of_skills(
         return None
 
     def folder(path: str) -> Path | None:
-        library = library_of(world)
+        library = library_of(project)
         found = library.owner(path) if library is not None else None
         if library is None or found is None:
             return None
@@ -217,14 +217,14 @@ def files_of_skills(
     return folder
 
 
-def spoken(text: str, world: World) -> str:
+def spoken(text: str, project: Project) -> str:
     """What a person said, with `/name arguments` at the start become the skill of that name. A
     text that names none, or one that is not for people, stays as it is."""
     if not text.startswith("/"):
         return text
     word, _, arguments = text[1:].partition(" ")
     name, newline, rest = word.partition("\n")
-    library = library_of(world)
+    library = library_of(project)
     skill = library.find(name) if library is not None else None
     if library is None or skill is None or not skill.user_invocable or skill.problem:
         return text
@@ -239,18 +239,18 @@ def spoken(text: str, world: World) -> str:
     return f"Follow this skill now, /{skill.name}:\n\n{body}{listed}"
 
 
-def with_initial_prompt(spec: AgentSpec, task: str, world: World) -> str:
+def with_initial_prompt(spec: AgentSpec, task: str, project: Project) -> str:
     """Return `task` after the words with which the agent's file begins every conversation. They may name a
     skill, as the words of a person may."""
     if not spec.initial_prompt:
         return task
-    return f"{spoken(spec.initial_prompt, world)}\n\n{task}"
+    return f"{spoken(spec.initial_prompt, project)}\n\n{task}"
 
 
-def connect(member: Member, world: World, tools: tuple[Tool, ...]) -> None:
+def connect(node: RunNode, project: Project, tools: tuple[Tool, ...]) -> None:
     """Give the run's skill tool its way to agents, through their gate, and to the guard. `tools`
     are those of the run, each behind its gate."""
-    launch = member.handle.launch
+    launch = node.handle.launch
     tool = next((tool for tool in launch.tools if tool.spec.name == SKILL), None)
     if tool is None:
         return
@@ -260,17 +260,17 @@ def connect(member: Member, world: World, tools: tuple[Tool, ...]) -> None:
         return
     if "spawn" in tool.spec.effects:
         tool.agent = next((each for each in tools if each.spec.name == "Agent"), None)
-    tool.loaded = _granting(member, world)
+    tool.loaded = _granting(node, project)
 
 
-def _granting(member: Member, world: World) -> Loaded:
+def _granting(node: RunNode, project: Project) -> Loaded:
     async def loaded(skill: Skill) -> tuple[str, ...]:
-        guard = world.guards.get(member.id)
+        guard = project.guards.get(node.id)
         if not skill.allowed_tools or guard is None:
             return ()
-        if not _is_trusted(skill, world):
+        if not _is_trusted(skill, project):
             return (f"its allowed-tools have no effect: {skill.path} is not trusted (see: retinue trust)",)
-        have = {each.spec.name for each in member.handle.launch.tools}
+        have = {each.spec.name for each in node.handle.launch.tools}
         refused = []
         for entry in skill.allowed_tools:
             name, pattern = split_entry(entry)
@@ -284,19 +284,19 @@ def _granting(member: Member, world: World) -> Loaded:
     return loaded
 
 
-def _is_trusted(skill: Skill, world: World) -> bool:
+def _is_trusted(skill: Skill, project: Project) -> bool:
     if skill.source == "user":
         return True
-    library = library_of(world)
+    library = library_of(project)
     try:
-        return library is not None and world.trust.is_trusted(skill.path, library.content(skill))
+        return library is not None and project.trust.is_trusted(skill.path, library.content(skill))
     except OSError:
         return False
 
 
-def skill_subjects(world: World) -> list[TrustSubject]:
+def skill_subjects(project: Project) -> list[TrustSubject]:
     """The skills of a project that would allow something, for those who consent."""
-    library = library_of(world)
+    library = library_of(project)
     if library is None:
         return []
     from retinue.guard.trust_subjects import TrustSubject

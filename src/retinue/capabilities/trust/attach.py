@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from retinue.core.spec import AgentSpec
     from retinue.guard.trust import Trust
     from retinue.guard.trust_subjects import TrustSubject
-    from retinue.runs.project import World
+    from retinue.runs.project import Project
     from retinue.settings.load import Loaded
 
 
-def consented(request: RunRequest, world: World, notes: list[str]) -> RunRequest:
+def consented(request: RunRequest, project: Project, notes: list[str]) -> RunRequest:
     """The request with what may take effect. Costs nothing for an agent that brings nothing."""
     if request.parent_id is None:
-        notes += _withheld(world)
+        notes += _withheld(project)
     spec = request.spec
     if not _may_bring(spec):
         return request
     from retinue.guard.trust_subjects import brings, without_rights
 
     what = brings(spec)
-    if not what or world.trust.trusts(spec):
+    if not what or project.trust.trusts(spec):
         return request
     if spec.source == "plugin":
         notes.append(f"An agent of a plugin cannot bring these, they have no effect: {'; '.join(what)}.")
@@ -52,7 +52,7 @@ def recorded(request: RunRequest, asked: RunRequest) -> RunRequest:
 
 
 @contextmanager
-def consent_stays(world: World, path: Path) -> Iterator[None]:
+def consent_stays(project: Project, path: Path) -> Iterator[None]:
     """A person changes a settings file of the project through us, in here: what they put there
     is theirs. Consent is given to the new content, unless there was something in the old one
     that nobody had consented to."""
@@ -67,12 +67,12 @@ def consent_stays(world: World, path: Path) -> Iterator[None]:
 
     before = content()
     subject = settings_subject(path, parse_object(before)[0], before)
-    agreed = subject is None or world.trust.is_trusted(path, before)
+    agreed = subject is None or project.trust.is_trusted(path, before)
     yield
     after = content()
     brought = settings_subject(path, parse_object(after)[0], after) if agreed and after != before else None
-    if brought is not None and path.parent != world.home:
-        world.trust.grant(path, after, what=brought.what)
+    if brought is not None and path.parent != project.home:
+        project.trust.grant(path, after, what=brought.what)
 
 
 def effective(loaded: Loaded, trust: Callable[[], Trust]) -> Loaded:
@@ -84,11 +84,11 @@ def effective(loaded: Loaded, trust: Callable[[], Trust]) -> Loaded:
     return withhold(loaded, trust())
 
 
-def with_consent(remedy: str, setting: str, world: World) -> str:
+def with_consent(remedy: str, setting: str, project: Project) -> str:
     """What to do about something that is missing, where a setting without consent may be why."""
     from retinue.guard.trust_subjects import untrusted
 
-    return "\n  ".join(filter(None, [remedy, *(text for text in untrusted(world.settings) if setting in text)]))
+    return "\n  ".join(filter(None, [remedy, *(text for text in untrusted(project.settings) if setting in text)]))
 
 
 def settings_in_effect(cwd: Path, environment: Mapping[str, str]) -> Loaded:
@@ -102,30 +102,33 @@ def _may_bring(spec: AgentSpec) -> bool:
     return bool(spec.hooks or spec.servers or spec.permission_mode)
 
 
-def _withheld(world: World) -> tuple[str, ...]:
+def _withheld(project: Project) -> tuple[str, ...]:
     """What the settings would bring and what could not be read of them, said by the run a person
     starts. What permissions lose by it, they say themselves."""
     settings: tuple[str, ...] = ()
-    if world.settings.problems:
+    if project.settings.problems:
         from retinue.guard.trust_subjects import untrusted
 
-        theirs = [each for each in world.settings.problems if not each.field or each.field.startswith("permissions.")]
-        settings = (*untrusted(world.settings), *(str(each) for each in world.settings.problems if each not in theirs))
-    return (*dict.fromkeys(settings), *world.hooks.notes())
+        theirs = [each for each in project.settings.problems if not each.field or each.field.startswith("permissions.")]
+        settings = (
+            *untrusted(project.settings),
+            *(str(each) for each in project.settings.problems if each not in theirs),
+        )
+    return (*dict.fromkeys(settings), *project.hooks.notes())
 
 
-def has_git_consent(world: World, folder: Path) -> bool:
+def has_git_consent(project: Project, folder: Path) -> bool:
     """Whether someone has consented to all programs that git would start in the repository of
     `folder`, as its files are now."""
     from retinue.guard.gitconfig import git_programs
 
-    if world.trust.everything:
+    if project.trust.everything:
         return True
     found = git_programs(folder, checkout=True)
-    return found is not None and world.trust.is_trusted(found.path, found.content)
+    return found is not None and project.trust.is_trusted(found.path, found.content)
 
 
-def subjects(world: World) -> list[TrustSubject]:
+def subjects(project: Project) -> list[TrustSubject]:
     """Every file of the project that would bring something, whatever was answered about it."""
     from retinue.capabilities.hooks.sources import project_subjects
     from retinue.capabilities.mcp.servers import server_subjects
@@ -136,16 +139,16 @@ def subjects(world: World) -> list[TrustSubject]:
     from retinue.settings.load import settings_files
 
     found: list[TrustSubject] = []
-    files = [(foreign.layer, Path(foreign.path)) for foreign in foreign_files(world.cwd, world.environment)]
-    for layer, path in (*files, *settings_files(world.cwd, world.environment)):
+    files = [(foreign.layer, Path(foreign.path)) for foreign in foreign_files(project.cwd, project.environment)]
+    for layer, path in (*files, *settings_files(project.cwd, project.environment)):
         if layer in ("pi project", "project", "local") and path.is_file():
             content = path.read_bytes()
             subject = settings_subject(path, parse_object(content)[0], content)
             found += [subject] if subject else []
-    found += project_subjects(world.cwd, world.environment)
-    git = git_programs(world.cwd, checkout=True)
+    found += project_subjects(project.cwd, project.environment)
+    git = git_programs(project.cwd, checkout=True)
     found += [TrustSubject(git.path, (git.content,), git.what)] if git is not None else []
-    found += server_subjects(world)
-    found += skill_subjects(world)
-    specs = [entry.spec for entry in world.catalog().winners]
-    return [*found, *world.extensions.subjects(specs), *agent_subjects(specs)]
+    found += server_subjects(project)
+    found += skill_subjects(project)
+    specs = [entry.spec for entry in project.catalog().winners]
+    return [*found, *project.extensions.subjects(specs), *agent_subjects(specs)]

@@ -14,19 +14,19 @@ from retinue.core.toolnames import TOOLS
 if TYPE_CHECKING:
     from retinue.capabilities.web.service import Web
     from retinue.guard.taint import Taint
-    from retinue.runs.member import Member
-    from retinue.runs.project import World
+    from retinue.runs.node import RunNode
+    from retinue.runs.project import Project
 
 
 class Browsing:
     """The way of this process to the web. Nothing is loaded before the first call of a tool."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, project: Project) -> None:
+        self._project = project
 
     def tools(self) -> dict[str, Tool]:
         """What runs search and read the web with; nothing where the settings take it away."""
-        if not self._world.settings.settings.web_enabled:
+        if not self._project.settings.settings.web_enabled:
             return {}
         from retinue.capabilities.web.tools import FetchContentTool, GetSearchContentTool, WebSearchTool
 
@@ -38,16 +38,16 @@ class Browsing:
         """For other tools, too, that fetch something: `download` is behind the same guard."""
         from retinue.capabilities.web.service import Web
 
-        world = self._world
-        return Web(lambda: world.settings.settings, world.environment, lambda: world.transport)
+        project = self._project
+        return Web(lambda: project.settings.settings, project.environment, lambda: project.transport)
 
 
-def reach_of(world: World, run_id: str) -> Callable[[str], str | None]:
+def reach_of(project: Project, run_id: str) -> Callable[[str], str | None]:
     """Whether a run may talk to a host that its call did not name: None, or why not. What would
     have to be asked is left to a call of its own, which the gate then asks about."""
 
     def why_not(url: str) -> str | None:
-        guard = world.guards.get(run_id)
+        guard = project.guards.get(run_id)
         if guard is None:
             return None
         decision = guard.permissions.decide(ToolUse("fetch_content", {"url": url}, TOOLS["fetch_content"]))
@@ -62,13 +62,13 @@ def reach_of(world: World, run_id: str) -> Callable[[str], str | None]:
     return why_not
 
 
-def taint_of(member: Member, world: World) -> Taint | None:
+def taint_of(node: RunNode, project: Project) -> Taint | None:
     """What is known of the strangers a run has listened to; None where nobody wants to know. A
     resumed run remembers, and so does one whose agents listened."""
-    if world.settings.settings.web_taint == "off":
+    if project.settings.settings.web_taint == "off":
         return None
     from retinue.guard.taint import Taint
     from retinue.log.activity import first_host
 
-    above = world.guards.get(member.parent.id) if member.parent is not None else None
-    return Taint(above.taint if above else None, first_host(world.log.reader, member.id))
+    above = project.guards.get(node.parent.id) if node.parent is not None else None
+    return Taint(above.taint if above else None, first_host(project.log.reader, node.id))

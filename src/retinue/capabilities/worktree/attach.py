@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from retinue.core.hook import Hooks
     from retinue.core.outcome import Outcome
     from retinue.core.request import RunRequest
-    from retinue.runs.member import Member
+    from retinue.runs.node import RunNode
     from retinue.runs.plan import Launch
-    from retinue.runs.project import World
+    from retinue.runs.project import Project
 
 INCLUDE_FILE = ".worktreeinclude"
 """In the checkout; lists, as .gitignore does, which ignored files are copied into worktrees."""
@@ -54,7 +54,7 @@ class Isolation:
 
 
 @dataclass(frozen=True, slots=True)
-class Leg:
+class Attempt:
     """An earlier leg of a run that is taken up again, and the branch it was saved on, if any."""
 
     branch: str | None = None
@@ -62,76 +62,76 @@ class Leg:
 
 async def prepared(
     request: RunRequest,
-    world: World,
+    project: Project,
     run_id: str,
     delegation: Delegation | None = None,
     parent: Launch | None = None,
     *,
     description: str = "",
-    leg: Leg | None = None,
+    attempt: Attempt | None = None,
     heard: bool = False,
 ) -> Launch:
     """As `plan.prepare`, in the workspace that the request asks for. Raise LaunchError when it
     cannot be had: nothing is left of the attempt then."""
     from retinue.runs.plan import check, prepare
 
-    above = None if leg is None or request.cwd.is_dir() else _above(request.cwd, world)
+    above = None if attempt is None or request.cwd.is_dir() else _above(request.cwd, project)
     if above is not None:
         raise _gone(above)
-    own, inside = _wants_own(request, world, leg), _FOLDER in request.cwd.parts
+    own, inside = _wants_own(request, project, attempt), _FOLDER in request.cwd.parts
     if own or inside:
         check(request.spec, request)  # before anything is made or taken over
     isolation: Isolation | None = None
     notes: tuple[str, ...] = ()
     if own:
-        worktree = await _worktree(request, world, run_id, description, leg)
+        worktree = await _worktree(request, project, run_id, description, attempt)
         isolation, notes = _isolation(worktree, request.cwd), worktree.notes
     else:
-        isolation = await asyncio.to_thread(_inherited, request.cwd, world) if inside else None
+        isolation = await asyncio.to_thread(_inherited, request.cwd, project) if inside else None
         if "worktree" in (request.isolation, request.spec.isolation):
             notes = ("it works in the checkout itself: worktrees are switched off (worktreeIsolation)",)
     if isolation is None:
-        launch = await prepare(request, world, delegation, parent, heard=heard)
+        launch = await prepare(request, project, delegation, parent, heard=heard)
         return replace(launch, notes=(*notes, *launch.notes)) if notes else launch
     placed = request
     try:
         if isolation.own:
             placed = replace(request, cwd=Path(worktree.record.work))
-        launch = await prepare(placed, world, delegation, parent, isolation, heard=heard)
+        launch = await prepare(placed, project, delegation, parent, isolation, heard=heard)
     except BaseException:
         if isolation.own:
-            await asyncio.shield(_finish(world, run_id))
+            await asyncio.shield(_finish(project, run_id))
         raise
-    launch = _with_safe_shell(launch, world)
-    if world.settings.settings.extra_roots:
+    launch = _with_safe_shell(launch, project)
+    if project.settings.settings.extra_roots:
         notes = (*notes, "extraRoots do not apply: the run keeps to its worktree")
     return replace(launch, notes=(*notes, *launch.notes))
 
 
-async def dismissed(launch: Launch, world: World) -> None:
+async def dismissed(launch: Launch, project: Project) -> None:
     """The run of `launch` does not start after all."""
     if launch.isolation is not None and launch.isolation.own:
-        await asyncio.shield(_finish(world, launch.isolation.run))
+        await asyncio.shield(_finish(project, launch.isolation.run))
 
 
-async def left(member: Member, world: World, outcome: Outcome) -> Outcome:
+async def left(node: RunNode, project: Project, outcome: Outcome) -> Outcome:
     """The run is over: its work is on a branch and its worktree gone, or the outcome says where it
     is and why. Also ends worktrees of runs above that waited only for this one."""
     from retinue.capabilities.hooks.attach import hooks_for
 
-    isolation = member.handle.launch.isolation
+    isolation = node.handle.launch.isolation
     if isolation is None:
         return outcome
     if isolation.own:
-        waiting = [each.id for each in _working_inside(member)]
+        waiting = [each.id for each in _working_inside(node)]
         keep = f"runs still work in it: {', '.join(waiting)}" if waiting else ""
-        outcome = _told(outcome, await asyncio.shield(_finish(world, isolation.run, keep)), isolation)
-        await _announce_removal(hooks_for(member, world), isolation)
-    above = member.parent
+        outcome = _told(outcome, await asyncio.shield(_finish(project, isolation.run, keep)), isolation)
+        await _announce_removal(hooks_for(node, project), isolation)
+    above = node.parent
     while above is not None:
         theirs = above.handle.launch.isolation
-        if theirs is not None and theirs.own and not above.live and not _working_inside(above, but=member):
-            await asyncio.shield(_finish(world, theirs.run))
+        if theirs is not None and theirs.own and not above.live and not _working_inside(above, but=node):
+            await asyncio.shield(_finish(project, theirs.run))
         above = above.parent
     return outcome
 
@@ -150,22 +150,22 @@ def confined(context: ToolContext, isolation: Isolation | None) -> ToolContext:
     )
 
 
-def branch_of(world: World, run_id: str) -> str | None:
+def branch_of(project: Project, run_id: str) -> str | None:
     """Where the last ended leg of a run was saved, as the log has it."""
     from retinue.core.events import RunEnded
 
-    ended = world.log.reader.ordered(run_id, ("run.ended",))
+    ended = project.log.reader.ordered(run_id, ("run.ended",))
     bodies = [event.body for _, event in ended if isinstance(event.body, RunEnded)]
     return next((body.outcome.branch for body in reversed(bodies) if body.outcome.branch), None)
 
 
-def _with_safe_shell(launch: Launch, world: World) -> Launch:
+def _with_safe_shell(launch: Launch, project: Project) -> Launch:
     """A shell that nothing confines could reach the main checkout in a thousand ways, and no look
     at a command finds them all: without a sandbox an isolated run has none, unless its user has
     said that looking is enough. Either is in the outcome."""
     from retinue.capabilities.sandbox.attach import can_sandbox
 
-    settings, isolation = world.settings.settings, launch.isolation
+    settings, isolation = project.settings.settings, launch.isolation
     shells = [tool.spec.name for tool in launch.tools if tool.spec.confinable]
     if isolation is None or not shells or can_sandbox(settings):
         return launch
@@ -182,29 +182,31 @@ def _with_safe_shell(launch: Launch, world: World) -> Launch:
     return replace(launch, tools=tools, notes=(*launch.notes, note))
 
 
-def _wants_own(request: RunRequest, world: World, leg: Leg | None) -> bool:
-    if leg is not None:
+def _wants_own(request: RunRequest, project: Project, attempt: Attempt | None) -> bool:
+    if attempt is not None:
         return request.isolation == "worktree"
     wanted = request.isolation == "worktree" or request.spec.isolation == "worktree"
-    return wanted and world.settings.settings.worktree_isolation
+    return wanted and project.settings.settings.worktree_isolation
 
 
-async def _worktree(request: RunRequest, world: World, run_id: str, description: str, leg: Leg | None) -> Worktree:
+async def _worktree(
+    request: RunRequest, project: Project, run_id: str, description: str, attempt: Attempt | None
+) -> Worktree:
     from retinue.capabilities.trust.attach import has_git_consent
     from retinue.capabilities.worktree.worktree import WorktreeRequest, make, reopen
 
-    if leg is not None:
-        again = await asyncio.to_thread(reopen, world.state, run_id)
+    if attempt is not None:
+        again = await asyncio.to_thread(reopen, project.state, run_id)
         if again is not None:
             return again
-        await _finish(world, run_id)
-    settings = world.settings.settings
-    branch, start = await asyncio.to_thread(_saved_at, request.cwd, world, run_id, leg)
+        await _finish(project, run_id)
+    settings = project.settings.settings
+    branch, start = await asyncio.to_thread(_saved_at, request.cwd, project, run_id, attempt)
     wanted = WorktreeRequest(
         run=run_id,
         cwd=request.cwd,
-        state=world.state,
-        environment=world.environment,
+        state=project.state,
+        environment=project.environment,
         agent=request.spec.name,
         description=description or request.task,
         from_dirty=settings.worktree_from_dirty,
@@ -212,7 +214,7 @@ async def _worktree(request: RunRequest, world: World, run_id: str, description:
         base_ref=settings.worktree_base_ref,
         start=start,
         branch=branch,
-        consented=await asyncio.to_thread(has_git_consent, world, request.cwd),
+        consented=await asyncio.to_thread(has_git_consent, project, request.cwd),
     )
     # Not cancelled half-way: a thread cannot be, and what it makes must have an owner.
     making = asyncio.ensure_future(asyncio.to_thread(make, wanted))
@@ -220,33 +222,33 @@ async def _worktree(request: RunRequest, world: World, run_id: str, description:
         worktree = await asyncio.shield(making)
     except asyncio.CancelledError:
         await asyncio.wait({making})
-        await _finish(world, run_id)
+        await _finish(project, run_id)
         raise
-    left_over = await asyncio.to_thread(_left_over, world, run_id)
+    left_over = await asyncio.to_thread(_left_over, project, run_id)
     return replace(worktree, notes=(*worktree.notes, left_over)) if left_over else worktree
 
 
-def _left_over(world: World, run_id: str) -> str:
+def _left_over(project: Project, run_id: str) -> str:
     """That dead processes left worktrees behind is said to whoever makes the next one."""
     from retinue.capabilities.worktree.home import records
     from retinue.capabilities.worktree.save import finish
 
-    dead = [each for each in records(world.state) if each.run != run_id and not each.busy()]
+    dead = [each for each in records(project.state) if each.run != run_id and not each.busy()]
     for each in [each for each in dead if each.phase in ("making", "removing")]:  # there is nothing to lose in them
-        finish(world.state, each.run, world.environment, leftover=True)
+        finish(project.state, each.run, project.environment, leftover=True)
         dead.remove(each)
     few = "1 worktree of an ended run is" if len(dead) == 1 else f"{len(dead)} worktrees of ended runs are"
     return f"{few} left over: see `retinue worktrees list`, and `retinue worktrees clean`" if dead else ""
 
 
-def _saved_at(cwd: Path, world: World, run_id: str, leg: Leg | None) -> tuple[str | None, str | None]:
+def _saved_at(cwd: Path, project: Project, run_id: str, attempt: Attempt | None) -> tuple[str | None, str | None]:
     from retinue.capabilities.worktree.home import BRANCH
     from retinue.guard.git import Git
 
-    if leg is None:
+    if attempt is None:
         return None, None
-    branch = leg.branch or f"{BRANCH}{run_id}"
-    start = Git(cwd, world.environment).ask("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}^{{commit}}")
+    branch = attempt.branch or f"{BRANCH}{run_id}"
+    start = Git(cwd, project.environment).ask("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}^{{commit}}")
     return (branch, start) if start is not None else (None, None)
 
 
@@ -258,31 +260,31 @@ def _isolation(worktree: Worktree, asked_in: Path, *, own: bool = True) -> Isola
     return Isolation(record.run, record.path, record.git, Path(record.repository), asked_in, own, shown)
 
 
-def _inherited(cwd: Path, world: World) -> Isolation | None:
+def _inherited(cwd: Path, project: Project) -> Isolation | None:
     """The worktree of ours that `cwd` is in: a run started there keeps to it. If its process is
     dead it is this one's from now on, so that nobody removes it meanwhile."""
-    run = _above(cwd, world)
+    run = _above(cwd, project)
     if run is None:
         return None
     from retinue.capabilities.worktree.home import load, place
     from retinue.capabilities.worktree.worktree import Worktree, reopen
 
-    record = load(place(world.state) / f"{run}.json")
+    record = load(place(project.state) / f"{run}.json")
     if record is None:
         return None
-    worktree = Worktree(record) if record.busy() else reopen(world.state, run)
+    worktree = Worktree(record) if record.busy() else reopen(project.state, run)
     if worktree is None:
         raise _gone(run)
     return _isolation(worktree, cwd, own=False)
 
 
-def _above(cwd: Path, world: World) -> str | None:
+def _above(cwd: Path, project: Project) -> str | None:
     """The run in whose worktree `cwd` is, or was."""
     if _FOLDER not in cwd.parts:
         return None
     from retinue.capabilities.worktree.home import place
 
-    real, folder = Path(os.path.realpath(cwd)), Path(os.path.realpath(place(world.state)))
+    real, folder = Path(os.path.realpath(cwd)), Path(os.path.realpath(place(project.state)))
     return real.relative_to(folder).parts[0] if folder in real.parents else None
 
 
@@ -293,17 +295,17 @@ def _gone(above: str) -> LaunchError:
     )
 
 
-async def _finish(world: World, run_id: str, keep: str = "") -> SavedWork | None:
+async def _finish(project: Project, run_id: str, keep: str = "") -> SavedWork | None:
     from retinue.capabilities.worktree.save import finish
 
-    return await asyncio.to_thread(finish, world.state, run_id, world.environment, keep=keep)
+    return await asyncio.to_thread(finish, project.state, run_id, project.environment, keep=keep)
 
 
-def _working_inside(member: Member, but: Member | None = None) -> list[Member]:
-    mine = member.handle.launch.isolation
+def _working_inside(node: RunNode, but: RunNode | None = None) -> list[RunNode]:
+    mine = node.handle.launch.isolation
     if mine is None:
         return []
-    others = [(each, each.handle.launch.request.cwd) for each in member.descendants() if each is not but and each.live]
+    others = [(each, each.handle.launch.request.cwd) for each in node.descendants() if each is not but and each.live]
     return [each for each, cwd in others if mine.top in (cwd, *cwd.parents)]
 
 

@@ -23,7 +23,7 @@ from retinue.faces.cli.project import folder as chosen_folder
 if TYPE_CHECKING:
     from retinue.core.spec import AgentSpec
     from retinue.runs.preview import Preview
-    from retinue.runs.project import World
+    from retinue.runs.project import Project
 
 
 WRITABLE: tuple[DialectName, ...] = (
@@ -158,16 +158,16 @@ def add_prompt_options(parser: argparse.ArgumentParser) -> None:
 
 def show_prompt(args: argparse.Namespace, cwd: Path) -> int:
     from retinue.faces.api import main_agent
-    from retinue.runs.project import World
+    from retinue.runs.project import Project
 
-    world = World(cwd, agents_json=args.agents)
+    project = Project(cwd, agents_json=args.agents)
     try:
-        spec, main = world.catalog().find(args.name).spec, args.as_main
+        spec, main = project.catalog().find(args.name).spec, args.as_main
     except UnknownAgentError:
         if args.name != "main":
             raise
         spec, main = main_agent(), True
-    found = asyncio.run(_preview(spec, world, args.task, main=main, under_main=args.under_main and not main))
+    found = asyncio.run(_preview(spec, project, args.task, main=main, under_main=args.under_main and not main))
     if args.json:
         write_json(_data(spec, found))
         return 0
@@ -177,7 +177,7 @@ def show_prompt(args: argparse.Namespace, cwd: Path) -> int:
     return 0
 
 
-async def _preview(spec: AgentSpec, world: World, task: str, *, main: bool, under_main: bool) -> Preview:
+async def _preview(spec: AgentSpec, project: Project, task: str, *, main: bool, under_main: bool) -> Preview:
     from retinue.capabilities.skills.attach import with_initial_prompt
     from retinue.core.request import RunRequest
     from retinue.faces.api import main_agent
@@ -185,9 +185,11 @@ async def _preview(spec: AgentSpec, world: World, task: str, *, main: bool, unde
 
     above = None
     if under_main:
-        above = await preview(RunRequest(spec=main_agent(), task=task, cwd=world.cwd), world)
-    request = RunRequest(spec=spec, task=with_initial_prompt(spec, task, world), cwd=world.cwd, depth=0 if main else 1)
-    return await preview(request, world, above)
+        above = await preview(RunRequest(spec=main_agent(), task=task, cwd=project.cwd), project)
+    request = RunRequest(
+        spec=spec, task=with_initial_prompt(spec, task, project), cwd=project.cwd, depth=0 if main else 1
+    )
+    return await preview(request, project, above)
 
 
 def _tokens(text: str) -> int:

@@ -142,10 +142,10 @@ def ask_for_trust(cwd: Path, source: TextIO | None = None, out: TextIO | None = 
     if source is None or out is None or not (source.isatty() and out.isatty()):
         return False
     from retinue.capabilities.trust.attach import subjects
-    from retinue.runs.project import World
+    from retinue.runs.project import Project
 
-    world = World(cwd)
-    new = [subject for subject in subjects(world) if subject.answer(world.trust) == "unknown"]
+    project = Project(cwd)
+    new = [subject for subject in subjects(project) if subject.answer(project.trust) == "unknown"]
     if not new:
         return False
     lines = ["", "The files of this project bring these along:"]
@@ -160,11 +160,11 @@ def ask_for_trust(cwd: Path, source: TextIO | None = None, out: TextIO | None = 
         word = answer.strip().lower()
         if word in ("y", "yes"):
             for subject in new:
-                world.trust.grant(subject.path, *subject.contents, what=subject.what)
+                project.trust.grant(subject.path, *subject.contents, what=subject.what)
             return False
         if word in ("n", "no"):
             for subject in new:
-                world.trust.refuse(subject.path, *subject.contents, what=subject.what)
+                project.trust.refuse(subject.path, *subject.contents, what=subject.what)
             return False
         if word in ("o", "once"):
             return True
@@ -172,14 +172,14 @@ def ask_for_trust(cwd: Path, source: TextIO | None = None, out: TextIO | None = 
             return False
 
 
-def open_crew(args: argparse.Namespace, cwd: Path) -> Retinue:
+def open_retinue(args: argparse.Namespace, cwd: Path) -> Retinue:
     """What needs a person is asked on the terminal, where one sits at it."""
     mode = getattr(args, "permission_mode", None)
     trust = getattr(args, "trust", False) or ask_for_trust(cwd)
-    crew = Retinue(cwd, agents=getattr(args, "agents", None), permission_mode=mode, approve=terminal(), trust=trust)
+    retinue = Retinue(cwd, agents=getattr(args, "agents", None), permission_mode=mode, approve=terminal(), trust=trust)
     if not getattr(args, "quiet", False):
-        crew.supervisor.world.on_wait = WaitLines().show
-    return crew
+        retinue.supervisor.project.on_wait = WaitLines().show
+    return retinue
 
 
 class WaitLines:

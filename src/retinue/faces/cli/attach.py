@@ -43,8 +43,8 @@ async def _watch(folder: Path, row: RunRow, host: Host | None) -> int:
     from retinue.faces.api import Retinue
     from retinue.faces.cli.terminal import show
 
-    async with Retinue(folder) as crew:
-        return await show(crew, host, resume=row.root_id, viewed=row.id if row.id != row.root_id else None)
+    async with Retinue(folder) as retinue:
+        return await show(retinue, host, resume=row.root_id, viewed=row.id if row.id != row.root_id else None)
 
 
 def _wanted(args: argparse.Namespace) -> tuple[Path, RunRow]:

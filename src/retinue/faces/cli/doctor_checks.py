@@ -100,9 +100,9 @@ Row = tuple[str, ...]
 
 def settings(patient: Patient) -> Iterator[Row]:
     from retinue.capabilities.permissions.attach import rule_notes
-    from retinue.runs.project import World
+    from retinue.runs.project import Project
 
-    rules = rule_notes(World(patient.cwd, environment=patient.environment))
+    rules = rule_notes(Project(patient.cwd, environment=patient.environment))
     others = [warning for warning in patient.loaded.warnings if not any(rule.startswith(warning) for rule in rules)]
     warnings = [*rules, *others]
     for warning in warnings:
@@ -259,9 +259,9 @@ def _cannot_build(chosen: ModelSelection) -> RetinueError | None:
 
 
 def plugins(patient: Patient) -> Iterator[Row]:
-    from retinue.runs.project import World
+    from retinue.runs.project import Project
 
-    extensions = World(patient.cwd, environment=patient.environment).extensions
+    extensions = Project(patient.cwd, environment=patient.environment).extensions
     found = extensions.plugins
     for problem in found.problems:
         yield "warning", "plugins", clean(problem), "Correct it, or name it in disabledPlugins."

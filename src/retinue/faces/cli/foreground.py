@@ -26,18 +26,18 @@ Output = Literal["text", "result", "events", "summary"]
 the outcome last. summary: the object of `-p --output-format json`."""
 
 
-async def drive(crew: Retinue, run: Run, output: Output, *, quiet: bool = False) -> int:
+async def drive(retinue: Retinue, run: Run, output: Output, *, quiet: bool = False) -> int:
     """Shows the run until it ends and prints what was asked for. Gives the exit code.
 
     The first Ctrl-C stops the run, which keeps what it has said; the second gives up waiting.
     """
     with _stop_on_interrupt(run):
         if output == "events":
-            outcome = await _print_events(crew, run)
+            outcome = await _print_events(retinue, run)
         else:
             silent = quiet or output != "text"
             progress = Progress(run.agent, run_id=run.id, quiet=silent, answers=sys.stdout.isatty())
-            outcome = await _show(crew, run, progress)
+            outcome = await _show(retinue, run, progress)
             if not (output == "text" and progress.has_shown(outcome.text)):
                 print(_document(run, outcome, output), flush=True)
     if output == "text" and not outcome.ok:
@@ -45,62 +45,62 @@ async def drive(crew: Retinue, run: Run, output: Output, *, quiet: bool = False)
     return outcome.exit_code
 
 
-async def _show(crew: Retinue, run: Run, progress: Progress) -> Outcome:
+async def _show(retinue: Retinue, run: Run, progress: Progress) -> Outcome:
     """How the run itself ended is the last thing that is shown."""
     last: Event | None = None
     if not progress.quiet:
-        async for event in _whole(crew, run):
+        async for event in _whole(retinue, run):
             if event.run_id == run.id and isinstance(event.body, RunEnded) and run.is_new(event):
                 last = event
             else:
                 (progress.show if run.is_new(event) else progress.learn)(event)
-    outcome = await _ended(crew, run)
+    outcome = await _ended(retinue, run)
     if last is not None:
         progress.show(replace(last, body=RunEnded(outcome)))
     return outcome
 
 
-async def _print_events(crew: Retinue, run: Run) -> Outcome:
+async def _print_events(retinue: Retinue, run: Run) -> Outcome:
     """One JSON object per line, flushed, so that a reader sees each as it happens."""
     from retinue.log.encode import event_to_json, outcome_to_json
 
     out = sys.stdout.buffer
     last: Event | None = None
-    async for event in _whole(crew, run):
+    async for event in _whole(retinue, run):
         out.write(escape_json(event_to_json(event)) + b"\n")
         if not isinstance(event.body, TRANSIENT) or isinstance(event.body, (ThinkingDelta, ToolProgress)):
             out.flush()
         last = event if event.run_id == run.id else last
-    outcome = await _ended(crew, run)
+    outcome = await _ended(retinue, run)
     if last is not None:
         out.write(escape_json(outcome_to_json(last, outcome)) + b"\n")
     out.flush()
     return outcome
 
 
-async def _whole(crew: Retinue, run: Run) -> AsyncIterator[Event]:
+async def _whole(retinue: Retinue, run: Run) -> AsyncIterator[Event]:
     """Every event of the run and of all below it. What still works there when the run has ended
     cannot outlive this program: it is stopped, and how it ended comes, too."""
     seen: dict[str, int] = {}
     async for event in run.events(tree=True):
         seen[event.run_id] = event.seq
         yield event
-    await _end_below(crew, run)
+    await _end_below(retinue, run)
     for event in run.recorded(tree=True):
         if event.seq > seen.get(event.run_id, 0):
             yield event
 
 
-async def _ended(crew: Retinue, run: Run) -> Outcome:
+async def _ended(retinue: Retinue, run: Run) -> Outcome:
     """The outcome, with what the whole tree has used in the end."""
     outcome = await run.wait()
-    await _end_below(crew, run)
-    below = crew.supervisor.members[run.id].below
+    await _end_below(retinue, run)
+    below = retinue.supervisor.members[run.id].below
     return outcome if below == Usage() else replace(outcome, tree_usage=outcome.usage + below)
 
 
-async def _end_below(crew: Retinue, run: Run) -> None:
-    await crew.supervisor.end_tree(crew.supervisor.members[run.id], "The program ended.", by="program")
+async def _end_below(retinue: Retinue, run: Run) -> None:
+    await retinue.supervisor.end_tree(retinue.supervisor.members[run.id], "The program ended.", by="program")
 
 
 def _document(run: Run, outcome: Outcome, output: Output) -> str:

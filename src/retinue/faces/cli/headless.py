@@ -47,7 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    from retinue.faces.cli.asking import budget_of, limits_of, open_crew
+    from retinue.faces.cli.asking import budget_of, limits_of, open_retinue
     from retinue.faces.cli.foreground import Output, drive
 
     formats: dict[str, Output] = {"text": "text", "json": "summary", "stream-json": "events"}
@@ -56,15 +56,15 @@ def execute(args: argparse.Namespace) -> int:
         if args.prompt is None:
             raise UsageError("There is no prompt.", remedy="Say what to do: retinue -p 'What does this project do?'")
         prompt, limits, budget = _prompt(args.prompt), limits_of(args), budget_of(args)
-        async with open_crew(args, folder(args.cwd)) as crew:
+        async with open_retinue(args, folder(args.cwd)) as retinue:
             if args.resume:
                 _say_what_is_kept(args)
-                said = await crew.say(prompt, to=args.resume, model=args.model, limits=limits or None, budget=budget)
+                said = await retinue.say(prompt, to=args.resume, model=args.model, limits=limits or None, budget=budget)
                 if said.run is None:
                     return _delivered(said, args.output_format)
                 run = said.run
             else:
-                run = await crew.prompt(
+                run = await retinue.prompt(
                     prompt,
                     agent=args.agent,
                     model=args.model,
@@ -72,7 +72,7 @@ def execute(args: argparse.Namespace) -> int:
                     limits=limits,
                     budget=budget,
                 )
-            return await drive(crew, run, formats[args.output_format], quiet=args.quiet)
+            return await drive(retinue, run, formats[args.output_format], quiet=args.quiet)
 
     return guarded(work, formats[args.output_format])
 

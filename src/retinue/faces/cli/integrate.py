@@ -90,10 +90,10 @@ def _repository(cwd: Path) -> Git:
     from retinue.capabilities.trust.attach import has_git_consent
     from retinue.capabilities.worktree.worktree import source_of
     from retinue.errors import LaunchError
-    from retinue.runs.project import World
+    from retinue.runs.project import Project
 
     try:
-        return source_of(cwd, os.environ, consented=has_git_consent(World(cwd), cwd)).git
+        return source_of(cwd, os.environ, consented=has_git_consent(Project(cwd), cwd)).git
     except LaunchError as error:
         raise UsageError(
             f"{cwd} is no repository with commits.", remedy="Start in the repository, or use --cwd."

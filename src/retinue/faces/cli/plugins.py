@@ -12,7 +12,7 @@ from retinue.faces.cli.project import folder
 
 if TYPE_CHECKING:
     from retinue.capabilities.plugins.plugin import Plugin
-    from retinue.runs.project import World
+    from retinue.runs.project import Project
 
 
 def configure_list(parser: argparse.ArgumentParser) -> None:
@@ -33,11 +33,11 @@ def execute_list(args: argparse.Namespace) -> int:
     Nothing of them is run. Code, hooks and servers of a project's plugin have no effect until you
     consent to them (retinue trust). `retinue plugins check` imports their tools.
     """
-    from retinue.runs.project import World
+    from retinue.runs.project import Project
 
-    world = World(folder(args.cwd))
-    found = world.extensions.plugins
-    plugins = [describe(plugin, world) for plugin in found.found]
+    project = Project(folder(args.cwd))
+    found = project.extensions.plugins
+    plugins = [describe(plugin, project) for plugin in found.found]
     if args.json:
         failed = [{"path": each.where, "reason": each.reason} for each in found.failed]
         write_json({"plugins": plugins, "failed": failed})
@@ -51,11 +51,11 @@ def execute_list(args: argparse.Namespace) -> int:
     return 0
 
 
-def describe(plugin: Plugin, world: World) -> dict[str, Any]:
+def describe(plugin: Plugin, project: Project) -> dict[str, Any]:
     """What is known of a plugin without running any of it."""
     from retinue.capabilities.plugins.attach import what_runs
 
-    why = world.extensions.why_not(plugin)
+    why = project.extensions.why_not(plugin)
     return {
         "name": plugin.name,
         "version": plugin.version or None,
@@ -109,10 +109,10 @@ def execute_check(args: argparse.Namespace) -> int:
 
     The exit code is 1 when a plugin is broken.
     """
-    from retinue.runs.project import World
+    from retinue.runs.project import Project
 
-    world = World(folder(args.cwd), trust=args.trust)
-    found = world.extensions.plugins
+    project = Project(folder(args.cwd), trust=args.trust)
+    found = project.extensions.plugins
     chosen = found.found
     if args.name:
         one = found.named(args.name)
@@ -121,7 +121,7 @@ def execute_check(args: argparse.Namespace) -> int:
             raise UsageError(f"There is no plugin '{args.name}'.", remedy=f"Plugins here: {known}.")
         chosen = (one,)
     failed = () if args.name else found.failed
-    checked = [_checked(plugin, world) for plugin in chosen]
+    checked = [_checked(plugin, project) for plugin in chosen]
     if args.json:
         lost = [{"path": each.where, "reason": each.reason} for each in failed]
         write_json({"plugins": checked, "failed": lost})
@@ -133,10 +133,10 @@ def execute_check(args: argparse.Namespace) -> int:
     return 1 if failed or any(each["problems"] for each in checked) else 0
 
 
-def _checked(plugin: Plugin, world: World) -> dict[str, Any]:
+def _checked(plugin: Plugin, project: Project) -> dict[str, Any]:
     from retinue.capabilities.plugins.importing import load_tools
 
-    data = describe(plugin, world)
+    data = describe(plugin, project)
     if data["withheld"] is not None or not plugin.code:
         return {**data, "tools": []}
     loaded = load_tools(plugin)

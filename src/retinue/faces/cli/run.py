@@ -70,7 +70,7 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    from retinue.faces.cli.asking import budget_of, limits_of, open_crew
+    from retinue.faces.cli.asking import budget_of, limits_of, open_retinue
     from retinue.faces.cli.foreground import drive
 
     output: Output = "events" if args.mode == "json" else "result" if args.json else "text"
@@ -79,8 +79,8 @@ def execute(args: argparse.Namespace) -> int:
         if not args.agent.strip():
             raise UsageError("The name of the agent is empty.", remedy="See which there are: retinue agents list")
         task, schema, cwd = read_task(args.task), read_schema(args.schema), folder(args.cwd)
-        async with open_crew(args, cwd) as crew:
-            run = await crew.spawn(
+        async with open_retinue(args, cwd) as retinue:
+            run = await retinue.spawn(
                 args.agent,
                 task,
                 model=args.model,
@@ -91,7 +91,7 @@ def execute(args: argparse.Namespace) -> int:
                 isolation=args.isolation,
                 background=False,
             )
-            return await drive(crew, run, output, quiet=args.quiet)
+            return await drive(retinue, run, output, quiet=args.quiet)
 
     return guarded(work, output)
 

@@ -193,7 +193,7 @@ def execute_resume(args: argparse.Namespace) -> int:
         retinue runs resume 3f2a9c1d --model gemini/gemini-3.8-flash
         retinue runs resume 3f2a9c1d "Now look at the tests, too"
     """
-    from retinue.faces.cli.asking import budget_of, limits_of, open_crew
+    from retinue.faces.cli.asking import budget_of, limits_of, open_retinue
     from retinue.faces.cli.foreground import Output, drive
 
     output: Output = "events" if args.mode == "json" else "result" if args.json else "text"
@@ -201,9 +201,9 @@ def execute_resume(args: argparse.Namespace) -> int:
     async def work() -> int:
         state, row = locate(args)
         prompt = read_task(args.prompt, "prompt") if args.prompt is not None else None
-        async with open_crew(args, project_of(state, row)) as crew:
+        async with open_retinue(args, project_of(state, row)) as retinue:
             limits, budget = limits_of(args) or None, budget_of(args)
-            run = await crew.resume(row.id, prompt, model=args.model, limits=limits, budget=budget)
-            return await drive(crew, run, output, quiet=args.quiet)
+            run = await retinue.resume(row.id, prompt, model=args.model, limits=limits, budget=budget)
+            return await drive(retinue, run, output, quiet=args.quiet)
 
     return guarded(work, output)

@@ -21,7 +21,7 @@ from retinue.faces.cli.cost import clean
 from retinue.faces.cli.project import folder, read_task
 from retinue.log.database import log_file
 from retinue.log.schedules import ScheduledJob
-from retinue.runs.project import World
+from retinue.runs.project import Project
 from retinue.runs.supervisor import Supervisor
 from retinue.settings.places import state_folder
 
@@ -34,8 +34,8 @@ def add_place(parser: argparse.ArgumentParser) -> None:
 @asynccontextmanager
 async def opened(args: argparse.Namespace) -> AsyncIterator[Supervisor]:
     """The project's supervisor: jobs are read, written and fired through it."""
-    async with Supervisor(World(folder(args.cwd))) as crew:
-        yield crew
+    async with Supervisor(Project(folder(args.cwd))) as supervisor:
+        yield supervisor
 
 
 def moment(at: float | None, zone: str = "") -> str:
@@ -76,7 +76,7 @@ def data(job: ScheduledJob, last_status: str | None) -> dict[str, Any]:
     }
 
 
-def last_status(crew: Supervisor, job: ScheduledJob) -> str | None:
+def last_status(supervisor: Supervisor, job: ScheduledJob) -> str | None:
     """How the newest run of a job stands; `error` when it could not be started."""
     if job.last_error:
         return "error"
@@ -85,7 +85,7 @@ def last_status(crew: Supervisor, job: ScheduledJob) -> str | None:
     from retinue.errors import UnknownRunError
 
     try:
-        row = crew.world.log.reader.run(job.last_run)
+        row = supervisor.project.log.reader.run(job.last_run)
     except UnknownRunError:
         return None
     if row.state != "ended":
@@ -103,8 +103,8 @@ def configure_change(parser: argparse.ArgumentParser) -> None:
 
 def perform(args: argparse.Namespace, change: Change, done: str) -> int:
     async def work() -> ScheduledJob:
-        async with opened(args) as crew:
-            return await change(crew, args.job)
+        async with opened(args) as supervisor:
+            return await change(supervisor, args.job)
 
     job = asyncio.run(work())
     if args.json:
@@ -129,8 +129,8 @@ def execute_list(args: argparse.Namespace) -> int:
 async def _list(args: argparse.Namespace) -> int:
     found: list[tuple[ScheduledJob, str | None]] = []
     if log_file(state_folder(folder(args.cwd))).exists():  # looking makes nothing
-        async with opened(args) as crew:
-            found = [(job, last_status(crew, job)) for job in crew.schedules.jobs()]
+        async with opened(args) as supervisor:
+            found = [(job, last_status(supervisor, job)) for job in supervisor.schedules.jobs()]
     if args.json:
         print(json.dumps({"jobs": [data(job, status) for job, status in found]}, ensure_ascii=False, indent=2))
         return 0
@@ -189,8 +189,8 @@ def execute_add(args: argparse.Namespace) -> int:
 
 async def _add(args: argparse.Namespace, task: str) -> int:
     options = {"model": args.model, "max_turns": args.max_turns}
-    async with opened(args) as crew:
-        job = await crew.schedules.add(
+    async with opened(args) as supervisor:
+        job = await supervisor.schedules.add(
             args.agent,
             task,
             args.when,
@@ -210,7 +210,7 @@ async def _add(args: argparse.Namespace, task: str) -> int:
 
 def execute_remove(args: argparse.Namespace) -> int:
     """Remove a job. Runs it has started go on."""
-    return perform(args, lambda crew, job: crew.schedules.remove(job), "Removed")
+    return perform(args, lambda supervisor, job: supervisor.schedules.remove(job), "Removed")
 
 
 configure_remove = configure_change
@@ -218,7 +218,7 @@ configure_remove = configure_change
 
 def execute_enable(args: argparse.Namespace) -> int:
     """Switch a job on again. What was due meanwhile is passed over."""
-    return perform(args, lambda crew, job: crew.schedules.enable(job, True), "Switched on")
+    return perform(args, lambda supervisor, job: supervisor.schedules.enable(job, True), "Switched on")
 
 
 configure_enable = configure_change
@@ -226,7 +226,7 @@ configure_enable = configure_change
 
 def execute_disable(args: argparse.Namespace) -> int:
     """Switch a job off without removing it."""
-    return perform(args, lambda crew, job: crew.schedules.enable(job, False), "Switched off")
+    return perform(args, lambda supervisor, job: supervisor.schedules.enable(job, False), "Switched off")
 
 
 configure_disable = configure_change
@@ -238,11 +238,11 @@ def execute_run(args: argparse.Namespace) -> int:
 
 
 async def _run(args: argparse.Namespace) -> int:
-    async with opened(args) as crew:
-        fired = await crew.schedules.run_now(args.job)
+    async with opened(args) as supervisor:
+        fired = await supervisor.schedules.run_now(args.job)
         if fired.run_id is None:
             raise LaunchError(fired.error or "The job could not be started.")
-        outcome = await crew.members[fired.run_id].handle.wait()
+        outcome = await supervisor.members[fired.run_id].handle.wait()
     if args.json:
         document = {"run_id": fired.run_id, "status": outcome.ended, "result": outcome.text, "partial": outcome.partial}
         print(json.dumps(document, ensure_ascii=False, indent=2))
@@ -276,18 +276,18 @@ async def _serve(args: argparse.Namespace) -> int:
         if not args.quiet:
             print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
-    async with opened(args) as crew:
-        crew.schedules = scheduler = Scheduler(crew, lambda fired: say(_words(fired)))
+    async with opened(args) as supervisor:
+        supervisor.schedules = scheduler = Scheduler(supervisor, lambda fired: say(_words(fired)))
         if args.once:
             fired = await scheduler.tick()
-            await crew.wait_all()
+            await supervisor.wait_all()
             return 1 if any(each.error for each in fired) else 0
         say(f"{len(scheduler.jobs())} jobs; Ctrl-C ends")
         scheduler.begin()
         await _signal()
         say("ending; what runs is stopped and can be resumed")
         await scheduler.end()
-        _stop(crew)
+        _stop(supervisor)
     return 0
 
 
@@ -300,10 +300,10 @@ async def _signal() -> None:
     await ended.wait()
 
 
-def _stop(crew: Supervisor) -> None:
-    for member in list(crew.members.values()):
-        if member.live:
-            crew.stop(member, "The schedule daemon ended.", by="program")
+def _stop(supervisor: Supervisor) -> None:
+    for node in list(supervisor.members.values()):
+        if node.live:
+            supervisor.stop(node, "The schedule daemon ended.", by="program")
 
 
 def _words(fired: Fired) -> str:

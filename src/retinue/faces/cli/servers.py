@@ -13,7 +13,7 @@ from retinue.faces.cli.project import folder
 
 if TYPE_CHECKING:
     from retinue.capabilities.mcp.config import ServerConfig
-    from retinue.runs.project import World
+    from retinue.runs.project import Project
 
 
 def configure_list(parser: argparse.ArgumentParser) -> None:
@@ -29,11 +29,11 @@ def execute_list(args: argparse.Namespace) -> int:
     last connected. Use them in an agent file by name: mcp__SERVER__TOOL, or mcp__SERVER for all.
     """
     from retinue.capabilities.mcp.servers import project_servers
-    from retinue.runs.project import World
+    from retinue.runs.project import Project
 
-    world = World(folder(args.cwd))
-    found = project_servers(world)
-    servers = [describe(config, world) for config in found.servers.values()]
+    project = Project(folder(args.cwd))
+    found = project_servers(project)
+    servers = [describe(config, project) for config in found.servers.values()]
     if args.json:
         print(json.dumps({"servers": servers, "problems": list(found.problems)}, ensure_ascii=False, indent=2))
         return 0
@@ -46,12 +46,12 @@ def execute_list(args: argparse.Namespace) -> int:
     return 0
 
 
-def describe(config: ServerConfig, world: World) -> dict[str, Any]:
+def describe(config: ServerConfig, project: Project) -> dict[str, Any]:
     """What is known of a server without starting it."""
     from retinue.capabilities.mcp.servers import habits_of, is_trusted
 
-    known = habits_of(world).memory.recall(config.digest) if config.problem is None else None
-    trusted = is_trusted(config, world)
+    known = habits_of(project).memory.recall(config.digest) if config.problem is None else None
+    trusted = is_trusted(config, project)
     return {
         "name": config.name,
         "transport": config.transport,
@@ -87,16 +87,16 @@ def execute_check(args: argparse.Namespace) -> int:
     A server that does not work is shown with what it said last; all of it is in the named log file.
     """
     from retinue.capabilities.mcp.servers import project_servers
-    from retinue.runs.project import World
+    from retinue.runs.project import Project
 
-    world = World(folder(args.cwd))
-    known = project_servers(world).servers
+    project = Project(folder(args.cwd))
+    known = project_servers(project).servers
     unknown = [name for name in args.names if name not in known]
     if unknown:
         names = ", ".join(known) or "none"
         raise UsageError(f"There is no MCP server named {', '.join(unknown)}.", remedy=f"There are: {names}.")
     configs = [config for name, config in known.items() if not args.names or name in args.names]
-    found = asyncio.run(_check(configs, world, args.timeout))
+    found = asyncio.run(_check(configs, project, args.timeout))
     if args.json:
         print(json.dumps({"servers": found}, ensure_ascii=False, indent=2))
     else:
@@ -104,25 +104,25 @@ def execute_check(args: argparse.Namespace) -> int:
     return 0 if all(server["works"] for server in found) else 1
 
 
-async def _check(configs: list[ServerConfig], world: World, seconds: float) -> list[dict[str, Any]]:
+async def _check(configs: list[ServerConfig], project: Project, seconds: float) -> list[dict[str, Any]]:
     from retinue.capabilities.mcp.attach import close_servers
 
     try:
-        return list(await asyncio.gather(*(_try(config, world, seconds) for config in configs)))
+        return list(await asyncio.gather(*(_try(config, project, seconds) for config in configs)))
     finally:
         await close_servers()
 
 
-async def _try(config: ServerConfig, world: World, seconds: float) -> dict[str, Any]:
+async def _try(config: ServerConfig, project: Project, seconds: float) -> dict[str, Any]:
     from retinue.capabilities.mcp.pool import loop_pool
     from retinue.capabilities.mcp.process import CannotStartError
     from retinue.capabilities.mcp.servers import habits_of, is_trusted
 
-    told = {**describe(config, world), "works": False, "tools": [], "notes": []}
-    if not is_trusted(config, world):
+    told = {**describe(config, project), "works": False, "tools": [], "notes": []}
+    if not is_trusted(config, project):
         return {**told, "problem": f"it is not trusted: retinue trust add {config.origin}"}
-    habits = habits_of(world)
-    server = loop_pool().server(config, habits, (world.cwd,))
+    habits = habits_of(project)
+    server = loop_pool().server(config, habits, (project.cwd,))
     server.listing = None
     try:
         async with asyncio.timeout(seconds):

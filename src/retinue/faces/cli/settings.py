@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from retinue.capabilities.trust.attach import consent_stays, settings_in_effect
 from retinue.errors import StateError, UsageError
 from retinue.faces.cli.project import folder
-from retinue.runs.project import World
+from retinue.runs.project import Project
 from retinue.settings.field import Field
 from retinue.settings.foreign import foreign_files
 from retinue.settings.load import Explanation, Loaded, load_settings, raw_value, settings_files
@@ -246,7 +246,7 @@ def change(args: argparse.Namespace, value: str | None) -> int:
         origin = before.explain(field.name).origin
         raise UsageError(f"{field.name} is not set in {path}.", remedy=f"Its value comes from: {origin}")
     raw = None if value is None else raw_value(field, value)
-    with consent_stays(World(cwd), path):
+    with consent_stays(Project(cwd), path):
         saved = save_settings({field.name: raw}, cwd=cwd, target=target)
     if not saved.persisted:
         raise StateError(saved.problem or f"{saved.path} cannot be written.", remedy="Nothing was changed.")

@@ -26,9 +26,9 @@ def execute_list(args: argparse.Namespace) -> int:
     retinue skills list --json
     """
     from retinue.capabilities.skills.attach import library_of
-    from retinue.runs.project import World
+    from retinue.runs.project import Project
 
-    library = library_of(World(folder(args)))
+    library = library_of(Project(folder(args)))
     skills = library.all() if library is not None else ()
     shadowed = library.shadowed() if library is not None else ()
     refused = library.refused() if library is not None else ()
@@ -88,9 +88,9 @@ def execute_show(args: argparse.Namespace) -> int:
     retinue skills show pdf --arguments "report.pdf 3"
     """
     from retinue.capabilities.skills.attach import library_of
-    from retinue.runs.project import World
+    from retinue.runs.project import Project
 
-    library = library_of(World(folder(args)))
+    library = library_of(Project(folder(args)))
     skill = library.find(args.name) if library is not None else None
     if library is None or skill is None:
         raise UsageError(f"There is no skill called '{clean(args.name)}'.", remedy="See all with: retinue skills list")

@@ -52,25 +52,27 @@ async def _session(args: argparse.Namespace, cwd: Path, trust: bool, host: Host 
 
     async with Retinue(
         cwd, model=args.model, agents=args.agents, permission_mode=args.permission_mode, trust=trust
-    ) as crew:
-        resume = None if args.resume is None else _earlier(crew, args.resume)
+    ) as retinue:
+        resume = None if args.resume is None else _earlier(retinue, args.resume)
         options = {"thinking": args.thinking} if args.thinking else {}
-        return await show(crew, host, resume=resume, agent=args.agent, **options)
+        return await show(retinue, host, resume=resume, agent=args.agent, **options)
 
 
-async def show(crew: Retinue, host: Host | None, **options: Any) -> int:
+async def show(retinue: Retinue, host: Host | None, **options: Any) -> int:
     """The app until it is left. Runs that are to go on do so here, without the terminal."""
     from retinue.faces.tui.app import run_app
 
-    left = await run_app(crew, host=host, **options)
+    left = await run_app(retinue, host=host, **options)
     if left == "keep" and host is not None:
-        count = len([member for member in crew.supervisor.members.values() if member.live])
+        count = len([node for node in retinue.supervisor.members.values() if node.live])
         what = f"{count} run{'s go' if count != 1 else ' goes'} on in process {os.getpid()}"
         print(f"retinue: {what}; what they ask waits in the inbox.", file=sys.stderr)
         print("  Watch: retinue attach. Stop: retinue runs stop --all", file=sys.stderr, flush=True)
-        crew.supervisor.world.desk.attended += 1  # someone will look: nothing is denied for want of a person
+        retinue.supervisor.project.inbox_service.attended += (
+            1  # someone will look: nothing is denied for want of a person
+        )
         host.let_go()
-        await crew.wait_all()
+        await retinue.wait_all()
     return 0
 
 
@@ -81,11 +83,11 @@ def _consent(cwd: Path) -> bool:
     return ask_for_trust(cwd)
 
 
-def _earlier(crew: Retinue, wanted: str) -> str:
+def _earlier(retinue: Retinue, wanted: str) -> str:
     """The run to go on with. Raises when there is none."""
     if wanted:
-        return crew.supervisor.world.log.reader.run(wanted).id
-    newest = next((row for row in crew.runs if row.depth == 0), None)
+        return retinue.supervisor.project.log.reader.run(wanted).id
+    newest = next((row for row in retinue.runs if row.depth == 0), None)
     if newest is None:
         raise StateError("There is no conversation here to go on with.", remedy="Begin one: retinue")
     return newest.id

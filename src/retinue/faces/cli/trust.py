@@ -23,7 +23,7 @@ from retinue.faces.cli.project import folder
 
 if TYPE_CHECKING:
     from retinue.guard.trust_subjects import TrustSubject
-    from retinue.runs.project import World
+    from retinue.runs.project import Project
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -37,50 +37,50 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     from retinue.capabilities.trust.attach import subjects
-    from retinue.runs.project import World
+    from retinue.runs.project import Project
 
-    world = World(folder(args.cwd))
-    found = [each for each in subjects(world) if _wanted(each, args.paths, world)]
+    project = Project(folder(args.cwd))
+    found = [each for each in subjects(project) if _wanted(each, args.paths, project)]
     if args.paths and not found and args.action == "add":
         raise UsageError("None of these files brings anything that needs consent.", remedy="See: retinue trust")
     if args.action == "add":
         for subject in found:
-            world.trust.grant(subject.path, *subject.contents, what=subject.what)
+            project.trust.grant(subject.path, *subject.contents, what=subject.what)
     elif args.action == "remove":
         for path in [each.path for each in found] if not args.paths else ():
-            world.trust.revoke(path)
-        unknown = [path for path in args.paths if not world.trust.revoke(world.cwd / path)]
+            project.trust.revoke(path)
+        unknown = [path for path in args.paths if not project.trust.revoke(project.cwd / path)]
         if unknown:
             raise UsageError(f"No consent was given to {', '.join(unknown)}.", remedy="See: retinue trust")
-    print(_document(found, world) if args.json else _listing(found, world))
+    print(_document(found, project) if args.json else _listing(found, project))
     return 0
 
 
-def _wanted(subject: TrustSubject, paths: list[str], world: World) -> bool:
+def _wanted(subject: TrustSubject, paths: list[str], project: Project) -> bool:
     if not paths:
         return True
     real = subject.path.resolve()
-    chosen = [(world.cwd / path).expanduser().resolve() for path in paths]
+    chosen = [(project.cwd / path).expanduser().resolve() for path in paths]
     return any(real == path or path in real.parents for path in chosen)
 
 
-def _listing(found: list[TrustSubject], world: World) -> str:
+def _listing(found: list[TrustSubject], project: Project) -> str:
     if not found:
         return "The files of this project bring nothing that needs consent."
     lines: list[str] = []
     for subject in found:
-        lines.append(f"{_shown(subject.path, world.cwd)}  [{subject.answer(world.trust)}]")
+        lines.append(f"{_shown(subject.path, project.cwd)}  [{subject.answer(project.trust)}]")
         lines += [f"    {line}" for line in subject.what]
-    if any(subject.answer(world.trust) != "trusted" for subject in found):
+    if any(subject.answer(project.trust) != "trusted" for subject in found):
         lines += ["", "What is not trusted has no effect. Consent with: retinue trust add [PATH]"]
     return "\n".join(lines)
 
 
-def _document(found: list[TrustSubject], world: World) -> str:
+def _document(found: list[TrustSubject], project: Project) -> str:
     import json
 
-    files = [{"path": str(each.path), "state": each.answer(world.trust), "brings": list(each.what)} for each in found]
-    return json.dumps({"folder": str(world.cwd), "files": files}, indent=2, ensure_ascii=False)
+    files = [{"path": str(each.path), "state": each.answer(project.trust), "brings": list(each.what)} for each in found]
+    return json.dumps({"folder": str(project.cwd), "files": files}, indent=2, ensure_ascii=False)
 
 
 def _shown(path: Path, cwd: Path) -> str:

@@ -45,18 +45,18 @@ class RetinueApp(Frame):
 
     def __init__(
         self,
-        crew: Retinue,
+        retinue: Retinue,
         *,
         resume: str | None = None,
         viewed: str | None = None,
         may_keep: bool = False,
         **options: Any,
     ) -> None:
-        super().__init__(crew, may_keep=may_keep)
-        self.board = Board(acquaint=acquainted_by(self.world.log))
-        self.session = Session(crew, changed=self._talk_changed, **options)
+        super().__init__(retinue, may_keep=may_keep)
+        self.board = Board(acquaint=acquainted_by(self.project.log))
+        self.session = Session(retinue, changed=self._talk_changed, **options)
         self.talk: Talk = self.session
-        self.feed = Feed(self.world.log, self._take, self._fail)
+        self.feed = Feed(self.project.log, self._take, self._fail)
         self._finder = FactFinder(self)
         self._resume, self._viewed = resume, viewed
         self._leave_at = 0.0
@@ -65,11 +65,11 @@ class RetinueApp(Frame):
         self._live = LiveWidget()
         self._fleet = FleetPanel()
         self._status = StatusLine()
-        self.world.on_wait = lambda what, seconds: self._status.show(f"{what}, {round(seconds)} s")
+        self.project.on_wait = lambda what, seconds: self._status.show(f"{what}, {round(seconds)} s")
         self._waiting = Waiting()
         self._parts: list[Part] = []
-        history = History(self.world.state / "history.jsonl", self.world.redactor)
-        self._prompt = Prompt(history, Completer(crew, self.board))
+        history = History(self.project.state / "history.jsonl", self.project.redactor)
+        self._prompt = Prompt(history, Completer(retinue, self.board))
 
     # What is there
 
@@ -87,13 +87,13 @@ class RetinueApp(Frame):
         self.furnish()
         self._parts = parts.made(self)
         self.feed.open()
-        self.crew.supervisor.idle_news = self._hear_news
-        if self.crew.supervisor.settings.scheduling_enabled:
-            self.crew.schedules.begin()
+        self.retinue.supervisor.idle_news = self._hear_news
+        if self.retinue.supervisor.settings.scheduling_enabled:
+            self.retinue.schedules.begin()
         self.set_interval(PAINT_SECONDS, self._paint)
         self._prompt.cursor_blink = self.motion
         self._prompt.focus()
-        for problem in (*self.world.settings.warnings, *self.key_problems):
+        for problem in (*self.project.settings.warnings, *self.key_problems):
             self.tell(problem, "warning")
         if self._resume:
             await self.open_session(self._resume)
@@ -110,19 +110,19 @@ class RetinueApp(Frame):
     async def open_session(self, run_id: str) -> None:
         """Shows an earlier conversation and goes on with it; one that another process runs is
         watched, and spoken to, where it is."""
-        row = self.world.log.reader.run(run_id)
+        row = self.project.log.reader.run(run_id)
         self.feed.unwatch()
         self.board.main_id = row.id
-        if row.state in LIVE and row.id not in self.crew.supervisor.members:
-            self.talk = Attached(self.world.state, row.id, changed=self._talk_changed)
+        if row.state in LIVE and row.id not in self.retinue.supervisor.members:
+            self.talk = Attached(self.project.state, row.id, changed=self._talk_changed)
             await self._chat.empty()
             self.tell(f"Process {row.pid} runs this conversation. What you say goes there; /stop ends it.")
-            self.feed.watch(self.world.state, row.root_id)
+            self.feed.watch(self.project.state, row.root_id)
             return
         self.session.open(row.id)
         self.talk = self.session
-        remember(self.board, self.world.log.reader, row.root_id)
-        await self._chat.show(self.world.log.reader.events(row.id))
+        remember(self.board, self.project.log.reader, row.root_id)
+        await self._chat.show(self.project.log.reader.events(row.id))
         self._show_news()
 
     @work
@@ -190,8 +190,10 @@ class RetinueApp(Frame):
         await self._guarded(self.talk.resend())
 
     def action_background(self) -> None:
-        crew = self.crew.supervisor
-        moved = sum(crew.detach(each) for each in list(crew.members.values()) if each.live and not each.background)
+        supervisor = self.retinue.supervisor
+        moved = sum(
+            supervisor.detach(each) for each in list(supervisor.members.values()) if each.live and not each.background
+        )
         self._status.show(f"{moved} moved to the background." if moved else "Nothing waits in the foreground.")
 
     def action_fold(self) -> None:
@@ -268,21 +270,21 @@ class RetinueApp(Frame):
         if run_id == self.session.main_id:
             self._wake()
         elif run_id in self.board.cards:  # an agent of an agent, whom the person asked
-            news = self.crew.supervisor.news_for(run_id)
-            self._chat.tell_early(news, show_cost=self.crew.supervisor.settings.show_cost)
+            news = self.retinue.supervisor.news_for(run_id)
+            self._chat.tell_early(news, show_cost=self.retinue.supervisor.settings.show_cost)
 
     @work
     async def _wake(self) -> None:
         """An agent of the idle main agent has ended: the main agent hears of it now or, if the
         settings say so, with what the person says next; the person sees it in any case."""
-        wakes = self.crew.supervisor.settings.wake_main
+        wakes = self.retinue.supervisor.settings.wake_main
         if not (wakes and await self._guarded(self.session.wake())):
             self._show_news()
 
     def _show_news(self) -> None:
         if self.talk.state == "idle" and self.talk.main_id is not None:
-            news = self.crew.supervisor.news_for(self.talk.main_id)
-            self._chat.tell_early(news, show_cost=self.crew.supervisor.settings.show_cost)
+            news = self.retinue.supervisor.news_for(self.talk.main_id)
+            self._chat.tell_early(news, show_cost=self.retinue.supervisor.settings.show_cost)
 
     def _talk_changed(self) -> None:
         self.board.changed = True
@@ -290,7 +292,7 @@ class RetinueApp(Frame):
     def _paint(self) -> None:
         now = time.time()
         frame = int(time.monotonic() / FRAME_SECONDS)
-        settings = self.crew.supervisor.settings
+        settings = self.retinue.supervisor.settings
         look = Look(
             width=self.size.width - 2,
             mode=settings.widget_mode,
@@ -305,18 +307,18 @@ class RetinueApp(Frame):
         self._fleet.enabled = settings.fleet_view
         self._waiting.paint(self.talk.queue, settings.abort_resend_key)
         self._prompt.waiting = bool(self.talk.queue)
-        self._status.paint(self.status_facts(), self.world)
+        self._status.paint(self.status_facts(), self.project)
 
 
-async def run_app(crew: Retinue, *, host: Host | None = None, **options: Any) -> Leaving:
+async def run_app(retinue: Retinue, *, host: Host | None = None, **options: Any) -> Leaving:
     """Shows the app until the person leaves it, and says whether runs are to go on, which only a
     host can let them. SIGTERM and SIGHUP leave it, too. The terminal is restored however it ends;
     raises StateError when the app itself failed."""
-    app = RetinueApp(crew, may_keep=host is not None, **options)
+    app = RetinueApp(retinue, may_keep=host is not None, **options)
     if host is not None:
         host.watch(lambda: app.exit("quit"))
     with leaving_on_signals(lambda: app.exit("quit")):
-        left = await app.run_async(mouse=crew.supervisor.settings.mouse)
+        left = await app.run_async(mouse=retinue.supervisor.settings.mouse)
     if app.return_code:
         raise StateError(
             "The terminal app failed; what happened is above.",

@@ -33,8 +33,8 @@ async def model(app: RetinueApp, rest: str) -> None:
         return
     from retinue.faces.cli.models import _gather, line
 
-    world = app.crew.supervisor.world
-    models, active, problem = await _gather(world.settings, world.cwd)
+    project = app.retinue.supervisor.project
+    models, active, problem = await _gather(project.settings, project.cwd)
     now = app.status_facts().model or (active.info.full_name if active is not None else "")
     rows = [f"{'*' if info.full_name == now else ' '} {line(info)}" for info in models]
     if problem is not None:
@@ -48,10 +48,10 @@ async def _switch(app: RetinueApp, name: str) -> None:
     if isinstance(app.talk, Attached):
         app.tell("This conversation belongs to another process: its model cannot be changed from here.", "warning")
         return
-    world = app.crew.supervisor.world
+    project = app.retinue.supervisor.project
     try:
         chosen = await select_model(
-            name, settings=world.settings.settings, environment=world.environment, transport=world.transport
+            name, settings=project.settings.settings, environment=project.environment, transport=project.transport
         )
     except UnknownModelError as error:
         app.tell(f"{error.message}\n{error.remedy}".strip(), "error")
@@ -88,9 +88,9 @@ async def choose_theme(app: RetinueApp, rest: str) -> None:
         rest = "light" if app.current_theme.dark else "dark"
     from retinue.settings.write import save_settings
 
-    world = app.crew.supervisor.world
-    saved = save_settings({"theme": rest}, cwd=world.cwd, target="user", environment=world.environment)
-    app.crew.supervisor.reload_settings(persisted=saved.persisted)
+    project = app.retinue.supervisor.project
+    saved = save_settings({"theme": rest}, cwd=project.cwd, target="user", environment=project.environment)
+    app.retinue.supervisor.reload_settings(persisted=saved.persisted)
     app.use_theme(rest)
 
 
@@ -99,7 +99,7 @@ async def stop(app: RetinueApp, rest: str) -> None:
     if isinstance(app.talk, Attached):
         app.tell(await app.talk.stop())
         return
-    supervisor = app.crew.supervisor
+    supervisor = app.retinue.supervisor
     name = rest.removeprefix("@").lower()
     members = [
         each
@@ -113,10 +113,10 @@ async def stop(app: RetinueApp, rest: str) -> None:
 @command("statusline", "let an agent set up the status line; say what it should show", "[WISH]")
 async def statusline(app: RetinueApp, rest: str) -> None:
     wish = rest or "Show what is useful; follow my shell's prompt (PS1) if I have one."
-    run = await app.crew.spawn("statusline-setup", wish)
+    run = await app.retinue.spawn("statusline-setup", wish)
     app.tell(f"The agent {run.agent} works on it; you will see it in the list of agents.")
     outcome = await run.wait()
-    app.crew.supervisor.reload_settings()
+    app.retinue.supervisor.reload_settings()
     app.tell(outcome.text or "It said nothing.", "info" if outcome.ok else "error")
 
 

@@ -45,14 +45,14 @@ class FactFinder:
         running, queued = app.board.counts()
         spent = sum(card.usage.cost_usd or 0.0 for card in app.board.cards.values())
         model = (app.session.model if app.talk is app.session else None) or (main.model if main else "")
-        settings = app.crew.supervisor.settings
+        settings = app.retinue.supervisor.settings
         return Facts(
             state=app.talk.state,
             session_id=app.talk.main_id or "",
             transcript=self._transcript(app.talk.main_id),
             model=model,
-            cwd=str(app.world.cwd),
-            project=str(app.world.cwd),
+            cwd=str(app.project.cwd),
+            project=str(app.project.cwd),
             branch=self._branch,
             mode=str(settings.permissions_default_mode or "default"),
             cost_usd=round(spent, 6),
@@ -71,10 +71,10 @@ class FactFinder:
         if model not in self._windows:
             from retinue.models.providers import Providers
 
-            world = self._app.world
+            project = self._app.project
             provider, _, name = model.partition("/")
-            found = Providers(world.settings.settings, world.environment).get(provider)
-            info = Providers(world.settings.settings, world.environment).info(found, name) if found else None
+            found = Providers(project.settings.settings, project.environment).get(provider)
+            info = Providers(project.settings.settings, project.environment).info(found, name) if found else None
             self._windows[model] = info.window if info is not None else None
         return self._windows[model]
 
@@ -82,8 +82,8 @@ class FactFinder:
         if run_id is None:
             return ""
         if run_id not in self._transcripts:
-            member = self._app.crew.supervisor.members.get(run_id)
-            self._transcripts[run_id] = (member.handle.launch.transcript or "") if member is not None else ""
+            node = self._app.retinue.supervisor.members.get(run_id)
+            self._transcripts[run_id] = (node.handle.launch.transcript or "") if node is not None else ""
         return self._transcripts[run_id]
 
     def _look(self) -> None:
@@ -94,7 +94,7 @@ class FactFinder:
 
     async def _find_branch(self) -> None:
         try:
-            self._branch = await asyncio.to_thread(branch_of, self._app.world.cwd)
+            self._branch = await asyncio.to_thread(branch_of, self._app.project.cwd)
         finally:
             self._branch_at, self._looking = time.monotonic(), None
 

@@ -31,7 +31,7 @@ from retinue.faces.tui.panels.lines import Banner
 
 if TYPE_CHECKING:
     from retinue.faces.tui.app import RetinueApp
-    from retinue.runs.member import Member
+    from retinue.runs.node import RunNode
     from retinue.runs.supervisor import Supervisor
 
 
@@ -196,12 +196,12 @@ def leaving_on_signals(leave: Callable[[], None]) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
-def live_runs(supervisor: Supervisor) -> list[Member]:
+def live_runs(supervisor: Supervisor) -> list[RunNode]:
     """Everything of this process that would end with it."""
-    return [member for member in supervisor.members.values() if member.live]
+    return [node for node in supervisor.members.values() if node.live]
 
 
-async def way_out(app: RetinueApp, live: Sequence[Member], *, may_keep: bool) -> Leaving | None:
+async def way_out(app: RetinueApp, live: Sequence[RunNode], *, may_keep: bool) -> Leaving | None:
     """None when the person stays. Asks nothing when nothing runs."""
     if not live:
         return "quit"
@@ -222,14 +222,14 @@ class Frame(App[Leaving]):
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = []
 
-    def __init__(self, crew: Retinue, *, may_keep: bool = False) -> None:
+    def __init__(self, retinue: Retinue, *, may_keep: bool = False) -> None:
         super().__init__()
         if self.no_color:
             theme.take_colours(self._filters)
-        self.crew = crew
-        self.world = crew.supervisor.world
-        settings = crew.supervisor.settings
-        self.motion = theme.wants_motion(self.world.environment) and not settings.reduced_motion
+        self.retinue = retinue
+        self.project = retinue.supervisor.project
+        settings = retinue.supervisor.settings
+        self.motion = theme.wants_motion(self.project.environment) and not settings.reduced_motion
         self.animation_level = "full" if self.motion else "none"
         self.keys, self.key_problems = keys.chosen(settings.keys, settings.abort_resend_key)
         self.facts: dict[str, Any] = {}
@@ -240,14 +240,14 @@ class Frame(App[Leaving]):
         """Colours, keys and screens, once the app is on the terminal."""
         for each in theme.THEMES:
             self.register_theme(each)
-        self.use_theme(self.crew.supervisor.settings.theme)
+        self.use_theme(self.retinue.supervisor.settings.theme)
         for key in self.keys:
             self._bindings.bind(key.key, key.action, key.help, show=False, priority=key.always)
         for door in DOORS.values():
             self._hang(door)
 
     def use_theme(self, choice: str) -> None:
-        chosen = theme.named(choice, self.world.environment)
+        chosen = theme.named(choice, self.project.environment)
         theme.use(chosen, colour=not self.no_color)
         self.theme = chosen.name
         for block in self.query(Folded):
@@ -291,6 +291,6 @@ class Frame(App[Leaving]):
     async def leave(self) -> None:
         """Asks what becomes of runs that live, and closes the app unless the person stays."""
         app = cast("RetinueApp", self)
-        way = await way_out(app, live_runs(self.crew.supervisor), may_keep=self._may_keep)
+        way = await way_out(app, live_runs(self.retinue.supervisor), may_keep=self._may_keep)
         if way is not None:
             self.exit(way)

@@ -57,13 +57,13 @@ class Session:
 
     def __init__(
         self,
-        crew: Retinue,
+        retinue: Retinue,
         *,
         agent: str | None = None,
         changed: Callable[[], None] = lambda: None,
         **options: Any,
     ) -> None:
-        self._crew = crew
+        self._retinue = retinue
         self._agent = agent
         self._options = options
         self._changed = changed
@@ -82,7 +82,7 @@ class Session:
     async def say(self, text: str) -> Delivery:
         """Raises RetinueError when the main agent cannot start or an agent that is meant cannot
         take it; the words are not lost then, the caller still has them."""
-        supervisor = self._crew.supervisor
+        supervisor = self._retinue.supervisor
         main = supervisor.members.get(self.main_id or "")
         routed = await route(supervisor, main or self.main_id, text)
         match routed:
@@ -172,8 +172,8 @@ class Session:
         else. False when there is nothing to tell, or it is not idle."""
         if self.main_id is None or self.state != "idle" or self._beginning or self.queue:
             return False
-        await self._crew.supervisor.world.log.flush()
-        if not self._crew.supervisor.news_for(self.main_id):
+        await self._retinue.supervisor.project.log.flush()
+        if not self._retinue.supervisor.news_for(self.main_id):
             return False
         await self._begin(NEWS_PROMPT)
         return True
@@ -202,10 +202,10 @@ class Session:
         options = {**self._options, "model": self.model} if self.model else self._options
         try:
             if self.main_id is None:
-                self.run = await self._crew.prompt(text, agent=self._agent, **options)
+                self.run = await self._retinue.prompt(text, agent=self._agent, **options)
             else:
                 self._awaited = True
-                self.run = await self._crew.resume(self.main_id, text, model=self.model)
+                self.run = await self._retinue.resume(self.main_id, text, model=self.model)
         except BaseException:
             self._awaited = False
             if self.run is None or self.run.outcome is not None:

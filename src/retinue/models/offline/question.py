@@ -264,6 +264,6 @@ def _synonyms_by_stem() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for group in vocabulary.SYNONYMS:
         members = list(dict.fromkeys(stem(word) for word in group.split()))
-        for member in members:
-            found.setdefault(member, []).extend(other for other in members if other != member)
+        for node in members:
+            found.setdefault(node, []).extend(other for other in members if other != node)
     return found

@@ -48,7 +48,7 @@ class NotificationBox(Folded):
 
     def _lines(self, *, expanded: bool) -> list[Text]:
         app = cast("RetinueApp", self.app)
-        cost = app.crew.supervisor.settings.show_cost
+        cost = app.retinue.supervisor.settings.show_cost
         lines = announcement_lines(self._told, app.board.cards, expanded=expanded, cost=cost)
         for line in lines:
             line.no_wrap, line.overflow = not expanded, "fold" if expanded else "ellipsis"

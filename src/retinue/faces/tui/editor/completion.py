@@ -181,10 +181,10 @@ def _walked(folder: Path) -> list[str]:
 
 
 class Completer:
-    def __init__(self, crew: Retinue, board: Board) -> None:
-        self._crew = crew
+    def __init__(self, retinue: Retinue, board: Board) -> None:
+        self._retinue = retinue
         self._board = board
-        self._files = Files(crew.supervisor.world.cwd)
+        self._files = Files(retinue.supervisor.project.cwd)
 
     async def __call__(self, wanted: Wanted) -> Sequence[Candidate]:
         if wanted.kind == "command":
@@ -197,7 +197,7 @@ class Completer:
     def _agents(self, word: str) -> list[Candidate]:
         """Those that can be addressed by name: of this conversation, and where that is switched
         on types that start on being addressed."""
-        settings = self._crew.supervisor.settings
+        settings = self._retinue.supervisor.settings
         if settings.agent_mentions == "off":
             return []
         notes = {
@@ -206,6 +206,6 @@ class Completer:
             if card.handle and card.parent_id == self._board.main_id
         }
         if settings.agent_mentions == "direct":
-            for name in self._crew.agents.names:
+            for name in self._retinue.agents.names:
                 notes.setdefault(name.lower(), "starts it")
         return [Candidate(f"@{name}", notes[name]) for name in rank(word, notes, MOST // 2)]

@@ -20,7 +20,7 @@ from retinue.faces.tui.board.board import Board
 from retinue.faces.tui.board.text import fit, fit_line, one_line
 from retinue.faces.tui.board.widget_lines import Look, widget_lines
 from retinue.faces.tui.statusline import TEMPLATE, THROTTLE_SECONDS, Facts, fill, output_of
-from retinue.runs.project import World
+from retinue.runs.project import Project
 
 COVERED_SECONDS = 1.0
 """How often it changes while another screen lies over it: each time costs Textual a whole screen,
@@ -123,28 +123,28 @@ class StatusLine(Static):
         self._hint, self._hint_until = one_line(text), time.monotonic() + HINT_SECONDS
         self._draw()
 
-    def paint(self, facts: Facts, world: World) -> None:
+    def paint(self, facts: Facts, project: Project) -> None:
         """Called as often as the screen is painted; asks the command only when it is due."""
-        command = world.settings.settings.status_line_command
+        command = project.settings.settings.status_line_command
         if command is not None:
-            self._ask(command, facts, world)
+            self._ask(command, facts, project)
         else:
-            template = world.settings.settings.status_line_template or TEMPLATE
+            template = project.settings.settings.status_line_template or TEMPLATE
             if self._filled != (template, facts):
                 self._filled = (template, facts)
                 self._line = Text(one_line(fill(template, facts)))
         self._draw()
 
-    def _ask(self, command: str, facts: Facts, world: World) -> None:
+    def _ask(self, command: str, facts: Facts, project: Project) -> None:
         due = time.monotonic() - self._ran_at >= THROTTLE_SECONDS
         if due and not self._asking and self._ran_for != (command, facts):
             self._asking, self._ran_for = True, (command, facts)
-            self._run(command, facts, world)
+            self._run(command, facts, project)
 
     @work(group="status line")
-    async def _run(self, command: str, facts: Facts, world: World) -> None:
+    async def _run(self, command: str, facts: Facts, project: Project) -> None:
         try:
-            self._line = await output_of(command, facts, world.tool_environment, world.cwd)
+            self._line = await output_of(command, facts, project.tool_environment, project.cwd)
             self._draw()
         finally:
             self._asking, self._ran_at = False, time.monotonic()

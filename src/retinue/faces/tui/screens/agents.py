@@ -203,10 +203,10 @@ class AgentsScreen(Sheet[None]):
     def _draw(self) -> None:
         if not self.is_current:
             return
-        crew = self.host.crew
-        scheduling = crew.supervisor.settings.scheduling_enabled and crew.schedules.active
-        jobs = len(crew.schedules.jobs()) if scheduling else None
-        self.query_one(Rows).fill(menu_rows(self.host.board.agents(), crew.agents, jobs, self.room))
+        retinue = self.host.retinue
+        scheduling = retinue.supervisor.settings.scheduling_enabled and retinue.schedules.active
+        jobs = len(retinue.schedules.jobs()) if scheduling else None
+        self.query_one(Rows).fill(menu_rows(self.host.board.agents(), retinue.agents, jobs, self.room))
 
 
 class RunningScreen(Sheet[None]):

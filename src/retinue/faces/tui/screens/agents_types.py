@@ -63,8 +63,8 @@ class TypesScreen(Sheet[None]):
         from retinue.models.providers import Providers
         from retinue.models.resolve import Resolver
 
-        world = self.host.crew.supervisor.world
-        self._label = model_labels(Resolver(Providers(world.settings.settings, world.environment)))
+        project = self.host.retinue.supervisor.project
+        self._label = model_labels(Resolver(Providers(project.settings.settings, project.environment)))
         self.query_one(Rows).focus()
         self._draw()
         self.set_interval(LOOK_SECONDS, self._draw)
@@ -107,7 +107,7 @@ class TypesScreen(Sheet[None]):
     def _draw(self) -> None:
         if not self.is_current:
             return
-        self._catalog = self.host.crew.agents
+        self._catalog = self.host.retinue.agents
         usable, there = len(self._catalog.agents), len(self._catalog.winners)
         self.head(f"Agent types · {there}" + (f" · {there - usable} disabled" if usable != there else ""))
         self.query_one(Rows).fill(type_rows(self._catalog, self._label, self.room))
@@ -215,8 +215,8 @@ class TypesScreen(Sheet[None]):
 
     @property
     def _plugins(self) -> tuple[PluginFolder, ...]:
-        return tuple(self.host.crew.supervisor.world.extensions.agents)
+        return tuple(self.host.retinue.supervisor.project.extensions.agents)
 
     @property
     def _cwd(self) -> Path:
-        return self.host.crew.supervisor.world.cwd
+        return self.host.retinue.supervisor.project.cwd

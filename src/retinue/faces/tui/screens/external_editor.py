@@ -54,7 +54,7 @@ def editor_command(environment: Mapping[str, str]) -> list[str]:
 async def edit_file(app: RetinueApp, path: Path) -> str:
     """Gives, when the editor has ended, what went wrong with it: nothing, as a rule. Raises
     NoEditorError when there is none, or the terminal cannot be left to it."""
-    environment = app.crew.supervisor.world.environment
+    environment = app.retinue.supervisor.project.environment
     words = editor_command({**os.environ, **environment})
     failure = ""
     try:
@@ -123,7 +123,7 @@ async def edit_agent(app: RetinueApp, path: Path) -> Spoken:
         return Spoken(complaint, "warning")
     if _content(path) == before:
         return Spoken("Nothing was changed.")
-    return await asyncio.to_thread(checked, path, app.crew.supervisor.world.cwd)
+    return await asyncio.to_thread(checked, path, app.retinue.supervisor.project.cwd)
 
 
 def checked(path: Path, cwd: Path, what: str = "Saved") -> Spoken:

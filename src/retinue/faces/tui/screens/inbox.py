@@ -249,7 +249,7 @@ class InboxScreen(Sheet[None]):
 
     def _look(self) -> None:
         """Shows what has changed in the inbox of the log, by whichever process."""
-        reader = self.host.crew.supervisor.world.log.reader
+        reader = self.host.retinue.supervisor.project.log.reader
         ids, second = waiting_ids(reader), int(time.monotonic())
         if ids == self._ids and second == self._second:
             return
@@ -306,7 +306,7 @@ class InboxScreen(Sheet[None]):
                 if said is None:
                     return
                 choice, message = "deny", said
-            inbox, redact = self.host.crew.inbox, self.host.crew.supervisor.world.redactor
+            inbox, redact = self.host.retinue.inbox, self.host.retinue.supervisor.project.redactor
             given = choice if choice in item.options else redact(choice)
             try:
                 await inbox.answer(item.id, given, message, by=BY)

@@ -32,11 +32,11 @@ class InboxWatch:
 
     def __init__(self, app: RetinueApp) -> None:
         self._app = app
-        self._world = app.crew.supervisor.world
+        self._project = app.retinue.supervisor.project
         self._ids: tuple[str, ...] | None = None
         self._read_at = 0.0
         self._known: set[str] = set()
-        self._world.desk.attended += 1
+        self._project.inbox_service.attended += 1
         self._timer = app.set_interval(LOOK_SECONDS, self.look)
         app.call_after_refresh(self.look)
 
@@ -46,15 +46,15 @@ class InboxWatch:
 
     async def close(self) -> None:
         self._timer.stop()
-        self._world.desk.attended -= 1
+        self._project.inbox_service.attended -= 1
 
     def look(self) -> None:
         """Whatever process an item is of, it is in the log."""
         try:
-            ids, now = waiting_ids(self._world.log.reader), time.monotonic()
+            ids, now = waiting_ids(self._project.log.reader), time.monotonic()
             if ids == self._ids and now - self._read_at < READ_SECONDS:
                 return
-            waiting = [each.item for each in items(self._world.log.reader)] if ids else []
+            waiting = [each.item for each in items(self._project.log.reader)] if ids else []
         except RetinueError:  # a log that cannot be read is reported by those who write runs
             return
         self._ids, self._read_at = ids, now
@@ -66,8 +66,8 @@ class InboxWatch:
             self._app.run_worker(self._app.visit("inbox", True), name="inbox", exclusive=False)
 
     def _is_ours(self, item: InboxItem) -> bool:
-        member = self._app.crew.supervisor.members.get(item.run_id)
-        return member is not None and member.live
+        node = self._app.retinue.supervisor.members.get(item.run_id)
+        return node is not None and node.live
 
     def _may_open(self) -> bool:
         if len(self._app.screen_stack) != 1:

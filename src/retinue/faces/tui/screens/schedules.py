@@ -162,12 +162,12 @@ class SchedulesScreen(Sheet[None]):
         return self._jobs.get(self.query_one(Rows).chosen or "")
 
     def _status(self, job: ScheduledJob) -> str | None:
-        return last_status(self.host.crew.supervisor, job)
+        return last_status(self.host.retinue.supervisor, job)
 
     def _draw(self) -> None:
         if not self.is_current:
             return
-        schedules = self.host.crew.schedules
+        schedules = self.host.retinue.schedules
         self._jobs = {job.id: job for job in schedules.jobs()}
         firing = "" if schedules.active else " · not fired from this session (schedulingEnabled)"
         self.head(f"Scheduled jobs · {len(self._jobs)}{firing}")
@@ -179,14 +179,14 @@ class SchedulesScreen(Sheet[None]):
         if job is None:
             box.update("No jobs. a adds one: an agent, what it is to do, and when.")
             return
-        past = slots(self.host.crew.supervisor.world.log.reader, job.id, SLOTS)
+        past = slots(self.host.retinue.supervisor.project.log.reader, job.id, SLOTS)
         box.update(about(job, self._status(job), past, self.now()))
 
     # What is done
 
     async def _add(self) -> None:
         """Esc at any step adds nothing."""
-        entries = sorted(self.host.crew.agents.agents, key=lambda entry: entry.name.casefold())
+        entries = sorted(self.host.retinue.agents.agents, key=lambda entry: entry.name.casefold())
         rows = [(entry.name, f"{entry.name} — {entry.spec.description}") for entry in entries]
         agent = await self.app.push_screen_wait(Pick("Which agent?", rows))
         if agent is None:
@@ -201,7 +201,7 @@ class SchedulesScreen(Sheet[None]):
         name = await self.app.push_screen_wait(Ask("What is the job called?", detail="Empty: by its agent", empty=True))
         if name is None:
             return
-        job = await self.host.crew.schedules.add(
+        job = await self.host.retinue.schedules.add(
             agent, task.strip(), when, name=name, session_id=self.host.session.main_id
         )
         self._draw()
@@ -209,14 +209,14 @@ class SchedulesScreen(Sheet[None]):
         self.say(f"{job.name}: next {relative(job.next_at, self.now())}.", "success")
 
     async def _run(self, job: ScheduledJob) -> None:
-        fired = await self.host.crew.schedules.run_now(job.id)
+        fired = await self.host.retinue.schedules.run_now(job.id)
         if fired.run_id is None:
             raise LaunchError(fired.error or f"{job.name} could not be started.")
         self._draw()
         self.say(f"{job.name} started as run {fired.run_id[:8]}. v watches it.", "success")
 
     async def _switch(self, job: ScheduledJob) -> None:
-        now = await self.host.crew.schedules.enable(job.id, not job.enabled)
+        now = await self.host.retinue.schedules.enable(job.id, not job.enabled)
         self._draw()
         self.say(f"{now.name} is {'on' if now.enabled else 'off'}.", "success")
 
@@ -226,6 +226,6 @@ class SchedulesScreen(Sheet[None]):
         if await self.app.push_screen_wait(question) != "yes":
             return
         with suppress(UnknownJobError):  # someone else was first
-            await self.host.crew.schedules.remove(job.id)
+            await self.host.retinue.schedules.remove(job.id)
         self._draw()
         self.say(f"{job.name} was removed.", "success")

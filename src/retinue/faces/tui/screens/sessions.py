@@ -49,7 +49,7 @@ class SessionsScreen(ModalScreen[str | None]):
 
     def on_mount(self) -> None:
         app = cast("RetinueApp", self.app)
-        self._rows = conversations(app.world.log.reader.list_runs())
+        self._rows = conversations(app.project.log.reader.list_runs())
         self._fill()
         search = self.query_one(Input)
         search.cursor_blink = app.motion

@@ -184,7 +184,7 @@ class SettingsScreen(Sheet[None]):
 
     @property
     def _loaded(self) -> Loaded:
-        return self.host.crew.supervisor.world.settings
+        return self.host.retinue.supervisor.project.settings
 
     @property
     def _field(self) -> Field | None:
@@ -241,27 +241,27 @@ class SettingsScreen(Sheet[None]):
     async def _save(self, field: Field, raw: Any) -> None:
         target: Target = self._target if counts_in(self._target, field, raw) else "user"
         saved = await asyncio.to_thread(self._write, field, raw, target)
-        world = self.host.crew.supervisor.world
+        project = self.host.retinue.supervisor.project
         if saved.persisted or raw is None:
-            world.session_settings.pop(field.name, None)
+            project.session_settings.pop(field.name, None)
         else:
-            world.session_settings[field.name] = raw
-        self.host.crew.supervisor.reload_settings(persisted=saved.persisted)
+            project.session_settings[field.name] = raw
+        self.host.retinue.supervisor.reload_settings(persisted=saved.persisted)
         await self._follow()
         self._draw()
-        said = after(self._loaded.explain(field.name), saved, target, world.cwd, unset=raw is None)
+        said = after(self._loaded.explain(field.name), saved, target, project.cwd, unset=raw is None)
         self.say(said.text, said.kind)
 
     async def _follow(self) -> None:
         """What this session keeps going follows the switches at once."""
-        crew = self.host.crew
-        if crew.supervisor.settings.scheduling_enabled:
-            crew.schedules.begin()
-        elif crew.schedules.active:
-            await crew.schedules.end()
+        retinue = self.host.retinue
+        if retinue.supervisor.settings.scheduling_enabled:
+            retinue.schedules.begin()
+        elif retinue.schedules.active:
+            await retinue.schedules.end()
 
     def _write(self, field: Field, raw: Any, target: Target) -> Saved:
         """A person changes the file through us: what they agreed to before stays agreed to."""
-        world = self.host.crew.supervisor.world
-        with consent_stays(world, target_file(world.cwd, target, world.environment)):
-            return save_settings({field.name: raw}, cwd=world.cwd, target=target, environment=world.environment)
+        project = self.host.retinue.supervisor.project
+        with consent_stays(project, target_file(project.cwd, target, project.environment)):
+            return save_settings({field.name: raw}, cwd=project.cwd, target=target, environment=project.environment)

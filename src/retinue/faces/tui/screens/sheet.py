@@ -103,10 +103,10 @@ class Sheet(Screen[Result]):
         return max(self.app.size.width - 5, 10)
 
     def near(self, path: Path | str) -> str:
-        return near(path, self.host.crew.supervisor.world.cwd)
+        return near(path, self.host.retinue.supervisor.project.cwd)
 
     def now(self) -> float:
-        return self.host.crew.supervisor.clock.now()
+        return self.host.retinue.supervisor.clock.now()
 
     def head(self, text: str) -> None:
         self.query_one("#heading", Static).update(Text(fit(one_line(text), max(self.app.size.width - 2, 0))))

@@ -29,12 +29,12 @@ from retinue.faces.tui.board.text import one_line
 from retinue.faces.tui.screens.sheet import Sheet
 
 if TYPE_CHECKING:
-    from retinue.runs.project import World
+    from retinue.runs.project import Project
 
 
 Line = tuple[str, str]
 """Words, and what they mean: a key of `STYLES`, or nothing."""
-Make = Callable[["World", list[str]], Awaitable[list[Line]]]
+Make = Callable[["Project", list[str]], Awaitable[list[Line]]]
 
 PATIENCE_SECONDS = 30.0
 MOST_LINES = 500
@@ -49,9 +49,9 @@ class Report:
     make: Make
 
 
-async def doctor(world: World, words: list[str]) -> list[Line]:
+async def doctor(project: Project, words: list[str]) -> list[Line]:
     """What this installation can enforce and what is missing; words narrow it to categories."""
-    patient = Patient(world.cwd, world.environment)
+    patient = Patient(project.cwd, project.environment)
     return doctor_lines(await asyncio.to_thread(lambda: list(examine(patient, words))))
 
 
@@ -74,9 +74,9 @@ def doctor_lines(found: Iterable[DoctorFinding]) -> list[Line]:
     return lines
 
 
-async def agents(world: World, words: list[str]) -> list[Line]:
+async def agents(project: Project, words: list[str]) -> list[Line]:
     """Who there is, by where they come from."""
-    return agent_lines(world.catalog())
+    return agent_lines(project.catalog())
 
 
 def agent_lines(catalog: Catalog) -> list[Line]:
@@ -99,9 +99,9 @@ def _agent(entry: LoadedAgent) -> Line:
     return f"{entry.name} ({rights}{off}): {one_line(entry.spec.description)}", "dim" if off else ""
 
 
-async def agent(world: World, words: list[str]) -> list[Line]:
+async def agent(project: Project, words: list[str]) -> list[Line]:
     """Everything about one agent: its fields and what became of each, its instructions."""
-    catalog = world.catalog()
+    catalog = project.catalog()
     entry = catalog.find(" ".join(words))
     spec, parsed = entry.spec, entry.parsed
     lines: list[Line] = [(entry.name, "accent"), (one_line(spec.description), "")]
@@ -116,20 +116,20 @@ async def agent(world: World, words: list[str]) -> list[Line]:
     return lines
 
 
-async def lsp(world: World, words: list[str]) -> list[Line]:
+async def lsp(project: Project, words: list[str]) -> list[Line]:
     """Language servers: which are here, and which run."""
     from retinue.capabilities.lsp.catalog import server_kinds
 
-    if "lsp" not in world.tools:
+    if "lsp" not in project.tools:
         return [("Agents have no lsp tool here: see the settings allowLspTools and allowedLspActions.", "warning")]
     running: dict[str, list[str]] = {}
-    for slot in world.languages.pool.slots.values():
+    for slot in project.languages.pool.slots.values():
         state = f"failed: {slot.broken}" if slot.session is None and slot.broken else "running"
         if slot.session is not None or slot.broken:
             running.setdefault(slot.kind.name, []).append(f"{state} in {slot.root}")
     lines: list[Line] = []
-    kinds = server_kinds(world.settings.settings.lsp_servers)
-    found = await asyncio.to_thread(lambda: [kind.program(world.environment.get("PATH")) for kind in kinds])
+    kinds = server_kinds(project.settings.settings.lsp_servers)
+    found = await asyncio.to_thread(lambda: [kind.program(project.environment.get("PATH")) for kind in kinds])
     for kind, program in zip(kinds, found, strict=True):
         state = "; ".join(running.get(kind.name, ())) or (f"installed: {program}" if program else "not installed")
         meaning = "success" if kind.name in running else "" if program else "dim"
@@ -141,15 +141,15 @@ def program(word: str, *usual: str) -> Make:
     """A report that is a command of its own, run in another process: `retinue WORD …`, with
     `usual` where nothing else is asked for."""
 
-    async def make(world: World, words: list[str]) -> list[Line]:
+    async def make(project: Project, words: list[str]) -> list[Line]:
         asked = [each for each in words if each != "--follow"]  # the panel looks again by a key
         command = [sys.executable, "-m", "retinue", word, *(asked or usual)]
         try:
             done = await asyncio.to_thread(
                 subprocess.run,
                 command,
-                cwd=world.cwd,
-                env=dict(world.environment),
+                cwd=project.cwd,
+                env=dict(project.environment),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
@@ -165,7 +165,7 @@ def program(word: str, *usual: str) -> Make:
     return make
 
 
-async def help_(world: World, words: list[str]) -> list[Line]:
+async def help_(project: Project, words: list[str]) -> list[Line]:
     wide = max(len(report.name) for report in REPORTS.values())
     lines = [(f"/toolkit {report.name:<{wide}}  {report.help}", "") for report in REPORTS.values()]
     return [
@@ -199,10 +199,10 @@ def chosen(text: str) -> tuple[Report, list[str]]:
     return (report, rest) if report is not None else (REPORTS["help"], [])
 
 
-async def made(report: Report, world: World, words: list[str]) -> list[Line]:
+async def made(report: Report, project: Project, words: list[str]) -> list[Line]:
     """The lines; never raises."""
     try:
-        lines = await report.make(world, words) or [("Nothing to report.", "dim")]
+        lines = await report.make(project, words) or [("Nothing to report.", "dim")]
     except RetinueError as error:
         return [(f"{error.message} {error.remedy}".strip(), "error")]
     except Exception as error:  # noqa: BLE001 - a report that breaks must not take the app along
@@ -269,7 +269,7 @@ class ToolkitScreen(Sheet[None]):
         self.query_one("#report").scroll_page_down(animate=False)
 
     async def _look(self, report: Report, words: list[str]) -> None:
-        lines = await made(report, self.host.crew.supervisor.world, words)
+        lines = await made(report, self.host.retinue.supervisor.project, words)
         if not self.is_mounted or (report, words) != (self._report, self._words):
             return  # another one was chosen meanwhile
         text = Text("\n").join(Text(line, STYLES.get(meaning, "")) for line, meaning in lines)

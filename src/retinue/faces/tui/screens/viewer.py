@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from retinue.faces.tui.app import RetinueApp
     from retinue.log.commands import CommandKind
     from retinue.log.rows import RunRow
-    from retinue.runs.member import Member
+    from retinue.runs.node import RunNode
     from retinue.runs.supervisor import Supervisor
 
 
@@ -54,16 +54,16 @@ class Lost:
 class RunSource:
     """One run of the project of `crew`. Nothing here blocks the event loop."""
 
-    def __init__(self, crew: Supervisor, run_id: str) -> None:
-        self._crew = crew
-        self._folder: Path = crew.world.state
+    def __init__(self, supervisor: Supervisor, run_id: str) -> None:
+        self._supervisor = supervisor
+        self._folder: Path = supervisor.project.state
         self.run_id = run_id
         self._after = 0
 
     @property
-    def member(self) -> Member | None:
+    def node(self) -> RunNode | None:
         """The run, if it is one of this process."""
-        return self._crew.members.get(self.run_id)
+        return self._supervisor.members.get(self.run_id)
 
     async def row(self) -> RunRow:
         """How it stands in the log. Raises UnknownRunError."""
@@ -75,25 +75,25 @@ class RunSource:
         while True:
             async for written in self._written():
                 yield written
-            async with aclosing(self._here() if self.member is not None else self._elsewhere()) as stream:
+            async with aclosing(self._here() if self.node is not None else self._elsewhere()) as stream:
                 async for event in stream:
                     yield event
-            if not self._crew.opened:
+            if not self._supervisor.opened:
                 return
 
     async def steer(self, text: str) -> str:
         """Says what became of it."""
-        member = self.member
-        if member is not None and member.live:
-            when = "when it starts" if member.status == "queued" else "after its current tool calls"
-            said = self._crew.steer(member, text)
+        node = self.node
+        if node is not None and node.live:
+            when = "when it starts" if node.status == "queued" else "after its current tool calls"
+            said = self._supervisor.steer(node, text)
             return f"It reads this {when}." if said else "Not delivered: it has just ended."
-        return await self._order("steer", self._crew.world.redactor(text))
+        return await self._order("steer", self._supervisor.project.redactor(text))
 
     async def stop(self) -> str:
-        member = self.member
-        if member is not None and member.live:
-            return "It is stopping." if self._crew.stop(member, "Stopped by the user.") else "It has just ended."
+        node = self.node
+        if node is not None and node.live:
+            return "It is stopping." if self._supervisor.stop(node, "Stopped by the user.") else "It has just ended."
         return await self._order("stop")
 
     async def _order(self, kind: CommandKind, text: str = "") -> str:
@@ -115,7 +115,7 @@ class RunSource:
 
     async def _here(self) -> AsyncGenerator[Event | Lost, None]:
         """Live, until the run has ended; then it waits for its next leg."""
-        log = self._crew.world.log
+        log = self._supervisor.project.log
         await log.flush()
         subscription = log.subscribe(run_id=self.run_id)
         try:
@@ -124,8 +124,8 @@ class RunSource:
                 self._after = event.seq
                 yield event
             partial = log.reader.partial(self.run_id)
-            if partial and self.member is not None:
-                place = self.member.handle.place
+            if partial and self.node is not None:
+                place = self.node.handle.place
                 yield Event(place.run_id, place.parent_id, place.root_id, self._after, time.time(), TextDelta(partial))
             async for event in subscription:
                 if event.seq > self._after or (event.seq == self._after and isinstance(event.body, TRANSIENT)):
@@ -140,7 +140,7 @@ class RunSource:
         from retinue.log.follow import follow
 
         at_rest = False
-        while self.member is None:
+        while self.node is None:
             row = await self.row()
             if row.state in LIVE:
                 at_rest = False
@@ -203,13 +203,13 @@ class ViewerScreen(ModalScreen[None]):
 
     def on_mount(self) -> None:
         app = cast("RetinueApp", self.app)
-        self._settings = app.crew.supervisor.settings
+        self._settings = app.retinue.supervisor.settings
         self.viewer.keys = bindings(
             {name: key for name, key in self._settings.keys.items() if name.startswith("viewer.")}
         )
         self._window = known_windows(self._settings.models)
         self._motion = app.motion
-        self._source = RunSource(app.crew.supervisor, self.story.card.id)
+        self._source = RunSource(app.retinue.supervisor, self.story.card.id)
         self._pin(self.story.card.id)
         self.set_interval(LOOK_SECONDS, self._look)
         self._follow()

@@ -68,11 +68,11 @@ class GenerateScreen(Sheet[WrittenAgent | None]):
         self.do(self.host.visit("inbox"))
 
     async def _write(self) -> None:
-        crew = self.host.crew
-        known = [tool for tool in GENERATE_TOOLS if tool in crew.supervisor.world.tools]
+        retinue = self.host.retinue
+        known = [tool for tool in GENERATE_TOOLS if tool in retinue.supervisor.project.tools]
         task = brief(self._name_wanted, self._described, self._path, known)
         before = _stamp(self._path)
-        self._run = await crew.spawn(WRITER, task, limits={"max_turns": TURNS}, background=False)
+        self._run = await retinue.spawn(WRITER, task, limits={"max_turns": TURNS}, background=False)
         outcome = await self._run.wait()
         if self._stopped:
             self.dismiss(None)
@@ -150,7 +150,7 @@ async def _written(app: RetinueApp, name: str, path: Path, replace: bool) -> Spo
     description = await _ask(app, "When should it be used?", "One sentence: the main agent decides by it.", name=False)
     tools = await _pick(app, "Which tools may it use?", TOOLS)
     if tools == CUSTOM:
-        known = ", ".join(sorted(app.crew.supervisor.world.tools))
+        known = ", ".join(sorted(app.retinue.supervisor.project.tools))
         tools = await _ask(app, "Tools, by name", f"Separated by commas. There are: {known}", name=False)
     model = await _pick(app, "Which model?", MODELS)
     if model == CUSTOM:
@@ -183,7 +183,7 @@ async def _generated(app: RetinueApp, name: str, path: Path) -> Spoken:
 
 def _effective(app: RetinueApp, name: str, said: Spoken, path: Path) -> Spoken:
     """A file may be there and another one count."""
-    winner = app.crew.agents.find(name).path
+    winner = app.retinue.agents.find(name).path
     if winner == str(path):
         return said
     return Spoken(f"{said.text}\n{name} is still loaded from {near(winner, _cwd(app))}, which is stronger.", "warning")
@@ -213,7 +213,7 @@ async def _agree(app: RetinueApp, path: Path) -> None:
 
 
 def _cwd(app: RetinueApp) -> Path:
-    return app.crew.supervisor.world.cwd
+    return app.retinue.supervisor.project.cwd
 
 
 def _name_problem(text: str) -> str:

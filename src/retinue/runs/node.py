@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, eq=False)
-class Member:
+class RunNode:
     """Counts what a run does as it does it, so that a view costs no look into the log. A run
     that is resumed stays the same member and goes on with a new handle: its next leg."""
 
     handle: RunHandle
-    parent: Member | None = None
+    parent: RunNode | None = None
     description: str = ""
     background: bool = False
     name: str | None = None
@@ -55,9 +55,9 @@ class Member:
     announced: bool = False
     queues: bool = True
     """Whether it waits for a slot when it runs in the background."""
-    leg: int = 1
+    attempt: int = 1
     """How often it was started: an end belongs to one leg."""
-    children: list[Member] = field(default_factory=list)
+    children: list[RunNode] = field(default_factory=list)
     began: float | None = None
     finished: float | None = None
     turns: int = 0
@@ -154,7 +154,7 @@ class Member:
     def again(self, handle: RunHandle, *, background: bool, call_id: str | None) -> None:
         """The next leg begins. Counts go on; what was said about the last end is void."""
         self.handle, self.background, self.call_id = handle, background, call_id
-        self.leg += 1
+        self.attempt += 1
         self.status, self.began, self.finished = "queued", None, None
         self.stopped_by, self.consumed, self.announced = None, False, False
         self.asking = 0
@@ -185,8 +185,8 @@ class Member:
             ended.cancel()
             moved.cancel()
 
-    def descendants(self) -> list[Member]:
-        return [member for child in self.children for member in (child, *child.descendants())]
+    def descendants(self) -> list[RunNode]:
+        return [node for child in self.children for node in (child, *child.descendants())]
 
     def view(self, queue_position: int | None = None) -> ChildView:
         launch, outcome = self.handle.launch, self.handle.outcome
