@@ -8,8 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from retinue.agents.yaml_reader import MAX_DEPTH, YamlError, load_mapping, plain
-from retinue.agents.yaml_simple import load_plain
+from retinue.agents.yaml_items import MAX_DEPTH, YamlError, load_mapping, load_plain, plain
 
 
 def values(block: str) -> dict[str, Any]:

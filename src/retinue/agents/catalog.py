@@ -19,7 +19,7 @@ from retinue.agents.frontmatter import Frontmatter, Parsed, Split
 from retinue.agents.parse import file_name, finish, unusable
 from retinue.agents.precedence import FailedFile, LoadedAgent, is_profile, may_mean, resolve
 from retinue.agents.report import place_of
-from retinue.agents.yaml_reader import Item, too_deep
+from retinue.agents.yaml_items import Item, too_deep
 from retinue.core.delegation import Vocabulary
 from retinue.core.lean import dataclass
 from retinue.core.spec import AgentSpec, Problem

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from retinue.agents.yaml_reader import MAX_DEPTH
+from retinue.agents.yaml_items import MAX_DEPTH
 from retinue.core.lean import dataclass
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")

@@ -15,9 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Literal, NamedTuple
 
-from retinue.agents.yaml_reader import Item, YamlDocument, YamlError, load_mapping
-from retinue.agents.yaml_recover import load_lines, load_quoted, load_simple
-from retinue.agents.yaml_simple import load_plain
+from retinue.agents.yaml_items import Item, YamlDocument, YamlError, load_mapping, load_plain
 from retinue.core.lean import dataclass
 from retinue.core.spec import AgentSpec, DialectName, Fate, Problem
 
@@ -153,6 +151,8 @@ def read(block: str, known: Callable[[str], bool], *, simple: bool = False) -> F
     if len(block) > MAX_BLOCK:
         return Frontmatter(error=_too_large(block))
     if simple:
+        from retinue.agents.yaml_recover import load_simple
+
         document = load_simple(block)
         if document is not None:
             return _finished(document, "simple", ())
@@ -163,6 +163,8 @@ def read(block: str, known: Callable[[str], bool], *, simple: bool = False) -> F
         return _finished(load_mapping(block), "yaml", ())
     except YamlError as error:
         trouble = error
+    from retinue.agents.yaml_recover import load_lines, load_quoted
+
     try:
         return _finished(load_quoted(block), "quoted", (_recovered(trouble, "quoted"),))
     except YamlError:

@@ -23,7 +23,7 @@ from retinue.agents.frontmatter import BLOCK_LINE, Frontmatter, KeyPosition, Par
 from retinue.agents.guess import by_place, guess_dialect, refine
 from retinue.agents.scan import MAX_FILE, too_large
 from retinue.agents.scan import read_bytes as read_bytes
-from retinue.agents.yaml_reader import Item
+from retinue.agents.yaml_items import Item
 from retinue.core.codec import to_data
 from retinue.core.spec import AgentSpec, DialectName, Problem, Source
 

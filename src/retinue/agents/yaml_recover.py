@@ -13,8 +13,7 @@ import textwrap
 from collections.abc import Callable
 from typing import Any
 
-from retinue.agents.yaml_reader import Item, YamlDocument, YamlError, load_mapping, load_value
-from retinue.agents.yaml_simple import load_plain
+from retinue.agents.yaml_items import Item, YamlDocument, YamlError, load_mapping, load_plain, load_value
 
 FREE_TEXT = frozenset({"description", "when_to_use", "whenToUse", "prompt", "systemPrompt"})
 """Keys whose unindented continuation lines belong to them."""

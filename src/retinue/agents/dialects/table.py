@@ -15,7 +15,7 @@ from dataclasses import field
 from functools import lru_cache
 from typing import Any, Final, Literal
 
-from retinue.agents.yaml_reader import Item
+from retinue.agents.yaml_items import Item
 from retinue.core.lean import dataclass
 from retinue.core.spec import DialectName, Fate, Problem
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from retinue.agents.dialects.table import UNSET, BadValueError, FieldKind, off_by_one
-from retinue.agents.yaml_reader import scalar_text
+from retinue.agents.yaml_items import scalar_text
 from retinue.core.toolnames import ALIASES, base_name, canonical
 
 _OPEN = "([{"

@@ -16,7 +16,7 @@ from retinue.agents.dialects.shared_rows import SLIP
 from retinue.agents.dialects.structures import ModelChoice
 from retinue.agents.dialects.table import UNSET, BadValueError, Dialect, FieldRow, Match, is_blank, unreadable
 from retinue.agents.dialects.tools import DENY_ALL, ToolChoice
-from retinue.agents.yaml_reader import Item, scalar_text
+from retinue.agents.yaml_items import Item, scalar_text
 from retinue.core.spec import AgentSpec, Fate, ModelPolicy, Problem, SessionPolicy, Severity, Source, ToolPolicy
 
 GRANTING_MODES = frozenset({"acceptEdits", "auto", "bypass", "bypassPermissions"})

@@ -11,7 +11,7 @@ from typing import Any
 
 from retinue.agents.dialects.table import UNSET, BadValueError, FieldKind, off_by_one
 from retinue.agents.dialects.tools import BadNamesError, describe, read_names
-from retinue.agents.yaml_reader import too_deep
+from retinue.agents.yaml_items import too_deep
 
 _SCHEMA_REMEDY = "Write a JSON Schema such as {type: object, properties: {answer: {type: string}}}."
 _YES = frozenset({"true", "yes", "on", "1"})

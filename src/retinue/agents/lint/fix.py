@@ -17,7 +17,7 @@ from retinue.agents.frontmatter import Parsed, read, split
 from retinue.agents.lint.finding import AppliedRepair, CheckResult, Finding, Repair
 from retinue.agents.lint.subject import LintSubject
 from retinue.agents.rights import adds_rights
-from retinue.agents.yaml_reader import Item, YamlError, load_value
+from retinue.agents.yaml_items import Item, YamlError, load_value
 
 
 def quoting_repair(subject: LintSubject) -> Repair | None:

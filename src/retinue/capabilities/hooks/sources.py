@@ -196,7 +196,7 @@ def _codingcode_subject(path: Path, content: bytes) -> list[TrustSubject]:
 
 
 def _yaml_hooks(path: Path, content: bytes, problems: list[str]) -> list[Any]:
-    from retinue.agents.yaml_reader import YamlError, load_mapping
+    from retinue.agents.yaml_items import YamlError, load_mapping
 
     try:
         items = load_mapping(content.decode("utf-8-sig")).items

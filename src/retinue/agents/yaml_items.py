@@ -1,18 +1,29 @@
-"""The short way for frontmatter that needs no YAML parser, which is most of it.
+"""Frontmatter as a list of keys and values, and the quick way to read most of it.
 
-`load_plain` understands blocks made only of `key: value` lines with plain or quoted one-line
-values, flow lists of plain words, and indented lists of such values. For these it returns
-exactly what the full loader returns (a property test holds the two together), at a fraction of
-the cost. Anything else makes it give up with None, and the full loader decides.
+`load_mapping` reads YAML without the surprises of YAML 1.1: a plain scalar becomes a number only if
+the number prints back exactly as it was written (`1.10`, `007`, `1_000`, `0x1F` and dates stay text),
+a bool only for true/false in any of the three cases of YAML 1.2, and None only for `null` and `~`.
+
+`load_plain` understands blocks of `key: value` lines with plain or quoted one-line values, flow lists
+of plain words, and indented lists of such values. For these it returns exactly what `load_mapping`
+returns (a property test compares the two), at a fraction of the cost, and None for everything else.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import field
 from typing import Any
 
-from retinue.agents.yaml_reader import Item, YamlDocument, plain
+from retinue.core.lean import dataclass
 
+MAX_DEPTH = 48
+MAX_VALUES = 20_000
+
+_TRUE = frozenset({"true", "True", "TRUE"})
+_FALSE = frozenset({"false", "False", "FALSE"})
+NULL = frozenset({"", "~", "null", "Null", "NULL"})
+_NUMBER_STARTS = frozenset("-0123456789")
 _UNUSUAL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _STARTS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/.~$(<=+_")
@@ -23,6 +34,107 @@ _TEXTS = frozenset({"|", ">", "|-", ">-"})
 _BREAKS = re.compile(r"\n+")
 _ESCAPED = re.compile(r'\\(["\\n])')
 _WORD_LIST = re.compile(r"\[(?: *(?:[A-Za-z][\w.*/-]*|\"[^\"\\,]+\"|'[^',]+') *(?:,(?= *[^ ,\]])|(?=\])))+\]", re.ASCII)
+
+
+class YamlError(Exception):
+    """Not usable YAML. `line` and `column` are 0-based and count within the block."""
+
+    def __init__(self, reason: str, line: int = 0, column: int = 0) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.line = line
+        self.column = column
+
+
+@dataclass(slots=True)
+class Item:
+    """One top-level key. Lines and columns are 0-based, within the block."""
+
+    key: str
+    value: Any
+    line: int
+    column: int
+    end_line: int
+    text: str | None = None
+    """The source text, where `value` is a scalar that is not text itself."""
+    indent: int = field(default=-1, compare=False)
+    """Of the lines of a block list, while one is being read line by line."""
+
+
+@dataclass(slots=True)
+class YamlDocument:
+    """All top-level keys in order, repeated ones included."""
+
+    items: list[Item] = field(default_factory=list)
+
+
+def load_mapping(block: str) -> YamlDocument:
+    """Return the keys of `block`; an empty block has none. Raise YamlError where it is no mapping."""
+    # PyYAML takes 10 ms to import, and most frontmatter is read by `load_plain` without it.
+    from retinue.agents.yaml_reader import build
+
+    return build(block)
+
+
+def load_value(text: str) -> Any:
+    """Return the value of a document of one key. Raise YamlError."""
+    items = load_mapping(text).items
+    if len(items) != 1:
+        raise YamlError("not a single key")
+    return items[0].value
+
+
+def plain(text: str) -> Any:
+    """Return the value that an unquoted scalar stands for."""
+    if not text:
+        return None
+    if text[0] in _NUMBER_STARTS:
+        return _number(text)
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    if text in NULL:
+        return None
+    return text
+
+
+def scalar_text(value: object) -> str:
+    """Return a scalar as text; exact for numbers, because only exact ones became numbers."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def too_deep(value: Any) -> bool:
+    """Return whether a value from elsewhere (JSON) nests deeper than YAML is allowed to."""
+    layer = [value]
+    for _ in range(MAX_DEPTH):
+        below: list[Any] = []
+        for item in layer:
+            if isinstance(item, dict):
+                below += item.values()
+            elif isinstance(item, list):
+                below += item
+        if not below:
+            return False
+        layer = below
+    return True
+
+
+def _number(text: str) -> Any:
+    if len(text) > 20:
+        return text
+    for kind in (int, float):
+        try:
+            number = kind(text)
+        except ValueError:
+            continue
+        if str(number) == text and abs(number) < 2**53:
+            return number
+    return text
 
 
 def load_plain(block: str) -> YamlDocument | None:
