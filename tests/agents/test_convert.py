@@ -11,11 +11,10 @@ from agent_specs import WRITABLE, calm, specs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.agents.convert import Conversion, convert, differences, value_of
+from retinue.agents.convert import Conversion, adds_rights, convert, differences, value_of
 from retinue.agents.frontmatter import Parsed
 from retinue.agents.own_names import OWN
 from retinue.agents.parse import parse, parse_file
-from retinue.agents.rights import adds_rights
 from retinue.agents.write import write_agent
 from retinue.core.spec import AgentSpec, DialectName
 from retinue.core.toolnames import canonical

@@ -15,8 +15,7 @@ import pytest
 
 from retinue.agents.catalog import Catalog, FileCache
 from retinue.agents.frontmatter import Parsed
-from retinue.agents.parse import parse
-from retinue.agents.skill import parse_skill
+from retinue.agents.parse import parse, parse_skill
 
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus"
 

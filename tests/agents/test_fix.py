@@ -14,12 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from messy_files import messy
 
-from retinue.agents.convert import differences
+from retinue.agents.convert import adds_rights, differences
 from retinue.agents.lint.fix import repaired
 from retinue.agents.lint.runner import lint_catalog, lint_paths, lint_subject
 from retinue.agents.lint.subject import LintSubject
 from retinue.agents.parse import parse
-from retinue.agents.rights import adds_rights
 from retinue.core.spec import DialectName
 
 

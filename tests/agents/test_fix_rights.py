@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
+from retinue.agents.convert import adds_rights
 from retinue.agents.lint.keys import distance, nearest
-from retinue.agents.rights import adds_rights
 from retinue.core.spec import AgentSpec, HookSpec, ServerRef, ToolPolicy
 
 OPEN = AgentSpec(name="a")

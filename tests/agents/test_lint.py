@@ -15,9 +15,8 @@ import retinue.agents
 from retinue.agents.lint import report
 from retinue.agents.lint.checks import is_known, suggest
 from retinue.agents.lint.codes import CODES
-from retinue.agents.lint.finding import Finding
 from retinue.agents.lint.runner import LintReport, lint_catalog, lint_paths, lint_subject
-from retinue.agents.lint.subject import LintSubject
+from retinue.agents.lint.subject import Finding, LintSubject
 from retinue.agents.parse import parse
 from retinue.errors import UsageError
 

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from messy_files import messy
 
-from retinue.agents.manage import disable, enable, locate
+from retinue.agents.manage import disable, enable, is_stub, locate, stub, switch_off, switch_on
 from retinue.agents.parse import parse
-from retinue.agents.toggle import is_stub, stub, switch_off, switch_on
 from retinue.core.spec import DialectName
 from retinue.errors import ConfigurationError, UnknownAgentError, UsageError
 

@@ -20,8 +20,8 @@ from retinue.core.messages import (
     user,
 )
 from retinue.http.transport import Transport
+from retinue.models.efforts import LEVELS
 from retinue.models.protocol import ToolCallStarted
-from retinue.models.thinking import LEVELS
 from tests.models.scripts import GREP, READ, RELAXED, answer, anthropic_events, collect, info, model, request, thought
 from tests.models.servers import Reply, Server, failing, sse
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from retinue.core.usage import Usage
-from retinue.models.cost import priced
-from retinue.models.protocol import Prices
+from retinue.models.protocol import Prices, priced
 
 USAGE = Usage(input=1000, output=100, cache_read=10_000, cache_write=500)
 

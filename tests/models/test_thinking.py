@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.models.thinking import LEVELS, anthropic_style, effort_for, level_of, version_of
+from retinue.models.efforts import LEVELS, anthropic_style, effort_for, level_of, version_of
 from tests.models.scripts import RELAXED
 
 

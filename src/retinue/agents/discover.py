@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import retinue.builtin
-from retinue.agents.guess import by_place
+from retinue.agents.dialects.homes import by_place
 from retinue.core.lean import dataclass
 from retinue.core.spec import AgentSpec, DialectName, Source
 from retinue.settings.load import load_settings

@@ -2,6 +2,9 @@
 
 `parse` is pure and never raises, whatever the bytes; `parse_file` also reads the file. A spec is
 sealed with a hash of its content, which does not depend on where its file is.
+
+Skill files (`SKILL.md`) are read by the same reader. A skill is not an agent: it is read for its name,
+description, allowed tools and text, and its `spec` only carries them with the fates of all other keys.
 """
 
 from __future__ import annotations
@@ -16,11 +19,13 @@ from typing import Any
 import orjson
 
 from retinue.agents.dialects import DIALECTS
-from retinue.agents.dialects.table import Dialect
-from retinue.agents.dialects.tools import NO_VALUE
+from retinue.agents.dialects.homes import by_place, guess_dialect, refine
+from retinue.agents.dialects.rows import DESCRIPTION, NAME, unused
+from retinue.agents.dialects.structures import HOOKS, MODEL
+from retinue.agents.dialects.table import Dialect, FieldRow
+from retinue.agents.dialects.tools import NO_VALUE, SPACED_TOOLS
 from retinue.agents.dialects.translate import SpecDraft, build, translate
 from retinue.agents.frontmatter import BLOCK_LINE, Frontmatter, KeyPosition, Parsed, Places, Split, decode, read, split
-from retinue.agents.guess import by_place, guess_dialect, refine
 from retinue.agents.scan import MAX_FILE, too_large
 from retinue.agents.scan import read_bytes as read_bytes
 from retinue.agents.yaml_items import Item
@@ -258,3 +263,38 @@ def path_name(path: str, stem: str) -> str:
         if folders[index] in ("agent", "agents"):
             return "/".join((*folders[index + 1 :], stem))
     return stem
+
+
+SKILL = Dialect(
+    name="generic",
+    title="Agent Skills",
+    folders=("skills/NAME/SKILL.md",),
+    name_rule="file",
+    fields=(
+        NAME,
+        DESCRIPTION,
+        FieldRow("allowed-tools", SPACED_TOOLS, "tools.allow", ("allowed_tools", "allowedTools", "tools")),
+        FieldRow("model", MODEL, "model.name"),
+        FieldRow("hooks", HOOKS, "hooks"),
+        *unused("license", "compatibility", "metadata", "version", "author", "tags"),
+        *unused("argument-hint", "disable-model-invocation", "user-invocable", "context", "agent", "when_to_use"),
+    ),
+)
+
+
+def is_skill(path: str) -> bool:
+    return path.replace("\\", "/").rpartition("/")[2].lower() == "skill.md"
+
+
+def parse_skill(data: bytes, *, path: str, source: Source = "project") -> Parsed:
+    """Pure, and never raises. A skill without a name is called after its folder."""
+    if len(data) > MAX_FILE:
+        return unusable(path, too_large(len(data)), "generic")
+    parts = split(data)
+    matter = Frontmatter() if parts.block is None else read(parts.block, SKILL.knows)
+    return sealed(finish(SKILL, parts, matter, _named_after_folder(path), source))
+
+
+def _named_after_folder(path: str) -> str:
+    folder, slash, _ = path.replace("\\", "/").rpartition("/")
+    return f"{folder}.md" if slash and is_skill(path) else path

@@ -26,10 +26,7 @@ from retinue.core.messages import (
 from retinue.core.outcome import Failure
 from retinue.core.tool import ToolSpec
 from retinue.models.draft import CallDraft, MessageDraft, TextDraft, ThinkingDraft, replace_usage
-from retinue.models.failures import Wire, from_error
-from retinue.models.protocol import NOTHING, ModelInfo, ModelRequest, cache_mark, own, safe_id, sent_arguments, visible
-from retinue.models.repair import RequestRefusal
-from retinue.models.thinking import (
+from retinue.models.efforts import (
     anthropic_adaptive,
     anthropic_budget,
     anthropic_style,
@@ -37,6 +34,9 @@ from retinue.models.thinking import (
     level_of,
     version_of,
 )
+from retinue.models.failures import Wire, from_error
+from retinue.models.protocol import NOTHING, ModelInfo, ModelRequest, cache_mark, own, safe_id, sent_arguments, visible
+from retinue.models.repair import RequestRefusal
 from retinue.models.tool_schema import portable_schema
 from retinue.models.wire import StreamReader, WireModel
 

@@ -1,7 +1,7 @@
 """Every other provider, through the models of pydantic-ai (extra `providers`).
 
 Slower to load and per token than our own formats, and the way to Bedrock, Cohere, Hugging Face
-and whatever pydantic-ai learns next. What a provider attached to its parts (signatures, ids) is
+and whatever pydantic-ai supports next. What a provider attached to its parts (signatures, ids) is
 kept with them and goes back unchanged.
 """
 
@@ -9,22 +9,125 @@ from __future__ import annotations
 
 import importlib
 import re
+from base64 import b64decode
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from dataclasses import fields
 from typing import Any
 
 import orjson
 
 from retinue.core.lean import replace
-from retinue.core.messages import StopReason
+from retinue.core.messages import (
+    AssistantMessage,
+    Document,
+    Image,
+    StopReason,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+)
 from retinue.core.outcome import Failure, FailureKind
 from retinue.errors import ConfigurationError, MissingExtraError, UnknownModelError
-from retinue.models.bridge_messages import Codec
 from retinue.models.draft import CallDraft, MessageDraft, TextDraft, ThinkingDraft, replace_usage
+from retinue.models.efforts import level_of
 from retinue.models.failures import Wire, from_status
 from retinue.models.keys import KeysInEnvironment
-from retinue.models.protocol import Alive, ModelInfo, ModelRequest, Part
-from retinue.models.thinking import level_of
+from retinue.models.protocol import Alive, ModelInfo, ModelRequest, Part, own, result_text, sent_arguments, visible
+
+
+class Codec:
+    """Knows pydantic-ai's classes by their names only: nothing of it is imported before use."""
+
+    def __init__(self, info: ModelInfo) -> None:
+        self._info = info
+        self._lib: Any = importlib.import_module("pydantic_ai.messages")
+        self.signed = True
+        """Whether what a provider attached goes back; False after it has refused that."""
+        self._says_failed = any(f.name == "outcome" for f in fields(self._lib.ToolReturnPart))
+
+    def messages(self, request: ModelRequest) -> list[Any]:
+        """Alternating requests and responses, the system prompt first."""
+        lib = self._lib
+        history: list[Any] = []
+        waiting: list[Any] = [lib.SystemPromptPart(content=request.system)] if request.system else []
+        for message in request.messages:
+            if isinstance(message, AssistantMessage):
+                parts = self._answer(message)
+                if not parts:
+                    continue
+                if waiting:
+                    history.append(lib.ModelRequest(parts=waiting))
+                    waiting = []
+                history.append(lib.ModelResponse(parts=parts))
+            elif isinstance(message, ToolMessage):
+                waiting += self._results(message)
+            else:
+                waiting += self._prompt(message)
+        return [*history, lib.ModelRequest(parts=waiting)] if waiting else history
+
+    def extras(self, part: Any) -> str | None:
+        """What the provider attached to a part, as text that `_restored` understands."""
+        attached = any(getattr(part, name, None) for name in ("id", "signature", "provider_details"))
+        if not attached:
+            return None
+        whole: bytes = self._lib.ModelMessagesTypeAdapter.dump_json([self._lib.ModelResponse(parts=[part])])
+        return whole.decode()
+
+    def _restored(self, kept: str | None) -> list[Any]:
+        if not kept or not self.signed:
+            return []
+        try:
+            return list(self._lib.ModelMessagesTypeAdapter.validate_json(kept)[0].parts)
+        except ValueError:
+            return []
+
+    def _answer(self, message: AssistantMessage) -> list[Any]:
+        lib, same = self._lib, own(message, self._info)
+        parts: list[Any] = []
+        for part in message.content:
+            restored = self._restored(part.signature) if same else []
+            if restored:
+                parts += restored
+            elif isinstance(part, ToolCall):
+                parts.append(lib.ToolCallPart(tool_name=part.name, args=sent_arguments(part), tool_call_id=part.id))
+            elif isinstance(part, Text):
+                if part.text:
+                    parts.append(lib.TextPart(content=part.text))
+            elif isinstance(part, Thinking) and part.text and same and self.signed:
+                parts.append(lib.ThinkingPart(content=part.text))
+        return parts
+
+    def _prompt(self, message: UserMessage) -> list[Any]:
+        parts = visible(message.content, self._info)
+        if not parts:
+            return []
+        content = [part.text if isinstance(part, Text) else self._file(part) for part in parts]
+        return [self._lib.UserPromptPart(content=content[0] if len(content) == 1 else content)]
+
+    def _results(self, message: ToolMessage) -> list[Any]:
+        """Results are text; images and documents follow as the user's."""
+        parts = [self._result(result) for result in message.results]
+        after: list[Any] = []
+        for result in message.results:
+            files = [p for p in visible(result.content, self._info) if isinstance(p, (Image, Document))]
+            if files:
+                kind = "Documents" if isinstance(files[0], Document) else "Images"
+                after += [f"{kind} from the tool {result.name}:", *map(self._file, files)]
+        return [*parts, self._lib.UserPromptPart(content=after)] if after else parts
+
+    def _result(self, result: ToolResult) -> Any:
+        outcome = {"outcome": "failed"} if result.is_error and self._says_failed else {}
+        return self._lib.ToolReturnPart(
+            tool_name=result.name, content=result_text(result), tool_call_id=result.call_id, **outcome
+        )
+
+    def _file(self, part: Image | Document) -> Any:
+        return self._lib.BinaryContent(data=b64decode(part.data), media_type=part.media_type)
+
 
 _ALIVE = (Alive(),)
 _STOPS: dict[str, StopReason] = {"length": "length", "content_filter": "refusal", "tool_call": "tool_use"}

@@ -22,8 +22,7 @@ from retinue.core.lean import replace
 from retinue.core.messages import AssistantMessage, Message, StopReason, Text, Thinking, ToolCall
 from retinue.core.outcome import Failure
 from retinue.core.usage import Usage
-from retinue.models.cost import priced
-from retinue.models.protocol import Finished, ModelInfo, Part, Prices, ToolCallStarted
+from retinue.models.protocol import Finished, ModelInfo, Part, Prices, ToolCallStarted, priced
 
 
 def parse_event(data: bytes) -> Any:

@@ -18,10 +18,10 @@ from retinue.core.messages import (
 from retinue.core.outcome import Failure
 from retinue.core.usage import Usage
 from retinue.models.draft import FRESH, MessageDraft, TextDraft, replace_usage
+from retinue.models.efforts import gemini_config, level_of, version_of
 from retinue.models.failures import Wire, from_error
 from retinue.models.protocol import NOTHING, ModelInfo, ModelRequest, own, sent_arguments, visible
 from retinue.models.repair import RequestRefusal
-from retinue.models.thinking import gemini_config, level_of, version_of
 from retinue.models.tool_schema import gemini_parameters, portable_schema
 from retinue.models.wire import StreamReader, WireModel
 

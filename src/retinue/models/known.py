@@ -14,8 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from retinue.models.efforts import version_of
 from retinue.models.protocol import ModelInfo, Prices
-from retinue.models.thinking import version_of
 
 SHARED = {"openai-responses": "openai", "azure": "openai", "google": "gemini"}
 """Providers that serve the models of another one."""

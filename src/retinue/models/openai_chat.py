@@ -22,6 +22,7 @@ from retinue.core.messages import (
 )
 from retinue.core.tool import ToolSpec
 from retinue.models.draft import MessageDraft
+from retinue.models.efforts import effort_for, efforts_of, level_of, version_of
 from retinue.models.openai_chat_reader import ChatReader
 from retinue.models.protocol import (
     Finished,
@@ -39,7 +40,6 @@ from retinue.models.protocol import (
     visible,
 )
 from retinue.models.repair import RequestRefusal
-from retinue.models.thinking import effort_for, efforts_of, level_of, version_of
 from retinue.models.tool_schema import portable_schema
 from retinue.models.wire import StreamReader, WireModel
 

@@ -13,6 +13,7 @@ from retinue.core.messages import ToolMessage as Results
 from retinue.core.outcome import Failure
 from retinue.core.tool import ToolSpec
 from retinue.models.draft import CallDraft, MessageDraft, TextDraft, ThinkingDraft, replace_usage
+from retinue.models.efforts import effort_for, level_of
 from retinue.models.failures import Wire, from_error
 from retinue.models.protocol import (
     ModelInfo,
@@ -25,7 +26,6 @@ from retinue.models.protocol import (
     visible,
 )
 from retinue.models.repair import RequestRefusal
-from retinue.models.thinking import effort_for, level_of
 from retinue.models.tool_schema import portable_schema
 from retinue.models.wire import StreamReader, WireModel
 

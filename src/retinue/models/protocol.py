@@ -4,7 +4,8 @@ A model is anything with `info` and `stream`. A stream yields parts and ends wit
 `Finished`; failure is a `Finished` whose message has `stop == "error"` and a `failure`. Nothing
 but cancellation is ever raised, so neither the loop nor a wrapper needs a try block.
 
-The functions at the end build pieces of request bodies that several wire formats share.
+The functions at the end price a request, and build pieces of request bodies that several wire formats
+share.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import field
 from typing import Any, Literal, Protocol
 
 from retinue.core.events import Retrying, TextDelta, ThinkingDelta
-from retinue.core.lean import dataclass
+from retinue.core.lean import dataclass, replace
 from retinue.core.messages import (
     AssistantMessage,
     Content,
@@ -29,6 +30,7 @@ from retinue.core.messages import (
     UserMessage,
 )
 from retinue.core.tool import ToolSpec
+from retinue.core.usage import Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,3 +202,30 @@ def result_text(result: ToolResult) -> str:
 
 def data_url(part: Image | Document) -> str:
     return f"data:{part.media_type};base64,{part.data}"
+
+
+CACHE_WRITE_FACTOR = 1.25
+"""What writing to a cache costs, relative to plain input, where the price list does not say."""
+
+
+LONG_WRITE_FACTOR = 2.0
+"""What writing for an hour costs, relative to plain input (platform.claude.com prompt-caching)."""
+
+
+def priced(usage: Usage, prices: Prices | None, long_writes: int = 0) -> Usage:
+    """The usage of one request with its cost; None for a model without prices, so that unknown
+    is not free. A long request is priced by its tier (`Prices.above`), as a whole. Cached
+    input without a price of its own counts as plain input: never an underestimate. `long_writes`
+    of the tokens written are kept for an hour and cost more."""
+    if prices is None:
+        return replace(usage, cost_usd=None)
+    if prices.above is not None and usage.input + usage.cache_read + usage.cache_write > prices.above[0]:
+        prices = prices.above[1]
+    read = prices.input if prices.cache_read is None else prices.cache_read
+    write = prices.input * CACHE_WRITE_FACTOR if prices.cache_write is None else prices.cache_write
+    dollars = (
+        usage.input * prices.input + usage.output * prices.output + usage.cache_read * read + usage.cache_write * write
+    )
+    if long_writes:
+        dollars += min(long_writes, usage.cache_write) * max(prices.input * LONG_WRITE_FACTOR - write, 0.0)
+    return replace(usage, cost_usd=dollars / 1_000_000)

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from retinue.models.draft import parse_event
-from retinue.models.thinking import ORDER, nearest
+from retinue.models.efforts import ORDER, nearest
 
 _OPTIONAL = (
     "stream_options",

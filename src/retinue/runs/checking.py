@@ -14,7 +14,7 @@ from retinue.core.request import RunRequest
 from retinue.core.spec import PermissionMode
 from retinue.core.usage import Limits
 from retinue.errors import UsageError
-from retinue.models.thinking import LEVELS, level_of
+from retinue.models.efforts import LEVELS, level_of
 
 _WHOLE = frozenset({"max_turns", "grace_turns", "max_tool_calls", "repeated_calls", "max_tokens"})
 _LIMITS = tuple(field.name for field in fields(Limits))

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from retinue.core.format import format_cost, format_count, format_wait
-from retinue.models.cost import priced
-from retinue.models.protocol import ModelInfo
+from retinue.models.protocol import ModelInfo, priced
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -15,8 +15,7 @@ from retinue.capabilities.mcp.servers import is_trusted, project_servers
 from retinue.runs.project import Project
 
 if TYPE_CHECKING:
-    from retinue.agents.lint.finding import CheckResult
-    from retinue.agents.lint.subject import LintSubject
+    from retinue.agents.lint.subject import CheckResult, LintSubject
     from retinue.core.spec import ServerRef
 
 _ADD = "Add it to mcpServers in the settings, or to .mcp.json. See: retinue servers list"

@@ -24,8 +24,11 @@ _NAMES: tuple[DialectName, ...] = (
 )
 
 
+_OWN = ("retinue", "generic")
+
+
 class _Dialects(Mapping[DialectName, Dialect]):
-    """Each in the module of its name, as a constant of its name."""
+    """Each is a constant of its name in `tables`; those without a program of their own are in `rows`."""
 
     def __init__(self) -> None:
         self._loaded: dict[DialectName, Dialect] = {}
@@ -35,7 +38,7 @@ class _Dialects(Mapping[DialectName, Dialect]):
         if found is None:
             if name not in _NAMES:
                 raise KeyError(name)
-            module = import_module(f"{__name__}.{name}")
+            module = import_module(f"{__name__}.{'rows' if name in _OWN else 'tables'}")
             found = self._loaded[name] = cast(Dialect, getattr(module, name.upper()))
         return found
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from retinue.agents.dialects.permissions import ToolRules
-from retinue.agents.dialects.shared_rows import SLIP
+from retinue.agents.dialects.rows import SLIP
 from retinue.agents.dialects.structures import ModelChoice
 from retinue.agents.dialects.table import UNSET, BadValueError, Dialect, FieldRow, Match, is_blank, unreadable
 from retinue.agents.dialects.tools import DENY_ALL, ToolChoice

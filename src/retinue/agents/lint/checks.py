@@ -13,9 +13,8 @@ from typing import Any, get_args
 from retinue.agents.create import check_name
 from retinue.agents.edit import FileLines, ending
 from retinue.agents.lint import checks as models
-from retinue.agents.lint.finding import CheckResult, Repair
 from retinue.agents.lint.keys import check_problems, check_unknown_keys, check_unused_keys, distance, fold
-from retinue.agents.lint.subject import LintSubject
+from retinue.agents.lint.subject import CheckResult, LintSubject, Repair
 from retinue.agents.lint.tools import check_tools
 from retinue.core.spec import AgentSpec, ThinkingLevel
 from retinue.errors import UsageError

@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from retinue.agents.convert import differences
+from retinue.agents.convert import adds_rights, differences
 from retinue.agents.edit import FileLines, bare
 from retinue.agents.encode import entry, quote
 from retinue.agents.frontmatter import Parsed, read, split
-from retinue.agents.lint.finding import AppliedRepair, CheckResult, Finding, Repair
-from retinue.agents.lint.subject import LintSubject
-from retinue.agents.rights import adds_rights
+from retinue.agents.lint.subject import AppliedRepair, CheckResult, Finding, LintSubject, Repair
 from retinue.agents.yaml_items import Item, YamlError, load_value
 
 

@@ -10,11 +10,10 @@ from dataclasses import replace
 
 from retinue.agents.convert import differences
 from retinue.agents.dialects import DIALECTS
+from retinue.agents.dialects.homes import by_place
 from retinue.agents.edit import FileLines, rename
-from retinue.agents.guess import by_place
 from retinue.agents.lint.codes import CODES
-from retinue.agents.lint.finding import CheckResult, Finding, Repair
-from retinue.agents.lint.subject import LintSubject
+from retinue.agents.lint.subject import CheckResult, Finding, LintSubject, Repair
 from retinue.core.spec import Problem
 
 

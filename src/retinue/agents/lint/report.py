@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
-from retinue.agents.lint.finding import AppliedRepair, Finding
+from retinue.agents.lint.subject import AppliedRepair, Finding
 from retinue.core.spec import Severity
 
 _LEVEL: dict[Severity, str] = {"error": "error", "warning": "warning", "info": "notice"}

@@ -13,17 +13,15 @@ from functools import partial
 from pathlib import Path, PurePath
 
 from retinue.agents.catalog import Catalog, LoadedAgent
+from retinue.agents.dialects.homes import by_place
 from retinue.agents.discover import PluginFolder
 from retinue.agents.edit import write_atomically
-from retinue.agents.guess import by_place
 from retinue.agents.lint.checks import lint_subject
 from retinue.agents.lint.codes import CODES
-from retinue.agents.lint.finding import AppliedRepair, CheckResult, Finding
 from retinue.agents.lint.fix import judged, repaired
-from retinue.agents.lint.subject import LintSubject
-from retinue.agents.parse import parse, read_bytes, unusable
+from retinue.agents.lint.subject import AppliedRepair, CheckResult, Finding, LintSubject
+from retinue.agents.parse import is_skill, parse, parse_skill, read_bytes, unusable
 from retinue.agents.precedence import is_profile
-from retinue.agents.skill import is_skill, parse_skill
 from retinue.core.lean import dataclass
 from retinue.core.spec import Problem, Severity
 from retinue.errors import UsageError

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from retinue.agents.dialects.permissions import NOT_TOOLS
 from retinue.agents.dialects.tools import misspelt_tool
 from retinue.agents.edit import FileLines
-from retinue.agents.lint.finding import CheckResult, Repair
 from retinue.agents.lint.keys import nearest
-from retinue.agents.lint.subject import LintSubject
+from retinue.agents.lint.subject import CheckResult, LintSubject, Repair
 from retinue.agents.own_names import OWN, in_dialect, is_foreign
 from retinue.core.spec import AgentSpec
 from retinue.core.toolnames import ALIASES, TOOLS, base_name, canonical

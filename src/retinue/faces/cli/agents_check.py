@@ -14,8 +14,7 @@ from retinue.agents.dialects import DIALECTS
 from retinue.agents.frontmatter import Parsed
 from retinue.agents.lint import report
 from retinue.agents.lint.runner import LintReport, lint_catalog, lint_paths
-from retinue.agents.parse import parse, parse_file, read_bytes, unusable
-from retinue.agents.skill import is_skill, parse_skill
+from retinue.agents.parse import is_skill, parse, parse_file, parse_skill, read_bytes, unusable
 from retinue.core.codec import to_data
 from retinue.core.spec import DialectName, Problem
 from retinue.errors import RetinueError, UsageError

@@ -14,8 +14,8 @@ from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.widgets import OptionList, Static
 
-from retinue.agents.brief import TURNS, WrittenAgent, brief, look
 from retinue.agents.create import agents_folder, check_name, file_name, write_new
+from retinue.agents.manage import TURNS, WrittenAgent, brief, look
 from retinue.agents.write import LEVELS, AgentDraft, spec_of, starter, write_agent
 from retinue.errors import UsageError
 from retinue.faces.tui.board.marks import FRAMES, STILL

@@ -1,36 +1,91 @@
-"""Retinue's own dialect: the union of all fields, in snake_case, every other spelling accepted."""
+"""Rows that several dialects share, and the two dialects without a program of their own.
+
+`LIMITING` are the rows that count in every dialect because they limit an agent. `UNION` are the fields
+of all dialects in snake_case, every other spelling accepted: Retinue's own files, and agent files of no
+known home (`.agents`, `.kiro/agents`, `.qwen/agents` …).
+"""
 
 from __future__ import annotations
 
 from retinue.agents.dialects.permissions import RULES
-from retinue.agents.dialects.shared_rows import DESCRIPTION, LIMITING, NAME
 from retinue.agents.dialects.structures import BUDGET, HOOKS, MODEL, SERVERS
 from retinue.agents.dialects.table import Dialect, FieldRow
-from retinue.agents.dialects.tools import DENY, TOOLS
+from retinue.agents.dialects.tools import DENY, SPACED_TOOLS, TOOLS
 from retinue.agents.dialects.values import (
     ALL_OR_NAMES,
+    ANYTHING,
     DISABLED,
     ENABLED,
     HIDDEN,
     ISOLATED,
     ISOLATION,
+    LABEL,
     MEMORY,
     MODE,
     NAMES,
     PROMPT_MODE,
     READONLY,
     ROLLBACK,
+    SANDBOX,
     SCHEMA,
     SECONDS,
     SOME_NAMES,
     STEPS,
     SUBAGENTS,
     SWITCH,
+    SWITCHED_ON,
     TEMPERATURE,
     TEXT,
     THINKING,
     TURNS,
 )
+
+NAME = FieldRow("name", LABEL, "name")
+DESCRIPTION = FieldRow("description", LABEL, "description")
+TOOL_LIST = FieldRow("tools", TOOLS, "tools.allow")
+
+SLIP = "not a key of this dialect; read as what it obviously limits"
+
+LIMITING: tuple[FieldRow, ...] = (
+    FieldRow("enabled", SWITCHED_ON, "enabled", note="a key of Retinue and pi, honoured in every dialect"),
+    FieldRow("disabled", DISABLED, "enabled", ("disable",), note="a key of CodingCode, honoured in every dialect"),
+    FieldRow("readonly", READONLY, "readonly", ("read_only", "readOnly"), note="enforced by Retinue in every dialect"),
+    FieldRow("tools", TOOLS, "tools.allow", ("allowed_tools", "allowedTools", "allow_tools", "allow-tools"), note=SLIP),
+    FieldRow("allowed-tools", SPACED_TOOLS, "tools.allow", note=SLIP),
+    FieldRow(
+        "disallowed_tools",
+        DENY,
+        "tools.deny",
+        (
+            "disallowedTools",
+            "disallowed-tools",
+            "denied_tools",
+            "deny_tools",
+            "deny-tools",
+            "exclude_tools",
+            "excluded_tools",
+            "forbidden_tools",
+            "blocked_tools",
+        ),
+        note=SLIP,
+    ),
+    FieldRow("max_turns", TURNS, "max_turns", ("maxTurns", "max-turns"), note=SLIP),
+    FieldRow("budget", BUDGET, "budget", note="a key of Retinue, honoured in every dialect"),
+    FieldRow("isolation", ISOLATION, "isolation", note=SLIP),
+    FieldRow("isolated", ISOLATED, "isolated", note="a key of pi, honoured in every dialect"),
+    FieldRow("permission", RULES, "tools.rules", note="a key of opencode, honoured in every dialect"),
+    FieldRow("output_schema", SCHEMA, "output_schema", note="a key of Retinue, honoured in every dialect"),
+    FieldRow("sandbox", SANDBOX, "readonly", ("sandbox_mode",), note="a key of Codex: read-only is enforced"),
+    FieldRow("allowed_subagents", SUBAGENTS, "subagents", ("allowedSubagents",), note=SLIP),
+)
+"""A file of any dialect may say these. Those whose note is SLIP are reported: their own loader
+ignores them, and the author most likely does not know."""
+
+
+def unused(*keys: str, note: str = "not used by Retinue", misses: bool = False) -> tuple[FieldRow, ...]:
+    """Keys the dialect knows and Retinue has no use for: kept, and said so."""
+    return tuple(FieldRow(key, ANYTHING, None, note=note, misses=misses) for key in keys)
+
 
 UNION: tuple[FieldRow, ...] = (
     NAME,
@@ -84,4 +139,18 @@ RETINUE = Dialect(
     forbidden_in_name=":",
     foreign=LIMITING,
     fields=UNION,
+)
+
+
+GENERIC = Dialect(
+    name="generic",
+    title="other agent files",
+    folders=("any other place, when a file is named to `retinue agents parse` or `lint`",),
+    name_rule="file",
+    foreign=LIMITING,
+    fields=(
+        *UNION,
+        FieldRow("allowed_tools", TOOLS, "tools.allow", ("allowedTools",)),
+        FieldRow("allowed-tools", SPACED_TOOLS, "tools.allow"),
+    ),
 )

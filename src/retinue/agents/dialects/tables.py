@@ -1,0 +1,290 @@
+"""The dialects of other programs, one table each.
+
+`dialects/homes.py` says where their files lie; `dialects/rows.py` has the rows that several of them share.
+"""
+
+from __future__ import annotations
+
+from retinue.agents.dialects.permissions import ONLY, RULES
+from retinue.agents.dialects.rows import DESCRIPTION, LIMITING, NAME, TOOL_LIST, unused
+from retinue.agents.dialects.structures import HOOKS, MODEL, SERVERS
+from retinue.agents.dialects.table import Dialect, FieldRow
+from retinue.agents.dialects.tools import DENY
+from retinue.agents.dialects.values import (
+    ALL_OR_NAMES,
+    DEVKIT_READONLY,
+    DISABLED,
+    ENABLED,
+    EXACT_ISOLATED,
+    EXACT_TRUE,
+    HIDDEN,
+    ISOLATION,
+    MEMORY,
+    MINUTES,
+    MODE,
+    NAMES,
+    PRIMARY,
+    PROMPT_MODE,
+    READONLY,
+    ROLE,
+    SOME_NAMES,
+    STEPS,
+    SUBAGENTS,
+    SWITCH,
+    TEMPERATURE,
+    TEXT,
+    THINKING,
+    TURNS,
+)
+
+CLAUDE = Dialect(
+    name="claude",
+    title="Claude Code",
+    folders=(".claude/agents/**/*.md in every folder up to the repository root", "~/.claude/agents/**/*.md"),
+    description_required=True,
+    frontmatter_required=True,
+    forbidden_in_name=":",
+    foreign=LIMITING,
+    fields=(
+        NAME,
+        DESCRIPTION,
+        TOOL_LIST,
+        FieldRow("disallowedTools", DENY, "tools.deny"),
+        FieldRow("model", MODEL, "model.name", note="only the lower-case word inherit means the parent's model"),
+        FieldRow("effort", THINKING, "model.thinking"),
+        FieldRow("maxTurns", STEPS, "max_turns"),
+        FieldRow("permissionMode", MODE, "permission_mode"),
+        FieldRow("background", SWITCH, "background"),
+        FieldRow(
+            "initialPrompt", TEXT, "initial_prompt", note="/name arguments at the start is the skill of that name"
+        ),
+        FieldRow("isolation", ISOLATION, "isolation"),
+        FieldRow("memory", MEMORY, "memory"),
+        FieldRow("skills", NAMES, "skills", note="preloads these; other skills stay available"),
+        FieldRow("mcpServers", SERVERS, "servers"),
+        FieldRow("requiredMcpServers", NAMES, "required_servers"),
+        FieldRow("hooks", HOOKS, "hooks"),
+        FieldRow("color", TEXT, "color"),
+        FieldRow("omitClaudeMd", SWITCH, "omit_instructions", note="counts for runs that another agent starts"),
+        FieldRow("autoCompactWindow", STEPS, "compact_at_tokens", note="tokens; only lowers the setting compaction.at"),
+        *unused("observer", note="observers are not supported: nobody watches the run", misses=True),
+        *unused("observerMessage", note="observers are not supported: nobody watches the run"),
+        *unused("criticalSystemReminder_EXPERIMENTAL", note="not supported: the prompt is said once"),
+    ),
+    notes=(
+        "A file without frontmatter is documentation, not an agent.",
+        "A name with ':' or a leading '-' is refused.",
+        "In a plugin, hooks, mcpServers and permissionMode are ignored, and a missing name is the file's name.",
+    ),
+)
+
+
+CODINGCODE = Dialect(
+    name="codingcode",
+    title="CodingCode",
+    folders=(".codingcode/agents/*.md", "~/.codingcode/agents/*.md"),
+    description_required=True,
+    frontmatter_required=True,
+    foreign=LIMITING,
+    inherited_limits=("max_turns",),
+    fields=(
+        NAME,
+        DESCRIPTION,
+        FieldRow(
+            "tools", TOOL_LIST.kind, "tools.allow", note="a comma text is the list it looks like, never all tools"
+        ),
+        FieldRow(
+            "mcpServers", SERVERS, "servers", note="without it no server, but those that tools names (server:tool)"
+        ),
+        FieldRow("readonly", READONLY, "readonly"),
+        FieldRow("maxSteps", STEPS, "max_turns"),
+        FieldRow("model", MODEL, "model.name"),
+        FieldRow("permissionMode", MODE, "permission_mode"),
+        FieldRow("hooks", HOOKS, "hooks"),
+        FieldRow("disabled", DISABLED, "enabled"),
+        FieldRow("systemPrompt", TEXT, "prompt", note="used when there is no text below the frontmatter"),
+    ),
+)
+
+
+COPILOT = Dialect(
+    name="copilot",
+    title="GitHub Copilot",
+    folders=(".github/agents/**/*.agent.md",),
+    name_rule="file",
+    suffixes=(".agent.md", ".md"),
+    foreign=LIMITING,
+    fields=(
+        NAME,
+        DESCRIPTION,
+        FieldRow("tools", TOOL_LIST.kind, "tools.allow", note="set names (search), set/tool and server/* are kept"),
+        FieldRow("model", MODEL, "model.name", note="a list is tried in order"),
+        FieldRow("mcp-servers", SERVERS, "servers"),
+        FieldRow("agents", SUBAGENTS, "subagents"),
+        FieldRow("disable-model-invocation", HIDDEN, "offered", note="not offered to other agents"),
+        *unused("argument-hint", "user-invocable", "handoffs", "handoff"),
+        *unused("target", "infer", "mode", "hidden", "metadata"),
+    ),
+)
+
+
+CURSOR = Dialect(
+    name="cursor",
+    title="Cursor",
+    folders=(".cursor/agents/*.md", "~/.cursor/agents/*.md"),
+    name_rule="file",
+    foreign=LIMITING,
+    fields=(
+        NAME,
+        DESCRIPTION,
+        TOOL_LIST,
+        FieldRow("model", MODEL, "model.name"),
+        FieldRow("readonly", READONLY, "readonly"),
+        FieldRow("is_background", SWITCH, "background"),
+    ),
+)
+
+
+DEVKIT = Dialect(
+    name="devkit",
+    title="devkit-pi",
+    folders=("the nearest .pi/agents or .agents upward: *.md, *.markdown", "~/.pi/agent/agents"),
+    frontmatter_required=True,
+    suffixes=(".md", ".markdown"),
+    simple=True,
+    foreign=LIMITING,
+    limits={"seconds": 900.0, "idle_seconds": 180.0},
+    fields=(
+        NAME,
+        DESCRIPTION,
+        FieldRow("readonly", DEVKIT_READONLY, "readonly"),
+        TOOL_LIST,
+        FieldRow("model", MODEL, "model.name"),
+    ),
+    notes=(
+        "Every line is 'key: value', all text; a pair of quotes around a value is removed. "
+        "A block with lists or nested values is read as YAML instead.",
+        "In a shared folder a file is devkit-pi's if it has a name, a readonly key and no key that only pi knows.",
+    ),
+)
+
+
+GEMINI = Dialect(
+    name="gemini",
+    title="Gemini CLI",
+    folders=(".gemini/agents/*.md", "~/.gemini/agents/*.md"),
+    name_rule="file",
+    foreign=LIMITING,
+    limits={"max_turns": 30, "seconds": 600.0},
+    fields=(
+        NAME,
+        FieldRow("display_name", TEXT, "display_name"),
+        DESCRIPTION,
+        TOOL_LIST,
+        FieldRow("mcp_servers", SERVERS, "servers", ("mcpServers",)),
+        FieldRow("model", MODEL, "model.name"),
+        FieldRow("temperature", TEMPERATURE, "model.temperature"),
+        FieldRow("max_turns", STEPS, "max_turns"),
+        FieldRow("timeout_mins", MINUTES, "timeout_seconds"),
+        *unused("kind", note="only local agents are supported"),
+        *unused("agent_card_url", "auth", note="remote agents are not supported"),
+    ),
+)
+
+
+KIMI = Dialect(
+    name="kimi",
+    title="Kimi CLI",
+    folders=("a *.yaml file named to `retinue agents parse`",),
+    name_rule="file",
+    suffixes=(".yaml", ".yml"),
+    nested_under="agent",
+    foreign=LIMITING,
+    fields=(
+        NAME,
+        DESCRIPTION,
+        FieldRow("when_to_use", TEXT, "description", ("whenToUse",), "used when there is no description"),
+        TOOL_LIST,
+        FieldRow("allowed_tools", ONLY, "tools.rules", ("allowedTools",), "narrows the tools further"),
+        FieldRow("exclude_tools", DENY, "tools.deny", ("excludeTools",)),
+        FieldRow("model", MODEL, "model.name"),
+        FieldRow("thinkingLevel", THINKING, "model.thinking"),
+        *unused("extend", "extends", note="the file it builds on is not read", misses=True),
+        *unused("system_prompt_path", "systemPromptPath", note="the prompt's own file is not read", misses=True),
+        FieldRow("system_prompt_args", ROLE, "prompt", ("promptVars",), "its role text is the prompt"),
+        *unused("subagents", "version"),
+    ),
+)
+
+
+OPENCODE = Dialect(
+    name="opencode",
+    title="opencode",
+    folders=(".opencode/agent/**/*.md", ".opencode/agents/**/*.md", "~/.config/opencode/agent/**/*.md"),
+    name_rule="path",
+    foreign=LIMITING,
+    fields=(
+        NAME,
+        DESCRIPTION,
+        FieldRow(
+            "tools",
+            TOOL_LIST.kind,
+            "tools.allow",
+            note="a map with any true allows only those; one with only false denies those",
+        ),
+        FieldRow("permission", RULES, "tools.rules", ("permissions",), "the last pattern that matches a call counts"),
+        FieldRow("model", MODEL, "model.name"),
+        FieldRow("reasoningEffort", THINKING, "model.thinking"),
+        FieldRow("temperature", TEMPERATURE, "model.temperature"),
+        FieldRow("steps", STEPS, "max_turns", ("maxSteps",)),
+        FieldRow("prompt", TEXT, "prompt", note="used when there is no text below the frontmatter"),
+        FieldRow("disable", DISABLED, "enabled"),
+        FieldRow("color", TEXT, "color"),
+        FieldRow("mode", PRIMARY, "offered", note="a primary agent is not offered to other agents"),
+        FieldRow("hidden", HIDDEN, "offered", note="not offered to other agents"),
+        *unused("top_p", "options", "variant"),
+    ),
+)
+
+
+PI = Dialect(
+    name="pi",
+    title="pi",
+    folders=(".pi/agents/*.md", ".agents/agents/*.md", "$PI_CODING_AGENT_DIR/agents/*.md (default ~/.pi/agent)"),
+    name_rule="file",
+    forbidden_in_name=":",
+    foreign=LIMITING,
+    fields=(
+        NAME,
+        FieldRow("display_name", TEXT, "display_name"),
+        DESCRIPTION,
+        FieldRow("color", TEXT, "color"),
+        FieldRow("tools", TOOL_LIST.kind, "tools.allow", note="ext:NAME selects tools of an extension"),
+        FieldRow("disallowed_tools", DENY, "tools.deny"),
+        FieldRow("extensions", ALL_OR_NAMES, "tools.extensions", ("inherit_extensions",)),
+        FieldRow("exclude_extensions", SOME_NAMES, "tools.exclude_extensions"),
+        FieldRow("skills", ALL_OR_NAMES, "skills", ("inherit_skills", "inheritSkills"), "names preload exactly these"),
+        FieldRow("model", MODEL, "model.name"),
+        FieldRow("fallbackModels", NAMES, "model.fallbacks"),
+        FieldRow("thinking", THINKING, "model.thinking"),
+        FieldRow("max_turns", TURNS, "max_turns"),
+        FieldRow("prompt_mode", PROMPT_MODE, "prompt_mode", ("systemPromptMode",)),
+        FieldRow("inherit_context", EXACT_TRUE, "inherit_context"),
+        FieldRow("isolated", EXACT_ISOLATED, "isolated"),
+        FieldRow("run_in_background", EXACT_TRUE, "background"),
+        FieldRow("memory", MEMORY, "memory"),
+        FieldRow("isolation", ISOLATION, "isolation"),
+        FieldRow("allowed_subagents", SUBAGENTS, "subagents", ("allowSubagents", "subagent_agents", "spawns")),
+        FieldRow("persist_session", EXACT_TRUE, "session.persist"),
+        FieldRow("session_dir", TEXT, "session.directory"),
+        FieldRow("output_transcript", EXACT_TRUE, "session.transcript"),
+        FieldRow("enabled", ENABLED, "enabled"),
+        *unused("inheritProjectContext", "defaultContext", "defaultReads", "defaultProgress", "output"),
+        *unused("maxSubagentDepth", "completionGuard", "auto-exit", "spawning", "taskType", "tool_budget"),
+    ),
+    notes=(
+        "A file without frontmatter is an agent too: the whole text is its prompt.",
+        "A missing description is the agent's name.",
+        "A name with ':' is refused.",
+    ),
+)
