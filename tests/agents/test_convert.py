@@ -10,10 +10,10 @@ import pytest
 from agent_specs import WRITABLE, calm, specs
 from hypothesis import given
 from hypothesis import strategies as st
+from retinue.agents.dialects import DIALECTS
 
 from retinue.agents.convert import Conversion, adds_rights, convert, differences, value_of
 from retinue.agents.frontmatter import Parsed
-from retinue.agents.own_names import OWN
 from retinue.agents.parse import parse, parse_file
 from retinue.agents.write import write_agent
 from retinue.core.spec import AgentSpec, DialectName
@@ -137,8 +137,8 @@ def test_a_file_that_is_no_agent_cannot_be_converted() -> None:
 
 
 def test_the_name_tables_are_names_of_the_tools_they_claim() -> None:
-    for dialect, names in OWN.items():
-        for tool, name in names.items():
+    for dialect, table in DIALECTS.items():
+        for tool, name in table.tool_names.items():
             if tool == "apply_patch":  # no agent file lists it: whoever may edit and write has it
                 assert canonical(name) == ("edit",)
                 continue

@@ -12,11 +12,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from retinue.agents.create import file_name
-from retinue.agents.dialects import DIALECTS, Dialect
-from retinue.agents.dialects.homes import by_place
+from retinue.agents.dialects import DIALECTS, Dialect, in_dialect
 from retinue.agents.encode import encode
 from retinue.agents.frontmatter import Parsed
-from retinue.agents.own_names import in_dialect
+from retinue.agents.homes import by_place
 from retinue.agents.parse import parse
 from retinue.agents.report import place_of
 from retinue.agents.write import rows, statements, write_agent
@@ -147,9 +146,6 @@ LossKind = Literal["lost", "renamed", "added", "ignored-there"]
 added: written out, since a file that leaves it out would mean more in that dialect.
 ignored-there: written and honoured by Retinue, but not by the dialect's own program."""
 
-_ONE_MODEL: frozenset[DialectName] = frozenset({"claude", "devkit", "codingcode", "opencode", "gemini", "cursor"})
-_STRICT_KEYS: frozenset[DialectName] = frozenset({"gemini"})
-
 
 @dataclass(frozen=True, slots=True)
 class Loss:
@@ -247,7 +243,7 @@ def _tools_renamed(spec: AgentSpec, origin: DialectName, to: DialectName, losses
 def _fitted(spec: AgentSpec, table: Dialect, losses: list[Loss]) -> AgentSpec:
     """Without what would only confuse the dialect's own program: a list of models where it
     takes one, and other dialects' keys that do not limit."""
-    if spec.model.fallbacks and table.name in _ONE_MODEL:
+    if spec.model.fallbacks and table.one_model:
         what = ", ".join(spec.model.fallbacks)
         losses.append(Loss("model.fallbacks", what, f"{table.title} takes one model"))
         spec = replace(spec, model=replace(spec.model, fallbacks=()))
@@ -311,7 +307,7 @@ def _only_ours(spec: AgentSpec, table: Dialect) -> Iterator[Loss]:
             value = encode(spec, row, table.name)
             why = f"written as '{row.key}', which Retinue honours and {table.title} itself ignores"
             yield Loss(row.to or row.key, describe(value), why, "ignored-there")
-    if table.name in _STRICT_KEYS:
+    if table.refuses_unknown_keys:
         for key in spec.extra:
             yield Loss(f"extra.{key}", key, f"{table.title} itself refuses files with unknown keys", "ignored-there")
     if table.simple and any(isinstance(value, str) and "\n" in value for value in written.values()):

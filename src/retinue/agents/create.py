@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
 from pathlib import Path
 
+from retinue.agents.dialects import DIALECTS
 from retinue.agents.discover import levels
 from retinue.agents.edit import write_atomically
+from retinue.agents.homes import USER, WRITABLE, WRITTEN
 from retinue.core.lean import dataclass
 from retinue.core.spec import DialectName
 from retinue.errors import UsageError
@@ -17,20 +18,6 @@ from retinue.settings.places import home, pi_home, repository_root, retinue_home
 MAX_NAME = 128
 _RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?\Z")
 _UNSAFE = re.compile(r'[^\w.+ @-]|[<>"|?*]')
-
-_PROJECT: Mapping[DialectName, str] = {
-    "retinue": ".retinue/agents",
-    "claude": ".claude/agents",
-    "pi": ".pi/agents",
-    "devkit": ".pi/agents",
-    "codingcode": ".codingcode/agents",
-    "opencode": ".opencode/agent",
-    "gemini": ".gemini/agents",
-    "copilot": ".github/agents",
-    "cursor": ".cursor/agents",
-}
-HOMES: tuple[DialectName, ...] = tuple(_PROJECT)
-"""Dialects that have a folder to write to."""
 
 
 def check_name(name: str) -> str:
@@ -60,42 +47,40 @@ def file_name(name: str, dialect: DialectName) -> str:
         stem = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     else:
         stem = _UNSAFE.sub("-", name).strip(". -")
-    stem = stem or "agent"
-    if dialect == "copilot":
-        return f"{stem}.agent.md"
-    return f"{stem}.yaml" if dialect == "kimi" else f"{stem}.md"
+    return (stem or "agent") + DIALECTS[dialect].suffixes[0]
 
 
 def agents_folder(dialect: DialectName, cwd: Path, *, user: bool) -> Path:
     """Where that dialect keeps agents: of the user, or of the project `cwd` belongs to. The
     nearest folder upward that exists wins; without one it is made at the repository's root, or
     in `cwd` outside a repository."""
-    if dialect not in _PROJECT:
-        raise UsageError(f"There is no folder for {dialect} agents.", remedy=f"Choose one of: {', '.join(HOMES)}.")
+    if dialect not in WRITABLE:
+        raise UsageError(f"There is no folder for {dialect} agents.", remedy=f"Choose one of: {', '.join(WRITABLE)}.")
+    own = _user_folder(dialect)
     if user:
-        return _user_folder(dialect)
-    place = _PROJECT[dialect]
+        if own is None:
+            raise UsageError(
+                f"{DIALECTS[dialect].title} has no user folder for agents.",
+                remedy="Leave out --user, or choose another --dialect.",
+            )
+        return own
+    place = WRITTEN[dialect]
     root = repository_root(cwd)
-    own = _user_folder(dialect) if dialect != "copilot" else None
     for folder in levels(cwd) if root else (cwd,):
         if (folder / place).is_dir() and folder / place != own:
             return folder / place
     return (root or cwd) / place
 
 
-def _user_folder(dialect: DialectName) -> Path:
+def _user_folder(dialect: DialectName) -> Path | None:
     if dialect == "retinue":
         return retinue_home() / "agents"
     if dialect in ("pi", "devkit"):
         return pi_home() / "agents"
-    if dialect == "opencode":
-        return home() / ".config" / "opencode" / "agent"
-    if dialect == "copilot":
-        raise UsageError(
-            "GitHub Copilot has no user folder for agents.",
-            remedy="Leave out --user, or choose another --dialect.",
-        )
-    return home() / _PROJECT[dialect]
+    for place in USER:
+        if place.dialect == dialect:
+            return home() / place.below
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
     policy    folders an administrator set up
     flag      `--agents` (not a folder; see catalog)
     project   from the working folder up to the repository root, the nearest first; within one
-              folder in the order of PROJECT
-    user      the same homes under the user's own folder, in the order of USER
+              folder in the order of homes.PROJECT
+    user      the same homes under the user's own folder, in the order of homes.USER
     plugin    `agents/` of each plugin, in the order given
     builtin   the package's own, unless a setting switches them off
 
@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import retinue.builtin
-from retinue.agents.dialects.homes import by_place
+from retinue.agents.homes import PI_HOME, PROJECT, RETINUE_HOME, USER, by_place
 from retinue.core.lean import dataclass
 from retinue.core.spec import AgentSpec, DialectName, Source
 from retinue.settings.load import load_settings
@@ -33,7 +33,6 @@ from retinue.settings.table import Settings
 
 MAX_DEPTH = 16
 _MARKDOWN = (".md",)
-_EITHER = (".md", ".markdown")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,42 +53,7 @@ PluginFolder = Path | str | tuple[str, Path]
 """A plugin's own folder, or the name of a plugin and a folder of agents."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Home:
-    below: str
-    home: DialectName
-    recursive: bool = False
-    suffixes: tuple[str, ...] = _MARKDOWN
-
-
-PROJECT: tuple[_Home, ...] = (
-    _Home(".retinue/agents", "retinue", recursive=True),
-    _Home(".claude/agents", "claude", recursive=True),
-    _Home(".pi/agents", "pi", suffixes=_EITHER),
-    _Home(".agents/agents", "pi"),
-    _Home(".agents", "devkit", suffixes=_EITHER),
-    _Home(".codingcode/agents", "codingcode"),
-    _Home(".opencode/agent", "opencode", recursive=True),
-    _Home(".opencode/agents", "opencode", recursive=True),
-    _Home(".gemini/agents", "gemini"),
-    _Home(".github/agents", "copilot", recursive=True, suffixes=(".agent.md",)),
-    _Home(".cursor/agents", "cursor", recursive=True),
-)
-"""Homes within a project, the strongest first."""
-
 _PI = frozenset({".pi/agents", ".agents/agents", ".agents"})
-
-_RETINUE = _Home("agents", "retinue", recursive=True)
-_PI_HOME = _Home("agents", "pi", suffixes=_EITHER)
-USER: tuple[_Home, ...] = (
-    _Home(".claude/agents", "claude", recursive=True),
-    _Home(".codingcode/agents", "codingcode"),
-    _Home(".config/opencode/agent", "opencode", recursive=True),
-    _Home(".config/opencode/agents", "opencode", recursive=True),
-    _Home(".gemini/agents", "gemini"),
-    _Home(".cursor/agents", "cursor", recursive=True),
-)
-"""Homes under the user's folder; Retinue's and pi's own, which can be moved, come first."""
 
 _SHARED = frozenset({".github", ".config"})
 """Folders that belong to no dialect as a whole."""
@@ -167,10 +131,10 @@ def _project(steps: list[Path], taken: set[str]) -> Iterator[Folder]:
             if place.below in _PI and path != nearest and (depth or place.below == ".agents"):
                 if not depth and _exists(path):
                     why = f"Of .pi/agents and .agents, devkit-pi reads the nearest: here {nearest}."
-                    yield Folder(path, "project", place.home, suffixes=place.suffixes, left_out=why)
+                    yield Folder(path, "project", place.dialect, suffixes=place.suffixes, left_out=why)
                 continue
             if _exists(path) and os.path.realpath(path) not in taken:
-                yield Folder(path, "project", place.home, place.recursive, place.suffixes)
+                yield Folder(path, "project", place.dialect, place.recursive, place.suffixes)
 
 
 def _nearest_devkit(steps: list[Path]) -> str | None:
@@ -185,13 +149,13 @@ def _nearest_devkit(steps: list[Path]) -> str | None:
 def _user(environment: Mapping[str, str] | None) -> Iterator[Folder]:
     base = str(home(environment)).rstrip("/")
     places = [
-        (f"{retinue_home(environment)}/agents", _RETINUE),
-        (f"{pi_home(environment)}/agents", _PI_HOME),
+        (f"{retinue_home(environment)}/agents", RETINUE_HOME),
+        (f"{pi_home(environment)}/agents", PI_HOME),
         *((f"{base}/{place.below}", place) for place in USER),
     ]
     for path, place in places:
         if _exists(path):
-            yield Folder(path, "user", place.home, place.recursive, place.suffixes)
+            yield Folder(path, "user", place.dialect, place.recursive, place.suffixes)
 
 
 def _plugins(folders: Iterable[PluginFolder]) -> Iterator[Folder]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from itertools import groupby
 from typing import Any, Final
 
-from retinue.agents.dialects import FieldRow
+from retinue.agents.dialects import DIALECTS, FieldRow
 from retinue.agents.dialects.table import BadValueError
 from retinue.agents.dialects.tools import split_names
 from retinue.agents.dialects.values import DISABLED, MINUTES
@@ -142,10 +142,6 @@ def _float(value: float) -> str:
 ABSENT: Final = object()
 """The field says what leaving the key out says."""
 
-LISTS: frozenset[DialectName] = frozenset({"codingcode", "gemini", "copilot"})
-"""Dialects whose own loaders take a list of names and nothing else."""
-
-_SERVER_MAPS: frozenset[DialectName] = frozenset({"gemini", "copilot"})
 _MILLISECONDS_FROM = 1000
 
 
@@ -162,7 +158,7 @@ SAFEST: Mapping[str, Any] = {"tools.allow": [], "tools.deny": ["*"], "subagents"
 def names(values: tuple[str, ...], row: FieldRow, dialect: DialectName) -> Any:
     """`a, b` where that is read as the same names, else a list."""
     listed = list(values)
-    if dialect in LISTS or not values:
+    if DIALECTS[dialect].lists_names or not values:
         return listed
     text = ", ".join(values)
     try:
@@ -178,7 +174,7 @@ def _tools(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
     if tools.allow is None:
         return names(("*", *tools.selectors), row, dialect) if tools.selectors else ABSENT
     if not tools.allow and not tools.selectors:
-        return [] if dialect in LISTS or dialect == "claude" else "none"
+        return [] if DIALECTS[dialect].lists_names or dialect == "claude" else "none"
     return names((*tools.allow, *tools.selectors), row, dialect)
 
 
@@ -216,14 +212,11 @@ def _rules(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
 
 def _model(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
     model = spec.model
-    if model.fallbacks and dialect not in _OWN_FALLBACKS:
+    if model.fallbacks and not any(each.to == "model.fallbacks" for each in DIALECTS[dialect].fields):
         return [model.name or "inherit", *model.fallbacks]
     if model.name is None:
         return ABSENT
     return model.name if split_names(model.name) == (model.name,) else [model.name]
-
-
-_OWN_FALLBACKS: frozenset[DialectName] = frozenset({"retinue", "generic", "pi"})
 
 
 def _enabled(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
@@ -246,7 +239,7 @@ def _servers(spec: AgentSpec, row: FieldRow, dialect: DialectName) -> Any:
     if spec.servers is None:
         return ABSENT
     unique = {server.name for server in spec.servers}
-    if dialect in _SERVER_MAPS and len(unique) == len(spec.servers):
+    if DIALECTS[dialect].maps_servers and len(unique) == len(spec.servers):
         return {server.name: server.config for server in spec.servers}
     return [_server(server) for server in spec.servers]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from retinue.agents.cache import FolderContents
+from retinue.agents.dialects import DIALECTS
 from retinue.agents.discover import Folder
 from retinue.agents.frontmatter import Parsed
 from retinue.agents.parse import file_name, seal, sealed
@@ -204,7 +205,7 @@ def claimed_name(parsed: Parsed) -> str | None:
     """The name a broken file would have had, if that much is certain."""
     if parsed.name is not None:
         return parsed.name
-    if parsed.reading == "none" and parsed.dialect in ("pi", "retinue", "gemini", "cursor", "copilot"):
+    if parsed.reading == "none" and DIALECTS[parsed.dialect].name_rule == "file":
         return file_name(parsed.file, (".agent.md", ".md"))
     return None
 

@@ -1,54 +1,46 @@
-"""Every dialect that Retinue reads, as tables. One is loaded when the first of its files is met."""
+"""Every dialect that Retinue reads, as tables, and what each calls the tools."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from importlib import import_module
-from typing import cast
+from collections.abc import Mapping
 
 from retinue.agents.dialects.table import Dialect, FieldKind, FieldRow, Match
+from retinue.agents.dialects.tables import TABLES
 from retinue.core.spec import DialectName
+from retinue.core.toolnames import canonical
 
-_NAMES: tuple[DialectName, ...] = (
-    "retinue",
-    "claude",
-    "pi",
-    "devkit",
-    "codingcode",
-    "opencode",
-    "gemini",
-    "copilot",
-    "cursor",
-    "generic",
-    "kimi",
-)
+DIALECTS: Mapping[DialectName, Dialect] = TABLES
+
+_STARTING = frozenset({"Agent", "subagent", "dispatch_agent"})
+
+__all__ = ["DIALECTS", "Dialect", "FieldKind", "FieldRow", "Match", "in_dialect", "is_foreign"]
 
 
-_OWN = ("retinue", "generic")
+def in_dialect(name: str, dialect: DialectName) -> tuple[str, ...]:
+    """Return the names that the dialect has for `name`. A set of tools becomes its members unless the
+    dialect has the set; names of servers' tools and unknown ones stay as they are."""
+    own = DIALECTS[dialect].tool_names
+    tools = canonical(name)
+    if not own or not tools or name in own.values() or (dialect == "copilot" and len(tools) > 1):
+        return (name,)
+    rule = name[len(name.partition("(")[0]) :]
+    found = []
+    for tool in tools:
+        said = _own_name(own, tool)
+        found.append(f"{said}{rule}" if said else name)
+    return tuple(found)
 
 
-class _Dialects(Mapping[DialectName, Dialect]):
-    """Each is a constant of its name in `tables`; those without a program of their own are in `rows`."""
-
-    def __init__(self) -> None:
-        self._loaded: dict[DialectName, Dialect] = {}
-
-    def __getitem__(self, name: DialectName) -> Dialect:
-        found = self._loaded.get(name)
-        if found is None:
-            if name not in _NAMES:
-                raise KeyError(name)
-            module = import_module(f"{__name__}.{'rows' if name in _OWN else 'tables'}")
-            found = self._loaded[name] = cast(Dialect, getattr(module, name.upper()))
-        return found
-
-    def __iter__(self) -> Iterator[DialectName]:
-        return iter(_NAMES)
-
-    def __len__(self) -> int:
-        return len(_NAMES)
+def _own_name(own: Mapping[str, str], tool: str) -> str | None:
+    """Return what a dialect calls one of our tools; of those that start agents each has only one."""
+    if tool not in own and tool in _STARTING:
+        return own.get("Agent")
+    return own.get(tool)
 
 
-DIALECTS: Mapping[DialectName, Dialect] = _Dialects()
-
-__all__ = ["DIALECTS", "Dialect", "FieldKind", "FieldRow", "Match"]
+def is_foreign(name: str, dialect: DialectName) -> bool:
+    """Return whether `name` is how another dialect calls a tool, and not how this one calls any."""
+    own = DIALECTS[dialect].tool_names
+    if not own or name.lower() in map(str.lower, own.values()):
+        return False
+    return any(name in table.tool_names.values() for table in DIALECTS.values())

@@ -7,6 +7,8 @@ known home (`.agents`, `.kiro/agents`, `.qwen/agents` …).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from retinue.agents.dialects.permissions import RULES
 from retinue.agents.dialects.structures import BUDGET, HOOKS, MODEL, SERVERS
 from retinue.agents.dialects.table import Dialect, FieldRow
@@ -39,6 +41,7 @@ from retinue.agents.dialects.values import (
     THINKING,
     TURNS,
 )
+from retinue.core.toolnames import TOOLS as TOOL_NAMES
 
 NAME = FieldRow("name", LABEL, "name")
 DESCRIPTION = FieldRow("description", LABEL, "description")
@@ -87,6 +90,8 @@ def unused(*keys: str, note: str = "not used by Retinue", misses: bool = False) 
     return tuple(FieldRow(key, ANYTHING, None, note=note, misses=misses) for key in keys)
 
 
+OUR_TOOLS: Mapping[str, str] = {name: name for name in TOOL_NAMES}
+
 UNION: tuple[FieldRow, ...] = (
     NAME,
     FieldRow("display_name", TEXT, "display_name", ("displayName",)),
@@ -134,6 +139,7 @@ UNION: tuple[FieldRow, ...] = (
 RETINUE = Dialect(
     name="retinue",
     title="Retinue",
+    tool_names=OUR_TOOLS,
     folders=(".retinue/agents/**/*.md in every folder up to the repository root", "$RETINUE_HOME/agents/**/*.md"),
     name_rule="file",
     forbidden_in_name=":",

@@ -10,9 +10,10 @@ file is corrected. An unreadable value never means more rights, and is never ign
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Final, Literal
 
 from retinue.agents.yaml_items import Item
@@ -146,10 +147,10 @@ NameRule = Literal["required", "file", "path"]
 """A file without `name`: is skipped; takes the file's name; takes its path below the folder."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Dialect:
-    """`folders` are the places its files live, for the reference page; `foreign` are rows of
-    other dialects that count here too because they limit."""
+    """One dialect. `folders` are the places of its files, for the reference page; `homes.py` is what
+    finds them. `foreign` are rows of other dialects that count here because they limit."""
 
     name: DialectName
     title: str
@@ -172,21 +173,38 @@ class Dialect:
     """Limits that a file which says none has from the run that starts it."""
     foreign: tuple[FieldRow, ...] = ()
     notes: tuple[str, ...] = ()
-    exact: Mapping[str, Match] = field(init=False, repr=False, default_factory=dict)
-    """Every key that is written exactly as a row has it."""
-    _squeezed: Mapping[str, tuple[FieldRow, How]] = field(init=False, repr=False, default_factory=dict)
+    tool_names: Mapping[str, str] = field(default_factory=dict)
+    """What it calls Retinue's tools. Empty: names are neither translated nor judged."""
+    lists_names: bool = False
+    """Its own loader takes a list of names and no comma text."""
+    maps_servers: bool = False
+    """Its servers are a map of names to settings, not a list."""
+    one_model: bool = False
+    """Its `model` names one model and never a list."""
+    refuses_unknown_keys: bool = False
 
-    def __post_init__(self) -> None:
+    # Made on first use: a start meets two or three of the dialects.
+    @cached_property
+    def exact(self) -> Mapping[str, Match]:
+        """Every key that is written exactly as a row has it."""
         found: dict[str, Match] = {}
-        squeezed: dict[str, tuple[FieldRow, How]] = {}
-        rows: list[tuple[FieldRow, How]] = [(row, "own") for row in self.fields]
-        rows += [(row, "foreign") for row in self.foreign]
-        for rank, (row, how) in enumerate(rows):
+        for rank, (row, how) in enumerate(self._rows):
             for spelling in row.spellings:
                 found.setdefault(spelling, Match(row, how, _fate(row, spelling, how), rank))
-                squeezed.setdefault(squeeze(spelling), (row, how))
-        object.__setattr__(self, "exact", found)
-        object.__setattr__(self, "_squeezed", squeezed)
+        return found
+
+    @cached_property
+    def _squeezed(self) -> Mapping[str, tuple[FieldRow, How]]:
+        found: dict[str, tuple[FieldRow, How]] = {}
+        for row, how in self._rows:
+            for spelling in row.spellings:
+                found.setdefault(squeeze(spelling), (row, how))
+        return found
+
+    @property
+    def _rows(self) -> list[tuple[FieldRow, How]]:
+        own: list[tuple[FieldRow, How]] = [(row, "own") for row in self.fields]
+        return own + [(row, "foreign") for row in self.foreign]
 
     def knows(self, key: str) -> bool:
         """Exactly as written; this is what ends a description in the line-by-line reading."""

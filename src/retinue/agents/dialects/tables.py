@@ -1,12 +1,14 @@
 """The dialects of other programs, one table each.
 
-`dialects/homes.py` says where their files lie; `dialects/rows.py` has the rows that several of them share.
+`agents/homes.py` says where their files lie; `dialects/rows.py` has the rows that several of them share.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from retinue.agents.dialects.permissions import ONLY, RULES
-from retinue.agents.dialects.rows import DESCRIPTION, LIMITING, NAME, TOOL_LIST, unused
+from retinue.agents.dialects.rows import DESCRIPTION, GENERIC, LIMITING, NAME, OUR_TOOLS, RETINUE, TOOL_LIST, unused
 from retinue.agents.dialects.structures import HOOKS, MODEL, SERVERS
 from retinue.agents.dialects.table import Dialect, FieldRow
 from retinue.agents.dialects.tools import DENY
@@ -36,10 +38,19 @@ from retinue.agents.dialects.values import (
     THINKING,
     TURNS,
 )
+from retinue.core.spec import DialectName
+
+_CLAUDE_TOOLS = {
+    "read": "Read", "write": "Write", "edit": "Edit", "bash": "Bash", "bash_output": "BashOutput", "grep": "Grep",
+    "find": "Glob", "ls": "LS", "lsp": "LSP", "web_search": "WebSearch", "fetch_content": "WebFetch",
+    "tool_search": "ToolSearch", "todo": "TodoWrite", "skill": "Skill", "ask_user": "AskUserQuestion", "Agent": "Agent",
+}  # fmt: skip
 
 CLAUDE = Dialect(
     name="claude",
     title="Claude Code",
+    tool_names=_CLAUDE_TOOLS,
+    one_model=True,
     folders=(".claude/agents/**/*.md in every folder up to the repository root", "~/.claude/agents/**/*.md"),
     description_required=True,
     frontmatter_required=True,
@@ -79,9 +90,18 @@ CLAUDE = Dialect(
 )
 
 
+_CODINGCODE_TOOLS = {
+    "read": "read_file", "write": "write_file", "edit": "edit_file", "bash": "execute_command", "grep": "search_code",
+    "find": "search_files", "ls": "list_dir", "fetch_content": "fetch_url", "web_search": "web_search",
+    "tool_search": "tool_search", "Agent": "dispatch_agent", "dispatch_agent": "dispatch_agent",
+}  # fmt: skip
+
 CODINGCODE = Dialect(
     name="codingcode",
     title="CodingCode",
+    tool_names=_CODINGCODE_TOOLS,
+    one_model=True,
+    lists_names=True,
     folders=(".codingcode/agents/*.md", "~/.codingcode/agents/*.md"),
     description_required=True,
     frontmatter_required=True,
@@ -107,9 +127,19 @@ CODINGCODE = Dialect(
 )
 
 
+_COPILOT_TOOLS = {
+    "read": "read", "write": "edit/createFile", "edit": "edit", "bash": "execute",
+    "bash_output": "execute/getTerminalOutput", "grep": "search/textSearch", "find": "search/fileSearch",
+    "ls": "search/listDirectory", "lsp": "read/problems", "fetch_content": "web/fetch", "todo": "todo",
+    "Agent": "agent",
+}  # fmt: skip
+
 COPILOT = Dialect(
     name="copilot",
     title="GitHub Copilot",
+    tool_names=_COPILOT_TOOLS,
+    lists_names=True,
+    maps_servers=True,
     folders=(".github/agents/**/*.agent.md",),
     name_rule="file",
     suffixes=(".agent.md", ".md"),
@@ -131,6 +161,8 @@ COPILOT = Dialect(
 CURSOR = Dialect(
     name="cursor",
     title="Cursor",
+    tool_names={**_CLAUDE_TOOLS, "edit": "StrReplace", "bash": "Shell", "lsp": "ReadLints", "Agent": "Task"},
+    one_model=True,
     folders=(".cursor/agents/*.md", "~/.cursor/agents/*.md"),
     name_rule="file",
     foreign=LIMITING,
@@ -148,6 +180,8 @@ CURSOR = Dialect(
 DEVKIT = Dialect(
     name="devkit",
     title="devkit-pi",
+    tool_names=OUR_TOOLS,
+    one_model=True,
     folders=("the nearest .pi/agents or .agents upward: *.md, *.markdown", "~/.pi/agent/agents"),
     frontmatter_required=True,
     suffixes=(".md", ".markdown"),
@@ -169,9 +203,20 @@ DEVKIT = Dialect(
 )
 
 
+_GEMINI_TOOLS = {
+    "read": "read_file", "write": "write_file", "edit": "replace", "bash": "run_shell_command", "grep": "grep_search",
+    "find": "glob", "ls": "list_directory", "fetch_content": "web_fetch", "web_search": "google_web_search",
+    "skill": "activate_skill", "ask_user": "ask_user",
+}  # fmt: skip
+
 GEMINI = Dialect(
     name="gemini",
     title="Gemini CLI",
+    tool_names=_GEMINI_TOOLS,
+    one_model=True,
+    lists_names=True,
+    maps_servers=True,
+    refuses_unknown_keys=True,
     folders=(".gemini/agents/*.md", "~/.gemini/agents/*.md"),
     name_rule="file",
     foreign=LIMITING,
@@ -217,9 +262,17 @@ KIMI = Dialect(
 )
 
 
+_OPENCODE_TOOLS = {
+    "read": "read", "write": "write", "edit": "edit", "bash": "bash", "grep": "grep", "find": "glob", "ls": "list",
+    "lsp": "lsp", "fetch_content": "webfetch", "web_search": "websearch", "todo": "todowrite", "skill": "skill",
+    "ask_user": "question", "Agent": "task",
+}  # fmt: skip
+
 OPENCODE = Dialect(
     name="opencode",
     title="opencode",
+    tool_names=_OPENCODE_TOOLS,
+    one_model=True,
     folders=(".opencode/agent/**/*.md", ".opencode/agents/**/*.md", "~/.config/opencode/agent/**/*.md"),
     name_rule="path",
     foreign=LIMITING,
@@ -250,6 +303,7 @@ OPENCODE = Dialect(
 PI = Dialect(
     name="pi",
     title="pi",
+    tool_names=OUR_TOOLS,
     folders=(".pi/agents/*.md", ".agents/agents/*.md", "$PI_CODING_AGENT_DIR/agents/*.md (default ~/.pi/agent)"),
     name_rule="file",
     forbidden_in_name=":",
@@ -288,3 +342,8 @@ PI = Dialect(
         "A name with ':' is refused.",
     ),
 )
+
+TABLES: Mapping[DialectName, Dialect] = {
+    table.name: table
+    for table in (RETINUE, CLAUDE, PI, DEVKIT, CODINGCODE, OPENCODE, GEMINI, COPILOT, CURSOR, GENERIC, KIMI)
+}

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from retinue.agents.convert import differences
 from retinue.agents.dialects import DIALECTS
-from retinue.agents.dialects.homes import by_place
 from retinue.agents.edit import FileLines, rename
+from retinue.agents.homes import by_place
 from retinue.agents.lint.codes import CODES
 from retinue.agents.lint.subject import CheckResult, Finding, LintSubject, Repair
 from retinue.core.spec import Problem

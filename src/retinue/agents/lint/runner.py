@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path, PurePath
 
 from retinue.agents.catalog import Catalog, LoadedAgent
-from retinue.agents.dialects.homes import by_place
 from retinue.agents.discover import PluginFolder
 from retinue.agents.edit import write_atomically
+from retinue.agents.homes import by_place
 from retinue.agents.lint.checks import lint_subject
 from retinue.agents.lint.codes import CODES
 from retinue.agents.lint.fix import judged, repaired

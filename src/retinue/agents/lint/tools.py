@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from retinue.agents.dialects import in_dialect, is_foreign
 from retinue.agents.dialects.permissions import NOT_TOOLS
 from retinue.agents.dialects.tools import misspelt_tool
 from retinue.agents.edit import FileLines
 from retinue.agents.lint.keys import nearest
 from retinue.agents.lint.subject import CheckResult, LintSubject, Repair
-from retinue.agents.own_names import OWN, in_dialect, is_foreign
 from retinue.core.spec import AgentSpec
 from retinue.core.toolnames import ALIASES, TOOLS, base_name, canonical
 
@@ -80,7 +80,7 @@ def _meant(name: str, subject: LintSubject) -> str | None:
     found = nearest(name, [alias for alias in ALIASES if len(alias) > 3])
     if found is None:
         return None
-    return in_dialect(found, subject.parsed.dialect)[0] if subject.parsed.dialect in OWN else found
+    return in_dialect(found, subject.parsed.dialect)[0]
 
 
 def _resolution(subject: LintSubject, spec: AgentSpec) -> Iterator[CheckResult]:

@@ -12,13 +12,14 @@ from retinue.agents.convert import Conversion, Loss, convert
 from retinue.agents.create import write_new
 from retinue.agents.dialects import DIALECTS
 from retinue.agents.frontmatter import Parsed
+from retinue.agents.homes import WRITABLE
 from retinue.agents.lint import report
 from retinue.agents.lint.runner import LintReport, lint_catalog, lint_paths
 from retinue.agents.parse import is_skill, parse, parse_file, parse_skill, read_bytes, unusable
 from retinue.core.codec import to_data
 from retinue.core.spec import DialectName, Problem
 from retinue.errors import RetinueError, UsageError
-from retinue.faces.cli.agents_show import WRITABLE, add_common, folder, parsed_data, plugins, put, say, write_json
+from retinue.faces.cli.agents_show import add_common, folder, parsed_data, plugins, put, say, write_json
 
 
 def configure_lint(parser: argparse.ArgumentParser) -> None:

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from retinue.agents.frontmatter import Parsed
+from retinue.agents.homes import WRITABLE
 from retinue.core.codec import to_data
-from retinue.core.spec import DialectName, Fate, Problem
+from retinue.core.spec import Fate, Problem
 from retinue.errors import UnknownAgentError, UsageError
 from retinue.faces.cli.output import escape_json
 from retinue.faces.cli.project import folder as chosen_folder
@@ -24,19 +25,6 @@ if TYPE_CHECKING:
     from retinue.core.spec import AgentSpec
     from retinue.runs.preview import Preview
     from retinue.runs.project import Project
-
-
-WRITABLE: tuple[DialectName, ...] = (
-    "retinue",
-    "claude",
-    "pi",
-    "devkit",
-    "codingcode",
-    "opencode",
-    "gemini",
-    "copilot",
-    "cursor",
-)
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
