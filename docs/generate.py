@@ -187,7 +187,7 @@ def context() -> str | None:
     other tools than most have."""
     from docs.requests import BEFORE, first_requests, largest_request
 
-    from retinue.guard.sandbox.probe import why_not
+    from retinue.guard.sandbox.kernel import why_not
 
     if why_not() is not None:
         return None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from retinue.guard.sandbox import probe
+from retinue.guard.sandbox import kernel
 from tests.program.conftest import Project
 from tests.program.model_server import Reply, Request
 from tests.program.seed_scene import (
@@ -173,7 +173,7 @@ def test_a_decision_before_the_spawn_may_deny_it(project: Project, serve: Any) -
     assert not was_started(server)
 
 
-@pytest.mark.skipif(probe.why_not() is not None, reason=str(probe.why_not()))
+@pytest.mark.skipif(kernel.why_not() is not None, reason=str(kernel.why_not()))
 def test_the_commands_of_plan_change_nothing(project: Project, serve: Any) -> None:
     def answer(request: Request) -> Reply:
         if is_child(request):

@@ -10,12 +10,13 @@ import pytest
 
 from retinue import Retinue
 from retinue.core.inbox import InboxItem
-from retinue.guard.permissions import file_rules as masks
-from retinue.guard.permissions.file_rules import FileMasks, TooManyFilesError
+from retinue.guard import walls as masks
 from retinue.guard.permissions.locations import RunFolders
 from retinue.guard.permissions.policy import PermissionPolicy
 from retinue.guard.permissions.rule import Rule, parse_rule
-from retinue.guard.sandbox.probe import can_confine, masks_work
+from retinue.guard.sandbox.kernel import can_confine
+from retinue.guard.sandbox.probe import masks_work
+from retinue.guard.walls import FileMasks, TooManyFilesError
 from tests.program.conftest import Project
 from tests.program.model_server import Reply, Request
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from retinue.guard.sandbox.probe import can_confine
+from retinue.guard.sandbox.kernel import can_confine
 from tests.program.conftest import Project
 from tests.program.test_worktree import RUN, repository, script, snapshot, state, text_of  # noqa: F401 - a fixture
 

@@ -12,10 +12,10 @@ from tests.runs.crew_scene import Scene, until
 from retinue.core.delegation import ChildView
 from retinue.core.events import RunEnded, RunStarted, ToolEnded
 from retinue.core.outcome import Outcome
-from retinue.guard.sandbox import probe
+from retinue.guard.sandbox import kernel
 from retinue.runs.node import RunNode
 
-needs_sandbox = pytest.mark.skipif(probe.why_not() is not None, reason=str(probe.why_not()))
+needs_sandbox = pytest.mark.skipif(kernel.why_not() is not None, reason=str(kernel.why_not()))
 
 
 async def events(scene: Scene, run_id: str, kind: type) -> list[Any]:

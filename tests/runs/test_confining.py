@@ -14,10 +14,10 @@ from retinue.core.messages import ToolResult
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec, ToolPolicy
 from retinue.core.tool import ToolContext, ToolOutput, ToolSpec
-from retinue.guard.sandbox import probe
+from retinue.guard.sandbox import kernel
 from retinue.runs.node import RunNode
 
-needs_sandbox = pytest.mark.skipif(probe.why_not() is not None, reason=str(probe.why_not()))
+needs_sandbox = pytest.mark.skipif(kernel.why_not() is not None, reason=str(kernel.why_not()))
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ async def test_a_child_of_a_read_only_agent_is_no_way_out(folder: Path, monkeypa
 
 
 async def test_without_a_sandbox_the_shell_is_withheld_and_the_outcome_says_so(folder: Path, monkeypatch: Any):
-    monkeypatch.setattr(probe, "why_not", lambda: "this is a test")
+    monkeypatch.setattr(kernel, "why_not", lambda: "this is a test")
     async with Scene(folder, monkeypatch) as scene:
         node = await start(scene, "look", readonly=True)
         assert "bash" not in await tools(scene, node)

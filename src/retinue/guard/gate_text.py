@@ -14,7 +14,7 @@ from retinue.core.inbox import APPROVALS, InboxItem
 from retinue.core.lean import dataclass
 from retinue.core.permission import Decision, Judge, ToolEffect, ToolUse
 from retinue.core.tool import Preview, ToolContext, ToolOutput, failed
-from retinue.guard.inbox_service import new_item_id
+from retinue.guard.inbox_item import new_item_id
 
 if TYPE_CHECKING:
     from retinue.guard.inbox_item import Asker

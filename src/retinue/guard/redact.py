@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from retinue.core.events import Body, TurnEnded, TurnStarted
 from retinue.core.messages import Document, Image, Text, Thinking, ToolCall
@@ -30,12 +30,6 @@ from retinue.guard.secrets import (
     secret_values,
 )
 from retinue.models.keys import environment as process_environment
-
-if TYPE_CHECKING:
-    pass
-
-if TYPE_CHECKING:
-    pass
 
 WORD_CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-+/=.~%@!^:?&\\\"'"
 _GAP = " \t\r\n\"'\\"

@@ -13,7 +13,7 @@ import pytest
 from retinue.faces.cli import doctor_checks
 from retinue.faces.cli.doctor_checks import CHECKS, Patient, examine
 from retinue.faces.cli.main import run
-from retinue.guard.sandbox import probe
+from retinue.guard.sandbox import kernel, probe
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_the_text_names_what_is_wrong_and_what_to_do(project: Path, capsys: Any)
     assert out.endswith("1 warning.\n")
 
 
-@pytest.mark.skipif(probe.why_not() is not None, reason=str(probe.why_not()))
+@pytest.mark.skipif(kernel.why_not() is not None, reason=str(kernel.why_not()))
 def test_the_walls_are_tried(project: Path, capsys: Any):
     code, found = document(capsys, "sandbox")
     rows = {row["name"]: row for row in found["findings"]}

@@ -13,8 +13,7 @@ from retinue.core.spec import PermissionMode
 from retinue.core.toolnames import TOOLS, canonical
 from retinue.guard.permissions import PermissionPolicy
 from retinue.guard.permissions.locations import RunFolders
-from retinue.guard.permissions.policy import Limit
-from retinue.guard.permissions.rule import Rule, parse_rule
+from retinue.guard.permissions.rule import Limit, Rule, parse_rule
 
 FILE = Path(__file__).with_name("cases.txt")
 _MAIN = {

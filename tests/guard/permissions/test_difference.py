@@ -8,7 +8,7 @@ import pytest
 from tests.guard.permissions.difference import holes, suite_texts, texts
 
 from retinue.guard.permissions.shell import analyse
-from retinue.guard.sandbox.probe import can_confine
+from retinue.guard.sandbox.kernel import can_confine
 
 pytestmark = pytest.mark.skipif(not can_confine(), reason="random shell texts only run inside the walls")
 

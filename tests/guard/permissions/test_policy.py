@@ -14,8 +14,8 @@ from retinue.guard.permissions import PermissionPolicy
 from retinue.guard.permissions.locations import RunFolders
 from retinue.guard.permissions.modes import classified, effective_mode, preset_rules, read_answer
 from retinue.guard.permissions.policy import Block as FileBlock
-from retinue.guard.permissions.policy import Limit, claude_blocks, gather
-from retinue.guard.permissions.rule import Rule, parse_rule
+from retinue.guard.permissions.policy import claude_blocks, gather
+from retinue.guard.permissions.rule import Limit, Rule, parse_rule
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from tests.guard.sandbox.conftest import readonly
 from tests.guard.sandbox.scene import Scene
 
 from retinue.guard.sandbox.box import Box
-from retinue.guard.sandbox.inside.repositories import odd_setting
-from retinue.guard.sandbox.policy import SandboxPolicy, protected_places
-from retinue.guard.sandbox.scratch import workspace
+from retinue.guard.sandbox.inside.watch import odd_setting
+from retinue.guard.sandbox.policy import SandboxPolicy
+from retinue.guard.sandbox.scratch import protected_places, workspace
 
 
 @pytest.fixture(autouse=True)

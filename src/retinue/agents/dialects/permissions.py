@@ -7,7 +7,7 @@
       "*": deny                                    no tool that is not named
 
 What a whole tool is denied becomes part of the tool lists; everything else becomes rules that are
-asked at every call (`retinue.guard.permissions.file_rules`). `allow` lifts no question of the
+asked at every call (`retinue.guard.permissions.rule`). `allow` lifts no question of the
 run's own mode: a file may restrict, only a person grants.
 """
 

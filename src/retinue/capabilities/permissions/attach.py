@@ -20,14 +20,13 @@ from retinue.guard.permissions.locations import RunFolders
 from retinue.guard.permissions.modes import effective_mode
 from retinue.guard.permissions.policy import (
     Block,
-    Limit,
     PermissionPolicy,
     Sources,
     claude_blocks,
     gather,
     policy_blocks,
 )
-from retinue.guard.permissions.rule import Rule, is_about_files, names_tool, parse_rule, rule_of_pattern
+from retinue.guard.permissions.rule import Limit, Rule, is_about_files, names_tool, parse_rule, rule_of_pattern
 
 if TYPE_CHECKING:
     from retinue.capabilities.permissions.gatekeeper import Bound
@@ -244,7 +243,7 @@ def _of_file(
         limits.append(Limit(tool, tuple(rule for rule in allowed if rule is not None), source))
     rules = tuple(rule for rule in denied if rule is not None)
     if patterns.rules:
-        from retinue.guard.permissions.file_rules import rules_of_file
+        from retinue.guard.permissions.rule import rules_of_file
 
         more, narrower = rules_of_file(patterns.rules, source=source, base=base)
         rules, limits = (*rules, *more), [*limits, *narrower]

@@ -51,7 +51,7 @@ def can_sandbox(settings: Settings) -> bool:
     """Whether a read-only run can have a shell here. Quick: nothing is started for it."""
     if settings.sandbox_mode == "off":
         return False
-    from retinue.guard.sandbox.probe import can_confine
+    from retinue.guard.sandbox.kernel import can_confine
 
     return can_confine()
 
@@ -114,7 +114,7 @@ def _readonly_policy(launch: Launch, project: Project, context: ToolContext) -> 
 def _open_policy(launch: Launch, project: Project, context: ToolContext, clearance: Clearance) -> SandboxPolicy | None:
     """What a command may do that somebody said yes to: everything but what is hidden and kept."""
     from retinue.guard.sandbox.policy import SandboxPolicy as SandboxPolicy
-    from retinue.guard.sandbox.policy import protected_places
+    from retinue.guard.sandbox.scratch import protected_places
 
     settings, isolation = project.settings.settings, launch.isolation
     whole = settings.sandbox_mode == "workspace"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from retinue.faces.cli.doctor_checks import Patient
-from retinue.guard.sandbox.kernel import has_seccomp, landlock_abi
+from retinue.guard.sandbox.kernel import has_seccomp, landlock_abi, why_not
 from retinue.guard.sandbox.policy import SandboxPolicy
 from retinue.guard.sandbox.probe import (
     bubblewrap,
@@ -21,7 +21,6 @@ from retinue.guard.sandbox.probe import (
     run_inside,
     try_out,
     uncovered,
-    why_not,
 )
 
 Row = tuple[str, ...]

@@ -88,7 +88,7 @@ def language_servers(patient: Patient) -> Iterator[Row]:
 
 
 def _confinement(patient: Patient) -> Iterator[Row]:
-    from retinue.guard.sandbox.probe import why_not
+    from retinue.guard.sandbox.kernel import why_not
 
     settings = patient.loaded.settings
     if settings.lsp_sandbox == "off":

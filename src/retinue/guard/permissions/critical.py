@@ -19,7 +19,7 @@ from retinue.guard.permissions.locations import RunFolders, below
 from retinue.guard.permissions.rule import GLOB, HOLE, MARKS, is_known, match, shown
 from retinue.guard.permissions.shell.commands import operands
 from retinue.guard.permissions.shell.step import Script, Step
-from retinue.guard.permissions.shell.wrappers import CARRIERS
+from retinue.guard.permissions.shell.wrappers import CARRIERS, SHELLS
 
 _FOLDERS = dialect_folders() | frozenset(
     {".git", ".vscode", ".idea", ".husky", ".cargo", ".devcontainer", ".yarn", ".mvn", ".kimi", ".devkit", ".codex"}
@@ -237,3 +237,32 @@ def _vital_glob(head: str, base: str, place: RunFolders) -> str | None:
         return None
     folder = os.path.dirname(place.absolute(fixed + "x", base))  # noqa: PTH120
     return "folders of the root or a home" if folder == "/" or folder == place.home else None
+
+
+_FETCHERS = frozenset({"curl", "wget", "fetch", "http", "aria2c"})
+
+
+def preset_denial(script: Script) -> str | None:
+    """What no pattern of words can say: a download handed to a shell, a set-uid bit in numbers,
+    the root deleted with options in any order."""
+    steps = script.all_steps()
+    if script.doubts:
+        return None
+    names = {step.name for step in steps}
+    if names & _FETCHERS and any(step.name in SHELLS and not step.inner for step in steps):
+        return "a download is handed to a shell"
+    for step in steps:
+        if step.name == "chmod" and any(_set_uid(word) for word in step.words[1:]):
+            return "chmod makes a program run with the rights of its owner"
+        if step.name == "rm" and {"/", "/\1"} & set(operands(step)):
+            return "rm deletes the root of the file system"
+    return None
+
+
+def _set_uid(mode: str) -> bool:
+    if mode.isdigit():
+        return len(mode) >= 4 and mode[-4] in "4567"
+    clauses = mode.split(",")
+    return any(
+        "s" in clause.partition("+")[2] + clause.partition("=")[2] for clause in clauses if clause[:1] in "uoag+="
+    )

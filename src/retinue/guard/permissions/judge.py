@@ -19,10 +19,10 @@ from retinue.core.permission import Decision, Judge, Risk, ToolUse, Verdict
 from retinue.core.toolnames import TOOLS
 from retinue.guard.permissions.call import JudgedCall
 from retinue.guard.permissions.commandline import Coverage, Covering, protected_write, stopped_by_walls
-from retinue.guard.permissions.critical import critical, mentions_deletion, protected
+from retinue.guard.permissions.critical import critical, mentions_deletion, preset_denial, protected
 from retinue.guard.permissions.locations import below
 from retinue.guard.permissions.matching import allowed_form, allows, restricts, starts_others
-from retinue.guard.permissions.modes import SOURCE, preset_denial
+from retinue.guard.permissions.modes import SOURCE
 from retinue.guard.permissions.policy import QUIET, PermissionPolicy
 from retinue.guard.permissions.rule import HOLE, MAYBE, NO, WRITING, YES, Rule, is_known, shown
 from retinue.guard.permissions.shell.step import Step

@@ -21,7 +21,7 @@ from retinue.core.permission import Decision, ToolUse, Verdict
 from retinue.core.spec import PermissionMode
 from retinue.core.toolnames import TOOLS
 from retinue.guard.permissions.locations import RunFolders
-from retinue.guard.permissions.rule import Kind, Rule, names_tool, parse_rule
+from retinue.guard.permissions.rule import Kind, Limit, Rule, names_tool, parse_rule
 from retinue.settings.foreign import EMPTY, read_object
 from retinue.settings.places import home, repository_root
 
@@ -149,15 +149,6 @@ def _block(path: Path, base: Path, shared: bool, notes: list[str]) -> Iterator[B
 QUIET = frozenset({"read", "ask", "spawn"})
 """Effects that no mode asks about: started runs have a guard of their own."""
 _READS = Decision("allow", "It changes nothing.", "mode")
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """What an agent's file lets a tool do: `Bash(git *)` among its tools. Any other call is denied."""
-
-    tool: str
-    rules: tuple[Rule, ...]
-    agent: str = ""
 
 
 class Denials:

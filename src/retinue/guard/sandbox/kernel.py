@@ -156,6 +156,34 @@ def _holds_sys_admin() -> bool:
     return bool(int(line.split()[1], 16) >> 21 & 1)
 
 
+_TRUNCATION = 3
+"""From this version on Landlock alone keeps files from being emptied."""
+
+
+@cache
+def why_not() -> str | None:
+    """Why programs cannot be kept from writing here; None if they can. A start that then fails
+    anyway starts nothing: the launcher does not let a program run half confined."""
+    if machine() is None:
+        return "only Linux on x86-64 and ARM64 can confine programs"
+    if not has_seccomp():
+        return "the kernel has no seccomp"
+    abi = landlock_abi()
+    if abi >= _TRUNCATION:
+        return None
+    if abi == 0:
+        return "the kernel has no Landlock, or this container forbids it"
+    from retinue.guard.sandbox.probe import namespaces_work
+
+    if namespaces_work():
+        return None
+    return f"Landlock is too old here (version {abi} of {_TRUNCATION}) and namespaces are not available"
+
+
+def can_confine() -> bool:
+    return why_not() is None
+
+
 _LOAD, _JUMP_EQ, _JUMP_GT, _JUMP_SET, _AND, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x54, 0x06
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 EPERM, EACCES, ENOSYS = 1, 13, 38

@@ -42,9 +42,6 @@ _SECRET_SYSTEM = """
 /etc/mysql/debian.cnf /run/secrets
 """.split()
 
-_OUR_SETTINGS = (".retinue/settings.json", ".retinue/settings.local.json", ".claude/settings.json")
-_MORE_SETTINGS = (".claude/settings.local.json", ".mcp.json")
-
 
 @dataclass(frozen=True, slots=True)
 class SandboxLimits:
@@ -93,20 +90,10 @@ class SandboxPolicy:
 
 def secret_places(home: Path) -> tuple[Path, ...]:
     """Where people keep keys, as far as it exists here."""
-    return _existing(str(home), (*_SECRET_PLACES, *_SECRET_SYSTEM))
+    return existing_paths(str(home), (*_SECRET_PLACES, *_SECRET_SYSTEM))
 
 
-def protected_places(root: Path) -> tuple[Path, ...]:
-    """What in a workspace decides over what runs later without being asked: settings and hooks of
-    its repositories, and our settings. A policy that keeps them also has new repositories looked
-    at after each command (`inside/repositories.py`)."""
-    from retinue.guard.sandbox.scratch import repository_files
-
-    ours = _existing(str(root), (*_OUR_SETTINGS, *_MORE_SETTINGS))
-    return (*map(Path, repository_files(root)), *ours)
-
-
-def _existing(folder: str, places: tuple[str, ...]) -> tuple[Path, ...]:
+def existing_paths(folder: str, places: tuple[str, ...]) -> tuple[Path, ...]:
     """Without a `Path` for each of them, which takes longer than asking the kernel."""
     candidates = [os.path.join(folder, place) for place in places]  # noqa: PTH118
     return tuple(Path(path) for path in candidates if os.path.exists(path))  # noqa: PTH110

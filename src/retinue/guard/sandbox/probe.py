@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from retinue.guard.sandbox.kernel import has_seccomp, landlock_abi, machine
+from retinue.guard.sandbox.kernel import machine, why_not
 
 if TYPE_CHECKING:
     from retinue.guard.sandbox.policy import Namespaces, SandboxPolicy
@@ -111,32 +111,6 @@ def find_stop(shown: str, code: int | None, *, listed: bool, system: bool) -> st
         if os.path.lexists(found.group(1)):
             return f"{found.group(1)[:200]} cannot be seen from inside"
     return ""
-
-
-_TRUNCATION = 3
-"""From this version on Landlock alone keeps files from being emptied."""
-
-
-@cache
-def why_not() -> str | None:
-    """Why programs cannot be kept from writing here; None if they can. A start that then fails
-    anyway starts nothing: the launcher does not let a program run half confined."""
-    if machine() is None:
-        return "only Linux on x86-64 and ARM64 can confine programs"
-    if not has_seccomp():
-        return "the kernel has no seccomp"
-    abi = landlock_abi()
-    if abi >= _TRUNCATION:
-        return None
-    if abi == 0:
-        return "the kernel has no Landlock, or this container forbids it"
-    if namespaces_work():
-        return None
-    return f"Landlock is too old here (version {abi} of {_TRUNCATION}) and namespaces are not available"
-
-
-def can_confine() -> bool:
-    return why_not() is None
 
 
 @cache

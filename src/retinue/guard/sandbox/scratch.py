@@ -2,7 +2,7 @@
 
 The folders lie in the system's temporary folder, below one that only this user may enter. A folder's
 name says which process it belongs to, so that the next process finds and removes those of processes
-that were killed. `inside/repositories.py` says why repositories are looked at after each command.
+that were killed. `inside/watch.py` says why repositories are looked at after each command.
 """
 
 from __future__ import annotations
@@ -17,9 +17,14 @@ from pathlib import Path
 
 from retinue.core.lean import dataclass
 from retinue.errors import StateError
-from retinue.guard.sandbox.inside.repositories import disarm, survey
+from retinue.guard.sandbox.inside.watch import disarm, survey
+from retinue.guard.sandbox.policy import existing_paths
 
 _INCLUDED = re.compile(r"^\s*(?:path|hookspath)\s*=\s*(.+?)\s*$", re.IGNORECASE | re.MULTILINE)
+_OUR_SETTINGS = (
+    *(".retinue/settings.json", ".retinue/settings.local.json", ".claude/settings.json"),
+    *(".claude/settings.local.json", ".mcp.json"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,14 @@ def repository_files(root: Path) -> list[str]:
     folders = {os.path.dirname(path) for path in found.known if path.endswith("/config")}  # noqa: PTH120 - quick
     more = [f"{folder}/{name}" for folder in folders for name in ("hooks", "info/attributes")]
     return [f"{top}/.git/config", *sorted(found.known), *sorted(more)]
+
+
+def protected_places(root: Path) -> tuple[Path, ...]:
+    """What in a workspace decides over what runs later without being asked: settings and hooks of
+    its repositories, and our settings. A policy that keeps them also has new repositories looked
+    at after each command (`inside/watch.py`)."""
+    ours = existing_paths(str(root), _OUR_SETTINGS)
+    return (*map(Path, repository_files(root)), *ours)
 
 
 def kept_workspaces(writable: list[str], readonly: tuple[Path, ...]) -> list[WritableFolder]:

@@ -108,10 +108,8 @@ def confine(plan: "dict[str, Any]", folder: str) -> None:
 
 def load_modules(plan: "dict[str, Any]") -> None:
     """Import what is needed later: inside the walls these files may be out of sight."""
-    if plan["scratch_bytes"]:
-        from . import quota  # noqa: F401
-    if plan["workspaces"]:
-        from . import repositories  # noqa: F401
+    if plan["scratch_bytes"] or plan["workspaces"]:
+        from . import watch  # noqa: F401
 
 
 def end_with_parent() -> None:
@@ -133,13 +131,13 @@ class Watcher(Companion):
     def begin(self, child: int) -> None:
         most = self._plan["scratch_bytes"]
         if most:
-            from .quota import watch
+            from .watch import watch
 
             watch(child, self._plan["scratch"], most)
 
     def finish(self) -> None:
         for root, known, hook_folders in self._plan["workspaces"]:
-            from .repositories import disarm
+            from .watch import disarm
 
             for sentence in disarm(root, known, self._began, hook_folders):
                 say(sentence)
@@ -150,7 +148,7 @@ def check_quota(plan: "dict[str, Any]") -> None:
     most = plan["scratch_bytes"]
     if not most:
         return
-    from .quota import complaint, used_bytes
+    from .watch import complaint, used_bytes
 
     if used_bytes(plan["scratch"], most) > most:
         say(f"nothing can be written. {complaint(most)}")
