@@ -21,8 +21,7 @@ from retinue.core.toolnames import TOOLS
 from retinue.guard.permissions.locations import RunFolders
 from retinue.guard.permissions.policy import PermissionPolicy as Permissions
 from retinue.guard.sandbox.box import Box
-from retinue.guard.sandbox.policy import SandboxLimits, SandboxPolicy
-from retinue.guard.sandbox.probe import find_stop
+from retinue.guard.sandbox.policy import SandboxLimits, SandboxPolicy, find_stop
 
 LIST = Path(__file__).with_name("commands.txt")
 SECONDS = 3

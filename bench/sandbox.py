@@ -16,8 +16,7 @@ from pathlib import Path
 
 from retinue.guard.sandbox.box import Box
 from retinue.guard.sandbox.kernel import why_not
-from retinue.guard.sandbox.policy import SandboxPolicy
-from retinue.guard.sandbox.probe import bubblewrap_works, masks_work, namespaces_work
+from retinue.guard.sandbox.policy import SandboxPolicy, bubblewrap_works, masks_work, namespaces_work
 
 SHELL = ["/bin/sh", "-c", ":"]
 GOAL = 20.0

@@ -14,7 +14,7 @@ from retinue.core.inbox import InboxItem
 from retinue.core.permission import Decision, EffectKind, ToolUse
 from retinue.core.spec import PermissionMode
 from retinue.core.tool import ToolContext, ToolOutput, ToolSpec, ok
-from retinue.guard.inbox_item import Asker
+from retinue.guard.approval import Asker
 from retinue.guard.inbox_service import LOOK_SECONDS, InboxPolicy, InboxService
 from retinue.guard.redact import Redactor
 from retinue.log.inbox import InboxRow, items

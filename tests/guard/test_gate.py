@@ -11,8 +11,8 @@ from retinue.core.hook import HookResult
 from retinue.core.inbox import InboxAnswer
 from retinue.core.permission import Decision
 from retinue.core.tool import failed, ok
+from retinue.guard.approval import call_title
 from retinue.guard.gate import PermissionGate, gated
-from retinue.guard.gate_text import call_title
 from retinue.guard.inbox_service import InboxPolicy
 
 ALLOW = Decision("allow", "Reads run.", "mode")

@@ -225,7 +225,7 @@ async def test_a_run_that_asks_again_what_still_waits_takes_the_same_item(tmp_pa
 
 
 def replace_leftovers(party):
-    from retinue.guard.inbox_item import Asker
+    from retinue.guard.approval import Asker
 
     return Asker(party.place, party.agent, party.controls, party.record, True)
 

@@ -6,7 +6,7 @@ import pytest
 
 from retinue.core.permission import Decision, ToolEffect, ToolUse
 from retinue.core.toolnames import TOOLS
-from retinue.guard.taint import Taint, Wary
+from retinue.guard.permissions.modes import Taint, Wary
 
 
 class Everything:

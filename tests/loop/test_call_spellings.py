@@ -13,8 +13,7 @@ from retinue.core.tool import Todo, ToolContext, ToolOutput, ok
 from retinue.guard.gate import GatedTool, PermissionGate
 from retinue.testing import Call, FakeTool, ScriptedModel, Turn, drive
 from retinue.tools.delegation.agent import AgentTool
-from retinue.tools.delegation.get_subagent_result import GetSubagentResultTool
-from retinue.tools.delegation.manage import SteerSubagentTool
+from retinue.tools.delegation.manage import GetSubagentResultTool, SteerSubagentTool
 from retinue.tools.registry import builtin_tools, companion_tools
 
 PATCHED = "one TWO three\n"
@@ -264,7 +263,7 @@ async def test_the_gate_judges_the_arguments_that_run_and_no_other_spelling(tmp_
             self.taint = None
 
         async def judge(self, tool: Any, use: Any, context: Any) -> Any:
-            from retinue.guard.gate_text import Denied
+            from retinue.guard.approval import Denied
 
             judged.append((use.tool, dict(use.arguments)))
             return Denied("policy", "No.")

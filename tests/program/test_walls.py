@@ -15,7 +15,7 @@ from retinue.guard.permissions.locations import RunFolders
 from retinue.guard.permissions.policy import PermissionPolicy
 from retinue.guard.permissions.rule import Rule, parse_rule
 from retinue.guard.sandbox.kernel import can_confine
-from retinue.guard.sandbox.probe import masks_work
+from retinue.guard.sandbox.policy import masks_work
 from retinue.guard.walls import FileMasks, TooManyFilesError
 from tests.program.conftest import Project
 from tests.program.model_server import Reply, Request

@@ -22,8 +22,17 @@ from retinue.runs.offer import delegation_policy
 from retinue.runs.prompt import Environment, system_prompt
 from retinue.tools.delegation.agent import AgentTool, agent_spec
 from retinue.tools.delegation.base import delegation_tools
-from retinue.tools.delegation.describe import Wording, describe, fill, find_template
-from retinue.tools.delegation.types import TypeLine, first_sentence, model_label, tools_label, type_lines
+from retinue.tools.delegation.describe import (
+    TypeLine,
+    Wording,
+    describe,
+    fill,
+    find_template,
+    first_sentence,
+    model_label,
+    tools_label,
+    type_lines,
+)
 from retinue.tools.registry import builtin_tools
 
 SNAPSHOTS = Path(__file__).with_name("snapshots") / "delegation"

@@ -12,10 +12,8 @@ from retinue.core.outcome import Failure, Outcome
 from retinue.core.usage import Usage
 from retinue.loop.result import ErrorCode
 from retinue.tools.delegation.base import NAMES, delegation_tools
-from retinue.tools.delegation.describe import Wording
-from retinue.tools.delegation.dispatch_agent import DispatchAgentTool
-from retinue.tools.delegation.subagent import SubagentTool
-from retinue.tools.delegation.types import TypeLine
+from retinue.tools.delegation.describe import TypeLine, Wording
+from retinue.tools.delegation.dialects import DispatchAgentTool, SubagentTool
 
 TYPES = (TypeLine("explorer", "Finds things."), TypeLine("reviewer", "Reviews."))
 

@@ -19,7 +19,7 @@ from retinue.loop.arguments import problem
 from retinue.runs.readout import conversation_text, spoken_lines
 from retinue.testing import settle
 from retinue.tools.delegation.base import Live
-from retinue.tools.delegation.get_subagent_result import GetSubagentResultTool
+from retinue.tools.delegation.manage import GetSubagentResultTool
 from retinue.tools.delegation.views import Peek, peek_text
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from retinue.core.tool import Reply, ToolContext
 from retinue.testing import Call, ScriptedModel, Turn, drive
-from retinue.tools.exit_plan import FinalPlanTool
+from retinue.tools.questions import FinalPlanTool
 from retinue.tools.registry import companion_tools
 
 

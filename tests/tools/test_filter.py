@@ -8,7 +8,7 @@ from retinue.core.permission import READ_ONLY
 from retinue.core.spec import ToolPolicy
 from retinue.core.tool import ToolSpec
 from retinue.tools.filter import memory_tools, select_tools
-from retinue.tools.registry import BUILTIN_NAMES, builtin_tools
+from retinue.tools.registry import builtin_names, builtin_tools
 
 
 class Plain:
@@ -46,7 +46,7 @@ def test_A09_no_tools_when_the_list_is_none_or_empty():
 
 def test_A13_star_or_all_in_any_case_anywhere_means_every_tool():
     for allow in (None, ("*",), ("ALL",), ("read", "All"), ("x", "*")):
-        assert names(ToolPolicy(allow=allow)) == list(BUILTIN_NAMES)
+        assert names(ToolPolicy(allow=allow)) == list(builtin_names())
 
 
 def test_I01_every_built_in_is_there_by_default():
@@ -57,7 +57,7 @@ def test_I02_deny_always_wins():
     assert names(ToolPolicy(allow=("read", "bash"), deny=("Bash",))) == ["read"]
     assert "write" not in names(ToolPolicy(deny=("write", "MultiEdit")))
     assert names(ToolPolicy(allow=("*",), deny=("*",))) == []
-    assert names(ToolPolicy(deny=("mcp__*",)), *SERVERS) == list(BUILTIN_NAMES)
+    assert names(ToolPolicy(deny=("mcp__*",)), *SERVERS) == list(builtin_names())
     assert "mcp__db__query" not in names(ToolPolicy(deny=("mcp__db",)), *SERVERS)
     assert names(ToolPolicy(allow=("read", "grep"), deny=("gr*",))) == ["read"]
 
@@ -202,7 +202,7 @@ ENTRIES = st.lists(
 ).map(tuple)
 
 
-@given(st.none() | ENTRIES, ENTRIES, st.booleans(), st.lists(st.sampled_from(BUILTIN_NAMES)))
+@given(st.none() | ENTRIES, ENTRIES, st.booleans(), st.lists(st.sampled_from(builtin_names())))
 def test_no_policy_ever_gives_more_than_its_rights(allow, deny, readonly, above):
     offered = available(*SERVERS, AGENT)
     selection = select_tools(ToolPolicy(allow=allow, deny=deny), offered, readonly=readonly, denied_above=above)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from retinue.tools import ripgrep as rg
 from retinue.tools.arguments import ToolError
-from retinue.tools.globs import compile_glob
+from retinue.tools.search import compile_glob
 
 
 @pytest.fixture

@@ -20,12 +20,12 @@ from retinue.core.lean import dataclass, replace
 from retinue.core.messages import Text
 from retinue.core.permission import Clearance, Decision, Judge, Permissions, ToolEffect, ToolUse
 from retinue.core.tool import Preview, Tool, ToolContext, ToolOutput, failed
-from retinue.guard.gate_text import GUARD, Denied, denial, denied_output
-from retinue.guard.taint import Taint, Wary
+from retinue.guard.approval import GUARD, Denied, denial, denied_output
+from retinue.guard.permissions.modes import Taint, Wary
 
 if TYPE_CHECKING:
     from retinue.core.inbox import InboxAnswer
-    from retinue.guard.inbox_item import Asker
+    from retinue.guard.approval import Asker
     from retinue.guard.inbox_service import InboxService
 
 
@@ -167,7 +167,7 @@ class PermissionGate:
         return await self._ask(tool, use, decision, context)
 
     async def _person(self, use: ToolUse, decision: Decision, context: ToolContext) -> InboxAnswer | Denied:
-        from retinue.guard.gate_text import approval
+        from retinue.guard.approval import approval
 
         inbox_service, rule = self._inbox_service(), decision.rule
         if not inbox_service.reachable and not self.party.leftovers:

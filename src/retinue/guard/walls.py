@@ -5,7 +5,9 @@
     an allow rule     everything but what rules deny or ask about, and protected files
     a person          everything but what rules deny
 
-Files that rules are about are looked up before each command, so that those made since are found.
+A rule names files by patterns, but a mount needs paths. The paths are looked up before each command,
+below the working directories, so that files made since are found. A path that does not exist yet
+cannot be hidden or kept read-only.
 """
 
 from __future__ import annotations

@@ -15,11 +15,11 @@ from retinue.core.events import Compacted
 from retinue.core.messages import Message, UserMessage, user
 from retinue.core.usage import Usage
 from retinue.loop import shrink
-from retinue.loop.ask import ModelTurn
+from retinue.loop.answer import ModelTurn
 from retinue.loop.controls import Interrupt
 from retinue.loop.job import Job
+from retinue.loop.limits import Countdown
 from retinue.loop.prompts import prompt
-from retinue.loop.watch import Countdown
 from retinue.models.protocol import Model, ModelRequest
 from retinue.models.tokens import MeasuredConversation, estimate
 

@@ -21,9 +21,9 @@ from retinue.core.tool import Tool, ToolContext, ToolOutput, ToolSpec, failed
 from retinue.loop import arguments as refusals
 from retinue.loop.controls import Interrupt
 from retinue.loop.job import Job
+from retinue.loop.limits import Countdown, Watch
 from retinue.loop.shrink import cut
 from retinue.loop.spellings import understand
-from retinue.loop.watch import Countdown, Watch
 
 _PROGRESS_KEPT = 64_000
 _REASON_KEPT = 1_000

@@ -16,17 +16,15 @@ from retinue.core.outcome import SUCCESS, Ended, Failure, Outcome
 from retinue.core.tool import Tool, ToolOutput
 from retinue.core.usage import NOTHING
 from retinue.loop import arguments as refusals
-from retinue.loop.ask import ModelTurn
+from retinue.loop.answer import ModelTurn, Tally, failure_of, mend, settled, used_ids
 from retinue.loop.compact import MOST_OVERFLOWS, Compactor, Reason
 from retinue.loop.controls import Controls, Interrupt
 from retinue.loop.dispatch import Dispatch
 from retinue.loop.finish import Ending, Submission, as_text, error_in_disguise, gone_quiet, out_of_time, stopped
-from retinue.loop.history import Tally, failure_of, mend, settled, used_ids
 from retinue.loop.job import Job
-from retinue.loop.limits import Repeats, Turns, over_budget, overdrawn
+from retinue.loop.limits import Repeats, Turns, Watch, over_budget, overdrawn
 from retinue.loop.prompts import prompt
 from retinue.loop.shrink import cut
-from retinue.loop.watch import Watch
 from retinue.models.protocol import Model, ModelRequest
 from retinue.models.tokens import MeasuredConversation, overhead
 

@@ -23,8 +23,7 @@ from retinue.runs.prompt import shipped
 from retinue.runs.resolution import GENERAL
 from retinue.settings.places import home, repository_root
 from retinue.tools.delegation.base import NAMES, Live, delegation_tools
-from retinue.tools.delegation.describe import Wording, find_template
-from retinue.tools.delegation.types import type_lines
+from retinue.tools.delegation.describe import Wording, find_template, type_lines
 
 if TYPE_CHECKING:
     from retinue.runs.plan import Launch

@@ -247,7 +247,7 @@ def choose_tools(
     notes.extend(scoped.notes)
     available = {**suited(request, project.tools, can_ask=project.can_ask, heard=heard, mode=mode), **brought}
     if "exit_plan" in available and not project.can_ask:
-        from retinue.tools.exit_plan import FinalPlanTool
+        from retinue.tools.questions import FinalPlanTool
 
         available["exit_plan"] = FinalPlanTool()
     if may_spawn and delegation is not None:

@@ -17,10 +17,9 @@ from retinue.core.tool import Tool, ToolContext, ToolOutput, failed, ok
 from retinue.tools.arguments import Arguments, ToolError
 from retinue.tools.base import Aliases, BuiltinTool, Properties
 from retinue.tools.edit import Edit, apply
-from retinue.tools.files import spot
-from retinue.tools.paths import confine
+from retinue.tools.file_change import check_fresh, read_whole
+from retinue.tools.paths import confine, spot
 from retinue.tools.processes import in_thread
-from retinue.tools.writing import check_fresh, read_whole
 
 _BEGIN, _END = "*** Begin Patch", "*** End Patch"
 _MOVE = "*** Move to: "

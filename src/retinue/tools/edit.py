@@ -12,13 +12,20 @@ from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ok
 from retinue.tools.arguments import PATH_NAMES, Arguments, ToolError
 from retinue.tools.base import Aliases, BuiltinTool, Properties
-from retinue.tools.content import SNIFFED, TextForm, binary_kind, forms_of
-from retinue.tools.files import spot
-from retinue.tools.notebook import PROPERTIES, CellChange, change_notebook, read_cell_change
-from retinue.tools.paths import Confined, confine
+from retinue.tools.content import (
+    PROPERTIES,
+    SNIFFED,
+    CellChange,
+    TextForm,
+    binary_kind,
+    change_notebook,
+    forms_of,
+    read_cell_change,
+)
+from retinue.tools.file_change import check_fresh, read_whole, rewrite
+from retinue.tools.paths import Confined, confine, spot
 from retinue.tools.processes import in_thread
 from retinue.tools.write import short_diff, unified
-from retinue.tools.writing import check_fresh, read_whole, rewrite
 
 _SHOWN_PLACES = 10
 

@@ -8,11 +8,10 @@ from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ok
 from retinue.tools.arguments import FOLDER_NAMES, Arguments
 from retinue.tools.base import Aliases, BuiltinTool, Properties
-from retinue.tools.globs import compile_glob
 from retinue.tools.grep import hidden_flags
 from retinue.tools.processes import in_thread
 from retinue.tools.ripgrep import ripgrep
-from retinue.tools.search import Start, Unchanged, exists_inside, relative, start_of
+from retinue.tools.search import Start, Unchanged, compile_glob, exists_inside, relative, start_of
 
 LIMIT = 200
 MOST = 5000

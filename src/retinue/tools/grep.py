@@ -18,11 +18,10 @@ from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ok
 from retinue.tools.arguments import FOLDER_NAMES, Arguments, ToolError
 from retinue.tools.base import Aliases, BuiltinTool, Properties
-from retinue.tools.files import BY_DESCRIPTOR
-from retinue.tools.globs import Glob, compile_glob
+from retinue.tools.paths import BY_DESCRIPTOR
 from retinue.tools.processes import in_thread
 from retinue.tools.ripgrep import ripgrep
-from retinue.tools.search import Start, Unchanged, opened_files, relative, start_of
+from retinue.tools.search import Glob, Start, Unchanged, compile_glob, opened_files, relative, start_of
 
 COLUMNS = 500
 _ARGUMENT_BYTES = 100_000

@@ -8,8 +8,7 @@ from retinue.core.permission import ToolEffect
 from retinue.core.tool import ToolContext, ToolOutput, ok
 from retinue.tools.arguments import FOLDER_NAMES, Arguments, ToolError
 from retinue.tools.base import Aliases, BuiltinTool, Properties
-from retinue.tools.files import list_folder
-from retinue.tools.paths import Confined, confine, visible
+from retinue.tools.paths import Confined, confine, list_folder, visible
 from retinue.tools.processes import in_thread
 
 LIMIT = 500

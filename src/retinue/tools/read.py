@@ -24,10 +24,9 @@ from retinue.core.tool import ToolContext, ToolOutput, ok
 from retinue.tools.arguments import PATH_NAMES, Arguments, ToolError
 from retinue.tools.base import Aliases, BuiltinTool, Properties
 from retinue.tools.content import SNIFFED, binary_kind, content_hash, forms_of, image_type, wide_encoding
-from retinue.tools.files import list_folder, open_regular, read_little, spot
-from retinue.tools.paths import Confined, as_written, confine
+from retinue.tools.file_change import LARGEST
+from retinue.tools.paths import Confined, as_written, confine, list_folder, open_regular, read_little, spot
 from retinue.tools.processes import in_thread
-from retinue.tools.writing import LARGEST
 
 LINES = 2000
 BYTES = 50_000

@@ -11,10 +11,9 @@ from retinue.tools.arguments import PATH_NAMES, Arguments, ToolError
 from retinue.tools.base import Aliases, BuiltinTool, Properties
 from retinue.tools.capture import head_and_tail, line_count
 from retinue.tools.content import TextForm, binary_kind, content_hash, forms_of
-from retinue.tools.files import spot
-from retinue.tools.paths import Confined, confine
+from retinue.tools.file_change import Change, check_fresh, read_whole, remove, rewrite
+from retinue.tools.paths import Confined, confine, spot
 from retinue.tools.processes import in_thread
-from retinue.tools.writing import Change, check_fresh, read_whole, remove, rewrite
 
 _CONTEXT = 2
 _COMPARED = 1000

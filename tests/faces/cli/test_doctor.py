@@ -13,7 +13,8 @@ import pytest
 from retinue.faces.cli import doctor_checks
 from retinue.faces.cli.doctor_checks import CHECKS, Patient, examine
 from retinue.faces.cli.main import run
-from retinue.guard.sandbox import kernel, probe
+from retinue.guard.sandbox import kernel
+from retinue.guard.sandbox import policy as probe
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ from tests.guard.sandbox.scene import Scene
 
 from retinue.guard.sandbox.box import Box
 from retinue.guard.sandbox.kernel import why_not
-from retinue.guard.sandbox.policy import SandboxPolicy
-from retinue.guard.sandbox.probe import bubblewrap_works, namespaces_work
+from retinue.guard.sandbox.policy import SandboxPolicy, bubblewrap_works, namespaces_work
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,7 @@ from tests.guard.sandbox.conftest import readonly
 from tests.guard.sandbox.scene import Scene
 
 from retinue.guard.sandbox.box import Box
-from retinue.guard.sandbox.policy import SandboxPolicy
-from retinue.guard.sandbox.probe import namespaces_work
+from retinue.guard.sandbox.policy import SandboxPolicy, namespaces_work
 from retinue.guard.sandbox.view import INSIDE, in_python
 
 LAUNCHER = in_python("launcher")
@@ -108,7 +107,7 @@ import os, subprocess
 from pathlib import Path
 from retinue.guard.sandbox.box import Box
 from retinue.guard.sandbox.policy import SandboxPolicy
-from retinue.guard.sandbox.probe import namespaces_work
+from retinue.guard.sandbox.policy import namespaces_work
 box = Box(SandboxPolicy(namespaces="must"), "run")
 script = "cat /proc/{scene.victim.pid}/cmdline; cat /proc/[0-9]*/cmdline; ps ax; "
 script += "cat a.txt; diff <(echo) <(echo) && echo same"

@@ -12,8 +12,7 @@ import pytest
 from tests.guard.sandbox.scene import Scene
 
 from retinue.guard.sandbox.box import Box
-from retinue.guard.sandbox.policy import SandboxPolicy
-from retinue.guard.sandbox.probe import masks_work
+from retinue.guard.sandbox.policy import SandboxPolicy, masks_work
 
 pytestmark = pytest.mark.skipif(not masks_work(), reason="needs namespaces")
 
@@ -230,7 +229,7 @@ def test_a_policy_may_change_between_commands_and_the_scratch_folder_stays(scene
 
 
 def test_what_a_host_cannot_enforce_is_said(scene: Scene, monkeypatch: pytest.MonkeyPatch):
-    from retinue.guard.sandbox import probe
+    from retinue.guard.sandbox import policy as probe
 
     hidden = (scene.workspace / "a.txt",)
     assert Box(SandboxPolicy(change="all", hidden=hidden)).uncovered == ""

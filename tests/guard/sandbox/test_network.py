@@ -13,8 +13,7 @@ from tests.guard.sandbox.scene import Scene
 from retinue.guard.sandbox.box import Box
 from retinue.guard.sandbox.inside.proxy import address, allowed
 from retinue.guard.sandbox.kernel import why_not
-from retinue.guard.sandbox.policy import SandboxPolicy
-from retinue.guard.sandbox.probe import namespaces_work
+from retinue.guard.sandbox.policy import SandboxPolicy, namespaces_work
 
 pytestmark = pytest.mark.skipif(why_not() is not None or not namespaces_work(), reason="needs namespaces")
 

@@ -16,8 +16,8 @@ from tests.guard.sandbox.scene import Scene
 
 from retinue.errors import ConfigurationError
 from retinue.guard.sandbox.box import Box
+from retinue.guard.sandbox.plan import protected_places
 from retinue.guard.sandbox.policy import SandboxLimits, SandboxPolicy
-from retinue.guard.sandbox.scratch import protected_places
 
 Make = Callable[..., Box]
 

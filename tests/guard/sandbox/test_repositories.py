@@ -15,8 +15,8 @@ from tests.guard.sandbox.scene import Scene
 
 from retinue.guard.sandbox.box import Box
 from retinue.guard.sandbox.inside.watch import odd_setting
+from retinue.guard.sandbox.plan import protected_places, workspace
 from retinue.guard.sandbox.policy import SandboxPolicy
-from retinue.guard.sandbox.scratch import protected_places, workspace
 
 
 @pytest.fixture(autouse=True)

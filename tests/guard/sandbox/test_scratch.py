@@ -7,8 +7,8 @@ import stat
 import subprocess
 import sys
 
-from retinue.guard.sandbox import scratch
-from retinue.guard.sandbox.scratch import Scratch
+from retinue.guard.sandbox import plan as scratch
+from retinue.guard.sandbox.plan import Scratch
 
 
 def test_it_is_private_and_goes(tmp_path, monkeypatch):
@@ -23,7 +23,7 @@ def test_it_is_private_and_goes(tmp_path, monkeypatch):
 
 
 def test_what_a_killed_process_left_is_removed_by_the_next_and_that_of_others_is_not(tmp_path):
-    code = "from retinue.guard.sandbox.scratch import Scratch; print(Scratch('dead').folder.parent, flush=True); import os; os.kill(os.getpid(), 9)"
+    code = "from retinue.guard.sandbox.plan import Scratch; print(Scratch('dead').folder.parent, flush=True); import os; os.kill(os.getpid(), 9)"
     died = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     left = scratch.Path(died.stdout.strip())
     assert left.is_dir()

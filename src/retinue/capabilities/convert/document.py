@@ -16,8 +16,7 @@ from retinue.capabilities.convert.errors import Code, ConvertError
 from retinue.core.lean import dataclass
 from retinue.core.tool import ToolContext
 from retinue.tools.arguments import ToolError
-from retinue.tools.files import open_regular, spot
-from retinue.tools.paths import confine
+from retinue.tools.paths import confine, open_regular, spot
 
 if TYPE_CHECKING:
     from retinue.capabilities.web.fetcher import Fetched

@@ -71,7 +71,7 @@ def rule_condition(cwd: Path, home: str = "") -> Condition:
     def covers(rule: str, tool: str, given: Mapping[str, Any]) -> bool | None:
         from retinue.guard.permissions.call import JudgedCall
         from retinue.guard.permissions.locations import RunFolders
-        from retinue.guard.permissions.matching import restricts
+        from retinue.guard.permissions.match import restricts
         from retinue.guard.permissions.rule import MAYBE, YES, Rule, parse_rule
 
         parsed = parse_rule(rule, "deny", base=str(cwd))

@@ -19,8 +19,7 @@ from retinue.core.lean import dataclass
 from retinue.core.tool import ToolContext
 from retinue.tools.arguments import ToolError
 from retinue.tools.capture import head_and_tail
-from retinue.tools.files import open_regular, spot
-from retinue.tools.paths import Confined, confine, shown, visible
+from retinue.tools.paths import Confined, confine, open_regular, shown, spot, visible
 
 if TYPE_CHECKING:
     from lsprotocol import types

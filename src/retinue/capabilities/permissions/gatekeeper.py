@@ -24,14 +24,14 @@ from retinue.core.spec import PermissionRule
 from retinue.core.tool import Preview, Tool
 from retinue.core.toolnames import TOOLS
 from retinue.errors import RetinueError
+from retinue.guard.approval import Asker
 from retinue.guard.gate import PermissionGate, gated
-from retinue.guard.inbox_item import Asker
 from retinue.guard.permissions.policy import PermissionPolicy
 
 if TYPE_CHECKING:
     from retinue.core.inbox import InboxAnswer
+    from retinue.guard.permissions.modes import Taint
     from retinue.guard.permissions.policy import PermissionPolicy
-    from retinue.guard.taint import Taint
     from retinue.runs.node import RunNode
     from retinue.runs.plan import Launch
     from retinue.runs.project import Project

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retinue.capabilities.plugins.plugin import FailedPlugin, Plugin
+from retinue.capabilities.plugins.scope import PREFIX, Extension, Scoped, own_paths, scope_extensions
 from retinue.core.lean import dataclass
 from retinue.core.tool import Tool
 from retinue.core.toolnames import BUILT_IN_SEVEN
 from retinue.tools.registry import COMPANION_NAMES
-from retinue.tools.scoping import PREFIX, Extension, Scoped, own_paths, scope_extensions
 
 if TYPE_CHECKING:
     from retinue.capabilities.plugins.importing import PluginTools

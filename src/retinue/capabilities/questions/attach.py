@@ -27,7 +27,7 @@ from retinue.tools.delegation.frame import as_data
 
 if TYPE_CHECKING:
     from retinue.core.inbox import InboxAnswer
-    from retinue.guard.inbox_item import Asker
+    from retinue.guard.approval import Asker
     from retinue.runs.node import RunNode
     from retinue.runs.plan_mode import PlanMode
     from retinue.runs.project import Project

@@ -60,7 +60,7 @@ def can_mask(settings: Settings) -> bool:
     """Whether files can be kept from programs that are free otherwise. Starts one, once."""
     if not can_sandbox(settings):
         return False
-    from retinue.guard.sandbox.probe import masks_work
+    from retinue.guard.sandbox.policy import masks_work
 
     return masks_work()
 
@@ -113,8 +113,8 @@ def _readonly_policy(launch: Launch, project: Project, context: ToolContext) -> 
 
 def _open_policy(launch: Launch, project: Project, context: ToolContext, clearance: Clearance) -> SandboxPolicy | None:
     """What a command may do that somebody said yes to: everything but what is hidden and kept."""
+    from retinue.guard.sandbox.plan import protected_places
     from retinue.guard.sandbox.policy import SandboxPolicy as SandboxPolicy
-    from retinue.guard.sandbox.scratch import protected_places
 
     settings, isolation = project.settings.settings, launch.isolation
     whole = settings.sandbox_mode == "workspace"
@@ -146,7 +146,7 @@ def _open_policy(launch: Launch, project: Project, context: ToolContext, clearan
 
 
 def _protected(launch: Launch, project: Project, context: ToolContext) -> tuple[Path, ...]:
-    from retinue.guard.permissions.critical import protected_paths
+    from retinue.guard.permissions.coverage import protected_paths
 
     rules = project.guards[context.run_id].permissions.allowing
     named = [rule.specifier.lower() for rule in rules if rule.specifier and "edit" in rule.tools]

@@ -13,7 +13,7 @@ from retinue.core.toolnames import TOOLS
 
 if TYPE_CHECKING:
     from retinue.capabilities.web.service import Web
-    from retinue.guard.taint import Taint
+    from retinue.guard.permissions.modes import Taint
     from retinue.runs.node import RunNode
     from retinue.runs.project import Project
 
@@ -67,7 +67,7 @@ def taint_of(node: RunNode, project: Project) -> Taint | None:
     resumed run remembers, and so does one whose agents listened."""
     if project.settings.settings.web_taint == "off":
         return None
-    from retinue.guard.taint import Taint
+    from retinue.guard.permissions.modes import Taint
     from retinue.log.activity import first_host
 
     above = project.guards.get(node.parent.id) if node.parent is not None else None

@@ -86,7 +86,7 @@ def shell_objections(arguments: Mapping[str, Any], isolation: Isolation, context
     """Why a command may not run; nothing when it keeps to the worktree as far as can be seen."""
     from retinue.guard.permissions.call import JudgedCall
     from retinue.guard.permissions.locations import RunFolders
-    from retinue.guard.permissions.matching import starts_others
+    from retinue.guard.permissions.match import starts_others
     from retinue.guard.permissions.shell.commands import edited_paths
 
     place = RunFolders.of(context.root, [str(isolation.top)], context.environment.get("HOME", ""))

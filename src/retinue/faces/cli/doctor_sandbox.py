@@ -11,8 +11,8 @@ from pathlib import Path
 
 from retinue.faces.cli.doctor_checks import Patient
 from retinue.guard.sandbox.kernel import has_seccomp, landlock_abi, why_not
-from retinue.guard.sandbox.policy import SandboxPolicy
-from retinue.guard.sandbox.probe import (
+from retinue.guard.sandbox.policy import (
+    SandboxPolicy,
     bubblewrap,
     bubblewrap_works,
     masks_work,

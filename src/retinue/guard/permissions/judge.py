@@ -18,15 +18,22 @@ from typing import Any
 from retinue.core.permission import Decision, Judge, Risk, ToolUse, Verdict
 from retinue.core.toolnames import TOOLS
 from retinue.guard.permissions.call import JudgedCall
-from retinue.guard.permissions.commandline import Coverage, Covering, protected_write, stopped_by_walls
-from retinue.guard.permissions.critical import critical, mentions_deletion, preset_denial, protected
+from retinue.guard.permissions.coverage import (
+    Coverage,
+    Covering,
+    critical,
+    mentions_deletion,
+    preset_denial,
+    protected,
+    protected_write,
+    stopped_by_walls,
+)
 from retinue.guard.permissions.locations import below
-from retinue.guard.permissions.matching import allowed_form, allows, restricts, starts_others
+from retinue.guard.permissions.match import allowed_form, allows, restricts, starts_others
 from retinue.guard.permissions.modes import SOURCE
 from retinue.guard.permissions.policy import QUIET, PermissionPolicy
 from retinue.guard.permissions.rule import HOLE, MAYBE, NO, WRITING, YES, Rule, is_known, shown
-from retinue.guard.permissions.shell.step import Step
-from retinue.guard.permissions.shell.wrappers import INTERPRETERS, SHELLS
+from retinue.guard.permissions.shell.step import INTERPRETERS, SHELLS, Step
 
 _SPECIAL = re.compile(r"([*?\[\]\\!#])")
 _DEPTH = {

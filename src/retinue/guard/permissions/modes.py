@@ -1,13 +1,18 @@
-"""The permission mode of a run, the classifier of the mode auto, and CodingCode's preset rules.
+"""The permission mode of a run, the classifier of the mode auto, preset rules, and tainted runs.
 
-A file's mode holds where its parent's mode leaves room: a parent that acts freely passes that on; a
-parent that may only plan, or must not ask, keeps its children there.
+The mode in an agent's file holds where its parent's mode leaves room: a parent that acts freely
+passes that on; a parent that may only plan, or must not ask, keeps its children there.
 
 In the mode auto a model answers what the mode alone would ask. The model never sees, and cannot
 overrule, what a rule, a critical deletion, a protected path or an unclear command makes the guard
 ask. When it denies too often, people are asked again.
 
 CodingCode treated a rule that asks as no answer, so reading `.env` went through. Here it asks.
+
+A web page may hold instructions that a model follows. Where the setting `web.taint` asks for it, a
+run is tainted from the moment it received something from another host. Taint spreads to every run
+above, which will read its answer, and to every run started from then on, whose task the page may have
+written. It is never lifted.
 """
 
 from __future__ import annotations
@@ -15,12 +20,16 @@ from __future__ import annotations
 import json
 from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from retinue.core.permission import Decision, ToolUse, Verdict
+from retinue.core.permission import Decision, EffectKind, Permissions, ToolEffect, ToolUse, Verdict
 from retinue.core.spec import AgentSpec, PermissionMode
 from retinue.guard.permissions.policy import PermissionPolicy
 from retinue.guard.permissions.rule import Kind, Rule, parse_rule
+
+if TYPE_CHECKING:
+    from retinue.core.spec import PermissionMode
+
 
 LONGEST = 8_000
 _ANSWERS: dict[str, Verdict] = {"ALLOW": "allow", "DENY": "deny", "ASK": "ask"}
@@ -142,3 +151,60 @@ _RULES: tuple[tuple[Kind, str], ...] = (
 def preset_rules() -> tuple[Rule, ...]:
     parsed = (parse_rule(text, kind, source=SOURCE) for kind, text in _RULES)
     return tuple(rule for rule in parsed if isinstance(rule, Rule))
+
+
+_OUTWARD: frozenset[EffectKind] = frozenset({"execute", "spawn"})
+_READING_THE_WEB = frozenset({"web_search", "fetch_content", "convert_content", "get_search_content"})
+"""Tools that talk to other hosts, but send them no more than an address."""
+
+
+class Taint:
+    """Whether one run is tainted, and by whom first."""
+
+    def __init__(self, above: Taint | None = None, source: str | None = None) -> None:
+        self._above = above
+        self.source: str | None = source or (above.source if above else None)
+
+    def mark(self, source: str) -> None:
+        """Record that the run has received something from `source`."""
+        self.source = self.source or source
+        if self._above is not None and self._above.source is None:
+            self._above.mark(source)
+
+    def observe(self, effect: ToolEffect) -> None:
+        if effect.hosts:
+            self.mark(effect.hosts[0])
+
+
+class Wary:
+    """The permissions of a run that may be tainted: what they allow and what reaches outward is
+    asked about, each call by itself, in every mode."""
+
+    def __init__(self, inner: Permissions, taint: Taint) -> None:
+        self._inner = inner
+        self._taint = taint
+
+    @property
+    def mode(self) -> PermissionMode:
+        return self._inner.mode
+
+    def grant(self, rule: str) -> None:
+        self._inner.grant(rule)
+
+    def decide(self, use: ToolUse) -> Decision:
+        decision = self._inner.decide(use)
+        source = self._taint.source
+        inside = decision.verdict == "allow" and decision.by == "walls"
+        if decision.verdict != "allow" or inside or source is None or not reaches_outward(use):
+            return decision
+        reason = f"This run has read text from {source}, which may have told it to do this."
+        if self.mode == "dontAsk":
+            return Decision("deny", f"{reason} The mode is dontAsk.", "taint", "web.taint", "high")
+        return Decision("ask", reason, "taint", "web.taint", "high")
+
+
+def reaches_outward(use: ToolUse) -> bool:
+    """Whether a call can do harm beyond the files of the workspace, which can be put back."""
+    if use.confined or use.tool in _READING_THE_WEB:
+        return False
+    return bool(use.effects & (_OUTWARD | {"network"})) or use.tool.startswith("mcp__")

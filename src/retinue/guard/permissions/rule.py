@@ -6,6 +6,10 @@ matched. For a text that is not a rule, parsing returns a sentence that says why
 A word such as `build/$NAME` is known but for a part before the shell runs. That part is a mark:
 `HOLE` can become anything, `GLOB` is a file name pattern, which stays in its folder. Whether a
 pattern with the wildcard `*` matches such a text has three answers: always, perhaps, or never.
+
+The `permission` map of an agent's file is an ordered list in which the last matching entry counts.
+Our rules have no order, so each entry that restricts becomes a rule whose exceptions are the later,
+weaker entries. An entry that cannot become a rule restricts every call of its tool.
 """
 
 from __future__ import annotations

@@ -15,10 +15,15 @@ from typing import Any
 from retinue.errors import ConfigurationError
 from retinue.guard.sandbox.environment import confined_environment, with_proxy
 from retinue.guard.sandbox.kernel import machine
-from retinue.guard.sandbox.plan import make_plan
-from retinue.guard.sandbox.policy import SandboxPolicy
-from retinue.guard.sandbox.probe import bubblewrap_works, confining_arguments, find_stop, masking_arguments, restriction
-from retinue.guard.sandbox.scratch import Scratch, WritableFolder
+from retinue.guard.sandbox.plan import Scratch, WritableFolder, make_plan
+from retinue.guard.sandbox.policy import (
+    SandboxPolicy,
+    bubblewrap_works,
+    confining_arguments,
+    find_stop,
+    masking_arguments,
+    restriction,
+)
 from retinue.guard.sandbox.view import in_python
 
 _log = logging.getLogger(__name__)
@@ -55,7 +60,7 @@ class Box:
     def uncovered(self) -> str:
         """What of this policy the host cannot enforce, in sentences; empty if it can enforce all.
         Starts a program once per process to find out."""
-        from retinue.guard.sandbox.probe import uncovered
+        from retinue.guard.sandbox.policy import uncovered
 
         return uncovered(self.policy)
 

@@ -173,7 +173,7 @@ def why_not() -> str | None:
         return None
     if abi == 0:
         return "the kernel has no Landlock, or this container forbids it"
-    from retinue.guard.sandbox.probe import namespaces_work
+    from retinue.guard.sandbox.policy import namespaces_work
 
     if namespaces_work():
         return None

@@ -164,11 +164,11 @@ def delegation_tools(
         case "claude":
             tools = _claude(delegation, wording, live)
         case "devkit":
-            from retinue.tools.delegation.subagent import SubagentTool
+            from retinue.tools.delegation.dialects import SubagentTool
 
             tools = (SubagentTool(delegation, wording, enabled=enabled, sanitise=sanitise, items=items),)
         case "codingcode":
-            from retinue.tools.delegation.dispatch_agent import DispatchAgentTool
+            from retinue.tools.delegation.dialects import DispatchAgentTool
 
             tools = (DispatchAgentTool(delegation, wording, enabled=enabled),)
         case _:
@@ -178,8 +178,12 @@ def delegation_tools(
 
 def _claude(delegation: Delegation, wording: Wording, live: Callable[[], Live]) -> tuple[Tool, ...]:
     from retinue.tools.delegation.agent import AgentTool
-    from retinue.tools.delegation.get_subagent_result import GetSubagentResultTool
-    from retinue.tools.delegation.manage import ClearSubagentsTool, ListSubagentsTool, SteerSubagentTool
+    from retinue.tools.delegation.manage import (
+        ClearSubagentsTool,
+        GetSubagentResultTool,
+        ListSubagentsTool,
+        SteerSubagentTool,
+    )
 
     return (
         AgentTool(delegation, wording, live=live),

@@ -7,8 +7,16 @@ from functools import lru_cache
 from retinue.guard.permissions.rule import GLOB
 from retinue.guard.permissions.shell.commands import git_starts_program, is_harmless_variable
 from retinue.guard.permissions.shell.grammar import Sentence, SimpleCommand, UnreadableError, read_sentence
-from retinue.guard.permissions.shell.step import Opened, Script, Step
-from retinue.guard.permissions.shell.wrappers import SHELLS, WRAPPERS, carries_code, shell_code, unwrap
+from retinue.guard.permissions.shell.step import (
+    SHELLS,
+    WRAPPERS,
+    Opened,
+    Script,
+    Step,
+    carries_code,
+    shell_code,
+    unwrap,
+)
 
 _DEEPEST = 4
 _MOST_STEPS = 200

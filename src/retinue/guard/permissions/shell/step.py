@@ -1,6 +1,8 @@
-"""What is known of a command line before it runs."""
+"""One command of a command line before it runs, and the programs that start other programs."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from retinue.core.lean import dataclass
 
@@ -70,3 +72,127 @@ class Script:
             found.append(step)
             rest.extend(reversed(step.inner))
         return tuple(found)
+
+
+SHELLS = frozenset({"bash", "sh", "dash", "zsh", "ksh", "ash", "mksh", "yash", "fish", "rbash"})
+READABLE_SHELLS = frozenset({"bash", "sh", "dash"})
+"""Shells that read our grammar as bash does."""
+
+_CODE_FLAGS = frozenset({"-c", "-lc", "-ec", "-euc", "-exc", "-cx", "-ce", "-uc", "-xc"})
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapper:
+    """`valued` options are followed by a word of their own; `flags` stand alone; `operands`
+    words come before the command; `assigns`: NAME=value may come first."""
+
+    valued: frozenset[str] = frozenset()
+    flags: frozenset[str] = frozenset()
+    operands: int = 0
+    assigns: bool = False
+
+
+def _wrapper(valued: str = "", flags: str = "", operands: int = 0, *, assigns: bool = False) -> Wrapper:
+    return Wrapper(frozenset(valued.split()), frozenset(flags.split()), operands, assigns)
+
+
+WRAPPERS: Mapping[str, Wrapper] = {
+    "timeout": _wrapper("-k -s --kill-after --signal", "--foreground --preserve-status -v --verbose", 1),
+    "time": _wrapper("-f --format", "-p -v --verbose --portability"),
+    "nice": _wrapper("-n --adjustment"),
+    "nohup": _wrapper(),
+    "stdbuf": _wrapper("-i -o -e --input --output --error"),
+    "command": _wrapper("", "-p"),
+    "exec": _wrapper("-a", "-c -l"),
+    "env": _wrapper("-u --unset", "-i - --ignore-environment", assigns=True),
+    "setsid": _wrapper("", "-c -f -w --ctty --fork --wait"),
+    "ionice": _wrapper("-c -n --class --classdata", "-t --ignore"),
+    "chronic": _wrapper(),
+}
+"""Wrappers that add no harm: a rule that allows the command allows the wrapped one."""
+
+CARRIERS = frozenset(
+    {*WRAPPERS, *SHELLS, "eval", "trap", "su", "sudo", "doas", "pkexec", "runuser", "script", "watch", "xargs"}
+    | {"parallel", "find", "gfind", "fd", "fdfind", "strace", "ltrace", "chroot", "unshare", "nsenter", "flock"}
+    | {"xvfb-run", "dbus-run-session", "systemd-run", "proxychains", "proxychains4", "torsocks", "rlwrap", "prlimit"}
+    | {"setpriv", "busybox", "toybox", "builtin", "coproc", "sem", "entr", "ts", "daemonize", "start-stop-daemon"}
+    | {"chrt", "taskset", "unbuffer", "caffeinate", "gtimeout", "noglob", "nocorrect", "ld-linux-x86-64.so.2"}
+)
+"""Programs whose purpose is to start a command among their words, or in the text of one of them."""
+
+INTERPRETERS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("python", "python2", "python3", "pypy", "pypy3"), ("-c", "-")),
+    **dict.fromkeys(("node", "nodejs"), ("-e", "--eval", "-p", "--print", "-")),
+    **dict.fromkeys(("ruby", "lua", "osascript", "Rscript", "julia", "bun"), ("-e", "--eval")),
+    **dict.fromkeys(("awk", "gawk", "mawk", "nawk", "tclsh", "ed", "ex", "vi", "vim", "nvim", "emacs", "gdb"), ()),
+    **dict.fromkeys(("ssh", "at", "batch", "crontab", "m4", "sqlite3", "socat", "sed", "gsed", "psql", "mysql"), ()),
+    "perl": ("-e", "-E", "-n", "-p"),
+    "deno": ("eval",),
+    "php": ("-r",),
+    "expect": ("-c",),
+    "make": ("-f", "--eval", "-"),
+}
+"""Programs that carry out text of another language. An empty tuple: always; else with these options."""
+
+
+def carries_code(words: tuple[str, ...]) -> bool:
+    """Return whether a program is handed text of another language to carry out."""
+    name = words[0].rpartition("/")[2]
+    if name.startswith(("python3.", "python2.")):
+        name = "python"
+    options = INTERPRETERS.get(name)
+    if options is None:
+        return False
+    return not options or len(words) == 1 or any(word.startswith(options) for word in words[1:])
+
+
+def unwrap(words: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]] | None:
+    """Return the command that a wrapper starts, and the variables it sets for it; None where an
+    option is not known, or where there is no command."""
+    wrapper = WRAPPERS[words[0].rpartition("/")[2]]
+    assigned: list[tuple[str, str]] = []
+    operands, at = wrapper.operands, 1
+    while at < len(words):
+        word = words[at]
+        if word == "--":
+            at += 1 + operands
+            break
+        if word.startswith("-"):
+            width = _option_width(word, wrapper)
+            if width == 0:
+                return None
+            at += width
+        elif wrapper.assigns and "=" in word:
+            name, _, given = word.partition("=")
+            assigned.append((name, given))
+            at += 1
+        elif operands:
+            operands -= 1
+            at += 1
+        else:
+            break
+    rest = words[at:]
+    return (rest, tuple(assigned)) if rest else None
+
+
+def _option_width(word: str, wrapper: Wrapper) -> int:
+    """Return how many words an option takes: 0 for one that is not known."""
+    if word in wrapper.flags:
+        return 1
+    if word in wrapper.valued:
+        return 2
+    name, equals, _ = word.partition("=")
+    if equals and name.startswith("--") and name in wrapper.valued:
+        return 1
+    joined = len(word) > 2 and word[:2] in wrapper.valued and not word.startswith("--")
+    numbered = word[1:].isdigit() and "-n" in wrapper.valued
+    return 1 if joined or numbered else 0
+
+
+def shell_code(words: tuple[str, ...]) -> str | None:
+    """Return the text that `bash -c TEXT` carries out; None where that is not certain."""
+    if words[0] not in READABLE_SHELLS and words[0].rpartition("/")[2] not in READABLE_SHELLS:
+        return None
+    if len(words) < 3 or words[1] not in _CODE_FLAGS or words[2].startswith(("-", "+")):
+        return None
+    return words[2]

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from retinue.capabilities.plugins.scope import Extension, own_paths, scope_extensions
 from retinue.core.spec import AgentSpec, ToolPolicy
 from retinue.core.tool import ToolSpec
 from retinue.tools.filter import select_tools
-from retinue.tools.registry import BUILTIN_NAMES, builtin_tools
-from retinue.tools.scoping import Extension, own_paths, scope_extensions
+from retinue.tools.registry import builtin_names, builtin_tools
 
 FOO = Extension("Foo", frozenset({"foo", "acme-foo"}), ("foo_one", "foo_two"))
 BAR = Extension("bar", frozenset({"bar"}), ("bar_one",))
@@ -46,7 +46,7 @@ def offered(agent: AgentSpec, here: tuple[Extension, ...] = HERE) -> list[str]:
 
 def test_I01_by_default_an_agent_has_the_built_ins_and_all_tools_of_all_extensions():
     for agent in (spec(), spec(extensions=True), spec(allow=("*",)), spec("claude"), spec("retinue")):
-        assert set(offered(agent)) == {*BUILTIN_NAMES, *ALL}
+        assert set(offered(agent)) == {*builtin_names(), *ALL}
         assert scoped(agent).notes == ()
 
 

@@ -37,7 +37,7 @@ from retinue.guard.permissions.shell.commands import (
     is_harmless_variable,
     makes_programs_load_code,
 )
-from retinue.guard.permissions.shell.wrappers import CARRIERS, SHELLS, carries_code
+from retinue.guard.permissions.shell.step import CARRIERS, SHELLS, carries_code
 
 _LONGEST_CHAIN = 16
 _WORDS = re.compile(r"[\w.-]+")

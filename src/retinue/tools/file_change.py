@@ -20,8 +20,7 @@ from retinue.core.permission import ToolEffect, TouchedPath
 from retinue.core.tool import ToolContext
 from retinue.tools.arguments import ToolError
 from retinue.tools.content import content_hash
-from retinue.tools.files import FolderEntry, open_regular, refuse_irregular, spot
-from retinue.tools.paths import Confined
+from retinue.tools.paths import Confined, FolderEntry, open_regular, refuse_irregular, spot
 
 LARGEST = 64 * 1024 * 1024
 """Files beyond this size are neither hashed nor rewritten by tools."""
